@@ -1,0 +1,223 @@
+//! Ask, answer, and match the answer to the question.
+
+use std::future::Future;
+
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{ApprovalId, Arguments, Call, Digest, LayerName, Principal, SideEffect, Timestamp};
+
+/// The question put to a person about one call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ApprovalRequest {
+    /// Which approval; the same call always has the same one.
+    pub approval_id: ApprovalId,
+    /// How often the call has been asked about before. An answer counts for one generation only.
+    pub generation: u32,
+    /// Which layer asks. Filled in by the runtime, so that no layer takes another one's answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<LayerName>,
+    /// Exactly what will run.
+    pub arguments: Arguments,
+    /// The digest of those arguments; it stays when the arguments are redacted for display.
+    pub arguments_digest: Digest,
+    /// The fingerprint of the tool, if it is registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Digest>,
+    /// Why somebody is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The strongest effect to reckon with.
+    pub risk: SideEffect,
+    /// What else is shown, such as a diff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<Value>,
+    /// When the question lapses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+impl ApprovalRequest {
+    /// Asks about `call` as it is now.
+    pub fn about(call: &Call) -> Self {
+        Self {
+            approval_id: ApprovalId::of(call.id),
+            generation: call.generation,
+            asked_by: None,
+            arguments: call.arguments.clone(),
+            arguments_digest: call.arguments.digest(),
+            fingerprint: call.shown().map(|shown| shown.entry.fingerprint),
+            reason: None,
+            risk: call.annotations().effect(),
+            shown: None,
+            expires_at: None,
+        }
+    }
+
+    /// Says why somebody is asked.
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Shows something along with the question.
+    pub fn showing(mut self, shown: Value) -> Self {
+        self.shown = Some(shown);
+        self
+    }
+
+    /// Says when the question lapses.
+    pub fn until(mut self, expires_at: Timestamp) -> Self {
+        self.expires_at = Some(expires_at);
+        self
+    }
+}
+
+/// The answer to an approval request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Decision {
+    /// Yes, yes but otherwise, or no.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Who decided.
+    pub by: Principal,
+}
+
+/// The three possible answers. Any other word is not an answer and never an approval.
+///
+/// ```
+/// use toolgate_core::Verdict;
+/// assert!(serde_json::from_str::<Verdict>(r#"{"decision":"approve"}"#).is_ok());
+/// for other in ["Approve", "yes", "approved", "", "approve "] {
+///     let text = format!(r#"{{"decision":"{other}"}}"#);
+///     assert!(serde_json::from_str::<Verdict>(&text).is_err());
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "decision", rename_all = "snake_case")]
+pub enum Verdict {
+    /// Run it as it is.
+    Approve,
+    /// Run it with these arguments instead.
+    ApproveWithEdits {
+        /// The arguments to run with; they are checked like any others.
+        arguments: Arguments,
+    },
+    /// Do not run it.
+    Deny {
+        /// Why, in words for the model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+}
+
+impl Decision {
+    /// Run it as it is.
+    pub fn approve(by: impl Into<Principal>) -> Self {
+        Self { verdict: Verdict::Approve, by: by.into() }
+    }
+
+    /// Run it with other arguments.
+    pub fn approve_with_edits(by: impl Into<Principal>, arguments: Arguments) -> Self {
+        Self { verdict: Verdict::ApproveWithEdits { arguments }, by: by.into() }
+    }
+
+    /// Do not run it.
+    pub fn deny(by: impl Into<Principal>, reason: Option<&str>) -> Self {
+        Self { verdict: Verdict::Deny { reason: reason.map(str::to_owned) }, by: by.into() }
+    }
+}
+
+/// A decision together with the question it answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Answer {
+    /// Which layer asked.
+    pub asked_by: LayerName,
+    /// For which generation of the call.
+    pub generation: u32,
+    /// The digest of the arguments that were asked about.
+    pub arguments_digest: Digest,
+    /// What was decided.
+    pub decision: Decision,
+}
+
+impl Answer {
+    /// Puts a decision beside the request it answers.
+    pub fn to(request: &ApprovalRequest, decision: Decision) -> Self {
+        Self {
+            asked_by: request.asked_by.clone().unwrap_or_else(|| LayerName::from("executor")),
+            generation: request.generation,
+            arguments_digest: request.arguments_digest,
+            decision,
+        }
+    }
+
+    /// Whether this answer is about arguments with this digest: those asked about, or those they were edited to.
+    pub fn covers(&self, arguments: Digest) -> bool {
+        match &self.decision.verdict {
+            Verdict::Approve | Verdict::Deny { .. } => self.arguments_digest == arguments,
+            Verdict::ApproveWithEdits { arguments: edited } => edited.digest() == arguments,
+        }
+    }
+}
+
+/// Somebody who can be asked.
+///
+/// Returning `None` leaves the call suspended: it is answered later, perhaps by another process. An
+/// approver that panics has not answered either.
+pub trait Approver: Send + Sync + 'static {
+    /// Answers the question, or leaves it open.
+    fn decide(&self, request: ApprovalRequest) -> impl Future<Output = Option<Decision>> + Send;
+}
+
+/// [`Approver`] as a runtime keeps it.
+pub trait DynApprover: Send + Sync {
+    /// Answers the question, or leaves it open.
+    fn decide(&self, request: ApprovalRequest) -> BoxFuture<'_, Option<Decision>>;
+}
+
+impl<A: Approver> DynApprover for A {
+    fn decide(&self, request: ApprovalRequest) -> BoxFuture<'_, Option<Decision>> {
+        Box::pin(Approver::decide(self, request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_three_words_are_decisions() {
+        let read = |text: &str| serde_json::from_str::<Decision>(text);
+        assert!(read(r#"{"decision":"approve","by":"ann"}"#).is_ok());
+        assert!(read(r#"{"decision":"deny","by":"ann"}"#).is_ok());
+        for bad in [
+            r#"{"decision":"APPROVE","by":"ann"}"#,
+            r#"{"decision":"allow","by":"ann"}"#,
+            r#"{"decision":null,"by":"ann"}"#,
+            r#"{"decision":true,"by":"ann"}"#,
+            r#"{"by":"ann"}"#,
+            r#"{"decision":"approve"}"#,
+            r#"{"decision":"approve_with_edits","by":"ann"}"#,
+            r#"{"decision":"approve_with_edits","arguments":[],"by":"ann"}"#,
+            "null",
+            "\"approve\"",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_answer_covers_the_arguments_that_were_asked_about_and_no_others() {
+        let call = Call::detached("t", Arguments::parse(r#"{"n":1}"#).expect("object"));
+        let request = ApprovalRequest::about(&call);
+        let other = Arguments::parse(r#"{"n":2}"#).expect("object");
+        let plain = Answer::to(&request, Decision::approve("ann"));
+        assert!(plain.covers(call.arguments.digest()) && !plain.covers(other.digest()));
+        let edited = Answer::to(&request, Decision::approve_with_edits("ann", other.clone()));
+        assert!(edited.covers(other.digest()) && !edited.covers(call.arguments.digest()));
+    }
+}

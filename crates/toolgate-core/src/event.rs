@@ -1,0 +1,466 @@
+//! Events as they are stored and streamed: who, where, when, what. Invalid ones cannot be made or read.
+
+use std::sync::Arc;
+
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::{AgentId, CallId, PostCode, SessionId, Timestamp, ToolEvent, ToolName, TurnId, TurnInfo};
+
+/// Something that happened, once, in the order of its sequence number.
+///
+/// ```
+/// use toolgate_core::Event;
+/// let text = r#"{"type":"tool_execution_failed","sequence":1}"#;
+/// assert!(serde_json::from_str::<Event>(text).unwrap_err().to_string().contains("missing field"));
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    sequence: u64,
+    at: Timestamp,
+    body: EventBody,
+}
+
+/// What happened, and to what.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EventBody {
+    /// Something happened to one invocation.
+    Tool(Arc<Invocation>, ToolEvent),
+    /// Something happened to the turn as a whole.
+    Turn(Arc<TurnInfo>, TurnEvent),
+}
+
+/// Our record of one call in a turn: the part that never changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invocation {
+    /// The runtime's own id.
+    pub id: CallId,
+    /// The label under which the provider is answered; never empty, unique within the turn.
+    pub call_id: Arc<str>,
+    /// Which tool.
+    pub tool: ToolName,
+    /// The position in the model's message, counted from 0.
+    pub emit_order: u32,
+    /// The turn.
+    pub turn: Arc<TurnInfo>,
+}
+
+/// What happens to a turn as a whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum TurnEvent {
+    /// The model asked for a number of calls.
+    TurnOpened {
+        /// How many.
+        size: u32,
+        /// The turn this one continues.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<TurnId>,
+    },
+    /// Somebody stopped the turn.
+    TurnInterrupted {
+        /// Why.
+        reason: String,
+    },
+    /// Every invocation is settled and the model may be asked to continue.
+    TurnSettled,
+    /// A result or decision came that nobody waits for. It changed nothing.
+    PostRefused {
+        /// For which invocation.
+        invocation_id: CallId,
+        /// What came.
+        what: PostKind,
+        /// Why it was refused.
+        code: PostCode,
+    },
+}
+
+impl TurnEvent {
+    /// The word on the wire.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::TurnOpened { .. } => "turn_opened",
+            Self::TurnInterrupted { .. } => "turn_interrupted",
+            Self::TurnSettled => "turn_settled",
+            Self::PostRefused { .. } => "post_refused",
+        }
+    }
+
+    const NAMES: [&'static str; 4] = ["turn_opened", "turn_interrupted", "turn_settled", "post_refused"];
+}
+
+/// What can be posted to a turn from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PostKind {
+    /// The result of a tool.
+    Result,
+    /// The answer to an approval request.
+    Decision,
+}
+
+/// The event is not valid; the field is named.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{event}: {field} {problem}")]
+pub struct InvalidEvent {
+    /// The word of the event.
+    pub event: &'static str,
+    /// Which field.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+impl Event {
+    /// Makes an event about an invocation, if it is valid.
+    pub fn tool(
+        sequence: u64,
+        at: Timestamp,
+        invocation: Arc<Invocation>,
+        event: ToolEvent,
+    ) -> Result<Self, InvalidEvent> {
+        let name = event.name();
+        let invalid = |(field, problem)| InvalidEvent { event: name, field, problem };
+        check_turn(&invocation.turn).map_err(invalid)?;
+        if invocation.id.is_nil() {
+            return Err(invalid(("invocation_id", "is empty")));
+        }
+        if invocation.call_id.is_empty() {
+            return Err(invalid(("call_id", "is empty")));
+        }
+        if invocation.tool.as_str().is_empty() {
+            return Err(invalid(("tool_name", "is empty")));
+        }
+        if sequence == 0 {
+            return Err(invalid(("sequence", "counts from 1")));
+        }
+        event.check().map_err(invalid)?;
+        Ok(Self { sequence, at, body: EventBody::Tool(invocation, event) })
+    }
+
+    /// Makes an event about a turn, if it is valid.
+    pub fn turn(sequence: u64, at: Timestamp, turn: Arc<TurnInfo>, event: TurnEvent) -> Result<Self, InvalidEvent> {
+        let name = event.name();
+        let invalid = |(field, problem)| InvalidEvent { event: name, field, problem };
+        check_turn(&turn).map_err(invalid)?;
+        if sequence == 0 {
+            return Err(invalid(("sequence", "counts from 1")));
+        }
+        Ok(Self { sequence, at, body: EventBody::Turn(turn, event) })
+    }
+
+    /// The number of the event in its session, counted from 1 without gaps.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// When it happened.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// What happened, and to what.
+    pub fn body(&self) -> &EventBody {
+        &self.body
+    }
+
+    /// The word on the wire.
+    pub fn name(&self) -> &'static str {
+        match &self.body {
+            EventBody::Tool(_, event) => event.name(),
+            EventBody::Turn(_, event) => event.name(),
+        }
+    }
+
+    /// The turn it happened in.
+    pub fn turn_info(&self) -> &Arc<TurnInfo> {
+        match &self.body {
+            EventBody::Tool(invocation, _) => &invocation.turn,
+            EventBody::Turn(turn, _) => turn,
+        }
+    }
+
+    /// The invocation and what happened to it, if the event is about one.
+    pub fn as_tool(&self) -> Option<(&Arc<Invocation>, &ToolEvent)> {
+        match &self.body {
+            EventBody::Tool(invocation, event) => Some((invocation, event)),
+            EventBody::Turn(..) => None,
+        }
+    }
+
+    /// What happened to the turn, if the event is about it as a whole.
+    pub fn as_turn(&self) -> Option<&TurnEvent> {
+        match &self.body {
+            EventBody::Tool(..) => None,
+            EventBody::Turn(_, event) => Some(event),
+        }
+    }
+
+    /// The JSON Schema of every event on the wire.
+    pub fn json_schema() -> Value {
+        let mut generator = SchemaSettings::draft2020_12().into_generator();
+        let tool = generator.subschema_for::<WireTool>();
+        let turn = generator.subschema_for::<WireTurn>();
+        let definitions = generator.take_definitions(true);
+        json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "Toolgate event",
+            "description": "One line of a session's event log.",
+            "anyOf": [tool, turn],
+            "$defs": definitions,
+        })
+    }
+}
+
+fn check_turn(turn: &TurnInfo) -> Result<(), (&'static str, &'static str)> {
+    match turn {
+        turn if turn.session.is_nil() => Err(("session_id", "is empty")),
+        turn if turn.turn.is_nil() => Err(("turn_id", "is empty")),
+        _ => Ok(()),
+    }
+}
+
+/// The fields that every event has on the wire.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct WireCommon {
+    sequence: u64,
+    at: Timestamp,
+    session_id: SessionId,
+    turn_id: TurnId,
+    #[serde(default)]
+    iteration: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    agent_id: Option<AgentId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    agent_name: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    provider: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    principal: Option<crate::Principal>,
+}
+
+/// The fields that events about an invocation have besides.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct WireInvocation {
+    invocation_id: CallId,
+    #[schemars(length(min = 1))]
+    call_id: Arc<str>,
+    #[schemars(length(min = 1))]
+    tool_name: ToolName,
+    emit_order: u32,
+}
+
+/// For the published schema only.
+#[derive(JsonSchema)]
+#[schemars(rename = "ToolEventOnTheWire")]
+#[allow(dead_code)]
+struct WireTool {
+    #[serde(flatten)]
+    common: WireCommon,
+    #[serde(flatten)]
+    invocation: WireInvocation,
+    #[serde(flatten)]
+    event: ToolEvent,
+}
+
+/// For the published schema only.
+#[derive(JsonSchema)]
+#[schemars(rename = "TurnEventOnTheWire")]
+#[allow(dead_code)]
+struct WireTurn {
+    #[serde(flatten)]
+    common: WireCommon,
+    #[serde(flatten)]
+    event: TurnEvent,
+}
+
+impl Serialize for Event {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Flat<'a> {
+            #[serde(flatten)]
+            common: WireCommon,
+            #[serde(flatten)]
+            invocation: Option<WireInvocation>,
+            #[serde(flatten)]
+            event: FlatEvent<'a>,
+        }
+        #[derive(Serialize)]
+        #[serde(untagged)]
+        enum FlatEvent<'a> {
+            Tool(&'a ToolEvent),
+            Turn(&'a TurnEvent),
+        }
+        let turn = self.turn_info();
+        let common = WireCommon {
+            sequence: self.sequence,
+            at: self.at,
+            session_id: turn.session,
+            turn_id: turn.turn,
+            iteration: turn.iteration,
+            agent_id: turn.agent_id.clone(),
+            agent_name: turn.agent_name.clone(),
+            model: turn.model.clone(),
+            provider: turn.provider.clone(),
+            principal: turn.principal.clone(),
+        };
+        let (invocation, event) = match &self.body {
+            EventBody::Turn(_, event) => (None, FlatEvent::Turn(event)),
+            EventBody::Tool(invocation, event) => {
+                let wire = WireInvocation {
+                    invocation_id: invocation.id,
+                    call_id: invocation.call_id.clone(),
+                    tool_name: invocation.tool.clone(),
+                    emit_order: invocation.emit_order,
+                };
+                (Some(wire), FlatEvent::Tool(event))
+            }
+        };
+        Flat { common, invocation, event }.serialize(serializer)
+    }
+}
+
+/// Each part is read by itself, so that an error names the field that is missing or wrong.
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let map = Value::Object(Map::deserialize(deserializer)?);
+        let common = WireCommon::deserialize(&map).map_err(D::Error::custom)?;
+        let turn = Arc::new(TurnInfo {
+            session: common.session_id,
+            turn: common.turn_id,
+            iteration: common.iteration,
+            agent_id: common.agent_id,
+            agent_name: common.agent_name,
+            model: common.model,
+            provider: common.provider,
+            principal: common.principal,
+        });
+        let kind = map.get("type").and_then(Value::as_str).unwrap_or_default();
+        let event = if TurnEvent::NAMES.contains(&kind) {
+            let event = TurnEvent::deserialize(&map).map_err(D::Error::custom)?;
+            Self::turn(common.sequence, common.at, turn, event)
+        } else {
+            let event = ToolEvent::deserialize(&map).map_err(D::Error::custom)?;
+            let wire = WireInvocation::deserialize(&map).map_err(D::Error::custom)?;
+            let (id, call_id, tool) = (wire.invocation_id, wire.call_id, wire.tool_name);
+            let invocation = Arc::new(Invocation { id, call_id, tool, emit_order: wire.emit_order, turn });
+            Self::tool(common.sequence, common.at, invocation, event)
+        };
+        event.map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Digest, LogLevel, Notes, Progress, Settled, Status};
+    use uuid::Uuid;
+
+    fn turn() -> Arc<TurnInfo> {
+        let mut turn = TurnInfo::new(SessionId::new(Uuid::from_u128(1)), TurnId::new(Uuid::from_u128(2)));
+        turn.agent_id = Some("main".into());
+        Arc::new(turn)
+    }
+
+    fn invocation() -> Invocation {
+        Invocation {
+            id: CallId::new(Uuid::from_u128(3)),
+            call_id: "c1".into(),
+            tool: "read".into(),
+            emit_order: 0,
+            turn: turn(),
+        }
+    }
+
+    fn samples() -> Vec<Event> {
+        let digest = Digest::of_bytes(b"x");
+        let mut kinds = vec![
+            ToolEvent::ToolRequested { arguments: None, arguments_digest: digest, arguments_bytes: 2, executor: None },
+            ToolEvent::ToolApprovalRequested(crate::ApprovalRequest::about(&crate::Call::detached(
+                "t",
+                crate::Arguments::empty(),
+            ))),
+            ToolEvent::ToolApproved { approver: "ann".into(), reason: None, edited: true },
+            ToolEvent::ToolExecutionStarted { attempt: 1, executor: None, external: true, arguments_digest: digest },
+            ToolEvent::ToolExecutionProgress { progress: Progress::of(1, 2) },
+            ToolEvent::ToolCallAudit { audit: Notes::default() },
+            ToolEvent::ToolLog { level: LogLevel::Warn, message: "odd".into() },
+        ];
+        kinds.extend(Status::ALL.map(|status| ToolEvent::settling(&Settled::new(status), false, None, None)));
+        let tool = kinds.into_iter().map(|kind| Event::tool(1, Timestamp::EPOCH, Arc::new(invocation()), kind));
+        let refused = TurnEvent::PostRefused {
+            invocation_id: invocation().id,
+            what: PostKind::Result,
+            code: PostCode::Duplicate,
+        };
+        let whole = [TurnEvent::TurnOpened { size: 1, after: None }, TurnEvent::TurnSettled, refused];
+        let whole = whole.into_iter().map(|kind| Event::turn(1, Timestamp::EPOCH, turn(), kind));
+        tool.chain(whole).map(|event| event.expect("valid")).collect()
+    }
+
+    #[test]
+    fn events_round_trip_and_fit_the_published_schema() {
+        let schema = crate::Schema::new(Event::json_schema()).expect("a valid schema");
+        for event in samples() {
+            let value = serde_json::to_value(&event).expect("writes");
+            assert_eq!(value["type"], event.name());
+            assert_eq!(schema.check(&value), Ok(()), "{value}");
+            assert_eq!(serde_json::from_value::<Event>(value).expect("reads"), event);
+        }
+    }
+
+    #[test]
+    fn an_invalid_event_cannot_be_made_and_the_field_is_named() {
+        let make = |change: &dyn Fn(&mut Invocation), kind: ToolEvent| {
+            let mut head = invocation();
+            change(&mut head);
+            Event::tool(1, Timestamp::EPOCH, Arc::new(head), kind).map_err(|error| error.field)
+        };
+        let ok = || ToolEvent::ToolLog { level: LogLevel::Info, message: String::new() };
+        assert!(make(&|_| {}, ok()).is_ok());
+        assert_eq!(make(&|i| i.call_id = "".into(), ok()), Err("call_id"));
+        assert_eq!(make(&|i| i.id = CallId::new(Uuid::nil()), ok()), Err("invocation_id"));
+        let nobody = |i: &mut Invocation| {
+            i.turn = Arc::new(TurnInfo::new(SessionId::new(Uuid::nil()), TurnId::new(Uuid::nil())));
+        };
+        assert_eq!(make(&nobody, ok()), Err("session_id"));
+        let denied = |reason: Option<&str>, status| ToolEvent::ToolDenied {
+            status,
+            approver: None,
+            reason: reason.map(str::to_owned),
+            error: None,
+        };
+        assert!(make(&|_| {}, denied(Some("no"), Status::Denied)).is_ok());
+        assert_eq!(make(&|_| {}, denied(None, Status::Denied)), Err("reason"));
+        assert_eq!(make(&|_| {}, denied(Some(" "), Status::Denied)), Err("reason"));
+        assert_eq!(make(&|_| {}, denied(Some("no"), Status::Ok)), Err("status"));
+    }
+
+    #[test]
+    fn an_invalid_event_cannot_be_read_and_the_field_is_named() {
+        let good = serde_json::to_value(&samples()[0]).expect("writes");
+        for field in ["invocation_id", "call_id", "tool_name", "turn_id", "session_id", "emit_order", "sequence", "at"]
+        {
+            let mut bad = good.clone();
+            bad.as_object_mut().expect("an object").remove(field);
+            let error = serde_json::from_value::<Event>(bad).expect_err(field).to_string();
+            assert!(error.contains(field), "{field}: {error}");
+        }
+        for (field, value) in
+            [("call_id", json!("")), ("tool_name", json!("")), ("type", json!("tool_finished")), ("sequence", json!(0))]
+        {
+            let mut bad = good.clone();
+            bad[field] = value;
+            assert!(serde_json::from_value::<Event>(bad).is_err(), "{field}");
+        }
+        let failed = ToolEvent::settling(&Settled::new(Status::ExecutorError), true, None, None);
+        let failed = Event::tool(1, Timestamp::EPOCH, Arc::new(invocation()), failed).expect("valid");
+        let mut bad = serde_json::to_value(failed).expect("writes");
+        bad["error"] = json!("");
+        assert!(serde_json::from_value::<Event>(bad).expect_err("no error").to_string().contains("error is empty"));
+    }
+}

@@ -1,0 +1,556 @@
+//! JSON that is shared, never changed in place, and remembers its digest.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    ops::Deref,
+    str::FromStr,
+    sync::{Arc, OnceLock},
+};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+/// The deepest nesting that Toolgate accepts, the same as `serde_json` reads from text.
+pub const MAX_DEPTH: usize = 127;
+
+/// A JSON value that can be cloned for the price of a counter and knows its digest and size.
+///
+/// ```
+/// use toolgate_core::Json;
+/// let a = Json::new(serde_json::json!({ "b": 1, "a": 2.0 }))?;
+/// let b: Json = r#"{"a":2,"b":1}"#.parse()?;
+/// assert_eq!(a.digest(), b.digest());
+/// # Ok::<(), toolgate_core::JsonError>(())
+/// ```
+#[derive(Clone)]
+pub struct Json(Arc<Inner>);
+
+struct Inner {
+    value: Value,
+    print: OnceLock<(Digest, usize)>,
+}
+
+impl Json {
+    /// Takes a value, unless it is nested too deeply to be handled safely.
+    pub fn new(value: Value) -> Result<Self, JsonError> {
+        if !within_depth(&value, MAX_DEPTH) {
+            dismantle(value);
+            return Err(JsonError::TooDeep);
+        }
+        Ok(Self::shallow(value))
+    }
+
+    /// Takes a value that is known not to be nested deeply.
+    pub(crate) fn shallow(value: Value) -> Self {
+        Self(Arc::new(Inner { value, print: OnceLock::new() }))
+    }
+
+    /// JSON `null`.
+    pub fn null() -> Self {
+        static NULL: OnceLock<Json> = OnceLock::new();
+        NULL.get_or_init(|| Self::shallow(Value::Null)).clone()
+    }
+
+    /// Borrows the value.
+    pub fn as_value(&self) -> &Value {
+        &self.0.value
+    }
+
+    /// SHA-256 over the canonical form (RFC 8785), computed once.
+    pub fn digest(&self) -> Digest {
+        self.print().0
+    }
+
+    /// The length of the canonical form in bytes, computed together with the digest.
+    pub fn size(&self) -> usize {
+        self.print().1
+    }
+
+    /// Whether both are the very same allocation: the cheap way to see that nothing changed.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn print(&self) -> &(Digest, usize) {
+        self.0.print.get_or_init(|| canonical_digest(&self.0.value))
+    }
+}
+
+impl Deref for Json {
+    type Target = Value;
+    fn deref(&self) -> &Value {
+        &self.0.value
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.same(other) || self.0.value == other.0.value
+    }
+}
+
+impl Eq for Json {}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.value.fmt(f)
+    }
+}
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.value.fmt(f)
+    }
+}
+
+impl TryFrom<Value> for Json {
+    type Error = JsonError;
+    fn try_from(value: Value) -> Result<Self, JsonError> {
+        Self::new(value)
+    }
+}
+
+impl From<&str> for Json {
+    fn from(text: &str) -> Self {
+        Self::shallow(text.into())
+    }
+}
+
+impl From<String> for Json {
+    fn from(text: String) -> Self {
+        Self::shallow(text.into())
+    }
+}
+
+impl FromStr for Json {
+    type Err = JsonError;
+    fn from_str(text: &str) -> Result<Self, JsonError> {
+        serde_json::from_str(text).map(Self::shallow).map_err(JsonError::from_parse)
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.value.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for Json {
+    fn schema_name() -> Cow<'static, str> {
+        "Json".into()
+    }
+    fn inline_schema() -> bool {
+        true
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!(true)
+    }
+}
+
+/// Why a text or value was not taken as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JsonError {
+    /// The text is not JSON.
+    #[error("not JSON: {reason} at line {line}, column {column}")]
+    Syntax {
+        /// What the parser stumbled over; never a part of the text itself.
+        reason: String,
+        /// Where, counted from 1.
+        line: usize,
+        /// Where, counted from 1.
+        column: usize,
+    },
+    /// Nested deeper than [`MAX_DEPTH`].
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// Arguments have to be an object.
+    #[error("expected an object, found {found}")]
+    NotAnObject {
+        /// The JSON type that was found.
+        found: &'static str,
+    },
+    /// Larger than the runtime accepts.
+    #[error("{size} bytes is more than the limit of {limit}")]
+    TooLarge {
+        /// How large it is.
+        size: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+}
+
+impl JsonError {
+    fn from_parse(error: serde_json::Error) -> Self {
+        let text = error.to_string();
+        if text.starts_with("recursion limit exceeded") {
+            return Self::TooDeep;
+        }
+        let reason = text.split(" at line ").next().unwrap_or("syntax error").to_owned();
+        Self::Syntax { reason, line: error.line(), column: error.column() }
+    }
+}
+
+/// The name JSON gives to the type of `value`.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn within_depth(value: &Value, left: usize) -> bool {
+    match value {
+        Value::Array(items) => left > 0 && items.iter().all(|v| within_depth(v, left - 1)),
+        Value::Object(map) => left > 0 && map.values().all(|v| within_depth(v, left - 1)),
+        _ => true,
+    }
+}
+
+/// Drops a value level by level: the ordinary drop recurses and could overflow the stack.
+fn dismantle(value: Value) {
+    let mut rest = vec![value];
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Array(items) => rest.extend(items),
+            Value::Object(map) => rest.extend(map.into_iter().map(|(_, v)| v)),
+            _ => {}
+        }
+    }
+}
+
+/// The arguments of a call: a JSON object.
+///
+/// ```
+/// use toolgate_core::Arguments;
+/// let arguments = Arguments::parse(r#"{"path":"a.txt"}"#)?;
+/// assert_eq!(arguments.get("path").and_then(|v| v.as_str()), Some("a.txt"));
+/// assert!(Arguments::parse("[1]").is_err());
+/// # Ok::<(), toolgate_core::JsonError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Arguments(Json);
+
+impl Arguments {
+    /// The largest arguments accepted from a model, in bytes.
+    pub const MAX_BYTES: usize = 16 * 1024 * 1024;
+
+    /// Reads arguments from text as a model writes it. Nothing is invented: an empty text is not JSON.
+    pub fn parse(text: &str) -> Result<Self, JsonError> {
+        if text.len() > Self::MAX_BYTES {
+            return Err(JsonError::TooLarge { size: text.len(), limit: Self::MAX_BYTES });
+        }
+        Self::try_from(text.parse::<Json>()?)
+    }
+
+    /// No arguments: `{}`.
+    pub fn empty() -> Self {
+        static EMPTY: OnceLock<Json> = OnceLock::new();
+        Self(EMPTY.get_or_init(|| Json::shallow(Value::Object(Map::new()))).clone())
+    }
+
+    /// Borrows the object.
+    pub fn as_map(&self) -> &Map<String, Value> {
+        self.0.as_object().expect("constructors only accept objects")
+    }
+
+    /// Borrows the object as shared JSON.
+    pub fn as_json(&self) -> &Json {
+        &self.0
+    }
+
+    /// The value of one argument.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.as_map().get(name)
+    }
+
+    /// A copy with one argument set.
+    pub fn with(&self, name: &str, value: Value) -> Result<Self, JsonError> {
+        let mut map = self.as_map().clone();
+        map.insert(name.to_owned(), value);
+        Self::try_from(Value::Object(map))
+    }
+
+    /// A copy without one argument.
+    pub fn without(&self, name: &str) -> Self {
+        let mut map = self.as_map().clone();
+        map.remove(name);
+        Self(Json::shallow(Value::Object(map)))
+    }
+
+    /// The digest of the canonical form.
+    pub fn digest(&self) -> Digest {
+        self.0.digest()
+    }
+
+    /// Whether both are the very same allocation.
+    pub fn same(&self, other: &Self) -> bool {
+        self.0.same(&other.0)
+    }
+}
+
+impl TryFrom<Json> for Arguments {
+    type Error = JsonError;
+    fn try_from(json: Json) -> Result<Self, JsonError> {
+        match json.as_value() {
+            Value::Object(_) => Ok(Self(json)),
+            other => Err(JsonError::NotAnObject { found: type_name(other) }),
+        }
+    }
+}
+
+impl TryFrom<Value> for Arguments {
+    type Error = JsonError;
+    fn try_from(value: Value) -> Result<Self, JsonError> {
+        Json::new(value)?.try_into()
+    }
+}
+
+impl<'de> Deserialize<'de> for Arguments {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Json::deserialize(deserializer)?.try_into().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for Arguments {
+    fn schema_name() -> Cow<'static, str> {
+        "Arguments".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object" })
+    }
+}
+
+/// A SHA-256 digest, written `sha256:<hex>`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    const PREFIX: &'static str = "sha256:";
+
+    /// Hashes plain bytes.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Borrows the 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::PREFIX)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is not `sha256:` followed by 64 hex digits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a digest reads sha256: and 64 lower-case hex digits")]
+pub struct InvalidDigest;
+
+impl FromStr for Digest {
+    type Err = InvalidDigest;
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        let hex = text.strip_prefix(Self::PREFIX).ok_or(InvalidDigest)?.as_bytes();
+        let nibble = |byte: u8| match byte {
+            b'0'..=b'9' => Ok(byte - b'0'),
+            b'a'..=b'f' => Ok(byte - b'a' + 10),
+            _ => Err(InvalidDigest),
+        };
+        if hex.len() != 64 {
+            return Err(InvalidDigest);
+        }
+        let mut digest = [0; 32];
+        for (byte, pair) in digest.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for Digest {
+    fn schema_name() -> Cow<'static, str> {
+        "Digest".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" })
+    }
+}
+
+/// Digest and length of the canonical form.
+///
+/// RFC 8785 writes numbers as doubles, so integers beyond 2^53 would share a digest with their
+/// neighbours. Those are hashed as strings, and the places where that was done are hashed too; the zero
+/// byte in between cannot occur in canonical JSON, so no two different values have the same input.
+fn canonical_digest(value: &Value) -> (Digest, usize) {
+    let canonical = |value: &Value| serde_json_canonicalizer::to_vec(value).expect("a JSON value can be written");
+    if !has_wide_integer(value) {
+        let bytes = canonical(value);
+        return (Digest::of_bytes(&bytes), bytes.len());
+    }
+    let mut copy = value.clone();
+    let mut places = Vec::new();
+    stringify_wide_integers(&mut copy, &mut String::new(), &mut places);
+    let mut bytes = canonical(&copy);
+    let size = bytes.len();
+    bytes.push(0);
+    bytes.extend(canonical(&Value::from(places)));
+    (Digest::of_bytes(&bytes), size)
+}
+
+fn is_wide(number: &serde_json::Number) -> bool {
+    const LIMIT: u64 = 1 << 53;
+    number.as_u64().is_some_and(|n| n > LIMIT) || number.as_i64().is_some_and(|n| n.unsigned_abs() > LIMIT)
+}
+
+fn has_wide_integer(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => is_wide(number),
+        Value::Array(items) => items.iter().any(has_wide_integer),
+        Value::Object(map) => map.values().any(has_wide_integer),
+        _ => false,
+    }
+}
+
+fn stringify_wide_integers(value: &mut Value, at: &mut String, places: &mut Vec<String>) {
+    match value {
+        Value::Number(number) if is_wide(number) => {
+            places.push(at.clone());
+            *value = Value::String(number.to_string());
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                within(at, &index.to_string(), |at| stringify_wide_integers(item, at, places));
+            }
+        }
+        Value::Object(map) => {
+            for (key, item) in map {
+                within(at, key, |at| stringify_wide_integers(item, at, places));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Appends one JSON pointer step to `at` while `f` runs.
+pub(crate) fn within<T>(at: &mut String, step: &str, f: impl FnOnce(&mut String) -> T) -> T {
+    let length = at.len();
+    at.push('/');
+    for c in step.chars() {
+        match c {
+            '~' => at.push_str("~0"),
+            '/' => at.push_str("~1"),
+            c => at.push(c),
+        }
+    }
+    let result = f(at);
+    at.truncate(length);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn digest(value: Value) -> Digest {
+        Json::new(value).expect("shallow").digest()
+    }
+
+    #[test]
+    fn key_order_and_number_spelling_do_not_change_a_digest() {
+        let text: Json = r#"{ "b": [1.0, "é"], "a": 1e2 }"#.parse().expect("valid");
+        assert_eq!(text.digest(), digest(json!({ "a": 100, "b": [1, "é"] })));
+        // printf '%s' '{"a":100,"b":[1,"é"]}' | sha256sum
+        assert_eq!(
+            text.digest().to_string(),
+            "sha256:68d2a15bf60f036a68a7db5db4fec5f116fd278fce58c2ee2cebfa28a05fb992"
+        );
+    }
+
+    #[test]
+    fn large_integers_never_share_a_digest() {
+        let all = [
+            json!(9_007_199_254_740_993_u64),
+            json!(9_007_199_254_740_992_u64),
+            json!(9_007_199_254_740_994_u64),
+            json!("9007199254740993"),
+            json!(-9_007_199_254_740_993_i64),
+            json!(1_234_567_890_123_456_800_i64),
+            json!(1.234_567_890_123_456_7e18),
+            json!([9_007_199_254_740_993_u64, "9007199254740993"]),
+            json!(["9007199254740993", 9_007_199_254_740_993_u64]),
+        ];
+        for (i, a) in all.iter().enumerate() {
+            for b in &all[i + 1..] {
+                assert_ne!(digest(a.clone()), digest(b.clone()), "{a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn ten_thousand_levels_are_refused_without_overflowing_the_stack() {
+        let deep = (0..10_000).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
+        assert_eq!(Json::new(deep), Err(JsonError::TooDeep));
+        let text = "[".repeat(10_000) + &"]".repeat(10_000);
+        assert_eq!(text.parse::<Json>(), Err(JsonError::TooDeep));
+    }
+
+    #[test]
+    fn a_syntax_error_says_where_and_repeats_nothing() {
+        let error = Arguments::parse("{\"token\": hunter2}").expect_err("not JSON");
+        assert!(matches!(error, JsonError::Syntax { line: 1, column: 11, .. }), "{error:?}");
+        assert!(!error.to_string().contains("hunter2"));
+    }
+
+    #[test]
+    fn arguments_are_objects() {
+        for (text, found) in [("[]", "an array"), ("3", "a number"), ("null", "null"), ("\"{}\"", "a string")] {
+            assert_eq!(Arguments::parse(text), Err(JsonError::NotAnObject { found }));
+        }
+        assert!(matches!(Arguments::parse("  "), Err(JsonError::Syntax { .. })), "malformed never becomes {{}}");
+    }
+
+    #[test]
+    fn digests_round_trip_as_text() {
+        let one = Digest::of_bytes(b"x");
+        assert_eq!(one.to_string().parse(), Ok(one));
+        assert!("sha256:zz".parse::<Digest>().is_err());
+    }
+}

@@ -1,0 +1,299 @@
+//! Wraps a call while it runs.
+
+use std::{fmt, future::Future, sync::Arc};
+
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Call, Decision, LayerName, Matcher, Outcome, ToolSpec, Transform, run::Run};
+
+/// Wraps calls: an `async fn(call, next) -> outcome`.
+///
+/// A layer may look, change the call, answer without `next`, run `next` again (`next.clone()`), or change
+/// the outcome. It never fails: a refusal or a broken tool is an outcome the model can read. After a
+/// suspension the call comes again from the top with its answer attached, so whatever must happen once is
+/// kept under the call's id ([`Call::once`]).
+///
+/// ```
+/// use toolgate_core::{Band, Call, Layer, Next, Outcome, Status};
+///
+/// /// Refuses calls while the office is closed.
+/// struct OfficeHours { open: bool }
+///
+/// impl Layer for OfficeHours {
+///     async fn handle(&self, call: Call, next: Next) -> Outcome {
+///         if !self.open {
+///             return Outcome::refused(Status::Blocked, "the office is closed");
+///         }
+///         next.run(call).await
+///     }
+///
+///     fn band(&self) -> Band {
+///         Band::Decide
+///     }
+/// }
+/// ```
+pub trait Layer: Send + Sync + 'static {
+    /// Handles one call.
+    fn handle(&self, call: Call, next: Next) -> impl Future<Output = Outcome> + Send;
+
+    /// What the layer is called in notes, warnings and configuration; by default after its type.
+    fn name(&self) -> LayerName {
+        LayerName::from(snake_case(std::any::type_name::<Self>()))
+    }
+
+    /// Where in a stack the layer belongs.
+    fn band(&self) -> Band {
+        Band::Shape
+    }
+
+    /// Which calls it wraps; all of them if there is no matcher.
+    fn matcher(&self) -> Option<&Matcher> {
+        None
+    }
+
+    /// The transform that belongs to this layer, for one that needs both seams.
+    fn transform(&self) -> Option<Arc<dyn Transform>> {
+        None
+    }
+}
+
+/// The order of a stack, outermost first. The order is a security property: nothing rewrites a call after
+/// it was decided on, another attempt never asks again, and recorders see refusals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Band {
+    /// Writes down what happened.
+    Record,
+    /// Shapes what goes in and what comes out.
+    Shape,
+    /// Decides whether it may happen.
+    Decide,
+    /// Decides how often it happens.
+    Repeat,
+    /// Bounds the last step.
+    Bound,
+}
+
+impl Band {
+    /// All bands, outermost first.
+    pub const ALL: [Self; 5] = [Self::Record, Self::Shape, Self::Decide, Self::Repeat, Self::Bound];
+}
+
+impl fmt::Display for Band {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Record => "record",
+            Self::Shape => "shape",
+            Self::Decide => "decide",
+            Self::Repeat => "repeat",
+            Self::Bound => "bound",
+        })
+    }
+}
+
+/// What is left of the stack below a layer. It can be kept, cloned, and run as often as needed.
+#[derive(Clone)]
+pub struct Next {
+    pub(crate) run: Arc<Run>,
+    /// The first frame below the layer.
+    pub(crate) at: usize,
+    /// The layer's own entry on the trail.
+    pub(crate) entry: usize,
+    /// The arguments the layer was given, to see whether it changed them.
+    pub(crate) given: crate::Arguments,
+}
+
+impl Next {
+    /// Runs what is below. Each run that reaches the executor is an attempt of its own.
+    pub async fn run(self, call: Call) -> Outcome {
+        self.run.handed_down(self.entry, &self.given, &call.arguments);
+        crate::run::descend(self.run, self.at, self.entry, call).await
+    }
+
+    /// The answer to the question this layer asked about this call as it is now.
+    ///
+    /// An answer that another layer asked for, or that was given about other arguments, is not returned:
+    /// the layer has to ask again.
+    pub fn decision<'a>(&self, call: &'a Call) -> Option<&'a Decision> {
+        let digest = call.arguments.digest();
+        let mine = self.run.layer_name(self.entry);
+        let answers = call.resumed().answers.iter().rev();
+        answers
+            .filter(|answer| answer.asked_by == *mine)
+            .find(|answer| answer.covers(digest))
+            .map(|answer| &answer.decision)
+    }
+
+    /// The name of the layer that holds this `next`, unique within the stack.
+    pub fn layer_name(&self) -> &LayerName {
+        self.run.layer_name(self.entry)
+    }
+
+    /// What has happened below so far: one note per layer entered, in order of entering.
+    pub fn trail(&self) -> crate::Trail {
+        crate::Trail(self.run.clone())
+    }
+}
+
+impl fmt::Debug for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Next").field("layer", self.layer_name()).finish_non_exhaustive()
+    }
+}
+
+/// [`Layer`] as stacks keep it.
+pub(crate) trait DynLayer: Send + Sync {
+    fn handle(self: Arc<Self>, call: Call, next: Next) -> BoxFuture<'static, Outcome>;
+    fn name(&self) -> LayerName;
+    fn band(&self) -> Band;
+    fn matcher(&self) -> Option<&Matcher>;
+    fn transform(&self) -> Option<Arc<dyn Transform>>;
+}
+
+impl<L: Layer> DynLayer for L {
+    fn handle(self: Arc<Self>, call: Call, next: Next) -> BoxFuture<'static, Outcome> {
+        Box::pin(async move { Layer::handle(&*self, call, next).await })
+    }
+    fn name(&self) -> LayerName {
+        Layer::name(self)
+    }
+    fn band(&self) -> Band {
+        Layer::band(self)
+    }
+    fn matcher(&self) -> Option<&Matcher> {
+        Layer::matcher(self)
+    }
+    fn transform(&self) -> Option<Arc<dyn Transform>> {
+        Layer::transform(self)
+    }
+}
+
+/// Any layer, for lists that are put together at run time.
+#[derive(Clone)]
+pub struct AnyLayer(pub(crate) Arc<dyn DynLayer>);
+
+impl AnyLayer {
+    /// Forgets the type of a layer.
+    pub fn new(layer: impl Layer) -> Self {
+        Self(Arc::new(layer))
+    }
+
+    /// What the layer is called.
+    pub fn name(&self) -> LayerName {
+        self.0.name()
+    }
+
+    /// Where it belongs.
+    pub fn band(&self) -> Band {
+        self.0.band()
+    }
+}
+
+impl fmt::Debug for AnyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnyLayer({})", self.name())
+    }
+}
+
+/// Renames a layer, moves it to another band, or restricts it to some calls.
+pub trait LayerExt: Layer + Sized {
+    /// Gives the layer another name.
+    fn named(self, name: &str) -> Adjusted<Self> {
+        Adjusted { name: Some(name.into()), ..Adjusted::of(self) }
+    }
+
+    /// Puts the layer into another band.
+    fn in_band(self, band: Band) -> Adjusted<Self> {
+        Adjusted { band: Some(band), ..Adjusted::of(self) }
+    }
+
+    /// Restricts the layer to the calls that `matcher` picks.
+    fn on(self, matcher: Matcher) -> Adjusted<Self> {
+        Adjusted { on: Some(matcher), ..Adjusted::of(self) }
+    }
+}
+
+impl<L: Layer> LayerExt for L {}
+
+/// A layer with another name, band or matcher.
+#[derive(Debug, Clone)]
+pub struct Adjusted<L> {
+    layer: L,
+    name: Option<LayerName>,
+    band: Option<Band>,
+    on: Option<Matcher>,
+}
+
+impl<L> Adjusted<L> {
+    fn of(layer: L) -> Self {
+        Self { layer, name: None, band: None, on: None }
+    }
+}
+
+impl<L: Layer> Layer for Adjusted<L> {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        // With two matchers both have to agree; the stack has asked the outer one.
+        match self.layer.matcher() {
+            Some(inner) if self.on.is_some() && !inner.matches(&call) => next.run(call).await,
+            _ => self.layer.handle(call, next).await,
+        }
+    }
+    fn name(&self) -> LayerName {
+        self.name.clone().unwrap_or_else(|| self.layer.name())
+    }
+    fn band(&self) -> Band {
+        self.band.unwrap_or_else(|| self.layer.band())
+    }
+    fn matcher(&self) -> Option<&Matcher> {
+        self.on.as_ref().or_else(|| self.layer.matcher())
+    }
+    fn transform(&self) -> Option<Arc<dyn Transform>> {
+        let transform = self.layer.transform()?;
+        Some(match self.on.clone() {
+            Some(matcher) => Arc::new(TransformOn { transform, matcher }),
+            None => transform,
+        })
+    }
+}
+
+/// A transform for the tools a matcher could pick.
+struct TransformOn {
+    transform: Arc<dyn Transform>,
+    matcher: Matcher,
+}
+
+impl Transform for TransformOn {
+    fn name(&self) -> LayerName {
+        self.transform.name()
+    }
+    fn transform(&self, spec: ToolSpec) -> Option<ToolSpec> {
+        if self.matcher.could_match(&spec) { self.transform.transform(spec) } else { Some(spec) }
+    }
+}
+
+/// `my::RequireReason<T>` becomes `require_reason`.
+fn snake_case(type_name: &str) -> String {
+    let path = type_name.split('<').next().unwrap_or(type_name);
+    let last = path.rsplit("::").next().unwrap_or(path);
+    let mut name = String::new();
+    for (at, c) in last.chars().enumerate() {
+        if c.is_uppercase() && at > 0 {
+            name.push('_');
+        }
+        name.extend(c.to_lowercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_is_named_after_its_type() {
+        assert_eq!(snake_case("my_crate::layers::RequireReason<T>"), "require_reason");
+        assert_eq!(snake_case("Scope"), "scope");
+    }
+}

@@ -1,0 +1,100 @@
+//! The vocabulary, rules and traits of Toolgate.
+//!
+//! A model asks for calls. A [`View`] checks each request against what the model was shown, a [`Stack`] of
+//! [`Layer`]s decides on it, shapes it and bounds it, an [`Executor`] runs it, and a [`Turn`] settles each
+//! invocation once. Nothing here performs I/O, reads a clock or needs an async runtime: ids and time come in
+//! from outside, so that every interleaving can be tested and replayed.
+//!
+//! ```
+//! use toolgate_core::{Call, Arguments, Registry, Stack, ToolError, tool_fn};
+//!
+//! #[derive(serde::Deserialize, schemars::JsonSchema)]
+//! struct Greet { name: String }
+//!
+//! # futures::executor::block_on(async {
+//! let registry = Registry::new();
+//! registry.register(tool_fn("greet", "Greets somebody.", async |input: Greet, _cx| {
+//!     Ok::<_, ToolError>(format!("Hello, {}!", input.name))
+//! }))?;
+//! let stack = Stack::over(registry).build()?;
+//! let outcome = stack.run(Call::detached("greet", Arguments::parse(r#"{"name":"Ann"}"#)?)).await;
+//! assert_eq!(outcome.settled().unwrap().model_text(), "Hello, Ann!");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! The three types to know are [`Call`], [`Outcome`] and [`Layer`]. Running many calls at once, writing events
+//! to a store and publishing them is left to `toolgate-runtime`; models, real stores and bundled layers to the
+//! other crates.
+
+mod annotations;
+mod approval;
+mod call;
+mod clock;
+mod diff;
+mod env;
+mod event;
+mod executor;
+mod hooks;
+mod ids;
+mod json;
+mod layer;
+mod lifecycle;
+mod matcher;
+mod memory;
+mod notes;
+mod outcome;
+mod panic;
+mod registry;
+mod run;
+mod schema;
+mod stack;
+mod status;
+mod store;
+mod sugar;
+mod tool;
+#[cfg(feature = "tower")]
+mod tower;
+mod transform;
+mod turn;
+mod view;
+
+pub use annotations::{Annotations, ConflictKey, Hints, Kind, Resource, ResourceKind, SideEffect};
+pub use approval::{Answer, ApprovalRequest, Approver, Decision, DynApprover, Verdict};
+pub use call::{Call, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
+pub use clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
+pub use diff::{Change, ChangeOp};
+pub use env::{Env, LogLevel, Probe, Progress, ProgressKind, RedactionFailed, Redactor, StopReason, Unwatched};
+pub use event::{Event, EventBody, InvalidEvent, Invocation, PostKind, TurnEvent};
+pub use executor::{Executor, ExecutorTag, HostExecutor, Reconciled, UnknownExecutor};
+pub use hooks::{HookAction, Hooks};
+pub use ids::{
+    AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName, LayerName, Principal,
+    SessionId, ToolName, TurnId,
+};
+pub use json::{Arguments, Digest, InvalidDigest, Json, JsonError, MAX_DEPTH};
+pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, Next};
+pub use lifecycle::{IllegalEvent, Phase, ToolEvent};
+pub use matcher::{Matcher, MatcherError};
+pub use memory::MemoryStore;
+pub use notes::{Consent, LayerNote, LayerStatus, NoteFields, Notes, Provenance, Subject, Superseded, Unsettled};
+pub use outcome::{CallError, ErrorCategory, Outcome, Settled, Suspension, denied_text};
+pub use registry::{Existing, RegisterError, Registered, Registry, ToolEntry, Trust};
+pub use run::Trail;
+pub use schema::{Problem, Schema, SchemaError};
+pub use stack::{Stack, StackBuilder, StackError, StackWarning};
+pub use status::{Status, UnknownStatus};
+pub use store::{Batch, Record, RecordKey, Store, StoreError, StoreHandle, TakenCall, TurnRequests};
+pub use sugar::{FromFn, after, around, before, from_fn, map_call, map_outcome, observe, on_error};
+pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, tool_fn, typed};
+#[cfg(feature = "tower")]
+pub use tower::{Below, Passage, TowerLayer};
+pub use transform::Transform;
+pub use turn::{PostCode, Slot, Step, Turn, TurnError};
+pub use view::{Admission, Injected, ShownTool, View, ViewError};
+
+/// What the code that `#[tool]` writes needs; not for use by hand.
+#[doc(hidden)]
+pub mod __private {
+    pub use {schemars, serde};
+}

@@ -1,0 +1,450 @@
+//! One run of a call through a stack: enters layers, watches over them, and keeps the trail.
+//!
+//! The runtime's own checks sit at the edges between bands. Where `record` ends, a call that the view
+//! refused is answered. Where `decide` begins, arguments that were reshaped are checked against the tool's
+//! own schema. In front of the executor, the arguments have to be the ones that were decided on.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{
+    Arguments, Band, Call, CallError, CallId, Clock, ErrorCategory, Json, LayerName, LayerNote, LayerStatus, Next,
+    Notes, Outcome, Provenance, Settled, Status, StopReason, Subject, Suspension, Timestamp, ToolName, Unsettled,
+    Verdict,
+    diff::changes,
+    outcome::denied_text,
+    panic::{PanicReport, contain, contain_sync, quietly},
+    stack::Plan,
+};
+
+/// The entry of "no layer": the top of the stack.
+pub(crate) const TOP: usize = usize::MAX;
+
+/// One run of one call.
+pub(crate) struct Run {
+    plan: Arc<Plan>,
+    id: CallId,
+    tool: ToolName,
+    clock: Arc<dyn Clock>,
+    started_at: Timestamp,
+    state: Mutex<State>,
+}
+
+struct State {
+    entries: Vec<Entry>,
+    changes: Vec<Provenance>,
+    attempts: u32,
+    /// The arguments that deciding layers saw, without repeats.
+    decided: Vec<Arguments>,
+    /// The arguments that were last found to fit the tool's own schema.
+    valid: Option<Arguments>,
+}
+
+/// One pass through one layer.
+struct Entry {
+    frame: usize,
+    attempt: u32,
+    started_at: Timestamp,
+    ended_at: Timestamp,
+    status: LayerStatus,
+    changed: bool,
+    ran_next: bool,
+    error: Option<&'static str>,
+    /// What the layer was last given from below.
+    inner: Option<Inner>,
+}
+
+struct Inner {
+    status: Option<Status>,
+    value: Option<Json>,
+    text: Option<Arc<str>>,
+    notes: Notes,
+}
+
+/// Runs a call through a whole stack.
+pub(crate) async fn run(plan: Arc<Plan>, call: Call) -> Outcome {
+    let run = Arc::new(Run::new(plan, &call));
+    let outcome = quietly(descend(run.clone(), 0, TOP, call)).await;
+    run.finish(outcome)
+}
+
+/// Goes down from frame `at`: past layers that do not want the call, into the first that does, or to the executor.
+pub(crate) async fn descend(run: Arc<Run>, mut at: usize, parent: usize, call: Call) -> Outcome {
+    let outcome = loop {
+        if at == run.plan.admit_at
+            && let Some(refusal) = call.refusal()
+        {
+            break refusal.clone();
+        }
+        if at == run.plan.seal_at
+            && let Some(refusal) = run.check_contract(&call)
+        {
+            break refusal;
+        }
+        let Some(frame) = run.plan.frames.get(at) else {
+            break execute(&run, call).await;
+        };
+        match contain_sync(|| frame.wants(&call)) {
+            Ok(true) => return enter(run, at, parent, call).await,
+            Ok(false) => at += 1,
+            // A matcher that panics has not said that the layer may be left out.
+            Err(report) => break layer_exception(&frame.name, "its matcher panicked", Some(report)),
+        }
+    };
+    run.told(parent, &outcome);
+    outcome
+}
+
+/// Lets one layer handle the call and writes down how that went.
+async fn enter(run: Arc<Run>, at: usize, parent: usize, mut call: Call) -> Outcome {
+    let frame = &run.plan.frames[at];
+    let entry = run.entered(at, parent, &mut call);
+    let mut pass = Pass { run: &run, entry, over: false };
+    let next = Next { run: run.clone(), at: at + 1, entry, given: call.arguments.clone() };
+    let outcome = match contain(frame.layer.clone().handle(call, next)).await {
+        Ok(outcome) => outcome,
+        Err(report) => {
+            run.state().entries[entry].error = Some("panicked");
+            layer_exception(&frame.name, "it panicked", Some(report))
+        }
+    };
+    pass.over = true;
+    run.left(entry, parent, outcome)
+}
+
+/// Marks a pass whose future was dropped, so that its note is complete too.
+struct Pass<'a> {
+    run: &'a Run,
+    entry: usize,
+    over: bool,
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            let now = self.run.clock.now();
+            self.run.state().entries[self.entry].ended_at = now;
+        }
+    }
+}
+
+/// The last step: makes sure that this call may run, says that it starts, and runs it.
+async fn execute(run: &Run, mut call: Call) -> Outcome {
+    if let Some(refusal) = run.last_check(&call) {
+        return refusal;
+    }
+    call.attempt = run.next_attempt();
+    if let Some(result) = call.resumed().results.get(call.attempt as usize - 1) {
+        return Outcome::from(Settled::clone(result));
+    }
+    let outside = match contain_sync(|| run.plan.executor.runs_outside(&call)) {
+        Ok(outside) => outside,
+        Err(report) => return exception(report),
+    };
+    let starting = call.env().probe().starting(&call, outside);
+    if let Err(stop) = starting.await {
+        run.state().attempts -= 1;
+        return stop.into();
+    }
+    let executor = call.shown().map(|shown| shown.entry.executor.clone());
+    let mut outcome = match contain(run.plan.executor.clone().execute(call)).await {
+        Ok(outcome) => checked_suspension(outcome, outside),
+        Err(report) => exception(report),
+    };
+    if let Outcome::Settled(settled) = &mut outcome {
+        settled.executor = settled.executor.take().or(executor);
+    }
+    outcome
+}
+
+/// An executor may only wait for a result if it said beforehand that something outside runs the call.
+fn checked_suspension(outcome: Outcome, outside: bool) -> Outcome {
+    match outcome {
+        Outcome::Suspended(mut suspension) => {
+            match &mut *suspension {
+                Suspension::Result if outside => {}
+                Suspension::Result => {
+                    let detail = "the executor waits for a result but did not say that the call runs outside";
+                    let error =
+                        CallError::new(ErrorCategory::Internal, "the tool could not be run").with_operator(detail);
+                    return Outcome::error(Status::ExecutorError, error);
+                }
+                Suspension::Decision(request) => drop(request.asked_by.get_or_insert_with(|| "executor".into())),
+            }
+            Outcome::Suspended(suspension)
+        }
+        settled @ Outcome::Settled(_) => settled,
+    }
+}
+
+impl Run {
+    fn new(plan: Arc<Plan>, call: &Call) -> Self {
+        let clock = call.env().clock().clone();
+        let state = State {
+            entries: Vec::with_capacity(plan.frames.len()),
+            changes: Vec::new(),
+            attempts: call.attempts_before(),
+            decided: Vec::new(),
+            // The view has checked these; if it shows the tool's own schema, that was the check.
+            valid: call.shown().filter(|shown| shown.is_plain()).map(|_| call.arguments.clone()),
+        };
+        Self { plan, id: call.id, tool: call.tool.clone(), started_at: clock.now(), clock, state: Mutex::new(state) }
+    }
+
+    // The state is plain data that every method leaves whole.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn layer_name(&self, entry: usize) -> &LayerName {
+        let frame = self.state().entries[entry].frame;
+        &self.plan.frames[frame].name
+    }
+
+    fn entered(&self, frame: usize, parent: usize, call: &mut Call) -> usize {
+        let now = self.clock.now();
+        let state = &mut *self.state();
+        call.attempt = state.attempts + 1;
+        if let Some(parent) = state.entries.get_mut(parent) {
+            parent.ran_next = true;
+        }
+        let decides = self.plan.frames[frame].band == Band::Decide;
+        if decides && !state.decided.last().is_some_and(|seen| seen.same(&call.arguments)) {
+            state.decided.push(call.arguments.clone());
+        }
+        state.entries.push(Entry {
+            frame,
+            attempt: call.attempt,
+            started_at: now,
+            ended_at: now,
+            status: LayerStatus::Open(Unsettled::Dropped),
+            changed: false,
+            ran_next: false,
+            error: None,
+            inner: None,
+        });
+        state.entries.len() - 1
+    }
+
+    fn left(&self, entry: usize, parent: usize, mut outcome: Outcome) -> Outcome {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let this = &mut state.entries[entry];
+        let frame = &self.plan.frames[this.frame];
+        this.ended_at = now;
+        let inner = this.inner.take();
+        let mut change = None;
+        match &mut outcome {
+            Outcome::Settled(settled) => {
+                this.status = LayerStatus::Settled(settled.status);
+                if let Some(inner) = &inner {
+                    settled.notes.absorb(&inner.notes);
+                    change = inner.changes_to(settled, &frame.name);
+                    this.changed |=
+                        change.is_some() || inner.status != Some(settled.status) || inner.text != settled.text;
+                }
+            }
+            Outcome::Suspended(suspension) => {
+                this.status = LayerStatus::Open(Unsettled::Suspended);
+                if let Suspension::Decision(request) = &mut **suspension {
+                    request.asked_by.get_or_insert_with(|| frame.name.clone());
+                }
+            }
+        }
+        state.changes.extend(change);
+        drop(state);
+        self.told(parent, &outcome);
+        outcome
+    }
+
+    /// Remembers what a layer was given from below.
+    fn told(&self, parent: usize, outcome: &Outcome) {
+        if parent == TOP {
+            return;
+        }
+        let mut state = self.state();
+        let parent = &mut state.entries[parent];
+        parent.ran_next = true;
+        let mut told = Inner::of(outcome);
+        if let Some(before) = &parent.inner {
+            told.notes.absorb(&before.notes);
+        }
+        parent.inner = Some(told);
+    }
+
+    pub(crate) fn handed_down(&self, entry: usize, given: &Arguments, handed: &Arguments) {
+        if given.same(handed) {
+            return;
+        }
+        let (places, truncated) = changes(given.as_json(), handed.as_json());
+        if places.is_empty() {
+            return;
+        }
+        let state = &mut *self.state();
+        let entry = &mut state.entries[entry];
+        entry.changed = true;
+        let layer = self.plan.frames[entry.frame].name.clone();
+        state.changes.push(Provenance { layer, subject: Subject::Arguments, changes: places, truncated });
+    }
+
+    fn next_attempt(&self) -> u32 {
+        let mut state = self.state();
+        state.attempts += 1;
+        state.attempts
+    }
+
+    /// Checks reshaped arguments against the tool's own schema.
+    fn check_contract(&self, call: &Call) -> Option<Outcome> {
+        let shown = call.shown()?;
+        if self.state().valid.as_ref().is_some_and(|valid| valid.same(&call.arguments)) {
+            return None;
+        }
+        match shown.entry.spec.input.check(call.arguments.as_json()) {
+            Ok(()) => {
+                self.state().valid = Some(call.arguments.clone());
+                None
+            }
+            Err(problems) => Some(crate::view::schema_violation(&problems)),
+        }
+    }
+
+    /// What must be true of a call the moment before it runs, whatever the layers did.
+    fn last_check(&self, call: &Call) -> Option<Outcome> {
+        if call.id != self.id || call.tool != self.tool {
+            return Some(layer_exception(&"a layer".into(), "it handed on another call", None));
+        }
+        for answer in &call.resumed().answers {
+            if let Verdict::Deny { reason } = &answer.decision.verdict {
+                return Some(Outcome::refused(Status::Denied, denied_text(reason.as_deref())));
+            }
+        }
+        if let Some(refusal) = self.check_decided(call) {
+            return Some(refusal);
+        }
+        if let Some(refusal) = self.check_contract(call) {
+            return Some(refusal);
+        }
+        call.cancel
+            .is_cancelled()
+            .then(|| Outcome::refused(Status::Cancelled, "the call was cancelled before it started"))
+    }
+
+    /// The final-argument guarantee: what runs is what every deciding layer saw.
+    fn check_decided(&self, call: &Call) -> Option<Outcome> {
+        let state = self.state();
+        let differs = |seen: &&Arguments| !seen.same(&call.arguments) && seen.digest() != call.arguments.digest();
+        let seen = state.decided.iter().find(differs)?;
+        let text = "the arguments were changed after they had been decided on";
+        Some(Outcome::refused(Status::Blocked, text).noting(|notes| {
+            notes.metadata.insert("decided_digest".into(), seen.digest().to_string().into());
+            notes.metadata.insert("final_digest".into(), call.arguments.digest().to_string().into());
+        }))
+    }
+
+    /// Completes a settled outcome with what only the runtime knows.
+    fn finish(&self, mut outcome: Outcome) -> Outcome {
+        let now = self.clock.now();
+        if let Outcome::Settled(settled) = &mut outcome {
+            settled.started_at = self.started_at;
+            settled.ended_at = now;
+            settled.attempts = self.state().attempts;
+            let (layers, provenance) = self.notes();
+            if !layers.is_empty() {
+                let notes = settled.notes.edit();
+                notes.layers = layers;
+                notes.provenance = provenance;
+            }
+        }
+        outcome
+    }
+
+    fn notes(&self) -> (Vec<LayerNote>, Vec<Provenance>) {
+        let state = self.state();
+        let note = |entry: &Entry| {
+            let frame = &self.plan.frames[entry.frame];
+            LayerNote {
+                name: frame.name.clone(),
+                band: frame.band,
+                status: entry.status,
+                started_at: entry.started_at,
+                ended_at: entry.ended_at,
+                changed: entry.changed,
+                answered: !entry.ran_next && entry.status != LayerStatus::Open(Unsettled::Dropped),
+                attempt: entry.attempt,
+                error: entry.error.map(str::to_owned),
+            }
+        };
+        (state.entries.iter().map(note).collect(), state.changes.clone())
+    }
+}
+
+impl Inner {
+    fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Suspended(_) => Self { status: None, value: None, text: None, notes: Notes::default() },
+            Outcome::Settled(settled) => Self {
+                status: Some(settled.status),
+                value: Some(settled.value.clone()),
+                text: settled.text.clone(),
+                notes: settled.notes.clone(),
+            },
+        }
+    }
+
+    fn changes_to(&self, settled: &Settled, layer: &LayerName) -> Option<Provenance> {
+        let value = self.value.as_ref().filter(|value| !value.same(&settled.value))?;
+        let (changes, truncated) = changes(value, &settled.value);
+        let layer = layer.clone();
+        (!changes.is_empty()).then_some(Provenance { layer, subject: Subject::Result, changes, truncated })
+    }
+}
+
+/// What has happened to a call below a layer so far.
+#[derive(Clone)]
+pub struct Trail(pub(crate) Arc<Run>);
+
+impl Trail {
+    /// One note per layer entered, in order of entering; a layer still waiting counts as dropped.
+    pub fn layers(&self) -> Vec<LayerNote> {
+        self.0.notes().0
+    }
+
+    /// Who changed what.
+    pub fn provenance(&self) -> Vec<Provenance> {
+        self.0.notes().1
+    }
+
+    /// How often the executor was started.
+    pub fn attempts(&self) -> u32 {
+        self.0.state().attempts
+    }
+}
+
+impl std::fmt::Debug for Trail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Trail").field(&self.layers()).finish()
+    }
+}
+
+fn exception(PanicReport(report): PanicReport) -> Outcome {
+    let error = CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly").with_operator(report);
+    Outcome::error(Status::Exception, error)
+}
+
+fn layer_exception(layer: &LayerName, what: &str, report: Option<PanicReport>) -> Outcome {
+    let detail = report.map_or_else(String::new, |PanicReport(report)| format!(": {report}"));
+    let error = CallError::new(ErrorCategory::Panic, "an internal error stopped the call");
+    Outcome::error(Status::LayerException, error.with_operator(format!("{layer}: {what}{detail}")))
+}
+
+impl From<StopReason> for Outcome {
+    fn from(stop: StopReason) -> Self {
+        match stop {
+            StopReason::Interrupted => Self::refused(Status::Cancelled, "the call was cancelled before it started"),
+            StopReason::NotRecorded(detail) => {
+                let error =
+                    CallError::new(ErrorCategory::Internal, "the call was not run because it could not be recorded");
+                Self::error(Status::ExecutorError, error.with_operator(detail))
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! JSON Schemas for arguments: generated, compiled once, checked with pointers and reasons.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use jsonschema::{PatternOptions, Validator};
+use schemars::{JsonSchema, generate::SchemaSettings, transform::RecursiveTransform};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::{Json, JsonError};
+
+/// A JSON Schema that was checked and compiled once and is shared from then on.
+///
+/// References to other documents are never fetched: a schema that has one is refused.
+///
+/// ```
+/// use toolgate_core::Schema;
+/// let schema = Schema::new(serde_json::json!({
+///     "type": "object",
+///     "properties": { "n": { "type": "integer" } },
+///     "required": ["n"],
+/// }))?;
+/// let problems = schema.check(&serde_json::json!({ "n": "one" })).unwrap_err();
+/// assert_eq!(problems[0].pointer, "/n");
+/// # Ok::<(), toolgate_core::SchemaError>(())
+/// ```
+#[derive(Clone)]
+pub struct Schema(Arc<Inner>);
+
+struct Inner {
+    json: Json,
+    validator: Validator,
+}
+
+/// The most problems reported for one value: a model needs a few to mend its call, not thousands.
+const MOST_PROBLEMS: usize = 16;
+
+impl Schema {
+    /// Compiles a schema.
+    pub fn new(schema: Value) -> Result<Self, SchemaError> {
+        let json = Json::new(schema)?;
+        // A schema from outside may hold any pattern, so backtracking is bounded.
+        let patterns = PatternOptions::fancy_regex().backtrack_limit(100_000).size_limit(1 << 20);
+        let validator = jsonschema::options()
+            .offline()
+            .with_pattern_options(patterns)
+            .build(json.as_value())
+            .map_err(|error| SchemaError::Invalid(error.masked().to_string()))?;
+        Ok(Self(Arc::new(Inner { json, validator })))
+    }
+
+    /// Compiles a schema for arguments, whose root has to be an object.
+    pub fn for_arguments(schema: Value) -> Result<Self, SchemaError> {
+        match schema.get("type") {
+            None if schema.is_object() => Self::new(schema),
+            Some(kind) if kind == "object" => Self::new(schema),
+            _ => Err(SchemaError::NotAnObject),
+        }
+    }
+
+    /// The schema of a Rust type, written so that every provider takes it.
+    pub fn of<T: JsonSchema>() -> Self {
+        let settings = SchemaSettings::draft2020_12().with(|s| {
+            s.meta_schema = None;
+            // Some providers refuse `$ref`; only recursive types keep theirs.
+            s.inline_subschemas = true;
+        });
+        let drop_title = |schema: &mut schemars::Schema| drop(schema.remove("title"));
+        let generator = settings.with_transform(RecursiveTransform(drop_title)).into_generator();
+        Self::new(generator.into_root_schema_for::<T>().to_value()).expect("a generated schema is valid")
+    }
+
+    /// Any object: the schema of a tool that checks its arguments itself.
+    pub fn any_object() -> Self {
+        static ANY: OnceLock<Schema> = OnceLock::new();
+        ANY.get_or_init(|| Self::new(json!({ "type": "object" })).expect("a valid schema")).clone()
+    }
+
+    /// The schema as JSON.
+    pub fn as_json(&self) -> &Json {
+        &self.0.json
+    }
+
+    /// Whether both are the same compiled schema.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Checks a value; each problem names the place and the reason but repeats no value.
+    pub fn check(&self, value: &Value) -> Result<(), Vec<Problem>> {
+        if self.0.validator.is_valid(value) {
+            return Ok(());
+        }
+        let problem = |error: jsonschema::ValidationError<'_>| Problem {
+            pointer: error.instance_path().to_string(),
+            reason: error.masked().to_string(),
+        };
+        Err(self.0.validator.iter_errors(value).take(MOST_PROBLEMS).map(problem).collect())
+    }
+
+    /// The parameters an object schema declares.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        let properties = self.0.json.get("properties").and_then(Value::as_object);
+        properties.into_iter().flat_map(|map| map.keys().map(String::as_str))
+    }
+
+    /// A copy that also takes `parameter`, or nothing if the parameter is there already.
+    pub fn with_parameter(&self, name: &str, parameter: Value, required: bool) -> Result<Option<Self>, SchemaError> {
+        if self.parameters().any(|known| known == name) {
+            return Ok(None);
+        }
+        let mut schema = self.0.json.as_object().cloned().unwrap_or_default();
+        schema.entry("type").or_insert_with(|| "object".into());
+        let properties = schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+        let properties = properties.as_object_mut().ok_or(SchemaError::NotAnObject)?;
+        properties.insert(name.to_owned(), parameter);
+        if required {
+            let list = schema.entry("required").or_insert_with(|| json!([]));
+            list.as_array_mut().ok_or(SchemaError::NotAnObject)?.push(name.into());
+        }
+        Self::new(Value::Object(schema)).map(Some)
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.json.fmt(f)
+    }
+}
+
+impl PartialEq for Schema {
+    fn eq(&self, other: &Self) -> bool {
+        self.same(other) || self.0.json == other.0.json
+    }
+}
+
+impl Serialize for Schema {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.json.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Schema {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// One way in which a value breaks its schema.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Problem {
+    /// Where, as a JSON pointer; empty for the value as a whole.
+    pub pointer: String,
+    /// What is wrong there.
+    pub reason: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.pointer.is_empty() { "(arguments)" } else { &self.pointer };
+        write!(f, "{place}: {}", self.reason)
+    }
+}
+
+/// Why a schema cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// It is not a valid JSON Schema, or refers to another document.
+    #[error("the schema cannot be used: {0}")]
+    Invalid(String),
+    /// Arguments are objects, so their schema has to describe one.
+    #[error("the schema of arguments has to have \"type\": \"object\"")]
+    NotAnObject,
+    /// It is not acceptable JSON.
+    #[error("the schema is {0}")]
+    Json(#[from] JsonError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_keywords_are_tolerated() {
+        let schema = json!({ "type": "object", "x-vendor": { "any": ["thing"] }, "properties": { "a": { "hue": 3 } } });
+        assert!(Schema::for_arguments(schema).is_ok());
+    }
+
+    #[test]
+    fn a_remote_reference_is_refused_and_never_fetched() {
+        for reference in ["http://127.0.0.1:9/s.json", "https://example.com/s", "file:///etc/passwd"] {
+            let schema = json!({ "type": "object", "properties": { "a": { "$ref": reference } } });
+            assert!(matches!(Schema::for_arguments(schema), Err(SchemaError::Invalid(_))), "{reference}");
+        }
+    }
+
+    #[test]
+    fn the_root_of_arguments_is_an_object() {
+        for bad in [json!({ "type": "array" }), json!(true), json!([]), json!({ "type": ["object", "null"] })] {
+            assert_eq!(Schema::for_arguments(bad).err(), Some(SchemaError::NotAnObject));
+        }
+        assert!(matches!(
+            Schema::for_arguments(json!({ "type": "object", "required": 7 })),
+            Err(SchemaError::Invalid(_))
+        ));
+    }
+
+    #[test]
+    fn problems_name_the_place_but_not_the_value() {
+        let schema = json!({ "type": "object", "properties": { "key": { "type": "integer" } } });
+        let schema = Schema::new(schema).expect("valid");
+        let problems = schema.check(&json!({ "key": "hunter2" })).expect_err("wrong type");
+        assert_eq!(problems[0].pointer, "/key");
+        assert!(!problems[0].reason.contains("hunter2"), "{}", problems[0].reason);
+        assert!(problems[0].reason.contains("integer"));
+    }
+
+    #[test]
+    fn a_hostile_pattern_cannot_hang_the_check() {
+        let schema = json!({ "type": "object", "properties": { "a": { "pattern": "^(?=(a+)+$)(a+)+$" } } });
+        let schema = Schema::new(schema).expect("compiles");
+        let _ = schema.check(&json!({ "a": "a".repeat(5_000) + "!" }));
+    }
+
+    #[test]
+    fn schemas_of_types_have_no_references_titles_or_meta_schema() {
+        #[derive(JsonSchema)]
+        #[allow(dead_code)]
+        struct Inner {
+            /// How many.
+            n: u8,
+        }
+        #[derive(JsonSchema)]
+        #[allow(dead_code)]
+        struct Outer {
+            one: Inner,
+            two: Option<Inner>,
+        }
+        let text = Schema::of::<Outer>().as_json().to_string();
+        for word in ["$ref", "$schema", "title", "$defs"] {
+            assert!(!text.contains(word), "{word} in {text}");
+        }
+        assert!(text.contains("How many."));
+    }
+
+    #[test]
+    fn injecting_a_parameter_twice_is_injecting_it_once() {
+        let schema = Schema::any_object();
+        let once = schema.with_parameter("reason", json!({ "type": "string" }), true).expect("valid").expect("added");
+        assert!(once.check(&json!({})).is_err());
+        assert!(once.check(&json!({ "reason": "x" })).is_ok());
+        assert!(once.with_parameter("reason", json!({ "type": "integer" }), true).expect("valid").is_none());
+    }
+}

@@ -1,0 +1,240 @@
+//! Layers in order, outermost first, over an executor. The one way a call is executed.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use crate::{
+    AnyLayer, Band, Call, Executor, IdempotencyKey, Layer, LayerName, Outcome, Reconciled, Transform,
+    executor::DynExecutor, layer::DynLayer,
+};
+
+/// Layers over an executor. Cloning shares the stack.
+///
+/// ```
+/// use toolgate_core::{Arguments, Call, Executor, Outcome, Stack, from_fn};
+///
+/// struct Echo;
+/// impl Executor for Echo {
+///     async fn execute(&self, call: Call) -> Outcome {
+///         Outcome::ok(call.arguments.as_json().as_value().clone())
+///     }
+/// }
+///
+/// # futures::executor::block_on(async {
+/// let stack = Stack::over(Echo).layer(from_fn(async |call, next| next.run(call).await)).build()?;
+/// let outcome = stack.run(Call::detached("echo", Arguments::parse(r#"{"n":1}"#).unwrap())).await;
+/// assert!(outcome.is_ok());
+/// # Ok::<(), toolgate_core::StackError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Stack(Arc<Plan>);
+
+/// A stack as it was built.
+pub(crate) struct Plan {
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) executor: Arc<dyn DynExecutor>,
+    /// The first frame that is not a recorder: calls the view refused get no further.
+    pub(crate) admit_at: usize,
+    /// The first frame that decides: from here on, arguments fit the tool's own schema.
+    pub(crate) seal_at: usize,
+    allowed: BTreeSet<LayerName>,
+    warnings: Vec<StackWarning>,
+}
+
+/// One layer in its place.
+pub(crate) struct Frame {
+    pub(crate) layer: Arc<dyn DynLayer>,
+    pub(crate) name: LayerName,
+    pub(crate) band: Band,
+}
+
+impl Frame {
+    pub(crate) fn wants(&self, call: &Call) -> bool {
+        self.layer.matcher().is_none_or(|matcher| matcher.matches(call))
+    }
+}
+
+impl Stack {
+    /// Starts a stack over `executor`. The first layer added is the outermost.
+    pub fn over(executor: impl Executor) -> StackBuilder {
+        StackBuilder { layers: Vec::new(), allowed: BTreeSet::new(), executor: Arc::new(executor) }
+    }
+
+    /// Runs a call through every layer and, if they let it, the executor.
+    pub async fn run(&self, call: Call) -> Outcome {
+        crate::run::run(self.0.clone(), call).await
+    }
+
+    /// Starts a stack with the same executor and layers, for adding more inside.
+    pub fn extend(&self) -> StackBuilder {
+        let layers = self.0.frames.iter().map(|frame| AnyLayer(frame.layer.clone())).collect();
+        StackBuilder { layers, allowed: self.0.allowed.clone(), executor: self.0.executor.clone() }
+    }
+
+    /// The names and bands of the layers, outermost first.
+    pub fn layers(&self) -> impl Iterator<Item = (&LayerName, Band)> {
+        self.0.frames.iter().map(|frame| (&frame.name, frame.band))
+    }
+
+    /// The transforms that belong to the layers, outermost first; a view is made with them.
+    pub fn transforms(&self) -> Vec<Arc<dyn Transform>> {
+        self.0.frames.iter().filter_map(|frame| frame.layer.transform()).collect()
+    }
+
+    /// What looked odd when the stack was built.
+    pub fn warnings(&self) -> &[StackWarning] {
+        &self.0.warnings
+    }
+
+    /// Asks the executor whether an earlier attempt of `call` took effect.
+    pub async fn reconcile(&self, call: &Call, key: IdempotencyKey) -> Reconciled {
+        self.0.executor.reconcile(call, key).await
+    }
+}
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.layers().map(|(name, band)| format!("{name} ({band})"))).finish()
+    }
+}
+
+/// Puts a stack together.
+#[must_use = "a stack is made by `build`"]
+pub struct StackBuilder {
+    layers: Vec<AnyLayer>,
+    allowed: BTreeSet<LayerName>,
+    executor: Arc<dyn DynExecutor>,
+}
+
+impl StackBuilder {
+    /// Adds a layer inside the ones added before.
+    pub fn layer(self, layer: impl Layer) -> Self {
+        self.any_layer(AnyLayer::new(layer))
+    }
+
+    /// Adds a layer whose type is not known here.
+    pub fn any_layer(mut self, layer: AnyLayer) -> Self {
+        self.layers.push(layer);
+        self
+    }
+
+    /// Adds several layers, the first outermost.
+    pub fn any_layers(mut self, layers: impl IntoIterator<Item = AnyLayer>) -> Self {
+        self.layers.extend(layers);
+        self
+    }
+
+    /// Lets the layer of this name stand outside its band. Whoever does that has a reason.
+    pub fn allow_out_of_band(mut self, name: &str) -> Self {
+        self.allowed.insert(name.into());
+        self
+    }
+
+    /// Checks the order and builds the stack.
+    pub fn build(self) -> Result<Stack, StackError> {
+        let mut frames: Vec<Frame> = Vec::with_capacity(self.layers.len());
+        for AnyLayer(layer) in self.layers {
+            let (name, band) = (unique(layer.name(), &frames), layer.band());
+            frames.push(Frame { layer, name, band });
+        }
+        check_bands(&frames, &self.allowed)?;
+        let first = |from: Band| frames.iter().position(|frame| frame.band >= from).unwrap_or(frames.len());
+        let (admit_at, seal_at) = (first(Band::Shape), first(Band::Decide));
+        let warnings = unused_matchers(&frames, &*self.executor);
+        let plan = Plan { frames, executor: self.executor, admit_at, seal_at, allowed: self.allowed, warnings };
+        Ok(Stack(Arc::new(plan)))
+    }
+}
+
+impl fmt::Debug for StackBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.layers).finish()
+    }
+}
+
+/// Why a stack cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StackError {
+    /// A layer of a later band encloses one of an earlier band.
+    #[error("{outer} ({outer_band}) encloses {inner} ({inner_band}): {why}")]
+    OutOfBand {
+        /// The layer that is too far out.
+        outer: LayerName,
+        /// Its band.
+        outer_band: Band,
+        /// A layer that has to be outside it.
+        inner: LayerName,
+        /// Its band.
+        inner_band: Band,
+        /// What would go wrong.
+        why: &'static str,
+    },
+}
+
+/// Something about a stack that is probably not meant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StackWarning {
+    /// The layer is restricted to tools that do not exist.
+    #[error("{layer} is restricted to {matcher}, which fits no registered tool")]
+    FitsNoTool {
+        /// The layer.
+        layer: LayerName,
+        /// Its matcher.
+        matcher: String,
+    },
+}
+
+fn unique(name: LayerName, frames: &[Frame]) -> LayerName {
+    let taken = |name: &LayerName| frames.iter().any(|frame| frame.name == *name);
+    if !taken(&name) {
+        return name;
+    }
+    let numbered = (2..).map(|n| LayerName::from(format!("{name}#{n}")));
+    numbered.into_iter().find(|name| !taken(name)).expect("there are enough numbers")
+}
+
+fn check_bands(frames: &[Frame], allowed: &BTreeSet<LayerName>) -> Result<(), StackError> {
+    let mut deepest: Option<&Frame> = None;
+    for frame in frames.iter().filter(|frame| !allowed.contains(&frame.name)) {
+        match deepest {
+            Some(outer) if outer.band > frame.band => {
+                return Err(StackError::OutOfBand {
+                    outer: outer.name.clone(),
+                    outer_band: outer.band,
+                    inner: frame.name.clone(),
+                    inner_band: frame.band,
+                    why: why_not(outer.band, frame.band),
+                });
+            }
+            _ => deepest = Some(frame),
+        }
+    }
+    Ok(())
+}
+
+/// What goes wrong when a layer of band `outer` encloses one of the earlier band `inner`.
+fn why_not(outer: Band, inner: Band) -> &'static str {
+    match (inner, outer) {
+        (Band::Record, _) => "a call that the outer layer answers would go unrecorded",
+        (Band::Shape, Band::Decide) => "the inner layer could rewrite what the outer one has decided on",
+        (Band::Shape, _) => "the call would be reshaped once per attempt, and what was bounded or cached would be raw",
+        (Band::Decide, Band::Repeat) => {
+            "every attempt would be decided on again, and a remembered result would skip the decision"
+        }
+        (Band::Decide, _) => "the time a person takes to decide would count against the tool",
+        (Band::Repeat, _) => "all attempts together would share one bound, so the second one could start out of time",
+        (Band::Bound, _) => "bands run record, shape, decide, repeat, bound",
+    }
+}
+
+fn unused_matchers(frames: &[Frame], executor: &dyn DynExecutor) -> Vec<StackWarning> {
+    let Some(tools) = executor.tools() else { return Vec::new() };
+    let unused = |frame: &Frame| {
+        let matcher = frame.layer.matcher()?;
+        let fits = tools.iter().any(|tool| matcher.could_match(&tool.spec));
+        (!fits).then(|| StackWarning::FitsNoTool { layer: frame.name.clone(), matcher: format!("{matcher:?}") })
+    };
+    frames.iter().filter_map(unused).collect()
+}

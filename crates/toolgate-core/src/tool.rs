@@ -1,0 +1,410 @@
+//! How a tool is written: `#[tool]` on a function, a typed closure, or `impl Tool`.
+
+use std::{fmt, future::Future, marker::PhantomData, ops::Deref, sync::Arc};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    Annotations, Arguments, Call, CallError, Digest, ErrorCategory, Executor, IdempotencyKey, Json, LogLevel, Notes,
+    Outcome, Progress, Reconciled, Schema, Timestamp, ToolName,
+};
+
+/// Something a model can call.
+///
+/// Implement it by hand when a tool needs state or a schema of its own; otherwise [`tool_fn`] or the
+/// `#[tool]` attribute are shorter.
+pub trait Tool: Send + Sync + 'static {
+    /// What the model is told about the tool. Asked once, when the tool is registered.
+    fn spec(&self) -> ToolSpec;
+
+    /// Does the work. The arguments have passed the tool's schema.
+    fn invoke(&self, arguments: Arguments, cx: Context) -> impl Future<Output = Result<ToolOutput, ToolError>> + Send;
+
+    /// Finds out whether the call with this key took effect before the process was lost.
+    ///
+    /// Only asked of tools whose annotations say `reconcile`.
+    fn reconcile(&self, _arguments: Arguments, _key: IdempotencyKey) -> impl Future<Output = Reconciled> + Send {
+        async { Reconciled::Unknown }
+    }
+}
+
+/// What the model is told about a tool, and what the runtime knows about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ToolSpec {
+    /// What it is called.
+    pub name: ToolName,
+    /// What it is for, in words for the model.
+    pub description: String,
+    /// What it takes.
+    pub input: Schema,
+    /// What it returns, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Schema>,
+    /// What it does.
+    #[serde(default)]
+    pub annotations: Annotations,
+}
+
+impl ToolSpec {
+    /// A spec with no output schema and no annotations.
+    pub fn new(name: impl Into<ToolName>, description: impl Into<String>, input: Schema) -> Self {
+        let (name, description) = (name.into(), description.into());
+        Self { name, description, input, output: None, annotations: Annotations::default() }
+    }
+
+    /// Says what the tool does.
+    pub fn with_annotations(mut self, annotations: Annotations) -> Self {
+        self.annotations = annotations;
+        self
+    }
+
+    /// Says what the tool returns.
+    pub fn with_output(mut self, output: Schema) -> Self {
+        self.output = Some(output);
+        self
+    }
+
+    /// The digest of everything that makes up the tool, for noticing a change behind one's back.
+    pub fn fingerprint(&self, source: &str) -> Digest {
+        let whole = serde_json::json!({
+            "name": self.name,
+            "description": self.description,
+            "input": self.input,
+            "output": self.output,
+            "annotations": self.annotations,
+            "source": source,
+        });
+        Json::shallow(whole).digest()
+    }
+}
+
+/// What a tool returns: a value, and if wanted other words for the model.
+#[derive(Debug, Clone, Default)]
+pub struct ToolOutput {
+    pub(crate) value: Value,
+    pub(crate) text: Option<String>,
+    pub(crate) notes: Notes,
+}
+
+impl ToolOutput {
+    /// Serialises any value.
+    pub fn of(value: impl Serialize) -> Result<Self, ToolError> {
+        let failed =
+            |error| ToolError::new("the tool returned a value that is not JSON").with_operator(format!("{error}"));
+        serde_json::to_value(value).map(Self::from).map_err(failed)
+    }
+
+    /// Takes text as a program prints it. What is not UTF-8 is replaced, and the notes say so.
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::from(text),
+            Err(error) => {
+                let mut output = Self::from(String::from_utf8_lossy(error.as_bytes()).into_owned());
+                output.notes.edit().metadata.insert("encoding".into(), "invalid UTF-8 replaced".into());
+                output
+            }
+        }
+    }
+
+    /// What the model reads instead of the plain value.
+    pub fn with_text(mut self, text: impl Into<String>) -> Self {
+        self.text = Some(text.into());
+        self
+    }
+
+    /// Attaches notes.
+    pub fn noting(mut self, write: impl FnOnce(&mut crate::NoteFields)) -> Self {
+        write(self.notes.edit());
+        self
+    }
+}
+
+impl From<Value> for ToolOutput {
+    fn from(value: Value) -> Self {
+        Self { value, ..Self::default() }
+    }
+}
+
+impl From<&str> for ToolOutput {
+    fn from(text: &str) -> Self {
+        Value::from(text).into()
+    }
+}
+
+impl From<String> for ToolOutput {
+    fn from(text: String) -> Self {
+        Value::from(text).into()
+    }
+}
+
+impl From<()> for ToolOutput {
+    fn from((): ()) -> Self {
+        Self::default()
+    }
+}
+
+/// Why a tool could not do its work, in two voices.
+///
+/// Text given to [`ToolError::new`] is read by the model. An error that is converted with `?` is not:
+/// it may hold a path, a query or a password, so it goes to the operator, and the model learns only that
+/// the tool failed.
+///
+/// ```
+/// use toolgate_core::{ErrorCategory, ToolError};
+/// fn port(text: &str) -> Result<u16, ToolError> {
+///     Ok(text.parse::<u16>()?)
+/// }
+/// let error = port("http://user:hunter2@host").unwrap_err();
+/// assert_eq!(error.model, "the tool failed");
+/// assert_eq!(error.category, ErrorCategory::Internal);
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ToolError {
+    /// What kind of failure it is; decides whether another attempt is worth it.
+    pub category: ErrorCategory,
+    /// What the model is told: what went wrong and, at best, what to do next.
+    pub model: String,
+    /// What only the operator is told.
+    pub operator: Option<String>,
+}
+
+impl ToolError {
+    /// An error with words for the model.
+    pub fn new(model: impl Into<String>) -> Self {
+        Self { category: ErrorCategory::Internal, model: model.into(), operator: None }
+    }
+
+    /// An error that may be gone a moment later.
+    pub fn transient(model: impl Into<String>) -> Self {
+        Self::new(model).with_category(ErrorCategory::Transient)
+    }
+
+    /// The work was stopped because somebody asked for it.
+    pub fn cancelled() -> Self {
+        Self::new("the call was cancelled").with_category(ErrorCategory::Cancelled)
+    }
+
+    /// Says what kind of failure it is.
+    pub fn with_category(mut self, category: ErrorCategory) -> Self {
+        self.category = category;
+        self
+    }
+
+    /// Adds detail for the operator.
+    pub fn with_operator(mut self, detail: impl Into<String>) -> Self {
+        self.operator = Some(detail.into());
+        self
+    }
+}
+
+impl fmt::Debug for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        CallError::from(self.clone()).fmt(f)
+    }
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.model)
+    }
+}
+
+impl From<ToolError> for CallError {
+    fn from(error: ToolError) -> Self {
+        Self { category: error.category, model: error.model, operator: error.operator }
+    }
+}
+
+impl<E: std::error::Error> From<E> for ToolError {
+    fn from(error: E) -> Self {
+        let mut detail = error.to_string();
+        let mut cause = error.source();
+        while let Some(source) = cause {
+            detail = format!("{detail}: {source}");
+            cause = source.source();
+        }
+        Self::new("the tool failed").with_operator(detail)
+    }
+}
+
+/// What a tool is lent while it runs: progress, cancellation, and who it runs for.
+///
+/// It reads like the call it belongs to.
+#[derive(Clone)]
+pub struct Context(Call);
+
+impl Context {
+    /// The context of `call`.
+    pub fn new(call: Call) -> Self {
+        Self(call)
+    }
+
+    /// Reports how far the work has come.
+    pub fn progress(&self, progress: Progress) {
+        self.0.env().probe().progress(&self.0, progress);
+    }
+
+    /// Writes a diagnostic line for the operator; nothing ever depends on it.
+    pub fn log(&self, level: LogLevel, text: &str) {
+        self.0.env().probe().log(&self.0, level, text);
+    }
+
+    /// Completes when the call should stop. A tool that watches it can stop cleanly.
+    pub async fn cancelled(&self) {
+        self.0.cancel.cancelled().await;
+    }
+
+    /// Whether the call should stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancel.is_cancelled()
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        self.0.env().clock().now()
+    }
+}
+
+impl Deref for Context {
+    type Target = Call;
+    fn deref(&self) -> &Call {
+        &self.0
+    }
+}
+
+/// Makes a tool from a typed closure.
+///
+/// ```
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use toolgate_core::{Registry, ToolError, tool_fn};
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct Add { a: i64, b: i64 }
+///
+/// let registry = Registry::new();
+/// registry.register(tool_fn("add", "Adds two numbers.", async |input: Add, _cx| {
+///     Ok::<_, ToolError>(input.a + input.b)
+/// }))?;
+/// # Ok::<(), toolgate_core::RegisterError>(())
+/// ```
+pub fn tool_fn<I, O, F, Fut>(name: &str, description: &str, run: F) -> ToolFn<I, F>
+where
+    I: DeserializeOwned + JsonSchema + Send + 'static,
+    O: Serialize,
+    F: Fn(I, Context) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, ToolError>> + Send,
+{
+    ToolFn { spec: ToolSpec::new(name, description, Schema::of::<I>()), run, input: PhantomData }
+}
+
+/// A tool made by [`tool_fn`].
+pub struct ToolFn<I, F> {
+    spec: ToolSpec,
+    run: F,
+    input: PhantomData<fn(I)>,
+}
+
+impl<I, F> ToolFn<I, F> {
+    /// Says what the tool does.
+    pub fn annotated(mut self, annotations: Annotations) -> Self {
+        self.spec.annotations = annotations;
+        self
+    }
+}
+
+impl<I, F> fmt::Debug for ToolFn<I, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolFn").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl<I, O, F, Fut> Tool for ToolFn<I, F>
+where
+    I: DeserializeOwned + Send + 'static,
+    O: Serialize,
+    F: Fn(I, Context) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, ToolError>> + Send,
+{
+    fn spec(&self) -> ToolSpec {
+        self.spec.clone()
+    }
+
+    async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
+        let output = (self.run)(typed(&arguments)?, cx).await?;
+        ToolOutput::of(output)
+    }
+}
+
+/// Reads arguments as the type a tool takes.
+///
+/// The schema has been checked before, so this fails only where the type is stricter than its schema.
+pub fn typed<I: DeserializeOwned>(arguments: &Arguments) -> Result<I, ToolError> {
+    let misfit = |error: serde_json::Error| {
+        // serde's message may repeat the value, which belongs to the operator.
+        ToolError::new("the arguments do not fit what the tool takes")
+            .with_category(ErrorCategory::InvalidInput)
+            .with_operator(error.to_string())
+    };
+    I::deserialize(arguments.as_json().as_value()).map_err(misfit)
+}
+
+/// Runs one in-process tool.
+pub(crate) struct NativeExecutor<T>(pub(crate) Arc<T>);
+
+impl<T: Tool> Executor for NativeExecutor<T> {
+    async fn execute(&self, call: Call) -> Outcome {
+        let arguments = call.arguments.clone();
+        self.0.invoke(arguments, Context::new(call)).await.into()
+    }
+
+    async fn reconcile(&self, call: &Call, key: IdempotencyKey) -> Reconciled {
+        self.0.reconcile(call.arguments.clone(), key).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_utf_8_from_a_tool_is_replaced_and_noted() {
+        let output = ToolOutput::from_bytes(vec![b'a', 0xff, b'b']);
+        assert_eq!(output.value, "a\u{fffd}b");
+        assert!(!output.notes.is_empty());
+        assert!(ToolOutput::from_bytes(b"plain".to_vec()).notes.is_empty());
+    }
+
+    #[test]
+    fn a_converted_error_keeps_its_text_from_the_model() {
+        let io = std::io::Error::other("postgres://u:hunter2@db refused");
+        let error = ToolError::from(io);
+        assert!(!error.model.contains("hunter2"));
+        assert!(!format!("{error:?}").contains("hunter2"));
+        assert!(error.operator.expect("kept").contains("hunter2"));
+    }
+
+    #[test]
+    fn every_part_of_a_tool_is_in_its_fingerprint() {
+        let spec = ToolSpec::new("a", "does a", Schema::any_object());
+        let base = spec.fingerprint("native");
+        let same = ToolSpec::new("a", "does a", Schema::new(serde_json::json!({ "type": "object" })).expect("valid"));
+        assert_eq!(same.fingerprint("native"), base);
+        let other = Schema::new(serde_json::json!({ "type": "object", "required": [] })).expect("valid");
+        let variants = [
+            ToolSpec::new("b", "does a", Schema::any_object()).fingerprint("native"),
+            ToolSpec::new("a", "does b", Schema::any_object()).fingerprint("native"),
+            ToolSpec::new("a", "does a", other.clone()).fingerprint("native"),
+            spec.clone().with_output(other).fingerprint("native"),
+            spec.clone().with_annotations(Annotations::read_only()).fingerprint("native"),
+            spec.fingerprint("mcp_server:x"),
+        ];
+        for variant in variants {
+            assert_ne!(variant, base);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What you need to test something built with Toolgate.
+//!
+//! * [`call`], [`echo`], [`echo_under`], [`Scripted`]: a call, executors and stacks in one line.
+//! * [`TestClock`], [`CountingIds`]: time and ids that a test decides on.
+//! * [`run_twice`]: sends a call through a layer again, as happens after every suspension.
+//! * [`LifecycleChecker`]: checks any stream of events against the rules.
+//! * [`conformance`]: suites for a store, an executor or a screen of your own.
+//!
+//! ```
+//! use toolgate_core::{Status, from_fn, Outcome};
+//! use toolgate_testkit::{call, echo_under};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let closed = from_fn(async |_call, _next| Outcome::refused(Status::Blocked, "closed"));
+//! assert_eq!(echo_under(closed).run(call("echo")).await.status(), Some(Status::Blocked));
+//! # });
+//! ```
+
+mod clock;
+pub mod conformance;
+mod fakes;
+mod lifecycle;
+mod twice;
+
+pub use clock::{CountingIds, TestClock};
+pub use fakes::{Echo, Scripted, call, call_with, echo, echo_under, seed};
+pub use lifecycle::{LifecycleChecker, Summary, Violation};
+pub use twice::{Twice, run_twice};
