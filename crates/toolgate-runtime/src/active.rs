@@ -1,0 +1,453 @@
+//! One turn while it is being driven: its state, and the only place that writes its events.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use futures::future::BoxFuture;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+use toolgate_core::{
+    Admission, Answer, ApprovalRequest, Call, CallId, CallSeed, ConflictKey, Decision, Env, ExecutorTag, Invocation,
+    LogLevel, Outcome, Phase, PostCode, PostKind, Principal, Probe, Progress, Record, RecordKey, Resumed, Settled,
+    Status, StopReason, Suspension, ToolEvent, Turn, TurnEvent, TurnInfo, Verdict,
+};
+
+use crate::{
+    dispatch::Shared,
+    inbox::{Inbox, Urgency},
+    journal::{Draft, Durable},
+    lanes::Ticket,
+};
+
+/// A turn that is open in this process.
+pub(crate) struct Active {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) info: Arc<TurnInfo>,
+    pub(crate) inbox: Inbox<Item>,
+    pub(crate) cancel: CancellationToken,
+    env: Env,
+    state: Mutex<State>,
+}
+
+/// What the driver of a turn attends to.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// A call left the stack: settled or suspended.
+    Left(usize),
+    /// A call is to be started.
+    Start(CallId),
+    /// Somebody was asked and has answered or not.
+    Asked,
+    /// Something was posted; the turn knows what to do next.
+    Posted,
+    /// The turn was interrupted.
+    Interrupted,
+    /// The user said something meanwhile.
+    Message(String),
+}
+
+pub(crate) struct State {
+    pub(crate) turn: Turn,
+    pub(crate) work: Vec<Work>,
+    /// Nobody drives this copy of the turn any more, so it must not write: another copy may.
+    pub(crate) retired: bool,
+}
+
+/// Why a post was not taken by this copy of the turn.
+pub(crate) enum NotTaken {
+    /// It changes nothing.
+    Refused(PostCode),
+    /// Nobody drives this copy; the store has to be asked.
+    Retired,
+}
+
+/// What is known about one invocation beside its phase.
+pub(crate) struct Work {
+    pub(crate) provider_call_id: Arc<str>,
+    pub(crate) admission: Admission,
+    pub(crate) resumed: Resumed,
+    pub(crate) pending: Option<ApprovalRequest>,
+    pub(crate) outcome: Option<Arc<Settled>>,
+    pub(crate) task: Option<AbortHandle>,
+}
+
+impl Work {
+    pub(crate) fn new(provider_call_id: &str, admission: Admission) -> Self {
+        let provider_call_id = provider_call_id.into();
+        Self { provider_call_id, admission, resumed: Resumed::default(), pending: None, outcome: None, task: None }
+    }
+
+    /// Whether a call of this tool can change anything. An unknown tool cannot: it never runs.
+    pub(crate) fn may_write(&self) -> bool {
+        self.admission.shown.as_ref().is_some_and(|shown| shown.entry.spec.annotations.may_write())
+    }
+
+    fn executor(&self) -> Option<ExecutorTag> {
+        self.admission.shown.as_ref().map(|shown| shown.entry.executor.clone())
+    }
+
+    fn conflict_keys(&self) -> Vec<ConflictKey> {
+        let arguments = self.resumed.edits().unwrap_or(&self.admission.arguments);
+        self.admission.shown.as_ref().map_or_else(Vec::new, |s| s.entry.spec.annotations.conflict_keys(arguments))
+    }
+}
+
+impl Active {
+    pub(crate) fn new(shared: Arc<Shared>, turn: Turn, work: Vec<Work>) -> Arc<Self> {
+        Arc::new_cyclic(|me| {
+            let probe = Arc::new(Watch(me.clone()));
+            let env = Env::new(shared.clock.clone(), shared.store.clone(), probe);
+            let (info, state) = (turn.info().clone(), Mutex::new(State { turn, work, retired: false }));
+            Self { shared, info, inbox: Inbox::new(), cancel: CancellationToken::new(), env, state }
+        })
+    }
+
+    // The state is changed only together with an event that was found legal, so it is never half-changed.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests every invocation and makes the turn durable. `records` are written along.
+    pub(crate) fn request_all(&self, opened: TurnEvent, records: Vec<(RecordKey, Record)>) -> Durable {
+        let mut state = self.state();
+        let mut drafts = vec![Draft::Turn(self.info.clone(), opened)];
+        let State { turn, work, .. } = &mut *state;
+        for (at, work) in work.iter().enumerate() {
+            let invocation = turn.slots()[at].invocation().clone();
+            let arguments = work.admission.arguments.as_json();
+            let event = ToolEvent::ToolRequested {
+                arguments: self.shared.shown(arguments),
+                arguments_digest: arguments.digest(),
+                arguments_bytes: arguments.size() as u64,
+                executor: work.executor(),
+            };
+            turn.apply(invocation.id, &event).expect("a fresh invocation can be requested");
+            drafts.push(Draft::Tool(invocation, event));
+        }
+        self.shared.journal.write(drafts, records)
+    }
+
+    /// What the scheduler has to know about a call.
+    pub(crate) fn ticket(&self, call: CallId) -> Option<Ticket> {
+        let state = self.state();
+        let at = state.turn.slot(call)?.invocation().emit_order as usize;
+        let work = &state.work[at];
+        Some(Ticket { at, keys: work.conflict_keys(), writes: work.may_write() })
+    }
+
+    /// Makes the call that enters the stack.
+    pub(crate) fn call(&self, at: usize) -> Call {
+        let state = self.state();
+        let (slot, work) = (&state.turn.slots()[at], &state.work[at]);
+        // Results from outside are walked through again from the first attempt.
+        let outside = slot.phase() == Some(Phase::AwaitingResult);
+        Call::new(CallSeed {
+            id: slot.invocation().id,
+            generation: slot.generation(),
+            provider_call_id: work.provider_call_id.clone(),
+            emit_order: slot.invocation().emit_order,
+            turn: self.info.clone(),
+            admission: work.admission.clone(),
+            resumed: work.resumed.clone(),
+            attempts_before: if outside { 0 } else { slot.attempts() },
+            cancel: self.cancel.child_token(),
+            env: self.env.clone(),
+        })
+    }
+
+    /// Sends one call through the stack and writes down what came of it.
+    pub(crate) async fn run(self: Arc<Self>, at: usize) {
+        // Tells the driver even if this task is aborted.
+        let _left = Left { active: &self, at };
+        let outcome = self.shared.stack.run(self.call(at)).await;
+        let durable = match outcome {
+            Outcome::Settled(settled) => self.settle(at, *settled, None),
+            Outcome::Suspended(suspension) => self.suspend(at, *suspension),
+        };
+        // A failed journal is reported by the driver, which asks it.
+        let _ = durable.await;
+    }
+
+    /// Settles an invocation, unless it is settled already: the first outcome stands.
+    pub(crate) fn settle(&self, at: usize, mut settled: Settled, approver: Option<Principal>) -> Durable {
+        let mut state = self.state();
+        if state.retired {
+            return Durable::Now(Ok(()));
+        }
+        let State { turn, work, .. } = &mut *state;
+        let slot = &turn.slots()[at];
+        let (invocation, started) = (slot.invocation().clone(), slot.attempts() > 0);
+        if let Some(status) = slot.status() {
+            return self.refuse(invocation.id, PostKind::Result, PostCode::after(status));
+        }
+        settled.attempts = settled.attempts.max(slot.attempts());
+        let shown = self.shared.shown(&settled.value);
+        let approver = approver.or_else(|| denier(&work[at].resumed));
+        let end = self.shared.said(ToolEvent::settling(&settled, started, approver, shown));
+        let audit = settled.notes.fields().filter(|notes| notes.has_remarks());
+        let audit = audit.and_then(|_| self.shared.audit(&settled.notes));
+        let phase = turn.apply(invocation.id, &end).expect("every open invocation can be settled");
+        debug_assert_eq!(phase, Phase::Settled(settled.status));
+        let settled = Arc::new(settled);
+        work[at].outcome = Some(settled.clone());
+        work[at].pending = None;
+        let drafts = audit.into_iter().chain([end]).map(|event| Draft::Tool(invocation.clone(), event));
+        self.shared.journal.write(drafts, [(RecordKey::Outcome(invocation.id), Record::Outcome(settled))])
+    }
+
+    /// Records that an invocation waits.
+    fn suspend(&self, at: usize, suspension: Suspension) -> Durable {
+        let Suspension::Decision(request) = suspension else {
+            // That the result comes from outside was recorded when it started.
+            return Durable::Now(Ok(()));
+        };
+        let mut state = self.state();
+        if state.retired {
+            return Durable::Now(Ok(()));
+        }
+        let invocation = state.turn.slots()[at].invocation().clone();
+        let mut shown = request.clone();
+        shown.arguments = self.shared.shown_arguments(&request.arguments);
+        shown.shown = request.shown.as_ref().and_then(|value| self.shared.shown_value(value));
+        let event = ToolEvent::ToolApprovalRequested(shown);
+        match state.turn.apply(invocation.id, &event) {
+            Ok(_) => {
+                state.work[at].pending = Some(request);
+                self.shared.journal.write([Draft::Tool(invocation, event)], [])
+            }
+            // Settled meanwhile, by an interruption.
+            Err(_) if state.turn.slots()[at].status().is_some() => Durable::Now(Ok(())),
+            Err(error) => {
+                drop(state);
+                let text = "the call asked for a decision at a time when it cannot";
+                let error = toolgate_core::CallError::new(toolgate_core::ErrorCategory::Internal, text)
+                    .with_operator(error.to_string());
+                let Outcome::Settled(settled) = Outcome::error(Status::LayerException, error) else { unreachable!() };
+                self.settle(at, *settled, None)
+            }
+        }
+    }
+
+    /// Takes a decision, or says why not.
+    pub(crate) fn decide(&self, call: CallId, decision: Decision) -> Result<Durable, NotTaken> {
+        let mut state = self.state();
+        if state.retired {
+            return Err(NotTaken::Retired);
+        }
+        let State { turn, work, .. } = &mut *state;
+        let checked = turn.post(self.info.turn, call, PostKind::Decision);
+        let (at, generation) = match checked {
+            Ok(slot) => (slot.invocation().emit_order as usize, slot.generation() - 1),
+            Err(code) => return Err(self.recorded(call, PostKind::Decision, code)),
+        };
+        let Some(request) = work[at].pending.clone() else {
+            return Err(self.recorded(call, PostKind::Decision, PostCode::NoWaiter));
+        };
+        let answer = Answer::to(&request, decision);
+        let record = (RecordKey::Answer(call, generation), Record::Answer(Arc::new(answer.clone())));
+        let approved = ToolEvent::ToolApproved {
+            approver: answer.decision.by.clone(),
+            reason: None,
+            edited: matches!(answer.decision.verdict, Verdict::ApproveWithEdits { .. }),
+        };
+        let drafts = match &answer.decision.verdict {
+            // Goes down the stack like everything else, so that every layer sees the denial.
+            Verdict::Deny { .. } => {
+                turn.answer(call, PostCode::AlreadyDenied);
+                None
+            }
+            Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
+                turn.apply(call, &approved).expect("what waits for approval can be approved");
+                Some(Draft::Tool(turn.slots()[at].invocation().clone(), approved))
+            }
+        };
+        work[at].pending = None;
+        work[at].resumed.answers.push(answer);
+        let durable = self.shared.journal.write(drafts, [record]);
+        drop(state);
+        self.inbox.push(Urgency::Settlement, Item::Posted);
+        Ok(durable)
+    }
+
+    /// Takes a result from outside, or says why not.
+    pub(crate) fn deliver(&self, call: CallId, settled: Settled) -> Result<Durable, NotTaken> {
+        let mut state = self.state();
+        if state.retired {
+            return Err(NotTaken::Retired);
+        }
+        let State { turn, work, .. } = &mut *state;
+        let (at, attempts) = match turn.post(self.info.turn, call, PostKind::Result) {
+            Ok(slot) => (slot.invocation().emit_order as usize, slot.attempts()),
+            Err(code) => return Err(self.recorded(call, PostKind::Result, code)),
+        };
+        turn.answer(call, PostCode::Duplicate);
+        let settled = Arc::new(settled);
+        work[at].resumed.results.push(settled.clone());
+        let record = (RecordKey::Result(call, attempts), Record::Outcome(settled));
+        let durable = self.shared.journal.write([], [record]);
+        drop(state);
+        self.inbox.push(Urgency::Settlement, Item::Posted);
+        Ok(durable)
+    }
+
+    /// Stops the turn: nothing more is started, and what runs is told to stop.
+    pub(crate) fn interrupt(&self, reason: &str) -> Option<Durable> {
+        let mut state = self.state();
+        if state.retired || state.turn.is_stopped() || state.turn.is_settled() {
+            return None;
+        }
+        state.turn.stop();
+        let reason = self.shared.said_text(reason);
+        let durable =
+            self.shared.journal.write([Draft::Turn(self.info.clone(), TurnEvent::TurnInterrupted { reason })], []);
+        drop(state);
+        self.cancel.cancel();
+        self.inbox.push(Urgency::Settlement, Item::Interrupted);
+        Some(durable)
+    }
+
+    /// Stops the tasks of this copy of the turn and keeps it from writing. What they did is in the journal.
+    pub(crate) fn retire(&self) {
+        let mut state = self.state();
+        state.retired = true;
+        for task in state.work.iter_mut().filter_map(|work| work.task.take()) {
+            task.abort();
+        }
+    }
+
+    /// Settles a call whose task ended without saying how.
+    pub(crate) fn settle_lost(&self, at: usize) -> Vec<Durable> {
+        self.settle_where("the call was lost", |place, _| place == at)
+    }
+
+    /// Settles what no task is working on, because the turn stops.
+    pub(crate) fn settle_idle(&self, reason: &str) -> Vec<Durable> {
+        self.settle_where(reason, |_, work| work.task.is_none())
+    }
+
+    /// Settles what is left, stopping the tasks that did not stop by themselves.
+    pub(crate) fn settle_rest(&self, reason: &str) -> Vec<Durable> {
+        for task in self.state().work.iter_mut().filter_map(|work| work.task.take()) {
+            task.abort();
+        }
+        self.settle_where(reason, |_, _| true)
+    }
+
+    fn settle_where(&self, reason: &str, wanted: impl Fn(usize, &Work) -> bool) -> Vec<Durable> {
+        let unsettled: Vec<(usize, Status)> = {
+            let state = self.state();
+            let open = state.turn.slots().iter().zip(&state.work).enumerate();
+            let open = open.filter(|(at, (slot, work))| slot.status().is_none() && wanted(*at, work));
+            // What has started and may write could have done so.
+            let uncertain =
+                |phase, work: &Work| matches!(phase, Some(Phase::Running | Phase::AwaitingResult)) && work.may_write();
+            open.map(|(at, (slot, work))| {
+                (at, if uncertain(slot.phase(), work) { Status::OutcomeUnknown } else { Status::Cancelled })
+            })
+            .collect()
+        };
+        let settle = |(at, status): (usize, Status)| {
+            let text = match status {
+                Status::OutcomeUnknown => format!("{reason}; the call had started and may have taken effect"),
+                _ => reason.to_owned(),
+            };
+            let Outcome::Settled(mut settled) = Outcome::refused(status, text) else {
+                unreachable!("refusals are settled")
+            };
+            let now = self.shared.clock.now();
+            (settled.started_at, settled.ended_at) = (now, now);
+            self.settle(at, *settled, None)
+        };
+        unsettled.into_iter().map(settle).collect()
+    }
+
+    /// Writes down that something posted changed nothing, and passes the code on.
+    fn recorded(&self, call: CallId, what: PostKind, code: PostCode) -> NotTaken {
+        // The answer to the poster does not wait for this record.
+        drop(self.refuse(call, what, code));
+        NotTaken::Refused(code)
+    }
+
+    fn refuse(&self, invocation_id: CallId, what: PostKind, code: PostCode) -> Durable {
+        let event = TurnEvent::PostRefused { invocation_id, what, code };
+        self.shared.journal.write([Draft::Turn(self.info.clone(), event)], [])
+    }
+
+    fn start(&self, call: &Call, outside: bool) -> Result<(Durable, bool), StopReason> {
+        let mut state = self.state();
+        let at = call.emit_order() as usize;
+        if state.retired || state.turn.is_stopped() {
+            return Err(StopReason::Interrupted);
+        }
+        let event = ToolEvent::ToolExecutionStarted {
+            attempt: call.attempt,
+            executor: state.work[at].executor(),
+            external: outside,
+            arguments_digest: call.arguments.digest(),
+        };
+        let not_recorded = |error: &dyn std::fmt::Display| StopReason::NotRecorded(error.to_string());
+        state.turn.apply(call.id, &event).map_err(|error| not_recorded(&error))?;
+        let invocation: Arc<Invocation> = state.turn.slots()[at].invocation().clone();
+        let writes = state.work[at].may_write() || outside;
+        Ok((self.shared.journal.write([Draft::Tool(invocation, event)], []), writes))
+    }
+
+    fn remark(&self, call: &Call, event: ToolEvent) {
+        let mut state = self.state();
+        // Late progress of a call that is over is dropped: nothing follows the end.
+        if !state.retired && state.turn.apply(call.id, &event).is_ok() {
+            let invocation = state.turn.slots()[call.emit_order() as usize].invocation().clone();
+            drop(self.shared.journal.write([Draft::Tool(invocation, event)], []));
+        }
+    }
+}
+
+/// Who denied the call, if the newest answer is a denial.
+fn denier(resumed: &Resumed) -> Option<Principal> {
+    let answer = resumed.answers.last()?;
+    matches!(answer.decision.verdict, Verdict::Deny { .. }).then(|| answer.decision.by.clone())
+}
+
+/// Tells the driver that a call left the stack, however that came about.
+struct Left<'a> {
+    active: &'a Active,
+    at: usize,
+}
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        self.active.inbox.push(Urgency::Settlement, Item::Left(self.at));
+    }
+}
+
+/// Writes down what calls report while they run.
+struct Watch(Weak<Active>);
+
+impl Probe for Watch {
+    fn starting(&self, call: &Call, outside: bool) -> BoxFuture<'static, Result<(), StopReason>> {
+        let started = match self.0.upgrade() {
+            Some(active) => active.start(call, outside),
+            None => Err(StopReason::NotRecorded("the turn is gone".into())),
+        };
+        Box::pin(async move {
+            match started {
+                // What may write is durable first. What only reads is in the log too, but need not wait for it.
+                Ok((durable, true)) => durable.await.map_err(|error| StopReason::NotRecorded(error.to_string())),
+                Ok((Durable::Now(Err(error)), false)) => Err(StopReason::NotRecorded(error.to_string())),
+                Ok((_, false)) => Ok(()),
+                Err(stop) => Err(stop),
+            }
+        })
+    }
+
+    fn progress(&self, call: &Call, mut progress: Progress) {
+        let Some(active) = self.0.upgrade() else { return };
+        progress.message = progress.message.map(|text| active.shared.said_text(&text));
+        active.remark(call, ToolEvent::ToolExecutionProgress { progress });
+    }
+
+    fn log(&self, call: &Call, level: LogLevel, text: &str) {
+        let Some(active) = self.0.upgrade() else { return };
+        let message = active.shared.said_text(text);
+        active.remark(call, ToolEvent::ToolLog { level, message });
+    }
+}

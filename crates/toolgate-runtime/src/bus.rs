@@ -1,0 +1,170 @@
+//! Ordered, bounded event bus that screens subscribe to. It never holds up execution.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::{
+    sync::broadcast::{self, error::RecvError},
+    task::AbortHandle,
+};
+use toolgate_core::{Event, SessionId, StoreError, StoreHandle};
+
+/// Publishes events to any number of subscribers, in order.
+///
+/// The bus keeps a bounded number of events. A subscriber that falls further behind is told how many it
+/// missed and can read them again from the store; nobody waits for it.
+#[derive(Debug, Clone)]
+pub struct Bus(broadcast::Sender<Arc<Event>>);
+
+/// What a subscriber gets.
+#[derive(Debug, Clone)]
+pub enum Delivery {
+    /// The next event.
+    Event(Arc<Event>),
+    /// The subscriber was too slow and missed this many events.
+    Lagged(u64),
+}
+
+impl Bus {
+    /// How many events the default bus keeps for slow subscribers.
+    pub const DEFAULT_CAPACITY: usize = 4096;
+
+    /// A bus that keeps `capacity` events (at least one).
+    pub fn new(capacity: usize) -> Self {
+        Self(broadcast::Sender::new(capacity.clamp(1, 1 << 20)))
+    }
+
+    /// Hands an event to everybody who listens now.
+    pub(crate) fn publish(&self, event: Arc<Event>) {
+        // An error means that nobody listens, which is fine.
+        let _ = self.0.send(event);
+    }
+
+    /// Listens from now on.
+    pub fn subscribe(&self) -> Subscription {
+        Subscription(self.0.subscribe())
+    }
+
+    /// Listens to one session from event number `after` on: first what the store has, then what comes, and
+    /// after a lag what was missed.
+    pub fn follow(&self, store: StoreHandle, session: SessionId, after: u64) -> Follow {
+        Follow { live: self.subscribe(), store, session, seen: after, backlog: Vec::new().into_iter(), reread: true }
+    }
+
+    /// Calls `consumer` with everything that comes, in a task of its own.
+    ///
+    /// A consumer that panics harms nobody but itself: the panic is counted and the next event delivered.
+    pub fn attach(&self, mut consumer: impl FnMut(Delivery) + Send + 'static) -> Attached {
+        let mut subscription = self.subscribe();
+        let panics = Arc::new(AtomicU64::new(0));
+        let counted = panics.clone();
+        let task = tokio::spawn(async move {
+            while let Some(delivery) = subscription.next().await {
+                if std::panic::catch_unwind(AssertUnwindSafe(|| consumer(delivery))).is_err() {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        Attached { task: task.abort_handle(), panics }
+    }
+
+    /// How many subscribers there are.
+    pub fn subscribers(&self) -> usize {
+        self.0.receiver_count()
+    }
+}
+
+impl Default for Bus {
+    fn default() -> Self {
+        Self::new(Self::DEFAULT_CAPACITY)
+    }
+}
+
+/// One subscriber's place in the stream.
+#[derive(Debug)]
+pub struct Subscription(broadcast::Receiver<Arc<Event>>);
+
+impl Subscription {
+    /// Waits for the next event; `None` once the bus is gone.
+    pub async fn next(&mut self) -> Option<Delivery> {
+        match self.0.recv().await {
+            Ok(event) => Some(Delivery::Event(event)),
+            Err(RecvError::Lagged(missed)) => Some(Delivery::Lagged(missed)),
+            Err(RecvError::Closed) => None,
+        }
+    }
+}
+
+/// One session's events without gaps.
+#[derive(Debug)]
+pub struct Follow {
+    live: Subscription,
+    store: StoreHandle,
+    session: SessionId,
+    seen: u64,
+    backlog: std::vec::IntoIter<Arc<Event>>,
+    reread: bool,
+}
+
+impl Follow {
+    const PAGE: usize = 256;
+
+    /// Waits for the next event of the session, reading missed ones from the store; `None` once the bus is gone.
+    pub async fn next(&mut self) -> Result<Option<Arc<Event>>, StoreError> {
+        loop {
+            if let Some(event) = self.backlog.next() {
+                self.seen = event.sequence();
+                return Ok(Some(event));
+            }
+            if self.reread {
+                let page = self.store.events(self.session, self.seen, Self::PAGE).await?;
+                self.reread = page.len() == Self::PAGE;
+                self.backlog = page.into_iter();
+                if self.backlog.len() > 0 {
+                    continue;
+                }
+            }
+            match self.live.next().await {
+                None => return Ok(None),
+                Some(Delivery::Lagged(_)) => self.reread = true,
+                Some(Delivery::Event(event)) => {
+                    let ours = event.turn_info().session == self.session && event.sequence() > self.seen;
+                    match event.sequence() == self.seen + 1 {
+                        true if ours => {
+                            self.seen = event.sequence();
+                            return Ok(Some(event));
+                        }
+                        // Something in between is missing here, but not in the store.
+                        false if ours => self.reread = true,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A consumer that was attached to a bus; dropping it detaches the consumer.
+#[derive(Debug)]
+pub struct Attached {
+    task: AbortHandle,
+    panics: Arc<AtomicU64>,
+}
+
+impl Attached {
+    /// How often the consumer panicked.
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

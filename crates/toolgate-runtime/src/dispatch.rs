@@ -1,0 +1,528 @@
+//! Runs a turn's calls concurrently and reports them in call order.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use serde_json::Value;
+use toolgate_core::{
+    AgentId, Approver, Arguments, CallId, Clock, DynApprover, IdSource, Invocation, Json, MemoryStore, Notes, Outcome,
+    Principal, Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store, StoreError, StoreHandle,
+    Suspension, TakenCall, ToolEvent, ToolName, ToolRequest, Turn, TurnEvent, TurnId, TurnInfo, TurnRequests, View,
+};
+
+use crate::{
+    Bus, Journal, JournalError, SystemClock, TimeOrderedIds,
+    active::{Active, Work},
+    drive::TurnRun,
+    journal::Durable,
+    late::LateGuard,
+};
+
+/// Runs the turns of one session. Cloning shares it.
+///
+/// ```
+/// use toolgate_core::{Registry, Stack, ToolError, ToolRequest, View, tool_fn};
+/// use toolgate_runtime::{Dispatcher, TurnRequest};
+///
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// struct Double { n: i64 }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let registry = Registry::new();
+/// registry.register(tool_fn("double", "Doubles a number.", async |input: Double, _cx| {
+///     Ok::<_, ToolError>(input.n * 2)
+/// }))?;
+/// let view = View::of(&registry);
+/// let dispatcher = Dispatcher::builder(Stack::over(registry).build()?).build().await?;
+/// let calls = vec![ToolRequest::text("a", "double", r#"{"n":1}"#), ToolRequest::text("b", "double", r#"{"n":2}"#)];
+/// let report = dispatcher.open(TurnRequest::new(view, calls)).await?.run().await?;
+/// let texts: Vec<_> = report.results.iter().map(|r| r.outcome.as_ref().unwrap().model_text().into_owned()).collect();
+/// assert_eq!(texts, ["2", "4"]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Dispatcher(pub(crate) Arc<Shared>);
+
+/// What all turns of a session share.
+pub(crate) struct Shared {
+    pub(crate) stack: Stack,
+    pub(crate) session: SessionId,
+    pub(crate) store: StoreHandle,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<dyn IdSource>,
+    pub(crate) journal: Journal,
+    pub(crate) bus: Bus,
+    pub(crate) approver: Option<Arc<dyn DynApprover>>,
+    pub(crate) max_concurrent: usize,
+    pub(crate) on_failure: OnFailure,
+    pub(crate) grace: Duration,
+    pub(crate) late: LateGuard,
+    redactor: Option<Arc<dyn Redactor>>,
+    open: Mutex<HashMap<TurnId, Weak<Active>>>,
+    /// Held while a turn that nobody drives is read and written, so that two posts see each other.
+    pub(crate) posting: tokio::sync::Mutex<()>,
+}
+
+/// What happens to the other calls of a turn when one of them fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFailure {
+    /// Nothing.
+    #[default]
+    Continue,
+    /// What runs is finished, what has not started is cancelled, and the loop stops.
+    Abort,
+}
+
+/// Puts a dispatcher together.
+#[must_use = "a dispatcher is made by `build`"]
+pub struct DispatcherBuilder {
+    stack: Stack,
+    session: Option<SessionId>,
+    store: StoreHandle,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdSource>,
+    bus: Bus,
+    approver: Option<Arc<dyn DynApprover>>,
+    redactor: Option<Arc<dyn Redactor>>,
+    max_concurrent: usize,
+    on_failure: OnFailure,
+    grace: Duration,
+    late: (usize, Duration),
+}
+
+impl Dispatcher {
+    /// How many calls of a turn run at the same time unless told otherwise.
+    pub const DEFAULT_CONCURRENCY: usize = 8;
+
+    /// Starts a dispatcher that sends calls through `stack`.
+    pub fn builder(stack: Stack) -> DispatcherBuilder {
+        DispatcherBuilder {
+            stack,
+            session: None,
+            store: StoreHandle::new(MemoryStore::new()),
+            clock: Arc::new(SystemClock::new()),
+            ids: Arc::new(TimeOrderedIds),
+            bus: Bus::default(),
+            approver: None,
+            redactor: None,
+            max_concurrent: Self::DEFAULT_CONCURRENCY,
+            on_failure: OnFailure::Continue,
+            grace: Duration::from_secs(2),
+            late: (LateGuard::CAPACITY, LateGuard::KEEP),
+        }
+    }
+
+    /// The session.
+    pub fn session(&self) -> SessionId {
+        self.0.session
+    }
+
+    /// The bus on which events are published.
+    pub fn bus(&self) -> &Bus {
+        &self.0.bus
+    }
+
+    /// The store.
+    pub fn store(&self) -> &StoreHandle {
+        &self.0.store
+    }
+
+    /// The stack.
+    pub fn stack(&self) -> &Stack {
+        &self.0.stack
+    }
+
+    /// Takes in what a model asked for. When this returns, the requests are durable and nothing has run.
+    pub async fn open(&self, request: TurnRequest) -> Result<TurnRun, DispatchError> {
+        let TurnRequest { view, calls, after, mut info } = request;
+        if let Some(after) = after
+            && self.0.store.record(&RecordKey::Successor(after)).await?.is_some()
+        {
+            return Err(DispatchError::AlreadyContinued { turn: after });
+        }
+        (info.session, info.turn) = (self.0.session, TurnId::from_source(&*self.0.ids));
+        let taken = self.take_in(calls);
+        let active = self.activate(&view, Arc::new(info), &taken);
+        let size = u32::try_from(taken.len()).map_err(|_| DispatchError::TooManyCalls)?;
+        let turn = active.info.turn;
+        let requests = TurnRequests {
+            info: TurnInfo::clone(&active.info),
+            after_sequence: self.0.journal.sequence(),
+            calls: taken,
+        };
+        let mut records = vec![(RecordKey::Requests(turn), Record::Requests(Arc::new(requests)))];
+        records.extend(after.map(|after| (RecordKey::Successor(after), Record::Turn(turn))));
+        active.request_all(TurnEvent::TurnOpened { size, after }, records).await?;
+        self.0.opened(&active);
+        Ok(TurnRun::new(active))
+    }
+
+    /// Gives each request an id of ours and a label that is not empty and not used twice.
+    fn take_in(&self, calls: Vec<ToolRequest>) -> Vec<TakenCall> {
+        let mut used: HashSet<String> = HashSet::new();
+        let take = |request: ToolRequest| {
+            let id = CallId::from_source(&*self.0.ids);
+            let fresh = !request.provider_call_id.is_empty() && used.insert(request.provider_call_id.clone());
+            let call_id = if fresh { request.provider_call_id.as_str().into() } else { id.to_string().into() };
+            TakenCall { id, call_id, request }
+        };
+        calls.into_iter().map(take).collect()
+    }
+
+    /// Puts the state of a turn together from what was taken in.
+    pub(crate) fn activate(&self, view: &View, info: Arc<TurnInfo>, taken: &[TakenCall]) -> Arc<Active> {
+        let mut invocations = Vec::with_capacity(taken.len());
+        let mut work = Vec::with_capacity(taken.len());
+        for (emit_order, taken) in (0..).zip(taken) {
+            let admission = view.admit(&taken.request);
+            let (id, call_id, tool, turn) = (taken.id, taken.call_id.clone(), admission.tool.clone(), info.clone());
+            invocations.push(Arc::new(Invocation { id, call_id, tool, emit_order, turn }));
+            work.push(Work::new(&taken.request.provider_call_id, admission));
+        }
+        Active::new(self.0.clone(), Turn::new(info, invocations), work)
+    }
+}
+
+impl DispatcherBuilder {
+    /// Which session; a new one unless given.
+    pub fn session(mut self, session: SessionId) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// Where events are kept; in memory unless given.
+    pub fn store(self, store: impl Store) -> Self {
+        self.store_handle(StoreHandle::new(store))
+    }
+
+    /// Where events are kept, for a store that is shared already.
+    pub fn store_handle(mut self, store: StoreHandle) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// Who tells the time.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Where ids come from.
+    pub fn ids(mut self, ids: impl IdSource) -> Self {
+        self.ids = Arc::new(ids);
+        self
+    }
+
+    /// Where events are published.
+    pub fn bus(mut self, bus: Bus) -> Self {
+        self.bus = bus;
+        self
+    }
+
+    /// Who is asked at once when a call needs a decision. Without one, the turn suspends.
+    pub fn approver(mut self, approver: impl Approver) -> Self {
+        self.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Who takes secrets out of what is stored and shown.
+    pub fn redactor(mut self, redactor: impl Redactor) -> Self {
+        self.redactor = Some(Arc::new(redactor));
+        self
+    }
+
+    /// How many calls of a turn run at the same time; 1 runs them one after the other.
+    pub fn max_concurrent(mut self, calls: usize) -> Self {
+        self.max_concurrent = calls;
+        self
+    }
+
+    /// What happens to the others when one call fails.
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+
+    /// How long running calls may take to stop after an interruption.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How many settled invocations are remembered for how long, before the store has to be asked.
+    pub fn remember_settled(mut self, number: usize, keep: Duration) -> Self {
+        self.late = (number, keep);
+        self
+    }
+
+    /// Takes up the session where the store has it.
+    pub async fn build(self) -> Result<Dispatcher, DispatchError> {
+        let session = self.session.unwrap_or_else(|| SessionId::from_source(&*self.ids));
+        let journal = Journal::open(session, self.store.clone(), self.bus.clone(), self.clock.clone()).await?;
+        let late = LateGuard::new(self.late.0, self.late.1, self.clock.clone(), self.store.clone());
+        Ok(Dispatcher(Arc::new(Shared {
+            stack: self.stack,
+            session,
+            store: self.store,
+            clock: self.clock,
+            ids: self.ids,
+            journal,
+            bus: self.bus,
+            approver: self.approver,
+            max_concurrent: self.max_concurrent,
+            on_failure: self.on_failure,
+            grace: self.grace,
+            late,
+            redactor: self.redactor,
+            open: Mutex::new(HashMap::new()),
+            posting: tokio::sync::Mutex::new(()),
+        })))
+    }
+}
+
+impl std::fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dispatcher")
+            .field("session", &self.0.session)
+            .field("stack", &self.0.stack)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a model asked for in one message.
+#[derive(Debug, Clone)]
+pub struct TurnRequest {
+    view: View,
+    calls: Vec<ToolRequest>,
+    after: Option<TurnId>,
+    info: TurnInfo,
+}
+
+impl TurnRequest {
+    /// Calls, checked against what the model was shown.
+    pub fn new(view: View, calls: Vec<ToolRequest>) -> Self {
+        let nil = uuid::Uuid::nil();
+        Self { view, calls, after: None, info: TurnInfo::new(SessionId::new(nil), TurnId::new(nil)) }
+    }
+
+    /// Says which turn this one continues. A turn is continued once, also across processes.
+    pub fn after(mut self, turn: TurnId) -> Self {
+        self.after = Some(turn);
+        self
+    }
+
+    /// Says which agent asked.
+    pub fn agent(mut self, id: impl Into<AgentId>, name: &str) -> Self {
+        (self.info.agent_id, self.info.agent_name) = (Some(id.into()), Some(name.into()));
+        self
+    }
+
+    /// Says which model asked.
+    pub fn model(mut self, provider: &str, model: &str) -> Self {
+        (self.info.provider, self.info.model) = (Some(provider.into()), Some(model.into()));
+        self
+    }
+
+    /// Says on whose behalf.
+    pub fn principal(mut self, principal: impl Into<Principal>) -> Self {
+        self.info.principal = Some(principal.into());
+        self
+    }
+
+    /// Says which round of the loop this is.
+    pub fn iteration(mut self, iteration: u32) -> Self {
+        self.info.iteration = iteration;
+        self
+    }
+}
+
+/// What came of a turn, in the order the model asked.
+#[derive(Debug, Clone)]
+pub struct TurnReport {
+    /// Which turn.
+    pub turn: TurnId,
+    /// How far it came.
+    pub end: TurnEnd,
+    /// What came of each call.
+    pub results: Vec<CallResult>,
+    /// What the user said meanwhile.
+    pub messages: Vec<String>,
+}
+
+/// How far a turn came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// Every call is settled: the model can be asked to go on. Reported once.
+    Settled,
+    /// Some calls wait for a decision or a result from outside.
+    Suspended,
+    /// Somebody stopped it; everything is settled.
+    Interrupted,
+    /// A call failed and the others were not wanted any more; everything is settled.
+    Aborted,
+}
+
+/// What came of one call.
+#[derive(Debug, Clone)]
+pub struct CallResult {
+    /// The runtime's own id.
+    pub id: CallId,
+    /// The label under which the provider is answered.
+    pub call_id: Arc<str>,
+    /// The provider's id as it was, perhaps empty or used twice.
+    pub provider_call_id: Arc<str>,
+    /// Which tool.
+    pub tool: ToolName,
+    /// The outcome, once it is settled.
+    pub outcome: Option<Arc<Settled>>,
+    /// What it waits for, if it is suspended.
+    pub waits_for: Option<Suspension>,
+}
+
+impl CallResult {
+    /// How the call settled, if it did.
+    pub fn status(&self) -> Option<Status> {
+        self.outcome.as_ref().map(|settled| settled.status)
+    }
+}
+
+/// Why a turn could not be driven.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DispatchError {
+    /// The journal cannot be written. What ran is in the store as far as it got; nothing more is run.
+    #[error("the turn stopped because its journal failed")]
+    Journal(#[from] JournalError),
+    /// The store could not answer.
+    #[error("the store could not answer")]
+    Store(#[from] StoreError),
+    /// There is no such turn.
+    #[error("there is no turn {turn} in the store")]
+    UnknownTurn {
+        /// Which turn.
+        turn: TurnId,
+    },
+    /// The turn has been continued by another one.
+    #[error("turn {turn} was continued already")]
+    AlreadyContinued {
+        /// Which turn.
+        turn: TurnId,
+    },
+    /// The stored events of the turn do not fit together.
+    #[error("the log of turn {turn} is damaged")]
+    Damaged {
+        /// Which turn.
+        turn: TurnId,
+        /// What does not fit.
+        #[source]
+        source: toolgate_core::TurnError,
+    },
+    /// A turn cannot have this many calls.
+    #[error("the model asked for too many calls in one turn")]
+    TooManyCalls,
+}
+
+impl Shared {
+    /// The largest value that is put into an event; larger ones are named by digest and size only.
+    const SHOWN_BYTES: usize = 64 * 1024;
+
+    /// What an event may show of a value: a redacted copy, or nothing.
+    pub(crate) fn shown(&self, value: &Json) -> Option<Json> {
+        if value.size() > Self::SHOWN_BYTES {
+            return None;
+        }
+        match &self.redactor {
+            Some(redactor) => redactor.redact(value).ok(),
+            None => Some(value.clone()),
+        }
+    }
+
+    pub(crate) fn shown_value(&self, value: &Value) -> Option<Value> {
+        let json = Json::new(value.clone()).ok()?;
+        self.shown(&json).map(|json| json.as_value().clone())
+    }
+
+    pub(crate) fn shown_arguments(&self, arguments: &Arguments) -> Arguments {
+        let shown = self.shown(arguments.as_json()).and_then(|json| Arguments::try_from(json).ok());
+        shown.unwrap_or_else(Arguments::empty)
+    }
+
+    /// What an event may say in words.
+    pub(crate) fn said_text(&self, text: &str) -> String {
+        match &self.redactor {
+            Some(redactor) => redactor.redact_text(text).unwrap_or_else(|_| "(withheld)".to_owned()),
+            None => text.to_owned(),
+        }
+    }
+
+    /// The same event with its words redacted.
+    pub(crate) fn said(&self, mut event: ToolEvent) -> ToolEvent {
+        let words = match &mut event {
+            ToolEvent::ToolDenied { reason, error, .. } => [reason.as_mut(), error.as_mut()],
+            ToolEvent::ToolExecutionFailed { error, .. } => [Some(error), None],
+            ToolEvent::ToolExecutionInterrupted { reason, .. } => [Some(reason), None],
+            ToolEvent::ToolSkipped { reason } => [reason.as_mut(), None],
+            _ => [None, None],
+        };
+        if self.redactor.is_some() {
+            words.into_iter().flatten().for_each(|text| *text = self.said_text(text));
+        }
+        event
+    }
+
+    /// The notes of a call as an event, redacted; none if that cannot be made sure.
+    pub(crate) fn audit(&self, notes: &Notes) -> Option<ToolEvent> {
+        if self.redactor.is_none() {
+            return Some(ToolEvent::ToolCallAudit { audit: notes.clone() });
+        }
+        let value = serde_json::to_value(notes).ok()?;
+        let audit = serde_json::from_value(self.shown_value(&value)?).ok()?;
+        Some(ToolEvent::ToolCallAudit { audit })
+    }
+
+    /// Makes `active` the copy of its turn that is driven. An earlier copy stops.
+    pub(crate) fn opened(&self, active: &Arc<Active>) {
+        let earlier = self.open().insert(active.info.turn, Arc::downgrade(active));
+        if let Some(earlier) = earlier.and_then(|weak| weak.upgrade()) {
+            earlier.retire();
+        }
+    }
+
+    /// Nobody drives `active` any more.
+    pub(crate) fn closed(&self, active: &Arc<Active>) {
+        active.retire();
+        let mut open = self.open();
+        if open.get(&active.info.turn).is_some_and(|weak| std::ptr::eq(weak.as_ptr(), Arc::as_ptr(active))) {
+            open.remove(&active.info.turn);
+        }
+    }
+
+    pub(crate) fn active(&self, turn: TurnId) -> Option<Arc<Active>> {
+        self.open().get(&turn).and_then(Weak::upgrade)
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<TurnId, Weak<Active>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until several writes are durable.
+    pub(crate) async fn all_durable(&self, writes: Vec<Durable>) -> Result<(), JournalError> {
+        for write in writes {
+            write.await?;
+        }
+        Ok(())
+    }
+}
+
+/// The outcome of an outside result: any settled outcome is welcome.
+pub(crate) fn settled(outcome: Outcome) -> Option<Settled> {
+    match outcome {
+        Outcome::Settled(settled) => Some(*settled),
+        Outcome::Suspended(_) => None,
+    }
+}

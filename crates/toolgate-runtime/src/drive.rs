@@ -1,0 +1,273 @@
+//! The loop that drives one turn: does what the turn says next until nothing is left to do.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
+use toolgate_core::{CallId, Phase, Status, Step, Suspension, TurnEvent, TurnId};
+
+use crate::{
+    CallResult, DispatchError, OnFailure, TurnEnd, TurnHandle, TurnReport,
+    active::{Active, Item},
+    inbox::Urgency,
+    journal::Draft,
+    lanes::Lanes,
+};
+
+/// An open turn, ready to be driven.
+///
+/// Dropping it stops its calls without settling them; the turn can be resumed from the store.
+#[must_use = "nothing runs until the turn is driven"]
+pub struct TurnRun {
+    active: Arc<Active>,
+    lanes: Lanes,
+    asking: usize,
+    /// Calls that may run again before the task of their last run has ended.
+    parked: Vec<(usize, CallId)>,
+    end: Option<TurnEnd>,
+    messages: Vec<String>,
+    /// What stops the wait for calls that do not stop by themselves.
+    grace: Option<BoxFuture<'static, ()>>,
+}
+
+/// What to do when every unsettled call waits for somebody outside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhenSuspended {
+    Return,
+    Wait,
+}
+
+impl TurnRun {
+    pub(crate) fn new(active: Arc<Active>) -> Self {
+        let lanes = Lanes::new(active.shared.max_concurrent);
+        Self { active, lanes, asking: 0, parked: Vec::new(), end: None, messages: Vec::new(), grace: None }
+    }
+
+    /// Which turn it is.
+    pub fn turn(&self) -> TurnId {
+        self.active.info.turn
+    }
+
+    /// A handle for posting results, decisions, messages and interruptions while the turn is driven.
+    pub fn handle(&self) -> TurnHandle {
+        TurnHandle::new(self.active.clone())
+    }
+
+    /// Drives the turn until every call is settled or waits for somebody outside.
+    pub async fn run(self) -> Result<TurnReport, DispatchError> {
+        self.drive(WhenSuspended::Return).await
+    }
+
+    /// Drives the turn until every call is settled, waiting for decisions and results as long as it takes.
+    pub async fn run_to_end(self) -> Result<TurnReport, DispatchError> {
+        self.drive(WhenSuspended::Wait).await
+    }
+
+    async fn drive(mut self, when_suspended: WhenSuspended) -> Result<TurnReport, DispatchError> {
+        loop {
+            if let Some(error) = self.active.shared.journal.failure() {
+                return Err(error.into());
+            }
+            let step = self.active.state().turn.next();
+            match step {
+                Step::Run(calls) => self.active.inbox.extend(Urgency::Request, calls.into_iter().map(Item::Start)),
+                Step::Ask(calls) => self.ask(calls),
+                Step::Continue => return self.finish().await,
+                Step::Done => return Ok(self.report(self.end.unwrap_or(TurnEnd::Settled))),
+                Step::Wait => {
+                    if let Some(item) = self.active.inbox.take() {
+                        self.attend(item).await?;
+                    } else if self.is_idle() && when_suspended == WhenSuspended::Return {
+                        return Ok(self.report(TurnEnd::Suspended));
+                    } else {
+                        self.wait().await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for something to attend to, or for the patience with running calls to end.
+    async fn wait(&mut self) -> Result<(), DispatchError> {
+        let item = match &mut self.grace {
+            None => Some(self.active.inbox.next().await),
+            Some(grace) => tokio::select! {
+                biased;
+                item = self.active.inbox.next() => Some(item),
+                () = grace => None,
+            },
+        };
+        match item {
+            Some(item) => self.attend(item).await,
+            None => {
+                self.grace = None;
+                let writes = self.active.settle_rest("the turn was interrupted");
+                Ok(self.active.shared.all_durable(writes).await?)
+            }
+        }
+    }
+
+    async fn attend(&mut self, item: Item) -> Result<(), DispatchError> {
+        match item {
+            Item::Start(call) => self.line_up(call),
+            Item::Left(at) => {
+                self.lanes.finish(at);
+                self.active.state().work[at].task = None;
+                self.left(at).await?;
+            }
+            Item::Asked => self.asking -= 1,
+            Item::Posted => {}
+            Item::Interrupted => self.stop(TurnEnd::Interrupted, "the turn was interrupted").await?,
+            Item::Message(text) => self.messages.push(text),
+        }
+        self.start_calls();
+        Ok(())
+    }
+
+    /// Lets a call start when there is room, unless its last run has not ended yet.
+    fn line_up(&mut self, call: CallId) {
+        let Some(ticket) = self.active.ticket(call) else { return };
+        if self.active.state().work[ticket.at].task.is_some() {
+            self.parked.push((ticket.at, call));
+        } else {
+            self.lanes.add(ticket);
+        }
+    }
+
+    /// A call left the stack: settled, suspended, or lost with its task.
+    async fn left(&mut self, at: usize) -> Result<(), DispatchError> {
+        let (status, phase) = {
+            let state = self.active.state();
+            let slot = &state.turn.slots()[at];
+            (slot.status(), slot.phase())
+        };
+        if let Some(place) = self.parked.iter().position(|(parked, _)| *parked == at) {
+            let (_, call) = self.parked.swap_remove(place);
+            if self.end.is_none() {
+                self.line_up(call);
+                return Ok(());
+            }
+        }
+        let writes = match (status, phase) {
+            (None, _) if self.end.is_some() => self.active.settle_idle("the turn was interrupted"),
+            (None, Some(Phase::Requested | Phase::Running)) => self.active.settle_lost(at),
+            _ => Vec::new(),
+        };
+        self.active.shared.all_durable(writes).await?;
+        let failed = status.is_some_and(|status| !matches!(status, Status::Ok | Status::DryRun));
+        if failed && self.active.shared.on_failure == OnFailure::Abort {
+            self.active.state().turn.stop();
+            self.stop(TurnEnd::Aborted, "another call of the turn failed").await?;
+        }
+        Ok(())
+    }
+
+    /// Settles what has not started and gives what runs some time to stop or finish.
+    async fn stop(&mut self, end: TurnEnd, reason: &str) -> Result<(), DispatchError> {
+        if self.end.is_some() {
+            return Ok(());
+        }
+        self.end = Some(end);
+        self.lanes.clear();
+        for item in self.active.inbox.drain(Urgency::Request) {
+            debug_assert!(matches!(item, Item::Start(_)), "only calls to start wait in this lane");
+        }
+        let writes = self.active.settle_idle(reason);
+        self.active.shared.all_durable(writes).await?;
+        if end == TurnEnd::Interrupted && self.lanes.running() > 0 {
+            self.grace = Some(self.active.shared.clock.sleep(self.active.shared.grace));
+        }
+        Ok(())
+    }
+
+    fn start_calls(&mut self) {
+        if self.end.is_some() {
+            return;
+        }
+        while let Some(at) = self.lanes.start() {
+            let task = tokio::spawn(self.active.clone().run(at));
+            let mut state = self.active.state();
+            // A task that is over by now has told so, and is not remembered as running.
+            state.work[at].task = Some(task.abort_handle());
+        }
+    }
+
+    /// Puts questions to the approver, each in a task of its own so that none holds up another.
+    fn ask(&mut self, calls: Vec<CallId>) {
+        let Some(approver) = self.active.shared.approver.clone() else { return };
+        for call in calls {
+            let at = self.active.state().turn.slot(call).map(|slot| slot.invocation().emit_order as usize);
+            let request = at.and_then(|at| self.active.state().work[at].pending.clone());
+            let Some(request) = request else { continue };
+            self.asking += 1;
+            let (active, approver) = (self.active.clone(), approver.clone());
+            tokio::spawn(async move {
+                let answer = AssertUnwindSafe(approver.decide(request)).catch_unwind();
+                let decision = tokio::select! {
+                    // An approver that panics or is not waited for has not answered: the call stays suspended.
+                    answer = answer => answer.unwrap_or(None),
+                    () = active.cancel.cancelled() => None,
+                };
+                if let Some(decision) = decision {
+                    // The driver sees a failed journal by itself, and a refused decision changed nothing.
+                    if let Ok(durable) = active.decide(call, decision) {
+                        let _ = durable.await;
+                    }
+                }
+                active.inbox.push(Urgency::Settlement, Item::Asked);
+            });
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.lanes.is_idle() && self.asking == 0 && self.end.is_none()
+    }
+
+    /// Everything is settled: says so durably, remembers it for late duplicates, and reports.
+    async fn finish(mut self) -> Result<TurnReport, DispatchError> {
+        let shared = self.active.shared.clone();
+        while let Some(item) = self.active.inbox.take() {
+            if let Item::Message(text) = item {
+                self.messages.push(text);
+            }
+        }
+        let settled: Vec<_> = {
+            let state = self.active.state();
+            let status = |slot: &toolgate_core::Slot| Some((slot.invocation().id, slot.status()?));
+            state.turn.slots().iter().filter_map(status).collect()
+        };
+        shared.late.remember(settled);
+        shared.journal.write([Draft::Turn(self.active.info.clone(), TurnEvent::TurnSettled)], []).await?;
+        Ok(self.report(self.end.unwrap_or(TurnEnd::Settled)))
+    }
+
+    fn report(&mut self, end: TurnEnd) -> TurnReport {
+        let state = self.active.state();
+        let result = |(slot, work): (&toolgate_core::Slot, &crate::active::Work)| CallResult {
+            id: slot.invocation().id,
+            call_id: slot.invocation().call_id.clone(),
+            provider_call_id: work.provider_call_id.clone(),
+            tool: slot.invocation().tool.clone(),
+            outcome: work.outcome.clone(),
+            waits_for: match slot.phase() {
+                Some(Phase::AwaitingApproval) => work.pending.clone().map(Suspension::Decision),
+                Some(Phase::AwaitingResult) => Some(Suspension::Result),
+                _ => None,
+            },
+        };
+        let results = state.turn.slots().iter().zip(&state.work).map(result).collect();
+        TurnReport { turn: self.active.info.turn, end, results, messages: std::mem::take(&mut self.messages) }
+    }
+}
+
+impl Drop for TurnRun {
+    fn drop(&mut self) {
+        // Whoever drops the run does not want the calls to go on unseen.
+        self.active.shared.closed(&self.active);
+    }
+}
+
+impl std::fmt::Debug for TurnRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TurnRun").field("turn", &self.turn()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! Posting to a turn from outside: results, decisions, messages, interruptions. Every post is answered.
+
+use std::sync::Arc;
+
+use toolgate_core::{CallId, Decision, Outcome, PostCode, TurnId, View};
+
+use crate::{
+    DispatchError, Dispatcher, JournalError,
+    active::{Active, Item, NotTaken},
+    dispatch::settled,
+    inbox::Urgency,
+    journal::Durable,
+};
+
+/// A way into a turn that is being driven. Cloning shares it.
+#[derive(Clone)]
+pub struct TurnHandle(Arc<Active>);
+
+/// Why something posted was not taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// It changed nothing; the code says why.
+    #[error(transparent)]
+    Refused(#[from] PostCode),
+    /// It could not be recorded.
+    #[error("the post could not be recorded")]
+    Journal(#[from] JournalError),
+    /// The turn could not be read.
+    #[error("the turn could not be read")]
+    Turn(#[from] Box<DispatchError>),
+}
+
+impl PostError {
+    /// The code, if the post was refused.
+    pub fn code(&self) -> Option<PostCode> {
+        match self {
+            Self::Refused(code) => Some(*code),
+            Self::Journal(_) | Self::Turn(_) => None,
+        }
+    }
+}
+
+impl TurnHandle {
+    pub(crate) fn new(active: Arc<Active>) -> Self {
+        Self(active)
+    }
+
+    /// Which turn it is.
+    pub fn turn(&self) -> TurnId {
+        self.0.info.turn
+    }
+
+    /// Answers an approval request. When this returns, the decision is durable.
+    pub async fn decide(&self, call: CallId, decision: Decision) -> Result<(), PostError> {
+        self.dispatcher().decide(self.turn(), call, decision).await
+    }
+
+    /// Delivers the result of a call that runs outside. When this returns, the result is durable.
+    pub async fn deliver(&self, call: CallId, outcome: Outcome) -> Result<(), PostError> {
+        self.dispatcher().deliver(self.turn(), call, outcome).await
+    }
+
+    /// Stops the turn, if it is being driven. Finished results are kept; the rest settles as `cancelled` or
+    /// `outcome_unknown`.
+    pub async fn interrupt(&self, reason: &str) -> Result<(), JournalError> {
+        match self.0.interrupt(reason) {
+            Some(durable) => durable.await,
+            None => Ok(()),
+        }
+    }
+
+    /// Leaves a message that is reported with the turn.
+    pub fn message(&self, text: impl Into<String>) {
+        self.0.inbox.push(Urgency::Message, Item::Message(text.into()));
+    }
+
+    fn dispatcher(&self) -> Dispatcher {
+        Dispatcher(self.0.shared.clone())
+    }
+}
+
+impl std::fmt::Debug for TurnHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("TurnHandle").field(&self.turn()).finish()
+    }
+}
+
+impl Dispatcher {
+    /// Answers an approval request of any turn of this session, whether it is being driven or not.
+    ///
+    /// When this returns, the decision is durable. A turn that nobody drives acts on it when it is resumed.
+    pub async fn decide(&self, turn: TurnId, call: CallId, decision: Decision) -> Result<(), PostError> {
+        self.post(turn, call, |active| active.decide(call, decision.clone())).await
+    }
+
+    /// Delivers the result of a call of any turn of this session, whether it is being driven or not.
+    ///
+    /// A suspended outcome is not a result and is refused.
+    pub async fn deliver(&self, turn: TurnId, call: CallId, outcome: Outcome) -> Result<(), PostError> {
+        let settled = settled(outcome).ok_or(PostCode::NoWaiter)?;
+        self.post(turn, call, |active| active.deliver(call, settled.clone())).await
+    }
+
+    async fn post(
+        &self,
+        turn: TurnId,
+        call: CallId,
+        take: impl Fn(&Active) -> Result<Durable, NotTaken>,
+    ) -> Result<(), PostError> {
+        if let Some(active) = self.0.active(turn) {
+            match take(&active) {
+                Ok(durable) => return Ok(durable.await?),
+                Err(NotTaken::Refused(code)) => return Err(code.into()),
+                Err(NotTaken::Retired) => {}
+            }
+        }
+        // Held until the post is durable, so that the next one sees it in the store.
+        let _one_at_a_time = self.0.posting.lock().await;
+        let active = self.undriven(turn, call).await?;
+        match take(&active) {
+            Ok(durable) => Ok(durable.await?),
+            Err(NotTaken::Refused(code)) => Err(code.into()),
+            Err(NotTaken::Retired) => Err(PostCode::TurnClosed.into()),
+        }
+    }
+
+    /// Reads a turn that nobody drives. One that is over is never opened again, however late the post comes.
+    async fn undriven(&self, turn: TurnId, call: CallId) -> Result<Arc<Active>, PostError> {
+        let settled = self.0.late.settled(call).await.map_err(|error| Box::new(DispatchError::from(error)))?;
+        if let Some(status) = settled {
+            return Err(PostCode::after(status).into());
+        }
+        // Without tools: a post changes the state of the turn and runs nothing.
+        match self.rebuild(turn, &View::without_tools()).await {
+            Ok(active) if active.state().turn.is_settled() => Err(PostCode::TurnClosed.into()),
+            Ok(active) => Ok(active),
+            Err(DispatchError::UnknownTurn { .. }) => Err(PostCode::UnknownInvocation.into()),
+            Err(error) => Err(Box::new(error).into()),
+        }
+    }
+}

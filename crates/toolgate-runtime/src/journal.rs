@@ -1,0 +1,262 @@
+//! Writes a session's events: numbered, in order, durable before they are published.
+//!
+//! Whoever has something to write hands it over and goes on; if it has to be durable first, it waits for the
+//! answer. What is handed over while a write is under way goes out together in the next one. With a store
+//! that answers at once no task is ever started; with one that does not, a task of its own finishes the
+//! write, so that a caller who stops waiting cannot tear it.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use tokio::sync::oneshot;
+use toolgate_core::{
+    Batch, Clock, Event, InvalidEvent, Invocation, Record, RecordKey, SessionId, StoreError, StoreHandle, ToolEvent,
+    TurnEvent, TurnInfo,
+};
+
+use crate::Bus;
+
+/// The log of one session. Cloning shares it.
+#[derive(Clone)]
+pub struct Journal(Arc<Inner>);
+
+struct Inner {
+    session: SessionId,
+    store: StoreHandle,
+    bus: Bus,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The number of the last event handed over.
+    sequence: u64,
+    /// The number of the last event in the store.
+    durable_sequence: u64,
+    /// How many writes were handed over, and how many are durable.
+    handed: u64,
+    durable: u64,
+    waiting: Batch,
+    writing: bool,
+    waiters: Vec<(u64, oneshot::Sender<Result<(), JournalError>>)>,
+    failed: Option<JournalError>,
+}
+
+/// Why the journal cannot go on. From then on nothing is written, and nothing that has to be recorded runs.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The store refused or failed; the cause is kept.
+    #[error("the journal of session {session} could not be written")]
+    Store {
+        /// Which session.
+        session: SessionId,
+        /// What the store said.
+        #[source]
+        source: Arc<StoreError>,
+    },
+    /// An event was not valid.
+    #[error("an event could not be made")]
+    Event(#[from] InvalidEvent),
+    /// The runtime was shut down while a write was under way.
+    #[error("the runtime stopped before the journal was written")]
+    Stopped,
+}
+
+/// What is about to be written.
+pub(crate) enum Draft {
+    Tool(Arc<Invocation>, ToolEvent),
+    Turn(Arc<TurnInfo>, TurnEvent),
+}
+
+impl Journal {
+    /// Takes up the log of `session` where the store has it.
+    pub async fn open(
+        session: SessionId,
+        store: StoreHandle,
+        bus: Bus,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, JournalError> {
+        let source = |source| JournalError::Store { session, source: Arc::new(source) };
+        let sequence = store.revision(session).await.map_err(source)?;
+        let state = State {
+            sequence,
+            durable_sequence: sequence,
+            handed: 0,
+            durable: 0,
+            waiting: Batch::default(),
+            writing: false,
+            waiters: Vec::new(),
+            failed: None,
+        };
+        Ok(Self(Arc::new(Inner { session, store, bus, clock, state: Mutex::new(state) })))
+    }
+
+    /// The number of the last event handed over.
+    pub fn sequence(&self) -> u64 {
+        self.0.state().sequence
+    }
+
+    /// Why nothing is written any more, if so.
+    pub fn failure(&self) -> Option<JournalError> {
+        self.0.state().failed.clone()
+    }
+
+    /// Completes when everything handed over so far is durable.
+    pub(crate) fn flushed(&self) -> Durable {
+        let handed = self.0.state().handed;
+        self.0.when_durable(handed)
+    }
+
+    /// Hands over events and records that belong together. The order of calls is the order of the log.
+    pub(crate) fn write(
+        &self,
+        drafts: impl IntoIterator<Item = Draft>,
+        records: impl IntoIterator<Item = (RecordKey, Record)>,
+    ) -> Durable {
+        let now = self.0.clock.now();
+        let mut state = self.0.state();
+        if let Some(error) = &state.failed {
+            return Durable::Now(Err(error.clone()));
+        }
+        for draft in drafts {
+            let sequence = state.sequence + 1;
+            let event = match draft {
+                Draft::Tool(invocation, event) => Event::tool(sequence, now, invocation, event),
+                Draft::Turn(turn, event) => Event::turn(sequence, now, turn, event),
+            };
+            match event {
+                Ok(event) => state.waiting.events.push(Arc::new(event)),
+                Err(error) => return Durable::Now(Err(state.fail(error.into()))),
+            }
+            state.sequence = sequence;
+        }
+        state.waiting.records.extend(records);
+        state.handed += 1;
+        let ticket = state.handed;
+        let lead = !std::mem::replace(&mut state.writing, true);
+        drop(state);
+        if lead {
+            Inner::write_out(&self.0);
+        }
+        self.0.when_durable(ticket)
+    }
+}
+
+impl Inner {
+    // Every method leaves the state whole before it lets go of the lock.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes batches until nothing is left. Only one caller at a time is here: the one who set `writing`.
+    fn write_out(self: &Arc<Self>) {
+        while let Some((mut write, events, ticket)) = self.next_batch() {
+            match write.as_mut().now_or_never() {
+                Some(result) => self.written(events, ticket, result),
+                None => {
+                    let inner = self.clone();
+                    tokio::spawn(async move {
+                        let result = write.await;
+                        inner.written(events, ticket, result);
+                        inner.write_out();
+                    });
+                    return;
+                }
+            }
+        }
+    }
+
+    #[expect(clippy::type_complexity, reason = "used once, and the parts have names where they are used")]
+    fn next_batch(&self) -> Option<(BoxFuture<'static, Result<u64, StoreError>>, Vec<Arc<Event>>, u64)> {
+        let mut state = self.state();
+        let batch = std::mem::take(&mut state.waiting);
+        if (batch.events.is_empty() && batch.records.is_empty()) || state.failed.is_some() {
+            state.writing = false;
+            return None;
+        }
+        let events = batch.events.clone();
+        let write = self.store.append(self.session, state.durable_sequence, batch);
+        Some((write, events, state.handed))
+    }
+
+    fn written(&self, events: Vec<Arc<Event>>, ticket: u64, result: Result<u64, StoreError>) {
+        let mut state = self.state();
+        match result {
+            Ok(revision) => {
+                state.durable_sequence = revision;
+                state.durable = ticket;
+                // Published under the lock: the order on the bus is the order of the log.
+                for event in events {
+                    self.bus.publish(event);
+                }
+                state.wake(ticket);
+            }
+            Err(source) => {
+                state.fail(JournalError::Store { session: self.session, source: Arc::new(source) });
+            }
+        }
+    }
+
+    fn when_durable(&self, ticket: u64) -> Durable {
+        let mut state = self.state();
+        if state.durable >= ticket {
+            return Durable::Now(Ok(()));
+        }
+        if let Some(error) = &state.failed {
+            return Durable::Now(Err(error.clone()));
+        }
+        let (tell, told) = oneshot::channel();
+        state.waiters.push((ticket, tell));
+        Durable::Later(told)
+    }
+}
+
+impl State {
+    fn fail(&mut self, error: JournalError) -> JournalError {
+        self.failed = Some(error.clone());
+        for (_, waiter) in self.waiters.drain(..) {
+            let _ = waiter.send(Err(error.clone()));
+        }
+        error
+    }
+
+    fn wake(&mut self, ticket: u64) {
+        for (wanted, waiter) in std::mem::take(&mut self.waiters) {
+            if wanted <= ticket {
+                // Whoever stopped waiting does not need the answer.
+                let _ = waiter.send(Ok(()));
+            } else {
+                self.waiters.push((wanted, waiter));
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("session", &self.0.session).field("sequence", &self.sequence()).finish()
+    }
+}
+
+/// Completes when what was handed over is durable. Dropping it does not take the write back.
+#[must_use = "a write is only known to be durable once this completes"]
+pub(crate) enum Durable {
+    Now(Result<(), JournalError>),
+    Later(oneshot::Receiver<Result<(), JournalError>>),
+}
+
+impl Future for Durable {
+    type Output = Result<(), JournalError>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Now(result) => Poll::Ready(result.clone()),
+            Self::Later(told) => Pin::new(told).poll(cx).map(|told| told.unwrap_or(Err(JournalError::Stopped))),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Remembers what was settled in turns that are over, so that a late duplicate is recognised.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use lru::LruCache;
+use toolgate_core::{CallId, Clock, Record, RecordKey, Status, StoreError, StoreHandle, Timestamp};
+
+/// A bounded memory of settled invocations in front of the store, which forgets none.
+pub(crate) struct LateGuard {
+    recent: Mutex<LruCache<CallId, (Status, Timestamp)>>,
+    keep: Duration,
+    clock: Arc<dyn Clock>,
+    store: StoreHandle,
+}
+
+impl LateGuard {
+    pub(crate) const CAPACITY: usize = 1024;
+    pub(crate) const KEEP: Duration = Duration::from_secs(5 * 60);
+
+    pub(crate) fn new(capacity: usize, keep: Duration, clock: Arc<dyn Clock>, store: StoreHandle) -> Self {
+        let capacity = NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN);
+        Self { recent: Mutex::new(LruCache::new(capacity)), keep, clock, store }
+    }
+
+    pub(crate) fn remember(&self, settled: impl IntoIterator<Item = (CallId, Status)>) {
+        let now = self.clock.now();
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        for (call, status) in settled {
+            recent.put(call, (status, now));
+        }
+    }
+
+    /// How `call` settled, if it did in a turn that is over.
+    pub(crate) async fn settled(&self, call: CallId) -> Result<Option<Status>, StoreError> {
+        if let Some(status) = self.recent(call) {
+            return Ok(Some(status));
+        }
+        match self.store.record(&RecordKey::Outcome(call)).await? {
+            Some(Record::Outcome(settled)) => Ok(Some(settled.status)),
+            _ => Ok(None),
+        }
+    }
+
+    fn recent(&self, call: CallId) -> Option<Status> {
+        let now = self.clock.now();
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let (status, at) = *recent.get(&call)?;
+        if now.since(at) >= self.keep {
+            recent.pop(&call);
+            return None;
+        }
+        Some(status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolgate_core::{MemoryStore, Settled};
+    use toolgate_testkit::TestClock;
+    use uuid::Uuid;
+
+    fn id(n: u128) -> CallId {
+        CallId::new(Uuid::from_u128(n))
+    }
+
+    #[tokio::test]
+    async fn is_bounded_in_number_and_time_and_falls_back_on_the_store() {
+        let (clock, store) = (TestClock::new(), StoreHandle::new(MemoryStore::new()));
+        let guard = LateGuard::new(2, Duration::from_secs(300), Arc::new(clock.clone()), store.clone());
+        guard.remember([(id(1), Status::Ok), (id(2), Status::Denied), (id(3), Status::Ok)]);
+        assert_eq!(guard.recent(id(1)), None, "the oldest was pushed out");
+        assert_eq!(guard.recent(id(2)), Some(Status::Denied));
+        clock.advance(Duration::from_secs(300));
+        assert_eq!(guard.recent(id(2)), None, "too old");
+        let outcome = Record::Outcome(Arc::new(Settled::new(Status::Timeout)));
+        store.once(RecordKey::Outcome(id(1)), outcome).await.expect("writes");
+        assert_eq!(guard.settled(id(1)).await.expect("reads"), Some(Status::Timeout));
+        assert_eq!(guard.settled(id(9)).await.expect("reads"), None);
+    }
+}

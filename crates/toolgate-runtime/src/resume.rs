@@ -1,0 +1,156 @@
+//! Brings a turn back from the store: events are folded again, answers and outcomes are read again.
+
+use std::sync::Arc;
+
+use toolgate_core::{
+    Answer, ApprovalRequest, CallId, Outcome, Phase, PostCode, Reconciled, Record, RecordKey, Settled, Status,
+    ToolEvent, TurnId, TurnRequests, View,
+};
+
+use crate::{DispatchError, Dispatcher, active::Active, drive::TurnRun};
+
+impl Dispatcher {
+    /// Takes up a turn that another process, or an earlier part of this one, left behind.
+    ///
+    /// Settled calls keep their outcome and are not run again. A call that had started and has no outcome is
+    /// run again only if that does no harm or its tool knows that nothing happened; otherwise it settles as
+    /// `outcome_unknown`.
+    pub async fn resume(&self, turn: TurnId, view: &View) -> Result<TurnRun, DispatchError> {
+        let _not_while_posting = self.0.posting.lock().await;
+        if self.0.store.record(&RecordKey::Successor(turn)).await?.is_some() {
+            return Err(DispatchError::AlreadyContinued { turn });
+        }
+        // A copy that is still being driven here stops first, so that the store has its last word.
+        if let Some(earlier) = self.0.active(turn) {
+            self.0.closed(&earlier);
+        }
+        let active = self.rebuild(turn, view).await?;
+        self.recover_started(&active).await?;
+        self.0.opened(&active);
+        Ok(TurnRun::new(active))
+    }
+
+    /// Folds the stored events of a turn.
+    pub(crate) async fn rebuild(&self, turn: TurnId, view: &View) -> Result<Arc<Active>, DispatchError> {
+        self.0.journal.flushed().await?;
+        let requests = match self.0.store.record(&RecordKey::Requests(turn)).await? {
+            Some(Record::Requests(requests)) if requests.info.session == self.0.session => requests,
+            _ => return Err(DispatchError::UnknownTurn { turn }),
+        };
+        let active = self.activate(view, Arc::new(requests.info.clone()), &requests.calls);
+        self.replay(&active, &requests).await?;
+        self.reread_answers(&active).await?;
+        Ok(active)
+    }
+
+    async fn replay(&self, active: &Active, requests: &TurnRequests) -> Result<(), DispatchError> {
+        const PAGE: usize = 512;
+        let turn = active.info.turn;
+        let mut seen = requests.after_sequence;
+        loop {
+            let page = self.0.store.events(self.0.session, seen, PAGE).await?;
+            let state = &mut *active.state();
+            for event in page.iter().filter(|event| event.turn_info().turn == turn) {
+                state.turn.replay(event).map_err(|source| DispatchError::Damaged { turn, source })?;
+                if let Some((invocation, ToolEvent::ToolApprovalRequested(request))) = event.as_tool() {
+                    state.work[invocation.emit_order as usize].pending = Some(ApprovalRequest::clone(request));
+                }
+            }
+            match page.last() {
+                Some(last) if page.len() == PAGE && !state.turn.is_settled() => seen = last.sequence(),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads what was answered and what came of settled calls.
+    async fn reread_answers(&self, active: &Active) -> Result<(), DispatchError> {
+        let size = active.state().work.len();
+        for at in 0..size {
+            let (call, phase, generation, attempts) = {
+                let state = active.state();
+                let slot = &state.turn.slots()[at];
+                (slot.invocation().id, slot.phase(), slot.generation(), slot.attempts())
+            };
+            if matches!(phase, Some(Phase::Settled(_))) {
+                active.state().work[at].outcome = self.outcome(call).await?;
+                continue;
+            }
+            let mut answers = Vec::new();
+            for generation in 0..generation {
+                answers.extend(self.answer(call, generation).await?);
+            }
+            let results =
+                if phase == Some(Phase::AwaitingResult) { self.results(call, attempts).await? } else { Vec::new() };
+            let state = &mut *active.state();
+            // An answer that came but was not acted on before the process was lost.
+            if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {
+                state.turn.answer(call, PostCode::AlreadyDenied);
+                state.work[at].pending = None;
+            }
+            if phase == Some(Phase::AwaitingResult) && results.len() == attempts as usize {
+                state.turn.answer(call, PostCode::Duplicate);
+            }
+            state.work[at].resumed.answers = answers;
+            state.work[at].resumed.results = results;
+        }
+        Ok(())
+    }
+
+    async fn outcome(&self, call: CallId) -> Result<Option<Arc<Settled>>, DispatchError> {
+        Ok(match self.0.store.record(&RecordKey::Outcome(call)).await? {
+            Some(Record::Outcome(settled)) => Some(settled),
+            _ => None,
+        })
+    }
+
+    async fn answer(&self, call: CallId, generation: u32) -> Result<Option<Answer>, DispatchError> {
+        Ok(match self.0.store.record(&RecordKey::Answer(call, generation)).await? {
+            Some(Record::Answer(answer)) => Some(Answer::clone(&answer)),
+            _ => None,
+        })
+    }
+
+    async fn results(&self, call: CallId, attempts: u32) -> Result<Vec<Arc<Settled>>, DispatchError> {
+        let mut results = Vec::new();
+        for attempt in 1..=attempts {
+            match self.0.store.record(&RecordKey::Result(call, attempt)).await? {
+                Some(Record::Outcome(settled)) => results.push(settled),
+                _ => break,
+            }
+        }
+        Ok(results)
+    }
+
+    /// Decides on calls that had started when their process was lost.
+    async fn recover_started(&self, active: &Arc<Active>) -> Result<(), DispatchError> {
+        let started: Vec<usize> = {
+            let state = active.state();
+            let running = state.turn.slots().iter().enumerate();
+            running.filter(|(_, slot)| slot.phase() == Some(Phase::Running)).map(|(at, _)| at).collect()
+        };
+        for at in started {
+            let call = active.call(at);
+            let annotations = call.annotations().clone();
+            let found = match annotations.reconcile {
+                true => self.0.stack.reconcile(&call, call.idempotency_key()).await,
+                false => Reconciled::Unknown,
+            };
+            let outcome = match found {
+                Reconciled::Happened(output) => Outcome::ok(output),
+                Reconciled::Unknown if !annotations.may_repeat() => {
+                    let text = "the process was lost while the call ran; it may have taken effect";
+                    Outcome::refused(Status::OutcomeUnknown, text)
+                }
+                Reconciled::DidNotHappen | Reconciled::Unknown => {
+                    active.state().turn.answer(call.id, PostCode::Duplicate);
+                    continue;
+                }
+            };
+            if let Some(settled) = crate::dispatch::settled(outcome) {
+                active.settle(at, settled, None).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! What the runtime's tests share: a layer that asks, tools that wait to be released, and a checked transcript.
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part, and a test has no public items")]
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, Semaphore};
+use toolgate_core::{
+    Annotations, ApprovalRequest, Band, Call, Event, Layer, Matcher, Next, Outcome, Registry, Resource, Schema,
+    SideEffect, Stack, ToolError, ToolRequest, ToolSpec, Verdict, View, tool_fn,
+};
+use toolgate_runtime::Dispatcher;
+use toolgate_testkit::{LifecycleChecker, Summary};
+
+/// Asks for approval of calls to tools whose name starts with `ask`.
+pub struct Ask;
+
+impl Layer for Ask {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        match next.decision(&call).map(|decision| &decision.verdict) {
+            Some(Verdict::Approve | Verdict::ApproveWithEdits { .. }) => next.run(call).await,
+            Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
+            None => Outcome::ask(ApprovalRequest::about(&call)),
+        }
+    }
+    fn band(&self) -> Band {
+        Band::Decide
+    }
+    fn matcher(&self) -> Option<&Matcher> {
+        static MATCHER: std::sync::LazyLock<Matcher> =
+            std::sync::LazyLock::new(|| Matcher::regex("^ask").expect("valid"));
+        Some(&MATCHER)
+    }
+}
+
+#[derive(Deserialize, Serialize, JsonSchema)]
+pub struct Text {
+    pub text: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct Write {
+    pub path: String,
+}
+
+/// Counts what runs, and holds tools back until they are released.
+#[derive(Clone, Default)]
+pub struct Probe {
+    pub ran: Arc<AtomicUsize>,
+    pub now: Arc<AtomicUsize>,
+    pub peak: Arc<AtomicUsize>,
+    pub entered: Arc<Notify>,
+    pub gate: Arc<Gate>,
+}
+
+pub struct Gate(pub Semaphore);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(Semaphore::new(0))
+    }
+}
+
+impl Probe {
+    pub fn ran(&self) -> usize {
+        self.ran.load(Ordering::SeqCst)
+    }
+
+    pub fn peak(&self) -> usize {
+        self.peak.load(Ordering::SeqCst)
+    }
+
+    fn enter(&self) {
+        self.ran.fetch_add(1, Ordering::SeqCst);
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.peak.fetch_max(now, Ordering::SeqCst);
+        self.entered.notify_one();
+    }
+
+    fn leave(&self) {
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// `echo` and `ask_echo` answer at once, `slow` and `slow_write` when released, `boom` panics, `fail` fails,
+/// `write` holds a path, `host` runs outside, `stubborn` ignores everything.
+pub fn registry(probe: &Probe) -> Registry {
+    let registry = Registry::new();
+    for name in ["echo", "ask_echo"] {
+        let probe = probe.clone();
+        let tool = tool_fn(name, "Says it again.", move |input: Text, _cx| {
+            let probe = probe.clone();
+            async move {
+                probe.enter();
+                tokio::task::yield_now().await;
+                probe.leave();
+                Ok::<_, ToolError>(input.text)
+            }
+        });
+        registry.register(tool).expect("free");
+    }
+    for (name, annotations) in [
+        ("slow", Annotations::read_only()),
+        ("slow_write", Annotations::default().with_side_effect(SideEffect::WorkspaceWrite)),
+        ("idempotent_write", Annotations::default().with_idempotent(true)),
+    ] {
+        let probe = probe.clone();
+        let tool = tool_fn(name, "Waits to be released.", move |input: Text, cx: toolgate_core::Context| {
+            let probe = probe.clone();
+            async move {
+                probe.enter();
+                tokio::select! {
+                    permit = probe.gate.0.acquire() => permit.expect("open").forget(),
+                    () = cx.cancelled() => {
+                        probe.leave();
+                        return Err(ToolError::cancelled());
+                    }
+                }
+                probe.leave();
+                Ok(input.text)
+            }
+        });
+        registry.register(tool.annotated(annotations)).expect("free");
+    }
+    for (name, annotations) in [("stubborn", Annotations::read_only()), ("stubborn_write", Annotations::default())] {
+        let probe = probe.clone();
+        let tool = tool_fn(name, "Ignores everything.", move |_: Text, _cx| {
+            let probe = probe.clone();
+            async move {
+                probe.enter();
+                std::future::pending::<Result<(), ToolError>>().await
+            }
+        });
+        registry.register(tool.annotated(annotations)).expect("free");
+    }
+    let held = probe.clone();
+    let write = tool_fn("write", "Writes a file.", move |_: Write, _cx| {
+        let probe = held.clone();
+        async move {
+            probe.enter();
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            probe.leave();
+            Ok::<_, ToolError>("written")
+        }
+    });
+    let annotations =
+        Annotations::default().with_side_effect(SideEffect::WorkspaceWrite).with_resource(Resource::path("path"));
+    registry.register(write.annotated(annotations)).expect("free");
+    let boom =
+        tool_fn("boom", "Panics.", async |input: Text, _cx| -> Result<(), ToolError> { panic!("{}", input.text) });
+    registry.register(boom).expect("free");
+    let fail =
+        tool_fn("fail", "Fails.", async |_: Text, _cx| -> Result<(), ToolError> { Err(ToolError::new("no luck")) });
+    registry.register(fail).expect("free");
+    registry.register_host(ToolSpec::new("host", "Runs outside.", Schema::of::<Text>())).expect("free");
+    registry
+}
+
+pub fn stack(registry: &Registry) -> Stack {
+    Stack::over(registry.clone()).layer(Ask).build().expect("in order")
+}
+
+pub fn request(id: &str, tool: &str, text: &str) -> ToolRequest {
+    ToolRequest::json(id, tool, serde_json::json!({ "text": text }))
+}
+
+pub fn view(registry: &Registry) -> View {
+    View::of(registry)
+}
+
+/// Every event of the session, checked against the rules.
+pub async fn transcript(dispatcher: &Dispatcher) -> (Vec<Arc<Event>>, Summary) {
+    let events = dispatcher.store().events(dispatcher.session(), 0, usize::MAX).await.expect("reads");
+    let summary = LifecycleChecker::check_all(events.iter().map(|event| &**event)).expect("the lifecycle holds");
+    (events, summary)
+}
+
+/// The words of the events about one invocation.
+pub fn life(events: &[Arc<Event>], call: toolgate_core::CallId) -> Vec<&'static str> {
+    let of = |event: &&Arc<Event>| event.as_tool().is_some_and(|(head, _)| head.id == call);
+    events.iter().filter(of).map(|event| event.name()).collect()
+}
