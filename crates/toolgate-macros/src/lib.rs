@@ -1,0 +1,101 @@
+//! The `#[tool]` attribute: an async function becomes a tool that a model can call.
+//!
+//! Use it through the `toolgate` crate, which the generated code refers to.
+//!
+//! ```
+//! use toolgate::{Arguments, Call, Context, Registry, Stack, ToolError, tool};
+//!
+//! /// Greets somebody by name.
+//! #[tool(kind = "think", side_effect = "none", idempotent)]
+//! async fn greet(
+//!     /// Who is greeted.
+//!     name: String,
+//!     /// How often; once if not given.
+//!     times: Option<usize>,
+//!     cx: &Context,
+//! ) -> Result<String, ToolError> {
+//!     if cx.is_cancelled() {
+//!         return Err(ToolError::cancelled());
+//!     }
+//!     Ok(format!("Hello, {name}! ").repeat(times.unwrap_or(1)).trim_end().to_owned())
+//! }
+//!
+//! # futures::executor::block_on(async {
+//! let registry = Registry::new();
+//! registry.register(greet)?;
+//! let stack = Stack::over(registry).build()?;
+//! let outcome = stack.run(Call::detached("greet", Arguments::parse(r#"{ "name": "Ann" }"#)?)).await;
+//! assert_eq!(outcome.settled().unwrap().model_text(), "Hello, Ann!");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+
+use proc_macro::TokenStream;
+
+mod expand;
+mod function;
+mod options;
+mod parameter;
+mod returns;
+mod words;
+
+/// Makes a tool from an async function.
+///
+/// The function's name becomes a unit struct that implements `Tool` and can be registered. The function
+/// itself is still there as `name::call(...)`, for code and tests.
+///
+/// - The doc comment is the description the model reads. Docs on parameters go into the schema.
+/// - Parameters are the arguments. An `Option` may be left out, an unknown argument is refused, and
+///   `#[serde(...)]` and `#[schemars(...)]` work as on a struct field.
+/// - A parameter of type `&Context` or `Context` is not shown to the model; the runtime fills it in.
+/// - A returned `Result` may hold any error that converts into `ToolError`. Any other value is serialised,
+///   except a `ToolOutput`, which is taken as it is. Only the written name counts, so call a result `Result`.
+/// - Where the tool is in scope, no variable or parameter can have its name, as with any unit struct.
+///
+/// # Options
+///
+/// | Option | Says |
+/// |---|---|
+/// | `name = "..."` | what the model calls the tool, if not as the function is called |
+/// | `description = "..."` | the description, in place of the doc comment |
+/// | `kind = "..."` | `read`, `edit`, `delete`, `move`, `search`, `execute`, `think`, `fetch` or `other` |
+/// | `side_effect = "..."` | `none`, `read_only`, `workspace_write`, `process_exec` or `network` |
+/// | `read_only`, `destructive`, `idempotent`, `open_world` | the hint holds |
+/// | `resource = "parameter"` | the parameter is a path that two calls could fight over; may be repeated |
+/// | `resource_name = "parameter"` | the same for a name of any other kind |
+/// | `timeout = "30s"` | how long one attempt may take, in `ms`, `s` or `m` |
+/// | `long_running = "label"` | the tool takes long; the label is for a progress display |
+/// | `cost = 0.5` | what one call costs |
+/// | `output` | the model is also told the schema of what the tool returns |
+/// | `crate = "path"` | where Toolgate is, if not at `::toolgate` |
+///
+/// A tool that says nothing about its effects counts as able to do anything.
+///
+/// # Example
+///
+/// ```
+/// use toolgate::{Tool, ToolError, tool};
+///
+/// /// Reads a text file.
+/// #[tool(kind = "read", side_effect = "read_only", idempotent, resource = "path", timeout = "5s")]
+/// pub async fn read_file(
+///     /// The file to read.
+///     path: String,
+/// ) -> Result<String, ToolError> {
+///     Ok(std::fs::read_to_string(path)?)
+/// }
+///
+/// let spec = read_file.spec();
+/// assert_eq!(spec.name.as_str(), "read_file");
+/// assert_eq!(spec.description, "Reads a text file.");
+/// assert!(!spec.annotations.may_write());
+/// # futures::executor::block_on(async {
+/// assert!(read_file::call("no such file".to_owned()).await.is_err());
+/// # });
+/// ```
+#[proc_macro_attribute]
+pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
+    let expanded = options::Options::parse(options.into())
+        .and_then(|options| expand::tool(&options, &function::Function::parse(item.into())?));
+    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
+}

@@ -1,0 +1,7 @@
+use toolgate::*;
+
+/// Reads.
+#[tool]
+async fn read(#[cfg(unix)] path: String) {}
+
+fn main() {}

@@ -1,0 +1,7 @@
+use toolgate::*;
+
+/// Says it.
+#[tool]
+async fn say(text: impl Into<String>) {}
+
+fn main() {}

@@ -1,0 +1,7 @@
+use toolgate::*;
+
+/// Adds.
+#[tool]
+struct Add;
+
+fn main() {}

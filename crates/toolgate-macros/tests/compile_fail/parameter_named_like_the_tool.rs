@@ -1,0 +1,7 @@
+use toolgate::*;
+
+/// Asks.
+#[tool]
+async fn query(query: String) {}
+
+fn main() {}
