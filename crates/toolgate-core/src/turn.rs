@@ -234,10 +234,11 @@ impl Turn {
                 self.stop();
                 Ok(())
             }
-            EventBody::Turn(
-                _,
-                TurnEvent::TurnOpened { .. } | TurnEvent::TurnSettled | TurnEvent::PostRefused { .. },
-            ) => Ok(()),
+            EventBody::Turn(_, TurnEvent::TurnSettled) => {
+                self.continued = true;
+                Ok(())
+            }
+            EventBody::Turn(_, TurnEvent::TurnOpened { .. } | TurnEvent::PostRefused { .. }) => Ok(()),
         }
     }
 

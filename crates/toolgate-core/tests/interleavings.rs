@@ -276,7 +276,7 @@ fn cases() -> u32 {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: cases(), ..Config::default() })]
+    #![proptest_config(Config { cases: cases(), failure_persistence: None, ..Config::default() })]
 
     #[test]
     fn every_interleaving_settles_each_call_once_and_continues_once(

@@ -7,7 +7,12 @@ use toolgate_core::{
     ToolEvent, TurnId, TurnRequests, View,
 };
 
-use crate::{DispatchError, Dispatcher, active::Active, drive::TurnRun};
+use crate::{
+    DispatchError, Dispatcher,
+    active::{Active, Item},
+    drive::TurnRun,
+    inbox::Urgency,
+};
 
 impl Dispatcher {
     /// Takes up a turn that another process, or an earlier part of this one, left behind.
@@ -26,6 +31,10 @@ impl Dispatcher {
         }
         let active = self.rebuild(turn, view).await?;
         self.recover_started(&active).await?;
+        if active.state().turn.is_stopped() {
+            // It was interrupted and lost before everything was settled.
+            active.inbox.push(Urgency::Settlement, Item::Interrupted);
+        }
         self.0.opened(&active);
         Ok(TurnRun::new(active))
     }

@@ -1,0 +1,136 @@
+//! What happens when the store is slow, fails, or belongs to somebody else.
+
+mod common;
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use common::{Probe, registry, request, stack, transcript, view};
+use toolgate_core::{
+    Batch, Digest, Event, MemoryStore, Record, RecordKey, SessionId, Status, Store, StoreError, ToolEvent,
+};
+use toolgate_runtime::{DispatchError, Dispatcher, TurnEnd, TurnRequest};
+
+/// A store that answers later, counts its writes, and fails from a chosen write on.
+#[derive(Clone)]
+struct Slow {
+    inner: MemoryStore,
+    writes: Arc<AtomicUsize>,
+    fail_from: Arc<AtomicU64>,
+}
+
+impl Slow {
+    fn new() -> Self {
+        Self { inner: MemoryStore::new(), writes: Arc::default(), fail_from: Arc::new(AtomicU64::new(u64::MAX)) }
+    }
+}
+
+impl Store for Slow {
+    async fn append(&self, session: SessionId, expected: u64, batch: Batch) -> Result<u64, StoreError> {
+        let write = self.writes.fetch_add(1, Ordering::SeqCst) as u64;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        if write >= self.fail_from.load(Ordering::SeqCst) {
+            return Err(StoreError::Backend("disk full".into()));
+        }
+        self.inner.append(session, expected, batch).await
+    }
+    async fn events(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<Arc<Event>>, StoreError> {
+        self.inner.events(session, after, limit).await
+    }
+    async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
+        self.inner.revision(session).await
+    }
+    async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
+        self.inner.once(key, record).await
+    }
+    async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        self.inner.record(key).await
+    }
+    async fn put_blob(&self, bytes: bytes::Bytes) -> Result<Digest, StoreError> {
+        self.inner.put_blob(bytes).await
+    }
+    async fn blob(&self, digest: Digest, range: Range<u64>) -> Result<Option<bytes::Bytes>, StoreError> {
+        self.inner.blob(digest, range).await
+    }
+}
+
+#[tokio::test]
+async fn writes_that_meet_go_out_together_and_in_order() {
+    let (probe, store) = (Probe::default(), Slow::new());
+    let registry = registry(&probe);
+    let builder = Dispatcher::builder(stack(&registry)).store(store.clone()).max_concurrent(64);
+    let dispatcher = builder.build().await.expect("builds");
+    let calls = (0..64).map(|n| request(&n.to_string(), "echo", "x")).collect();
+    let report =
+        dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    assert_eq!(report.end, TurnEnd::Settled);
+    let (events, _) = transcript(&dispatcher).await;
+    assert_eq!(events.len(), 2 + 3 * 64);
+    let writes = store.writes.load(Ordering::SeqCst);
+    assert!(writes < 20, "{writes} writes for {} events", events.len());
+}
+
+#[tokio::test]
+async fn an_effect_waits_until_its_intent_is_durable() {
+    let (probe, store) = (Probe::default(), Slow::new());
+    let registry = registry(&probe);
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let calls = vec![request("1", "stubborn_write", "x")];
+    let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let running = tokio::spawn(run.run());
+    probe.entered.notified().await;
+    let events = store.events(dispatcher.session(), 0, usize::MAX).await.expect("reads");
+    let started =
+        events.iter().any(|event| matches!(event.as_tool(), Some((_, ToolEvent::ToolExecutionStarted { .. }))));
+    assert!(started, "the tool runs, so its start is in the store");
+    running.abort();
+}
+
+#[tokio::test]
+async fn when_the_store_fails_nothing_more_runs_and_the_turn_says_so() {
+    for fail_from in 0..4 {
+        let (probe, store) = (Probe::default(), Slow::new());
+        let registry = registry(&probe);
+        store.fail_from.store(fail_from, Ordering::SeqCst);
+        let builder = Dispatcher::builder(stack(&registry)).store(store.clone()).max_concurrent(1);
+        let dispatcher = builder.build().await.expect("builds");
+        let calls = (0..3).map(|n| request(&n.to_string(), "echo", "x")).collect();
+        let error = match dispatcher.open(TurnRequest::new(view(&registry), calls)).await {
+            Ok(run) => run.run().await.expect_err("the store fails"),
+            Err(error) => error,
+        };
+        assert!(matches!(error, DispatchError::Journal(_)), "{error}");
+        // Write 0 requests, 1 starts the first call, 2 settles it.
+        let ran = if fail_from <= 1 { 0 } else { 1 };
+        assert_eq!(probe.ran(), ran, "failing from write {fail_from}");
+        let again = dispatcher.open(TurnRequest::new(view(&registry), vec![])).await.expect_err("still failed");
+        assert!(matches!(again, DispatchError::Journal(_)));
+    }
+}
+
+#[tokio::test]
+async fn a_caller_who_stops_waiting_does_not_tear_a_write() {
+    let (probe, store) = (Probe::default(), Slow::new());
+    let registry = registry(&probe);
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let request = TurnRequest::new(view(&registry), vec![request("1", "ask_echo", "x")]);
+    let report = dispatcher.open(request).await.expect("opens").run().await.expect("runs");
+    let (turn, call) = (report.turn, report.results[0].id);
+    let decision = toolgate_core::Decision::approve("ann");
+    let mut posting = Box::pin(dispatcher.decide(turn, call, decision));
+    while store.writes.load(Ordering::SeqCst) < 3 {
+        assert!(futures::poll!(&mut posting).is_pending());
+        tokio::task::yield_now().await;
+    }
+    drop(posting);
+    let resumed = dispatcher.resume(turn, &view(&registry)).await.expect("resumes").run().await.expect("runs");
+    assert_eq!(resumed.results[0].status(), Some(Status::Ok));
+    transcript(&dispatcher).await;
+}
