@@ -1,6 +1,6 @@
 //! What the model asked for, on its way through a stack.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, ops::Deref, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -96,11 +96,16 @@ impl TurnInfo {
 
 /// One call. Layers look at it, may hand on a copy with other arguments, and never change it in place.
 ///
-/// Cloning is cheap. Which tool is called, by whom and in which turn cannot be changed by a layer: a call
-/// that reaches the executor under another name or id than it entered with is not executed.
+/// It reads like a [`CallData`] and is as large as a pointer, so that layers can hold, clone and move it freely.
+/// Which tool is called, by whom and in which turn cannot be changed by a layer: a call that reaches the
+/// executor under another name or id than it entered with is not executed.
+#[derive(Clone)]
+pub struct Call(Arc<CallData>);
+
+/// What a layer can see of a call at a glance; [`Call`] has methods for the rest.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Call {
+pub struct CallData {
     /// The runtime's own id, unique everywhere.
     pub id: CallId,
     /// How often the call has been suspended before.
@@ -194,7 +199,8 @@ impl Call {
         }
         let fixed =
             Fixed { original, provider_call_id, emit_order, turn, shown, refusal, resumed, attempts_before, env };
-        Self { id, generation, tool, arguments, attempt: 1, deadline: None, cancel, fixed: Arc::new(fixed) }
+        let fixed = Arc::new(fixed);
+        Self(Arc::new(CallData { id, generation, tool, arguments, attempt: 1, deadline: None, cancel, fixed }))
     }
 
     /// A call outside any runtime, for trying out a stack by hand.
@@ -216,7 +222,15 @@ impl Call {
 
     /// A copy with other arguments.
     pub fn with_arguments(mut self, arguments: Arguments) -> Self {
-        self.arguments = arguments;
+        Arc::make_mut(&mut self.0).arguments = arguments;
+        self
+    }
+
+    /// The same call as another attempt.
+    pub(crate) fn with_attempt(mut self, attempt: u32) -> Self {
+        if self.attempt != attempt {
+            Arc::make_mut(&mut self.0).attempt = attempt;
+        }
         self
     }
 
@@ -225,8 +239,9 @@ impl Call {
     /// Stopping the copy does not stop the call it was made from, so another attempt starts fresh.
     pub fn with_time_limit(mut self, span: Duration) -> Self {
         let limit = self.env().clock().now().plus(span);
-        self.deadline = Some(self.deadline.map_or(limit, |deadline| deadline.min(limit)));
-        self.cancel = self.cancel.child_token();
+        let data = Arc::make_mut(&mut self.0);
+        data.deadline = Some(data.deadline.map_or(limit, |deadline| deadline.min(limit)));
+        data.cancel = data.cancel.child_token();
         self
     }
 
@@ -318,6 +333,13 @@ impl Resumed {
             Verdict::ApproveWithEdits { arguments } => Some(arguments),
             Verdict::Approve | Verdict::Deny { .. } => None,
         })
+    }
+}
+
+impl Deref for Call {
+    type Target = CallData;
+    fn deref(&self) -> &CallData {
+        &self.0
     }
 }
 

@@ -59,7 +59,7 @@ pub trait Probe: Send + Sync + 'static {
     /// The executor is about to be started. If this fails, it is not.
     ///
     /// When it returns, the intent is as durable as it has to be for this tool.
-    fn starting(&self, call: &Call, outside: bool) -> BoxFuture<'static, Result<(), StopReason>>;
+    fn starting(&self, call: &Call, outside: bool) -> Starting;
 
     /// The tool has come further.
     fn progress(&self, call: &Call, progress: Progress);
@@ -68,13 +68,21 @@ pub trait Probe: Send + Sync + 'static {
     fn log(&self, call: &Call, level: LogLevel, text: &str);
 }
 
+/// Whether an executor may be started: known at once, or when the intent is durable.
+pub enum Starting {
+    /// Known now.
+    Now(Result<(), StopReason>),
+    /// Known later.
+    Later(BoxFuture<'static, Result<(), StopReason>>),
+}
+
 /// Nobody listens.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unwatched;
 
 impl Probe for Unwatched {
-    fn starting(&self, _: &Call, _: bool) -> BoxFuture<'static, Result<(), StopReason>> {
-        Box::pin(std::future::ready(Ok(())))
+    fn starting(&self, _: &Call, _: bool) -> Starting {
+        Starting::Now(Ok(()))
     }
     fn progress(&self, _: &Call, _: Progress) {}
     fn log(&self, _: &Call, _: LogLevel, _: &str) {}

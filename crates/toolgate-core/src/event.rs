@@ -380,10 +380,10 @@ mod tests {
         let digest = Digest::of_bytes(b"x");
         let mut kinds = vec![
             ToolEvent::ToolRequested { arguments: None, arguments_digest: digest, arguments_bytes: 2, executor: None },
-            ToolEvent::ToolApprovalRequested(crate::ApprovalRequest::about(&crate::Call::detached(
+            ToolEvent::ToolApprovalRequested(Box::new(crate::ApprovalRequest::about(&crate::Call::detached(
                 "t",
                 crate::Arguments::empty(),
-            ))),
+            )))),
             ToolEvent::ToolApproved { approver: "ann".into(), reason: None, edited: true },
             ToolEvent::ToolExecutionStarted { attempt: 1, executor: None, external: true, arguments_digest: digest },
             ToolEvent::ToolExecutionProgress { progress: Progress::of(1, 2) },

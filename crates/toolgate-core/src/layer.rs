@@ -6,7 +6,10 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Call, Decision, LayerName, Matcher, Outcome, ToolSpec, Transform, run::Run};
+use crate::{
+    Call, Decision, LayerName, Matcher, Outcome, ToolSpec, Transform,
+    run::{Place, Run},
+};
 
 /// Wraps calls: an `async fn(call, next) -> outcome`.
 ///
@@ -83,7 +86,7 @@ impl Band {
 
 impl fmt::Display for Band {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::Record => "record",
             Self::Shape => "shape",
             Self::Decide => "decide",
@@ -107,9 +110,10 @@ pub struct Next {
 
 impl Next {
     /// Runs what is below. Each run that reaches the executor is an attempt of its own.
-    pub async fn run(self, call: Call) -> Outcome {
+    // Not an `async fn`: the future of what is below is boxed once, so a layer's own future stays small.
+    pub fn run(self, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
         self.run.handed_down(self.entry, &self.given, &call.arguments);
-        crate::run::descend(self.run, self.at, self.entry, call).await
+        crate::run::descend(self.run, self.at, self.entry, call)
     }
 
     /// The answer to the question this layer asked about this call as it is now.
@@ -145,7 +149,8 @@ impl fmt::Debug for Next {
 
 /// [`Layer`] as stacks keep it.
 pub(crate) trait DynLayer: Send + Sync {
-    fn handle(self: Arc<Self>, call: Call, next: Next) -> BoxFuture<'static, Outcome>;
+    /// Lets the layer handle the call, watched over by the run, in one allocation.
+    fn enter(self: Arc<Self>, place: Place, call: Call) -> BoxFuture<'static, Outcome>;
     fn name(&self) -> LayerName;
     fn band(&self) -> Band;
     fn matcher(&self) -> Option<&Matcher>;
@@ -153,8 +158,12 @@ pub(crate) trait DynLayer: Send + Sync {
 }
 
 impl<L: Layer> DynLayer for L {
-    fn handle(self: Arc<Self>, call: Call, next: Next) -> BoxFuture<'static, Outcome> {
-        Box::pin(async move { Layer::handle(&*self, call, next).await })
+    fn enter(self: Arc<Self>, place: Place, call: Call) -> BoxFuture<'static, Outcome> {
+        Box::pin(crate::run::enter(
+            place,
+            call,
+            move |call, next| async move { Layer::handle(&*self, call, next).await },
+        ))
     }
     fn name(&self) -> LayerName {
         Layer::name(self)

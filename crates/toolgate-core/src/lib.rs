@@ -61,10 +61,12 @@ mod view;
 
 pub use annotations::{Annotations, ConflictKey, Hints, Kind, Resource, ResourceKind, SideEffect};
 pub use approval::{Answer, ApprovalRequest, Approver, Decision, DynApprover, Verdict};
-pub use call::{Call, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
+pub use call::{Call, CallData, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
 pub use clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use diff::{Change, ChangeOp};
-pub use env::{Env, LogLevel, Probe, Progress, ProgressKind, RedactionFailed, Redactor, StopReason, Unwatched};
+pub use env::{
+    Env, LogLevel, Probe, Progress, ProgressKind, RedactionFailed, Redactor, Starting, StopReason, Unwatched,
+};
 pub use event::{Event, EventBody, InvalidEvent, Invocation, PostKind, TurnEvent};
 pub use executor::{Executor, ExecutorTag, HostExecutor, Reconciled, UnknownExecutor};
 pub use hooks::{HookAction, Hooks};

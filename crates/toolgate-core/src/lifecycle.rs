@@ -117,7 +117,7 @@ pub enum ToolEvent {
         executor: Option<ExecutorTag>,
     },
     /// Somebody has to decide.
-    ToolApprovalRequested(ApprovalRequest),
+    ToolApprovalRequested(Box<ApprovalRequest>),
     /// Somebody said yes.
     ToolApproved {
         /// Who.
@@ -332,7 +332,7 @@ mod tests {
         };
         let mut all = vec![
             ToolEvent::ToolRequested { arguments: None, arguments_digest: digest, arguments_bytes: 0, executor: None },
-            ToolEvent::ToolApprovalRequested(ApprovalRequest::about(&call)),
+            ToolEvent::ToolApprovalRequested(Box::new(ApprovalRequest::about(&call))),
             ToolEvent::ToolApproved { approver: "ann".into(), reason: None, edited: false },
             started(false),
             started(true),

@@ -1,12 +1,12 @@
 //! A store in memory: for tests, for embedding, and as the shortest description of what a store does.
 
 use std::{
-    collections::HashMap,
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
+use hashbrown::{HashMap, hash_map::Entry};
 
 use crate::{Batch, Digest, Event, Record, RecordKey, SessionId, Store, StoreError};
 
@@ -74,7 +74,6 @@ impl Store for MemoryStore {
     }
 
     async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
-        use std::collections::hash_map::Entry;
         match self.shelf().records.entry(key) {
             Entry::Occupied(entry) => Ok(Some(entry.get().clone())),
             Entry::Vacant(entry) => {

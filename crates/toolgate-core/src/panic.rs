@@ -6,7 +6,7 @@ use std::{
     cell::{Cell, RefCell},
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, PanicHookInfo},
-    pin::pin,
+    pin::Pin,
     sync::Once,
 };
 
@@ -26,21 +26,23 @@ const MOST: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct PanicReport(pub(crate) String);
 
-/// Polls `future` so that panics inside it are caught quietly, without the default hook printing them:
-/// a message on the terminal would tear a screen that is being drawn.
-pub(crate) async fn quietly<F: Future>(future: F) -> F::Output {
+/// Runs `f` so that a panic inside it is caught quietly, without the default hook printing it: a message on the
+/// terminal would tear a screen that is being drawn.
+pub(crate) fn quietly<T>(f: impl FnOnce() -> T) -> T {
     install_hook();
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        let _mark = Mark::enter();
-        future.as_mut().poll(cx)
-    })
-    .await
+    let _mark = Mark::enter();
+    f()
+}
+
+/// Polls `future` in the same way.
+pub(crate) async fn poll_quietly<F: Future + Unpin>(mut future: F) -> F::Output {
+    poll_fn(|cx| quietly(|| Pin::new(&mut future).poll(cx))).await
 }
 
 /// Runs `future` and turns a panic into a report.
-pub(crate) async fn contain<F: Future>(future: F) -> Result<F::Output, PanicReport> {
-    AssertUnwindSafe(future).catch_unwind().await.map_err(report)
+// Not an `async fn`, which would hold the future twice: once as an argument, once while it runs.
+pub(crate) fn contain<F: Future>(future: F) -> impl Future<Output = Result<F::Output, PanicReport>> {
+    AssertUnwindSafe(future).catch_unwind().map(|done| done.map_err(report))
 }
 
 /// Runs `f` and turns a panic into a report.
@@ -103,7 +105,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_report_has_the_message_and_the_place_and_is_bounded() {
-        let report = quietly(contain(async { panic!("{}", "x".repeat(1 << 20)) })).await.map(|(): ()| ());
+        let report =
+            poll_quietly(Box::pin(contain(async { panic!("{}", "x".repeat(1 << 20)) }))).await.map(|(): ()| ());
         let Err(PanicReport(text)) = report else { panic!("not caught") };
         assert!(text.len() <= MOST + 1);
         assert!(text.starts_with("xxx") && text.contains("panic.rs"));
@@ -112,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_payload_that_is_no_text_is_contained_too() {
-        let report = quietly(contain(async { std::panic::panic_any(7_u8) })).await.map(|(): ()| ());
+        let report = poll_quietly(Box::pin(contain(async { std::panic::panic_any(7_u8) }))).await.map(|(): ()| ());
         assert!(report.is_err());
     }
 }

@@ -4,15 +4,20 @@
 //! refused is answered. Where `decide` begins, arguments that were reshaped are checked against the tool's
 //! own schema. In front of the executor, the arguments have to be the ones that were decided on.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::future::BoxFuture;
 
 use crate::{
     Arguments, Band, Call, CallError, CallId, Clock, ErrorCategory, Json, LayerName, LayerNote, LayerStatus, Next,
-    Notes, Outcome, Provenance, Settled, Status, StopReason, Subject, Suspension, Timestamp, ToolName, Unsettled,
-    Verdict,
+    Notes, Outcome, Provenance, Settled, Starting, Status, StopReason, Subject, Suspension, Timestamp, ToolName,
+    Unsettled, Verdict,
     diff::changes,
     outcome::denied_text,
-    panic::{PanicReport, contain, contain_sync, quietly},
+    panic::{PanicReport, contain, contain_sync, poll_quietly, quietly},
     stack::Plan,
 };
 
@@ -61,50 +66,60 @@ struct Inner {
 }
 
 /// Runs a call through a whole stack.
-pub(crate) async fn run(plan: Arc<Plan>, call: Call) -> Outcome {
+// The first step down is made here, so that the future holds two pointers and not the whole call.
+pub(crate) fn run(plan: Arc<Plan>, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
     let run = Arc::new(Run::new(plan, &call));
-    let outcome = quietly(descend(run.clone(), 0, TOP, call)).await;
-    run.finish(outcome)
+    let below = quietly(|| descend(run.clone(), 0, TOP, call));
+    async move {
+        let outcome = poll_quietly(below).await;
+        run.finish(outcome)
+    }
 }
 
 /// Goes down from frame `at`: past layers that do not want the call, into the first that does, or to the executor.
-pub(crate) async fn descend(run: Arc<Run>, mut at: usize, parent: usize, call: Call) -> Outcome {
-    let outcome = loop {
-        if at == run.plan.admit_at
-            && let Some(refusal) = call.refusal()
-        {
-            break refusal.clone();
-        }
-        if at == run.plan.seal_at
-            && let Some(refusal) = run.check_contract(&call)
-        {
-            break refusal;
-        }
-        let Some(frame) = run.plan.frames.get(at) else {
-            break execute(&run, call).await;
+pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, call: Call) -> BoxFuture<'static, Outcome> {
+    loop {
+        let refusal = match run.edge(at, &call) {
+            Some(refusal) => refusal,
+            None => match run.plan.frames.get(at) {
+                None => return Box::pin(execute(run, parent, call)),
+                Some(frame) => match contain_sync(|| frame.wants(&call)) {
+                    Ok(true) => return frame.layer.clone().enter(Place { run, at, parent }, call),
+                    Ok(false) => {
+                        at += 1;
+                        continue;
+                    }
+                    // A matcher that panics has not said that the layer may be left out.
+                    Err(report) => layer_exception(&frame.name, "its matcher panicked", Some(report)),
+                },
+            },
         };
-        match contain_sync(|| frame.wants(&call)) {
-            Ok(true) => return enter(run, at, parent, call).await,
-            Ok(false) => at += 1,
-            // A matcher that panics has not said that the layer may be left out.
-            Err(report) => break layer_exception(&frame.name, "its matcher panicked", Some(report)),
-        }
-    };
-    run.told(parent, &outcome);
-    outcome
+        run.told(parent, &refusal);
+        return Box::pin(std::future::ready(refusal));
+    }
+}
+
+/// Where in a run a layer is entered.
+pub(crate) struct Place {
+    run: Arc<Run>,
+    at: usize,
+    parent: usize,
 }
 
 /// Lets one layer handle the call and writes down how that went.
-async fn enter(run: Arc<Run>, at: usize, parent: usize, mut call: Call) -> Outcome {
-    let frame = &run.plan.frames[at];
-    let entry = run.entered(at, parent, &mut call);
+pub(crate) async fn enter<Fut>(place: Place, call: Call, handle: impl FnOnce(Call, Next) -> Fut) -> Outcome
+where
+    Fut: Future<Output = Outcome>,
+{
+    let Place { run, at, parent } = place;
+    let (entry, call) = run.entered(at, parent, call);
     let mut pass = Pass { run: &run, entry, over: false };
     let next = Next { run: run.clone(), at: at + 1, entry, given: call.arguments.clone() };
-    let outcome = match contain(frame.layer.clone().handle(call, next)).await {
+    let outcome = match contain(handle(call, next)).await {
         Ok(outcome) => outcome,
         Err(report) => {
             run.state().entries[entry].error = Some("panicked");
-            layer_exception(&frame.name, "it panicked", Some(report))
+            layer_exception(&run.plan.frames[at].name, "it panicked", Some(report))
         }
     };
     pass.over = true;
@@ -128,11 +143,17 @@ impl Drop for Pass<'_> {
 }
 
 /// The last step: makes sure that this call may run, says that it starts, and runs it.
-async fn execute(run: &Run, mut call: Call) -> Outcome {
+async fn execute(run: Arc<Run>, parent: usize, call: Call) -> Outcome {
+    let outcome = attempt(&run, call).await;
+    run.told(parent, &outcome);
+    outcome
+}
+
+async fn attempt(run: &Run, call: Call) -> Outcome {
     if let Some(refusal) = run.last_check(&call) {
         return refusal;
     }
-    call.attempt = run.next_attempt();
+    let call = call.with_attempt(run.next_attempt());
     if let Some(result) = call.resumed().results.get(call.attempt as usize - 1) {
         return Outcome::from(Settled::clone(result));
     }
@@ -140,8 +161,11 @@ async fn execute(run: &Run, mut call: Call) -> Outcome {
         Ok(outside) => outside,
         Err(report) => return exception(report),
     };
-    let starting = call.env().probe().starting(&call, outside);
-    if let Err(stop) = starting.await {
+    let started = match call.env().probe().starting(&call, outside) {
+        Starting::Now(started) => started,
+        Starting::Later(starting) => starting.await,
+    };
+    if let Err(stop) = started {
         run.state().attempts -= 1;
         return stop.into();
     }
@@ -200,10 +224,10 @@ impl Run {
         &self.plan.frames[frame].name
     }
 
-    fn entered(&self, frame: usize, parent: usize, call: &mut Call) -> usize {
+    fn entered(&self, frame: usize, parent: usize, call: Call) -> (usize, Call) {
         let now = self.clock.now();
         let state = &mut *self.state();
-        call.attempt = state.attempts + 1;
+        let call = call.with_attempt(state.attempts + 1);
         if let Some(parent) = state.entries.get_mut(parent) {
             parent.ran_next = true;
         }
@@ -222,7 +246,7 @@ impl Run {
             error: None,
             inner: None,
         });
-        state.entries.len() - 1
+        (state.entries.len() - 1, call)
     }
 
     fn left(&self, entry: usize, parent: usize, mut outcome: Outcome) -> Outcome {
@@ -284,6 +308,16 @@ impl Run {
         entry.changed = true;
         let layer = self.plan.frames[entry.frame].name.clone();
         state.changes.push(Provenance { layer, subject: Subject::Arguments, changes: places, truncated });
+    }
+
+    /// What the runtime itself has to say where one band ends and another begins.
+    fn edge(&self, at: usize, call: &Call) -> Option<Outcome> {
+        if at == self.plan.admit_at
+            && let Some(refusal) = call.refusal()
+        {
+            return Some(refusal.clone());
+        }
+        if at == self.plan.seal_at { self.check_contract(call) } else { None }
     }
 
     fn next_attempt(&self) -> u32 {

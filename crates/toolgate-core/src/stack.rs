@@ -61,8 +61,8 @@ impl Stack {
     }
 
     /// Runs a call through every layer and, if they let it, the executor.
-    pub async fn run(&self, call: Call) -> Outcome {
-        crate::run::run(self.0.clone(), call).await
+    pub fn run(&self, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
+        crate::run::run(self.0.clone(), call)
     }
 
     /// Starts a stack with the same executor and layers, for adding more inside.

@@ -1,7 +1,8 @@
 //! Settles each invocation of a turn once and says what to do next. Performs nothing.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
+use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -360,7 +361,7 @@ mod tests {
     fn asked(generation: u32) -> ToolEvent {
         let mut request = ApprovalRequest::about(&Call::detached("t", Arguments::empty()));
         request.generation = generation;
-        ToolEvent::ToolApprovalRequested(request)
+        ToolEvent::ToolApprovalRequested(Box::new(request))
     }
 
     fn approved() -> ToolEvent {

@@ -152,7 +152,7 @@ impl World {
             Move::Ask { generation } => {
                 let mut request = self.question.clone();
                 request.generation = generation;
-                self.apply(n, ToolEvent::ToolApprovalRequested(request));
+                self.apply(n, ToolEvent::ToolApprovalRequested(Box::new(request)));
             }
             // A running call may end in any way; one that waits ends when its answer has come.
             Move::Settle(status) => {

@@ -2,19 +2,18 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use futures::future::BoxFuture;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Admission, Answer, ApprovalRequest, Call, CallId, CallSeed, ConflictKey, Decision, Env, ExecutorTag, Invocation,
     LogLevel, Outcome, Phase, PostCode, PostKind, Principal, Probe, Progress, Record, RecordKey, Resumed, Settled,
-    Status, StopReason, Suspension, ToolEvent, Turn, TurnEvent, TurnInfo, Verdict,
+    Starting, Status, StopReason, Suspension, ToolEvent, Turn, TurnEvent, TurnInfo, Verdict,
 };
 
 use crate::{
     dispatch::Shared,
     inbox::{Inbox, Urgency},
-    journal::{Draft, Durable},
+    journal::{Draft, Durable, JournalError},
     lanes::Ticket,
 };
 
@@ -208,7 +207,7 @@ impl Active {
         let mut shown = request.clone();
         shown.arguments = self.shared.shown_arguments(&request.arguments);
         shown.shown = request.shown.as_ref().and_then(|value| self.shared.shown_value(value));
-        let event = ToolEvent::ToolApprovalRequested(shown);
+        let event = ToolEvent::ToolApprovalRequested(Box::new(shown));
         match state.turn.apply(invocation.id, &event) {
             Ok(_) => {
                 state.work[at].pending = Some(request);
@@ -423,20 +422,18 @@ impl Drop for Left<'_> {
 struct Watch(Weak<Active>);
 
 impl Probe for Watch {
-    fn starting(&self, call: &Call, outside: bool) -> BoxFuture<'static, Result<(), StopReason>> {
-        let started = match self.0.upgrade() {
-            Some(active) => active.start(call, outside),
-            None => Err(StopReason::NotRecorded("the turn is gone".into())),
+    fn starting(&self, call: &Call, outside: bool) -> Starting {
+        let Some(active) = self.0.upgrade() else {
+            return Starting::Now(Err(StopReason::NotRecorded("the turn is gone".into())));
         };
-        Box::pin(async move {
-            match started {
-                // What may write is durable first. What only reads is in the log too, but need not wait for it.
-                Ok((durable, true)) => durable.await.map_err(|error| StopReason::NotRecorded(error.to_string())),
-                Ok((Durable::Now(Err(error)), false)) => Err(StopReason::NotRecorded(error.to_string())),
-                Ok((_, false)) => Ok(()),
-                Err(stop) => Err(stop),
-            }
-        })
+        let not_recorded = |error: JournalError| StopReason::NotRecorded(error.to_string());
+        match active.start(call, outside) {
+            Err(stop) => Starting::Now(Err(stop)),
+            Ok((Durable::Now(written), _)) => Starting::Now(written.map_err(not_recorded)),
+            // What may write is durable first. What only reads is in the log too, but need not wait for it.
+            Ok((durable, true)) => Starting::Later(Box::pin(async move { durable.await.map_err(not_recorded) })),
+            Ok((_, false)) => Starting::Now(Ok(())),
+        }
     }
 
     fn progress(&self, call: &Call, mut progress: Progress) {

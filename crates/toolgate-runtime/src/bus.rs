@@ -9,9 +9,13 @@ use std::{
 };
 
 use tokio::{
-    sync::broadcast::{self, error::RecvError},
-    task::AbortHandle,
+    sync::broadcast::{
+        self,
+        error::{RecvError, TryRecvError},
+    },
+    task::JoinHandle,
 };
+use tokio_util::sync::CancellationToken;
 use toolgate_core::{Event, SessionId, StoreError, StoreHandle};
 
 /// Publishes events to any number of subscribers, in order.
@@ -61,16 +65,22 @@ impl Bus {
     /// A consumer that panics harms nobody but itself: the panic is counted and the next event delivered.
     pub fn attach(&self, mut consumer: impl FnMut(Delivery) + Send + 'static) -> Attached {
         let mut subscription = self.subscribe();
-        let panics = Arc::new(AtomicU64::new(0));
-        let counted = panics.clone();
+        let (panics, stop) = (Arc::new(AtomicU64::new(0)), CancellationToken::new());
+        let (counted, stopping) = (panics.clone(), stop.clone());
+        let mut deliver = move |delivery| {
+            if std::panic::catch_unwind(AssertUnwindSafe(|| consumer(delivery))).is_err() {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        };
         let task = tokio::spawn(async move {
-            while let Some(delivery) = subscription.next().await {
-                if std::panic::catch_unwind(AssertUnwindSafe(|| consumer(delivery))).is_err() {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                }
+            while let Some(Some(delivery)) = stopping.run_until_cancelled(subscription.next()).await {
+                deliver(delivery);
+            }
+            while let Some(delivery) = subscription.try_next() {
+                deliver(delivery);
             }
         });
-        Attached { task: task.abort_handle(), panics }
+        Attached { task, stop, panics }
     }
 
     /// How many subscribers there are.
@@ -96,6 +106,15 @@ impl Subscription {
             Ok(event) => Some(Delivery::Event(event)),
             Err(RecvError::Lagged(missed)) => Some(Delivery::Lagged(missed)),
             Err(RecvError::Closed) => None,
+        }
+    }
+
+    /// What is there already, without waiting.
+    pub fn try_next(&mut self) -> Option<Delivery> {
+        match self.0.try_recv() {
+            Ok(event) => Some(Delivery::Event(event)),
+            Err(TryRecvError::Lagged(missed)) => Some(Delivery::Lagged(missed)),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => None,
         }
     }
 }
@@ -149,10 +168,11 @@ impl Follow {
     }
 }
 
-/// A consumer that was attached to a bus; dropping it detaches the consumer.
+/// A consumer that was attached to a bus; dropping it detaches the consumer at once.
 #[derive(Debug)]
 pub struct Attached {
-    task: AbortHandle,
+    task: JoinHandle<()>,
+    stop: CancellationToken,
     panics: Arc<AtomicU64>,
 }
 
@@ -160,6 +180,13 @@ impl Attached {
     /// How often the consumer panicked.
     pub fn panics(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Delivers everything that was published so far, then detaches the consumer.
+    pub async fn finish(mut self) {
+        self.stop.cancel();
+        // The task contains the consumer's panics, so it can only have been aborted with its runtime.
+        let _ = (&mut self.task).await;
     }
 }
 

@@ -1,11 +1,11 @@
 //! Runs a turn's calls concurrently and reports them in call order.
 
 use std::{
-    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
+use hashbrown::{HashMap, HashSet};
 use serde_json::Value;
 use toolgate_core::{
     AgentId, Approver, Arguments, CallId, Clock, DynApprover, IdSource, Invocation, Json, MemoryStore, Notes, Outcome,

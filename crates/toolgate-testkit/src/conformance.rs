@@ -350,7 +350,9 @@ fn lives(status: Status) -> Vec<Vec<Event>> {
     let digest = Digest::of_bytes(b"");
     let requested =
         || ToolEvent::ToolRequested { arguments: None, arguments_digest: digest, arguments_bytes: 0, executor: None };
-    let asked = || ToolEvent::ToolApprovalRequested(toolgate_core::ApprovalRequest::about(&call_with("t", json!({}))));
+    let asked = || {
+        ToolEvent::ToolApprovalRequested(Box::new(toolgate_core::ApprovalRequest::about(&call_with("t", json!({})))))
+    };
     let approved = || ToolEvent::ToolApproved { approver: "ann".into(), reason: None, edited: false };
     let started =
         |external| ToolEvent::ToolExecutionStarted { attempt: 1, executor: None, external, arguments_digest: digest };

@@ -39,7 +39,7 @@ pub async fn run_twice(layer: impl Layer, seed: CallSeed) -> Twice {
     }
     again.attempts_before = u32::try_from(executor.seen().len()).unwrap_or(u32::MAX);
     let second = stack.run(Call::new(again)).await;
-    let handed_down = executor.seen().into_iter().map(|call| call.arguments).collect();
+    let handed_down = executor.seen().into_iter().map(|call| call.arguments.clone()).collect();
     Twice { first, second, handed_down }
 }
 

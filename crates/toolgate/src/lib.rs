@@ -1,9 +1,46 @@
-//! Toolgate runs tools for a model: it decides, executes, records, and can stop half-way and resume.
+#![doc = include_str!("../../../README.md")]
 //!
-//! This is the one crate to add. Everything here comes from the other crates.
+//! ---
+//!
+//! # The guided tour
+//!
+//! This is the one crate to add; everything here comes from the others.
+//!
+//! 1. [Write a tool](guide::write_a_tool): [`tool`] on an async function, [`tool_fn`] for a closure, or [`Tool`].
+//! 2. [Write a layer](guide::write_a_layer): [`Layer`], [`from_fn`] and the sugar around it; a [`Stack`] puts them in order.
+//! 3. [Watch events](guide::watch_events): a [`Dispatcher`] runs a turn and publishes what happens on its [`Bus`].
+//!
+//! `use toolgate::prelude::*` brings the names that a program usually needs.
 
 pub use toolgate_core::*;
 pub use toolgate_macros::tool;
+pub use toolgate_runtime::{
+    Attached, Bus, CallResult, Delivery, DispatchError, Dispatcher, DispatcherBuilder, Follow, Inbox, Journal,
+    JournalError, OnFailure, PostError, Subscription, SystemClock, TimeOrderedIds, TurnEnd, TurnHandle, TurnReport,
+    TurnRequest, TurnRun, Urgency,
+};
+
+/// The names that a program usually needs.
+pub mod prelude {
+    pub use toolgate_core::{
+        Annotations, ApprovalRequest, Approver, Arguments, Band, Call, Context, Decision, Event, Layer, LayerExt,
+        Matcher, Next, Outcome, Progress, Registry, Schema, Stack, Status, Tool, ToolError, ToolEvent, ToolOutput,
+        ToolRequest, ToolSpec, Verdict, View, after, around, before, from_fn, map_call, map_outcome, observe, on_error,
+        tool_fn,
+    };
+    pub use toolgate_macros::tool;
+    pub use toolgate_runtime::{Bus, Delivery, Dispatcher, TurnEnd, TurnReport, TurnRequest};
+}
+
+/// The chapters of the guide, with their snippets as tests.
+pub mod guide {
+    #[doc = include_str!("../../../docs/guide/01-write-a-tool.md")]
+    pub mod write_a_tool {}
+    #[doc = include_str!("../../../docs/guide/02-write-a-layer.md")]
+    pub mod write_a_layer {}
+    #[doc = include_str!("../../../docs/guide/03-watch-events.md")]
+    pub mod watch_events {}
+}
 
 /// What the code written by `#[tool]` names. Not for use by hand.
 #[doc(hidden)]

@@ -1,0 +1,65 @@
+//! Counts instructions with callgrind: the same binary gives the same number however busy the machine is.
+
+use std::{hint::black_box, process::Command};
+
+use crate::{floors, measure::Row, ours, same_work::HandWritten};
+
+/// Runs a contender so many times, for being counted.
+pub(crate) async fn contender(name: &str, times: usize) -> Result<(), String> {
+    let text = floors::arguments().to_string();
+    match name {
+        "least" => {
+            let chain = floors::Chain::new(10, None);
+            for _ in 0..times {
+                black_box(chain.turn(&text, 1, 8).await);
+            }
+        }
+        "same" => {
+            let hand_written = HandWritten::new(10, None);
+            for _ in 0..times {
+                black_box(hand_written.turn(&text, 1, 8).await);
+            }
+        }
+        "ours" => {
+            let gate = ours::Gate::new(10, 8, None).await;
+            for _ in 0..times {
+                black_box(gate.turn(&text, 1).await);
+            }
+        }
+        other => return Err(format!("there is no contender named {other}")),
+    }
+    Ok(())
+}
+
+/// Instructions of one dispatched call, or a line that says why there are none.
+pub(crate) fn rows() -> Vec<Row> {
+    let count = |name, from| per_call(name, from, from + 1_000);
+    let counts = (count("ours", 200), count("same", 200), count("least", 200), count("ours", 1_200));
+    let (Some(ours), Some(same), Some(least), Some(later)) = counts else {
+        eprintln!("instructions are not counted: valgrind is not installed or does not run here");
+        return Vec::new();
+    };
+    let name = "full dispatch, 10 layers: instructions";
+    vec![
+        Row::new(name, ours, "instr", Some(same), "hand-written, the same work"),
+        Row::new(name, ours, "instr", Some(least), "hand-written, the least work"),
+        Row::new("the same after 1200 turns", later, "instr", Some(ours), "turns 200 to 1200"),
+    ]
+}
+
+/// The difference of two runs, so that start-up cancels out.
+fn per_call(name: &str, few: usize, many: usize) -> Option<f64> {
+    let (few_count, many_count) = (count(name, few)?, count(name, many)?);
+    Some((many_count - few_count) / (many - few) as f64)
+}
+
+fn count(name: &str, times: usize) -> Option<f64> {
+    let program = std::env::current_exe().ok()?;
+    let valgrind = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
+    let output =
+        Command::new("valgrind").args(valgrind).arg(program).args(["count", name, &times.to_string()]).output();
+    let output = output.ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (_, rest) = text.split_once("Collected : ")?;
+    rest.split_whitespace().next()?.parse().ok()
+}

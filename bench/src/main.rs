@@ -1,0 +1,253 @@
+//! The cost sheet: what a call costs, beside floors written in the same program.
+//!
+//! `cargo run --release -p toolgate-bench -- cost` prints a table, with `--json` an array of
+//! `{"name", "value", "unit", "floor", "ratio"}`. `--rounds N` measures longer. Where `valgrind` is installed,
+//! instructions are counted as well (`--no-instructions` leaves that out).
+
+mod floors;
+mod instructions;
+mod measure;
+mod ours;
+mod same_work;
+
+use std::{hint::black_box, process::ExitCode, time::Duration};
+
+use measure::{Contest, Row, Watch, of, print};
+use same_work::HandWritten;
+use tower::ServiceExt;
+use tower_service::Service;
+
+const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions]";
+/// Calls per round of the small contests.
+const CALLS: usize = 2_000;
+const FAN: usize = 1_000;
+
+/// What the command line asked for.
+struct Options {
+    json: bool,
+    rounds: usize,
+    instructions: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime can be made");
+    let result = match words.as_slice() {
+        ["cost", rest @ ..] => options(rest).and_then(|options| runtime.block_on(cost(&options))),
+        // For counting instructions: a contender by name, so many times.
+        ["count", name, times] => {
+            let times = times.parse().map_err(|_| USAGE.to_owned());
+            times.and_then(|times| runtime.block_on(instructions::contender(name, times)))
+        }
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("error: {problem}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn options(words: &[&str]) -> Result<Options, String> {
+    let mut options = Options { json: false, rounds: 15, instructions: true };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--json" => options.json = true,
+            "--no-instructions" => options.instructions = false,
+            "--rounds" => {
+                let rounds = words.next().and_then(|text| text.parse().ok()).filter(|rounds| *rounds > 0);
+                options.rounds = rounds.ok_or("--rounds takes a whole number above 0")?;
+            }
+            other => return Err(format!("{other} is not an option\n{USAGE}")),
+        }
+    }
+    Ok(options)
+}
+
+async fn cost(options: &Options) -> Result<(), String> {
+    let progress = |what: &str| {
+        if !options.json {
+            eprintln!("measuring {what} …");
+        }
+    };
+    progress("stacks");
+    let mut rows = stacks(options.rounds).await;
+    progress("dispatch");
+    rows.extend(dispatch(options.rounds).await);
+    progress("fan-out");
+    rows.extend(fan_out(options.rounds).await);
+    progress("waiting tools");
+    rows.extend(waiting(options.rounds.min(7)).await);
+    progress("a long session");
+    rows.extend(long_session(options.rounds.min(7)).await);
+    if options.instructions {
+        progress("instructions");
+        rows.extend(instructions::rows());
+    }
+    print(&rows, options.json).map_err(|error| error.to_string())
+}
+
+/// A stack alone: no events, no digests.
+async fn stacks(rounds: usize) -> Vec<Row> {
+    let plain = floors::plain_call();
+    let (one, ten) = (floors::Chain::new(1, None), floors::Chain::new(10, None));
+    let registry = ours::registry(None);
+    let stacks = [0, 1, 10].map(|layers| ours::stack(&registry, layers));
+    let call = ours::call();
+    let ours = |stack: &toolgate::Stack| {
+        let (stack, call) = (stack.clone(), call.clone());
+        async move {
+            for _ in 0..CALLS {
+                black_box(stack.run(black_box(call.clone())).await);
+            }
+        }
+    };
+    let floor = |chain: &std::sync::Arc<floors::Chain>| {
+        let (chain, plain) = (chain.clone(), plain.clone());
+        async move {
+            for _ in 0..CALLS {
+                black_box(chain.run(black_box(&plain)).await);
+            }
+        }
+    };
+    let contest = Contest::new(Watch::Cpu)
+        .add("bare", CALLS, || async {
+            for _ in 0..CALLS {
+                black_box(floors::bare(black_box(&plain)).await);
+            }
+        })
+        .add("tower10", CALLS, || async {
+            let mut service = floors::tower_ten();
+            for _ in 0..CALLS {
+                let service = service.ready().await.expect("is ready");
+                black_box(service.call(black_box(plain.clone())).await).expect("cannot fail");
+            }
+        })
+        .add("boxed1", CALLS, || floor(&one))
+        .add("boxed10", CALLS, || floor(&ten))
+        .add("ours0", CALLS, || ours(&stacks[0]))
+        .add("ours1", CALLS, || ours(&stacks[1]))
+        .add("ours10", CALLS, || ours(&stacks[2]));
+    let results = contest.run(rounds).await;
+    let ns = |name| of(&results, name);
+    vec![
+        Row::new("bare async call", ns("bare"), "ns", None, ""),
+        Row::new("static tower stack, 10 layers", ns("tower10"), "ns", Some(ns("bare")), "bare async call"),
+        Row::new("hand-written boxed chain, 10 layers", ns("boxed10"), "ns", Some(ns("bare")), "bare async call"),
+        Row::new("stack of 0 layers", ns("ours0"), "ns", Some(ns("bare")), "bare async call"),
+        Row::new("stack of 1 layer", ns("ours1"), "ns", Some(ns("boxed1")), "boxed chain of 1"),
+        Row::new("stack of 10 layers", ns("ours10"), "ns", Some(ns("boxed10")), "boxed chain of 10"),
+        Row::new(
+            "one layer more",
+            (ns("ours10") - ns("ours0")) / 10.0,
+            "ns",
+            Some((ns("boxed10") - ns("boxed1")) / 9.0),
+            "one boxed layer",
+        ),
+    ]
+}
+
+/// One call per turn with everything a gate does: parse, validate, events, digests, journal, results.
+async fn dispatch(rounds: usize) -> Vec<Row> {
+    const TURNS: usize = 500;
+    let text = floors::arguments().to_string();
+    let mut rows = Vec::new();
+    for layers in [0, 10] {
+        let (least, same) = (floors::Chain::new(layers, None), HandWritten::new(layers, None));
+        let gate = ours::Gate::new(layers, 8, None).await;
+        let contest = Contest::new(Watch::Cpu)
+            .add("least", TURNS, || async {
+                for _ in 0..TURNS {
+                    assert_eq!(least.turn(&text, 1, 8).await, 1);
+                }
+            })
+            .add("same", TURNS, || async {
+                for _ in 0..TURNS {
+                    assert_eq!(same.turn(&text, 1, 8).await, 1);
+                }
+            })
+            .add("ours", TURNS, || async {
+                for _ in 0..TURNS {
+                    assert_eq!(gate.turn(&text, 1).await, 1);
+                }
+            });
+        let results = contest.run(rounds).await;
+        let us = |name| of(&results, name) / 1e3;
+        let name = format!("full dispatch, {layers} layers, events and digests");
+        rows.push(Row::new(name.clone(), us("ours"), "us", Some(us("same")), "hand-written, the same work"));
+        rows.push(Row::new(name, us("ours"), "us", Some(us("least")), "hand-written, the least work"));
+    }
+    rows
+}
+
+/// Many calls in one turn.
+async fn fan_out(rounds: usize) -> Vec<Row> {
+    let text = floors::arguments().to_string();
+    let (least, same) = (floors::Chain::new(10, None), HandWritten::new(10, None));
+    let gate = ours::Gate::new(10, FAN, None).await;
+    let contest = Contest::new(Watch::Cpu)
+        .add("least", FAN, || async { assert_eq!(least.turn(&text, FAN, FAN).await, FAN) })
+        .add("same", FAN, || async { assert_eq!(same.turn(&text, FAN, FAN).await, FAN) })
+        .add("ours100", 10 * 100, || async {
+            for _ in 0..10 {
+                assert_eq!(gate.turn(&text, 100).await, 100);
+            }
+        })
+        .add("ours1000", FAN, || async { assert_eq!(gate.turn(&text, FAN).await, FAN) });
+    let results = contest.run(rounds).await;
+    let us = |name| of(&results, name) / 1e3;
+    let row = |floor, note| Row::new("fan-out of 1000, per call", us("ours1000"), "us", Some(us(floor)), note);
+    vec![
+        row("same", "hand-written, the same work"),
+        row("least", "hand-written, the least work"),
+        row("ours100", "our own fan-out of 100"),
+    ]
+}
+
+/// 1000 tools that sleep 10 ms, 100 at a time: ideally 100 ms.
+async fn waiting(rounds: usize) -> Vec<Row> {
+    let nap = Some(Duration::from_millis(10));
+    let text = floors::arguments().to_string();
+    let least = floors::Chain::new(10, nap);
+    let gate = ours::Gate::new(10, 100, nap).await;
+    let contest = Contest::new(Watch::Wall)
+        .add("least", 1, || async { assert_eq!(least.turn(&text, FAN, 100).await, FAN) })
+        .add("ours", 1, || async { assert_eq!(gate.turn(&text, FAN).await, FAN) });
+    let results = contest.run(rounds).await;
+    let ms = |name| of(&results, name) / 1e6;
+    vec![
+        Row::new("1000 tools of 10 ms, 100 at a time", ms("ours"), "ms", Some(100.0), "ideal"),
+        Row::new(
+            "1000 tools of 10 ms, 100 at a time",
+            ms("ours"),
+            "ms",
+            Some(ms("least")),
+            "hand-written, the least work",
+        ),
+    ]
+}
+
+/// Whether a turn gets dearer as the session grows.
+async fn long_session(rounds: usize) -> Vec<Row> {
+    let text = floors::arguments().to_string();
+    let (mut early, mut late) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let gate = ours::Gate::new(10, 8, None).await;
+        for turn in 0..1_000 {
+            let start = std::time::Instant::now();
+            black_box(gate.turn(&text, 1).await);
+            let spent = start.elapsed().as_nanos() as f64 / 1e3;
+            match turn {
+                5..15 => early.push(spent),
+                980..1_000 => late.push(spent),
+                _ => {}
+            }
+        }
+    }
+    let (early, late) = (measure::median(early), measure::median(late));
+    vec![Row::new("turn 1000 of a session", late, "us", Some(early), "turn 10 of the same session")]
+}

@@ -1,0 +1,115 @@
+//! Measures things in interleaved rounds and prints them as one table.
+//!
+//! These machines are shared and noisy, so nothing is read alone: every row has a floor that was measured in the
+//! same rounds, and the ratio of the two is what counts.
+
+use std::{future::Future, pin::Pin, time::Instant};
+
+use serde::Serialize;
+
+/// One line of the cost sheet.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+    /// What the same work costs without Toolgate; nothing if there is no such work.
+    pub(crate) floor: Option<f64>,
+    pub(crate) ratio: Option<f64>,
+    /// What the floor is; only for people.
+    #[serde(skip)]
+    pub(crate) note: String,
+}
+
+impl Row {
+    pub(crate) fn new(name: impl Into<String>, value: f64, unit: &'static str, floor: Option<f64>, note: &str) -> Self {
+        let ratio = floor.filter(|floor| *floor > 0.0).map(|floor| value / floor);
+        Self { name: name.into(), value, unit, floor, ratio, note: note.to_owned() }
+    }
+}
+
+/// How the time of a contender is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// Time on the processor: what a busy machine disturbs least.
+    Cpu,
+    /// Time on the wall, for what mostly waits.
+    Wall,
+}
+
+type Work<'a> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + 'a>> + 'a>;
+
+/// Several ways to do something, measured in turns.
+pub(crate) struct Contest<'a> {
+    watch: Watch,
+    contenders: Vec<(&'static str, f64, Work<'a>)>,
+}
+
+impl<'a> Contest<'a> {
+    pub(crate) fn new(watch: Watch) -> Self {
+        Self { watch, contenders: Vec::new() }
+    }
+
+    /// Adds a contender that does `count` things per round.
+    pub(crate) fn add<F, Fut>(mut self, name: &'static str, count: usize, work: F) -> Self
+    where
+        F: Fn() -> Fut + 'a,
+        Fut: Future<Output = ()> + 'a,
+    {
+        self.contenders.push((name, count as f64, Box::new(move || Box::pin(work()))));
+        self
+    }
+
+    /// The median time of one thing in nanoseconds, by contender.
+    pub(crate) async fn run(self, rounds: usize) -> Vec<(&'static str, f64)> {
+        let mut times: Vec<Vec<f64>> = vec![Vec::new(); self.contenders.len()];
+        for round in 0..rounds + 2 {
+            for (at, (_, count, work)) in self.contenders.iter().enumerate() {
+                let (cpu, wall) = (cpu_ns(), Instant::now());
+                work().await;
+                let spent = match self.watch {
+                    Watch::Cpu => cpu_ns() - cpu,
+                    Watch::Wall => u64::try_from(wall.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                };
+                // The first rounds warm up caches and allocators.
+                if round >= 2 {
+                    times[at].push(spent as f64 / count);
+                }
+            }
+        }
+        self.contenders.iter().zip(times).map(|((name, ..), times)| (*name, median(times))).collect()
+    }
+}
+
+pub(crate) fn of(results: &[(&'static str, f64)], name: &str) -> f64 {
+    results.iter().find(|(known, _)| *known == name).map_or(f64::NAN, |(_, time)| *time)
+}
+
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Processor time of this process.
+#[expect(unsafe_code, reason = "the standard library has no processor clock")]
+fn cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec that the call only writes to.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Prints rows for people or for machines.
+pub(crate) fn print(rows: &[Row], json: bool) -> Result<(), serde_json::Error> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(rows)?);
+        return Ok(());
+    }
+    println!("{:<52} {:>12} {:>12} {:>8}  floor", "what", "value", "floor", "ratio");
+    for row in rows {
+        let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+        let value = format!("{:.2} {}", row.value, row.unit);
+        println!("{:<52} {value:>12} {:>12} {:>8}  {}", row.name, number(row.floor), number(row.ratio), row.note);
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! An agent turn with three parallel tools through a stack, its events printed as they happen.
+//!
+//! Run it with `cargo run --release -p parallel-tools`. It needs no key and no network: the "model" is the
+//! list of calls at the top of `main`.
+
+use std::time::Duration;
+
+use toolgate::prelude::*;
+
+/// Counts the words of a text.
+#[tool(read_only, idempotent)]
+async fn count_words(
+    /// The text to count in.
+    text: String,
+) -> usize {
+    text.split_whitespace().count()
+}
+
+/// Adds up numbers, slowly, to have something to watch.
+#[tool(side_effect = "none", idempotent, long_running = "Adding up")]
+async fn add_up(
+    /// What to add up.
+    numbers: Vec<f64>,
+    cx: &Context,
+) -> Result<f64, ToolError> {
+    let mut sum = 0.0;
+    for (done, number) in (1..).zip(&numbers) {
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(20)) => sum += number,
+            () = cx.cancelled() => return Err(ToolError::cancelled()),
+        }
+        cx.progress(Progress::of(done, numbers.len() as u64));
+    }
+    Ok(sum)
+}
+
+/// Writes a note to the project's notebook.
+#[tool(kind = "edit", side_effect = "workspace_write", resource = "page")]
+async fn write_note(
+    /// The page to write on.
+    page: String,
+    /// What to write.
+    text: String,
+) -> String {
+    format!("wrote {} characters on {page}", text.len())
+}
+
+/// A person who looks at what will run and agrees.
+struct Ann;
+
+impl Approver for Ann {
+    async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
+        println!("        ? ann is asked: {} {}", request.reason.unwrap_or_default(), request.arguments.as_json());
+        Some(Decision::approve("ann"))
+    }
+}
+
+/// Asks before anything is written. (`toolgate-layers` will have a complete one.)
+async fn ask_before_writing(call: Call, next: Next) -> Outcome {
+    match next.decision(&call).map(|decision| &decision.verdict) {
+        Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
+        Some(Verdict::Approve | Verdict::ApproveWithEdits { .. }) => next.run(call).await,
+        None => Outcome::ask(ApprovalRequest::about(&call).because("this call writes.")),
+    }
+}
+
+/// Renders one event as one line.
+fn print(event: &Event) {
+    let Some((invocation, what)) = event.as_tool() else {
+        return println!("{:>3}     {}", event.sequence(), event.name());
+    };
+    let detail = match what {
+        ToolEvent::ToolExecutionProgress { progress } => format!("{:.0} %", progress.percent().unwrap_or_default()),
+        ToolEvent::ToolExecutionSucceeded { result: Some(result), .. } => result.to_string(),
+        ToolEvent::ToolExecutionFailed { error, .. } => error.clone(),
+        ToolEvent::ToolApproved { approver, .. } => format!("by {approver}"),
+        ToolEvent::ToolDenied { error, reason, .. } => error.clone().or(reason.clone()).unwrap_or_default(),
+        _ => String::new(),
+    };
+    println!(
+        "{:>3}     #{} {:<12} {:<26} {detail}",
+        event.sequence(),
+        invocation.emit_order,
+        invocation.tool,
+        event.name()
+    );
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // What a model would have asked for in one message: three good calls, one to a tool that does not exist.
+    let calls = vec![
+        ToolRequest::json("call_1", "add_up", serde_json::json!({ "numbers": [1.5, 2.5, 3.0, 4.0] })),
+        ToolRequest::json("call_2", "count_words", serde_json::json!({ "text": "one gate for every call" })),
+        ToolRequest::json("call_3", "write_note", serde_json::json!({ "page": "today", "text": "It works." })),
+        ToolRequest::json("call_4", "count_wrods", serde_json::json!({ "text": "typo" })),
+    ];
+
+    let registry = Registry::new();
+    registry.register(count_words)?;
+    registry.register(add_up)?;
+    registry.register(write_note)?;
+
+    let writes = Matcher::annotation(Annotations::may_write);
+    let stack = Stack::over(registry.clone())
+        .layer(observe(|call: &Call, outcome: &Outcome| {
+            let status = outcome.status().map_or("suspended".to_owned(), |status| status.to_string());
+            println!("        | {} left the stack: {status}", call.tool);
+        }))
+        .layer(from_fn(ask_before_writing).named("ask_before_writing").in_band(Band::Decide).on(writes))
+        .build()?;
+
+    let dispatcher = Dispatcher::builder(stack).approver(Ann).build().await?;
+    let screen = dispatcher.bus().attach(|delivery| match delivery {
+        Delivery::Event(event) => print(&event),
+        Delivery::Lagged(missed) => println!("        … missed {missed} events"),
+    });
+
+    let turn = dispatcher.open(TurnRequest::new(View::of(&registry), calls).agent("main", "Main")).await?;
+    let report = turn.run().await?;
+
+    // The screen runs in a task of its own; let it print what it has.
+    screen.finish().await;
+    println!("\nWhat the model is told, in the order it asked:");
+    for result in &report.results {
+        let text = result.outcome.as_ref().map(|outcome| outcome.model_text().into_owned()).unwrap_or_default();
+        println!(
+            "  {:<8} {:<12} {:<16} {text}",
+            result.call_id,
+            result.tool,
+            result.status().map_or("", Status::as_str)
+        );
+    }
+    Ok(())
+}
