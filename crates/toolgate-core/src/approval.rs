@@ -156,11 +156,14 @@ impl Answer {
     }
 
     /// Whether this answer is about arguments with this digest: those asked about, or those they were edited to.
+    ///
+    /// Above the place where edits are put in, the call still has the arguments that were asked about.
     pub fn covers(&self, arguments: Digest) -> bool {
-        match &self.decision.verdict {
-            Verdict::Approve | Verdict::Deny { .. } => self.arguments_digest == arguments,
-            Verdict::ApproveWithEdits { arguments: edited } => edited.digest() == arguments,
-        }
+        let edited = match &self.decision.verdict {
+            Verdict::Approve | Verdict::Deny { .. } => None,
+            Verdict::ApproveWithEdits { arguments } => Some(arguments.digest()),
+        };
+        self.arguments_digest == arguments || edited == Some(arguments)
     }
 }
 
@@ -218,6 +221,6 @@ mod tests {
         let plain = Answer::to(&request, Decision::approve("ann"));
         assert!(plain.covers(call.arguments.digest()) && !plain.covers(other.digest()));
         let edited = Answer::to(&request, Decision::approve_with_edits("ann", other.clone()));
-        assert!(edited.covers(other.digest()) && !edited.covers(call.arguments.digest()));
+        assert!(edited.covers(other.digest()) && !edited.covers(Digest::of_bytes(b"third")));
     }
 }

@@ -173,7 +173,8 @@ pub struct Resumed {
 impl Call {
     /// Makes a call that can enter a stack.
     ///
-    /// If a decision edited the arguments, the call carries the edited ones, checked like any others.
+    /// It enters with the arguments the model wrote. If a decision edited them, the edited ones take their place
+    /// where deciding begins, so that people edit what they were shown and get exactly what they wrote.
     pub fn new(seed: CallSeed) -> Self {
         let CallSeed {
             id,
@@ -187,16 +188,8 @@ impl Call {
             cancel,
             env,
         } = seed;
-        let Admission { tool, shown, arguments: original, mut refusal } = admission;
-        let mut arguments = original.clone();
-        if let (Some(edited), None) = (resumed.edits(), &refusal) {
-            arguments = match &shown {
-                Some(shown) => shown.reinject(edited, &original),
-                None => edited.clone(),
-            };
-            let problems = shown.as_ref().and_then(|shown| shown.spec.input.check(arguments.as_json()).err());
-            refusal = problems.map(|problems| crate::view::schema_violation(&problems));
-        }
+        let Admission { tool, shown, arguments, refusal } = admission;
+        let original = arguments.clone();
         let fixed =
             Fixed { original, provider_call_id, emit_order, turn, shown, refusal, resumed, attempts_before, env };
         let fixed = Arc::new(fixed);

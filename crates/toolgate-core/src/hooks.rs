@@ -122,8 +122,7 @@ impl Layer for Hooks {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let mut handed = call.clone();
         if !for_tool(&self.before, &call.tool).is_empty() {
-            let key = format!("{}/before", next.layer_name());
-            let kept = match call.once(&key, || self.decide(&call)).await {
+            let kept = match next.once(&call, "before", || self.decide(&call)).await {
                 Ok(kept) => decided(&kept),
                 Err(_) => None,
             };

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Call, Decision, LayerName, Matcher, Outcome, ToolSpec, Transform,
+    Call, Decision, Json, LayerName, Matcher, Outcome, StoreError, ToolSpec, Transform,
     run::{Place, Run},
 };
 
@@ -16,7 +16,7 @@ use crate::{
 /// A layer may look, change the call, answer without `next`, run `next` again (`next.clone()`), or change
 /// the outcome. It never fails: a refusal or a broken tool is an outcome the model can read. After a
 /// suspension the call comes again from the top with its answer attached, so whatever must happen once is
-/// kept under the call's id ([`Call::once`]).
+/// kept under the call's id ([`Next::once`]).
 ///
 /// ```
 /// use toolgate_core::{Band, Call, Layer, Next, Outcome, Status};
@@ -128,6 +128,15 @@ impl Next {
             .filter(|answer| answer.asked_by == *mine)
             .find(|answer| answer.covers(digest))
             .map(|answer| &answer.decision)
+    }
+
+    /// Does something once for this call and this layer, however often the call comes back. See [`Call::once`].
+    pub async fn once<F, Fut>(&self, call: &Call, key: &str, act: F) -> Result<Json, StoreError>
+    where
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Json>,
+    {
+        call.once(&format!("{}/{key}", self.layer_name()), act).await
     }
 
     /// The name of the layer that holds this `next`, unique within the stack.

@@ -81,6 +81,7 @@ pub use matcher::{Matcher, MatcherError};
 pub use memory::MemoryStore;
 pub use notes::{Consent, LayerNote, LayerStatus, NoteFields, Notes, Provenance, Subject, Superseded, Unsettled};
 pub use outcome::{CallError, ErrorCategory, Outcome, Settled, Suspension, denied_text};
+pub use panic::{contained, contained_sync};
 pub use registry::{Existing, RegisterError, Registered, Registry, ToolEntry, Trust};
 pub use run::Trail;
 pub use schema::{Problem, Schema, SchemaError};

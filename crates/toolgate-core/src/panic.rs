@@ -45,6 +45,19 @@ pub(crate) fn contain<F: Future>(future: F) -> impl Future<Output = Result<F::Ou
     AssertUnwindSafe(future).catch_unwind().map(|done| done.map_err(report))
 }
 
+/// Runs somebody else's code so that a panic in it is an error, told to nobody but the caller.
+///
+/// The error is bounded and may hold anything the code knew: it is for the operator.
+pub async fn contained<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let future = std::pin::pin!(contain(future));
+    poll_quietly(future).await.map_err(|PanicReport(report)| report)
+}
+
+/// The same for code that does not wait.
+pub fn contained_sync<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    quietly(|| contain_sync(f)).map_err(|PanicReport(report)| report)
+}
+
 /// Runs `f` and turns a panic into a report.
 pub(crate) fn contain_sync<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
     std::panic::catch_unwind(AssertUnwindSafe(f)).map_err(report)

@@ -24,6 +24,9 @@ use crate::{
 /// The entry of "no layer": the top of the stack.
 pub(crate) const TOP: usize = usize::MAX;
 
+/// Who changed arguments that a person edited, on the trail.
+const EDIT: &str = "approval edit";
+
 /// One run of one call.
 pub(crate) struct Run {
     plan: Arc<Plan>,
@@ -77,8 +80,11 @@ pub(crate) fn run(plan: Arc<Plan>, call: Call) -> impl Future<Output = Outcome> 
 }
 
 /// Goes down from frame `at`: past layers that do not want the call, into the first that does, or to the executor.
-pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, call: Call) -> BoxFuture<'static, Outcome> {
+pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, mut call: Call) -> BoxFuture<'static, Outcome> {
     loop {
+        if at == run.plan.seal_at {
+            call = run.put_in_edits(call);
+        }
         let refusal = match run.edge(at, &call) {
             Some(refusal) => refusal,
             None => match run.plan.frames.get(at) {
@@ -320,6 +326,17 @@ impl Run {
         if at == self.plan.seal_at { self.check_contract(call) } else { None }
     }
 
+    /// Where deciding begins, the arguments that a person wrote take the place of the model's.
+    fn put_in_edits(&self, call: Call) -> Call {
+        let Some(edited) = call.resumed().edits().filter(|edited| **edited != call.arguments).cloned() else {
+            return call;
+        };
+        let (places, truncated) = changes(call.arguments.as_json(), edited.as_json());
+        let change = Provenance { layer: EDIT.into(), subject: Subject::Arguments, changes: places, truncated };
+        self.state().changes.push(change);
+        call.with_arguments(edited)
+    }
+
     fn next_attempt(&self) -> u32 {
         let mut state = self.state();
         state.attempts += 1;
@@ -353,6 +370,10 @@ impl Run {
         }
         if let Some(refusal) = self.check_decided(call) {
             return Some(refusal);
+        }
+        if call.resumed().edits().is_some_and(|edited| edited.digest() != call.arguments.digest()) {
+            let text = "the arguments are not the ones that were approved";
+            return Some(Outcome::refused(Status::Blocked, text));
         }
         if let Some(refusal) = self.check_contract(call) {
             return Some(refusal);

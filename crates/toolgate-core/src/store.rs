@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, CallId, Digest, Event, Json, SessionId, Settled, ToolRequest, TurnId, TurnInfo};
+use crate::{Answer, ApprovalRequest, CallId, Digest, Event, Json, SessionId, Settled, ToolRequest, TurnId, TurnInfo};
 
 /// Keeps what must not be lost.
 ///
@@ -68,7 +68,9 @@ pub enum RecordKey {
     Requests(TurnId),
     /// The turn that continued another one. There is only one.
     Successor(TurnId),
-    /// The answer to a question about a call, by generation.
+    /// The question about a call, by generation.
+    Question(CallId, u32),
+    /// The answer to it.
     Answer(CallId, u32),
     /// The result of an attempt that ran outside, counted from 1.
     Result(CallId, u32),
@@ -84,6 +86,7 @@ impl fmt::Display for RecordKey {
             Self::Outcome(call) => write!(f, "outcome/{call}"),
             Self::Requests(turn) => write!(f, "requests/{turn}"),
             Self::Successor(turn) => write!(f, "successor/{turn}"),
+            Self::Question(call, generation) => write!(f, "question/{call}/{generation}"),
             Self::Answer(call, generation) => write!(f, "answer/{call}/{generation}"),
             Self::Result(call, attempt) => write!(f, "result/{call}/{attempt}"),
             Self::Layer(call, key) => write!(f, "layer/{call}/{key}"),
@@ -102,6 +105,8 @@ pub enum Record {
     Requests(Arc<TurnRequests>),
     /// A turn.
     Turn(TurnId),
+    /// A question.
+    Question(Arc<ApprovalRequest>),
     /// An answer.
     Answer(Arc<Answer>),
     /// Anything else.

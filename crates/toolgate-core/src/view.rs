@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, collections::BTreeSet, sync::Arc};
 
-use serde_json::Value;
-
 use crate::{
     Arguments, JsonError, LayerName, Outcome, Problem, Registry, Status, ToolEntry, ToolName, ToolRequest, ToolSpec,
     Transform, call::RawArguments, registry::changed_tool,
@@ -79,6 +77,11 @@ impl View {
         Self(Arc::new(registry.entries().into_iter().map(show).collect()))
     }
 
+    /// Every tool of the registry, as the layers of a stack want it shown.
+    pub fn under(registry: &Registry, stack: &crate::Stack) -> Result<Self, ViewError> {
+        Self::of(registry).transform(&stack.transforms())
+    }
+
     /// No tools at all, as for tool choice `none`.
     pub fn without_tools() -> Self {
         Self::default()
@@ -135,6 +138,9 @@ impl View {
         let name = ToolName::from(request.tool.as_str());
         let parsed = match &request.arguments {
             RawArguments::Text(text) => Arguments::parse(text),
+            RawArguments::Json(json) if json.size() > Arguments::MAX_BYTES => {
+                Err(JsonError::TooLarge { size: json.size(), limit: Arguments::MAX_BYTES })
+            }
             RawArguments::Json(json) => Arguments::try_from(json.clone()),
         };
         let shown = self.get(name.as_str()).cloned();
@@ -180,20 +186,6 @@ impl ShownTool {
     /// Whether the model sees the schema of the tool itself.
     pub(crate) fn is_plain(&self) -> bool {
         self.spec.input.same(&self.entry.spec.input)
-    }
-
-    /// Puts the injected parameters of `original` back into arguments that were written without them.
-    ///
-    /// People edit what the tool will get; the layers above still expect the parameters they injected.
-    pub(crate) fn reinject(&self, edited: &Arguments, original: &Arguments) -> Arguments {
-        let missing = self.injected.iter().filter(|i| edited.get(&i.parameter).is_none());
-        let mut map = edited.as_map().clone();
-        for injected in missing {
-            if let Some(value) = original.get(&injected.parameter) {
-                map.insert(injected.parameter.clone(), value.clone());
-            }
-        }
-        Arguments::try_from(Value::Object(map)).expect("an object of parts that were accepted before")
     }
 }
 
@@ -317,6 +309,9 @@ mod tests {
         assert_eq!(status(&view, "read_file", &large), None);
         let deep = format!(r#"{{"path":{}1{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
         assert_eq!(status(&view, "read_file", &deep), Some(Status::SchemaViolation));
+        let big = json!({ "path": "x".repeat(Arguments::MAX_BYTES) });
+        let refusal = view.admit(&ToolRequest::json("1", "read_file", big)).refusal.and_then(|r| r.status());
+        assert_eq!(refusal, Some(Status::SchemaViolation), "however the arguments come");
         let huge = format!(r#"{{"path":"{}"}}"#, "x".repeat(Arguments::MAX_BYTES));
         assert_eq!(status(&view, "read_file", &huge), Some(Status::SchemaViolation));
     }
@@ -336,12 +331,6 @@ mod tests {
         assert_eq!(status(&view, "search", r#"{"path":"x"}"#), Some(Status::SchemaViolation));
         assert_eq!(status(&view, "search", r#"{"path":"x","reason":"r"}"#), None);
         assert!(registry.get("search").expect("there").spec.input.parameters().all(|p| p != "reason"));
-        let original = Arguments::parse(r#"{"path":"x","reason":"r"}"#).expect("object");
-        let edited = Arguments::parse(r#"{"path":"y"}"#).expect("object");
-        assert_eq!(
-            tool.reinject(&edited, &original),
-            Arguments::parse(r#"{"path":"y","reason":"r"}"#).expect("object")
-        );
     }
 
     #[test]

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::json;
 use toolgate_core::{
     Annotations, Answer, ApprovalRequest, Arguments, Band, Call, Context, Decision, HookAction, Hooks, Layer,
-    LayerName, Next, Outcome, Registry, Schema, Stack, Status, Suspension, Tool, ToolError, ToolOutput, ToolRequest,
-    ToolSpec, Transform, Verdict, View, from_fn, tool_fn,
+    LayerName, Next, Outcome, Registry, Schema, Stack, Status, Subject, Suspension, Tool, ToolError, ToolOutput,
+    ToolRequest, ToolSpec, Transform, Verdict, View, from_fn, tool_fn,
 };
 use toolgate_testkit::{Scripted, run_twice, seed};
 
@@ -109,7 +109,7 @@ async fn arguments_that_a_layer_made_invalid_do_not_reach_the_deciding_layers_or
 }
 
 #[tokio::test]
-async fn edited_arguments_are_checked_like_any_others_and_keep_what_layers_injected() {
+async fn edited_arguments_run_exactly_as_a_person_wrote_them_once_checked() {
     struct Ask;
     impl Layer for Ask {
         async fn handle(&self, call: Call, next: Next) -> Outcome {
@@ -125,8 +125,13 @@ async fn edited_arguments_are_checked_like_any_others_and_keep_what_layers_injec
     }
     let registry = Registry::new();
     registry.register(search()).expect("free");
-    let stack = Stack::over(registry.clone()).layer(Reason).layer(Ask).build().expect("in order");
-    let view = View::of(&registry).transform(&stack.transforms()).expect("additive");
+    // Both layers above change what the model wrote; neither touches what the person wrote.
+    let shout = Hooks::new().before("*", async |call: Call| {
+        let query = call.arguments.get("query").and_then(|q| q.as_str()).unwrap_or_default().to_owned() + "!";
+        HookAction::Replace(call.arguments.with("query", json!(query)).expect("shallow"))
+    });
+    let stack = Stack::over(registry.clone()).layer(Reason).layer(shout).layer(Ask).build().expect("in order");
+    let view = View::under(&registry, &stack).expect("additive");
     let mut seed = seed("search", json!({}));
     seed.admission = view.admit(&ToolRequest::text("1", "search", r#"{"query":"a","reason":"r"}"#));
     let outcome = stack.run(Call::new(seed.clone())).await;
@@ -138,8 +143,11 @@ async fn edited_arguments_are_checked_like_any_others_and_keep_what_layers_injec
         seed.resumed.answers.push(Answer::to(request, decision));
         Call::new(seed)
     };
+    assert_eq!(request.arguments.get("query"), Some(&json!("a!")));
     let good = stack.run(resumed(edit(r#"{"query":"b","limit":2}"#))).await;
     assert_eq!(good.settled().expect("settled").model_text(), "b x2");
+    let who = good.settled().and_then(|s| s.notes.fields()).map(|n| n.who_changed(Subject::Arguments, "/limit").len());
+    assert_eq!(who, Some(1), "the trail names the edit");
     let bad = stack.run(resumed(edit(r#"{"query":7}"#))).await;
     assert_eq!(bad.status(), Some(Status::SchemaViolation));
 }

@@ -207,11 +207,14 @@ impl Active {
         let mut shown = request.clone();
         shown.arguments = self.shared.shown_arguments(&request.arguments);
         shown.shown = request.shown.as_ref().and_then(|value| self.shared.shown_value(value));
+        shown.reason = request.reason.as_deref().map(|reason| self.shared.said_text(reason));
         let event = ToolEvent::ToolApprovalRequested(Box::new(shown));
         match state.turn.apply(invocation.id, &event) {
             Ok(_) => {
+                let key = RecordKey::Question(invocation.id, request.generation);
+                let question = Record::Question(Arc::new(request.clone()));
                 state.work[at].pending = Some(request);
-                self.shared.journal.write([Draft::Tool(invocation, event)], [])
+                self.shared.journal.write([Draft::Tool(invocation, event)], [(key, question)])
             }
             // Settled meanwhile, by an interruption.
             Err(_) if state.turn.slots()[at].status().is_some() => Durable::Now(Ok(())),
@@ -360,7 +363,10 @@ impl Active {
     }
 
     /// Writes down that something posted changed nothing, and passes the code on.
-    fn recorded(&self, call: CallId, what: PostKind, code: PostCode) -> NotTaken {
+    fn recorded(&self, call: CallId, what: PostKind, mut code: PostCode) -> NotTaken {
+        if code == PostCode::UnknownInvocation && self.shared.belongs_elsewhere(self.info.turn, call) {
+            code = PostCode::TurnMismatch;
+        }
         // The answer to the poster does not wait for this record.
         drop(self.refuse(call, what, code));
         NotTaken::Refused(code)

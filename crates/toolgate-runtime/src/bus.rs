@@ -1,11 +1,8 @@
 //! Ordered, bounded event bus that screens subscribe to. It never holds up execution.
 
-use std::{
-    panic::AssertUnwindSafe,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use tokio::{
@@ -16,7 +13,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
-use toolgate_core::{Event, SessionId, StoreError, StoreHandle};
+use toolgate_core::{Event, SessionId, StoreError, StoreHandle, contained_sync};
 
 /// Publishes events to any number of subscribers, in order.
 ///
@@ -68,7 +65,7 @@ impl Bus {
         let (panics, stop) = (Arc::new(AtomicU64::new(0)), CancellationToken::new());
         let (counted, stopping) = (panics.clone(), stop.clone());
         let mut deliver = move |delivery| {
-            if std::panic::catch_unwind(AssertUnwindSafe(|| consumer(delivery))).is_err() {
+            if contained_sync(|| consumer(delivery)).is_err() {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
         };

@@ -11,6 +11,7 @@ use toolgate_core::{
     AgentId, Approver, Arguments, CallId, Clock, DynApprover, IdSource, Invocation, Json, MemoryStore, Notes, Outcome,
     Principal, Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store, StoreError, StoreHandle,
     Suspension, TakenCall, ToolEvent, ToolName, ToolRequest, Turn, TurnEvent, TurnId, TurnInfo, TurnRequests, View,
+    contained_sync,
 };
 
 use crate::{
@@ -385,6 +386,11 @@ pub struct CallResult {
 }
 
 impl CallResult {
+    /// Exactly what the model is told; nothing while the call is suspended.
+    pub fn model_text(&self) -> Option<std::borrow::Cow<'_, str>> {
+        self.outcome.as_ref().map(|settled| settled.model_text())
+    }
+
     /// How the call settled, if it did.
     pub fn status(&self) -> Option<Status> {
         self.outcome.as_ref().map(|settled| settled.status)
@@ -437,7 +443,8 @@ impl Shared {
             return None;
         }
         match &self.redactor {
-            Some(redactor) => redactor.redact(value).ok(),
+            // A redactor that panics has redacted nothing.
+            Some(redactor) => contained_sync(|| redactor.redact(value).ok()).ok().flatten(),
             None => Some(value.clone()),
         }
     }
@@ -455,7 +462,10 @@ impl Shared {
     /// What an event may say in words.
     pub(crate) fn said_text(&self, text: &str) -> String {
         match &self.redactor {
-            Some(redactor) => redactor.redact_text(text).unwrap_or_else(|_| "(withheld)".to_owned()),
+            Some(redactor) => {
+                let redacted = contained_sync(|| redactor.redact_text(text).ok()).ok().flatten();
+                redacted.unwrap_or_else(|| "(withheld)".to_owned())
+            }
             None => text.to_owned(),
         }
     }
@@ -504,6 +514,13 @@ impl Shared {
 
     pub(crate) fn active(&self, turn: TurnId) -> Option<Arc<Active>> {
         self.open().get(&turn).and_then(Weak::upgrade)
+    }
+
+    /// Whether `call` belongs to an open turn other than `turn`.
+    pub(crate) fn belongs_elsewhere(&self, turn: TurnId, call: CallId) -> bool {
+        let others: Vec<_> =
+            self.open().iter().filter(|(id, _)| **id != turn).filter_map(|(_, weak)| weak.upgrade()).collect();
+        others.iter().any(|active| active.state().turn.slot(call).is_some())
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<TurnId, Weak<Active>>> {

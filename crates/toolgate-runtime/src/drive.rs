@@ -1,9 +1,9 @@
 //! The loop that drives one turn: does what the turn says next until nothing is left to do.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::sync::Arc;
 
-use futures::{FutureExt, future::BoxFuture};
-use toolgate_core::{CallId, Phase, Status, Step, Suspension, TurnEvent, TurnId};
+use futures::future::BoxFuture;
+use toolgate_core::{CallId, Phase, Status, Step, Suspension, TurnEvent, TurnId, contained};
 
 use crate::{
     CallResult, DispatchError, OnFailure, TurnEnd, TurnHandle, TurnReport,
@@ -201,10 +201,9 @@ impl TurnRun {
             self.asking += 1;
             let (active, approver) = (self.active.clone(), approver.clone());
             tokio::spawn(async move {
-                let answer = AssertUnwindSafe(approver.decide(request)).catch_unwind();
                 let decision = tokio::select! {
                     // An approver that panics or is not waited for has not answered: the call stays suspended.
-                    answer = answer => answer.unwrap_or(None),
+                    answer = contained(approver.decide(request)) => answer.unwrap_or(None),
                     () = active.cancel.cancelled() => None,
                 };
                 if let Some(decision) = decision {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use toolgate_core::{CallId, Decision, Outcome, PostCode, TurnId, View};
+use toolgate_core::{CallId, Decision, Outcome, PostCode, PostKind, Record, RecordKey, TurnEvent, TurnId, View};
 
 use crate::{
     DispatchError, Dispatcher, JournalError,
     active::{Active, Item, NotTaken},
     dispatch::settled,
     inbox::Urgency,
-    journal::Durable,
+    journal::{Draft, Durable},
 };
 
 /// A way into a turn that is being driven. Cloning shares it.
@@ -61,12 +61,14 @@ impl TurnHandle {
         self.dispatcher().deliver(self.turn(), call, outcome).await
     }
 
-    /// Stops the turn, if it is being driven. Finished results are kept; the rest settles as `cancelled` or
-    /// `outcome_unknown`.
-    pub async fn interrupt(&self, reason: &str) -> Result<(), JournalError> {
+    /// Stops the turn and says whether there was something to stop.
+    ///
+    /// Finished results are kept; the rest settles as `cancelled` or `outcome_unknown`. A turn that nobody drives
+    /// is not stopped: resume it and interrupt it then.
+    pub async fn interrupt(&self, reason: &str) -> Result<bool, JournalError> {
         match self.0.interrupt(reason) {
-            Some(durable) => durable.await,
-            None => Ok(()),
+            Some(durable) => durable.await.map(|()| true),
+            None => Ok(false),
         }
     }
 
@@ -91,7 +93,7 @@ impl Dispatcher {
     ///
     /// When this returns, the decision is durable. A turn that nobody drives acts on it when it is resumed.
     pub async fn decide(&self, turn: TurnId, call: CallId, decision: Decision) -> Result<(), PostError> {
-        self.post(turn, call, |active| active.decide(call, decision.clone())).await
+        self.post(turn, call, PostKind::Decision, |active| active.decide(call, decision.clone())).await
     }
 
     /// Delivers the result of a call of any turn of this session, whether it is being driven or not.
@@ -99,13 +101,14 @@ impl Dispatcher {
     /// A suspended outcome is not a result and is refused.
     pub async fn deliver(&self, turn: TurnId, call: CallId, outcome: Outcome) -> Result<(), PostError> {
         let settled = settled(outcome).ok_or(PostCode::NoWaiter)?;
-        self.post(turn, call, |active| active.deliver(call, settled.clone())).await
+        self.post(turn, call, PostKind::Result, |active| active.deliver(call, settled.clone())).await
     }
 
     async fn post(
         &self,
         turn: TurnId,
         call: CallId,
+        kind: PostKind,
         take: impl Fn(&Active) -> Result<Durable, NotTaken>,
     ) -> Result<(), PostError> {
         if let Some(active) = self.0.active(turn) {
@@ -117,11 +120,27 @@ impl Dispatcher {
         }
         // Held until the post is durable, so that the next one sees it in the store.
         let _one_at_a_time = self.0.posting.lock().await;
-        let active = self.undriven(turn, call).await?;
+        let active = match self.undriven(turn, call).await {
+            Ok(active) => active,
+            Err(PostError::Refused(code)) => {
+                self.record_refusal(turn, call, kind, code).await;
+                return Err(code.into());
+            }
+            Err(error) => return Err(error),
+        };
         match take(&active) {
             Ok(durable) => Ok(durable.await?),
             Err(NotTaken::Refused(code)) => Err(code.into()),
             Err(NotTaken::Retired) => Err(PostCode::TurnClosed.into()),
+        }
+    }
+
+    /// Writes down that something came too late, if there ever was such a turn.
+    async fn record_refusal(&self, turn: TurnId, invocation_id: CallId, what: PostKind, code: PostCode) {
+        if let Ok(Some(Record::Requests(requests))) = self.0.store.record(&RecordKey::Requests(turn)).await {
+            let event = TurnEvent::PostRefused { invocation_id, what, code };
+            // The poster has its answer either way; a failed journal is told to whoever drives next.
+            drop(self.0.journal.write([Draft::Turn(Arc::new(requests.info.clone()), event)], []));
         }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    Answer, ApprovalRequest, CallId, Outcome, Phase, PostCode, Reconciled, Record, RecordKey, Settled, Status,
-    ToolEvent, TurnId, TurnRequests, View,
+    Answer, ApprovalRequest, CallId, Outcome, Phase, PostCode, Reconciled, Record, RecordKey, Settled, Status, TurnId,
+    TurnRequests, View, contained,
 };
 
 use crate::{
@@ -20,7 +20,7 @@ impl Dispatcher {
     /// Settled calls keep their outcome and are not run again. A call that had started and has no outcome is
     /// run again only if that does no harm or its tool knows that nothing happened; otherwise it settles as
     /// `outcome_unknown`.
-    pub async fn resume(&self, turn: TurnId, view: &View) -> Result<TurnRun, DispatchError> {
+    pub async fn resume(&self, turn: TurnId, view: View) -> Result<TurnRun, DispatchError> {
         let _not_while_posting = self.0.posting.lock().await;
         if self.0.store.record(&RecordKey::Successor(turn)).await?.is_some() {
             return Err(DispatchError::AlreadyContinued { turn });
@@ -29,7 +29,7 @@ impl Dispatcher {
         if let Some(earlier) = self.0.active(turn) {
             self.0.closed(&earlier);
         }
-        let active = self.rebuild(turn, view).await?;
+        let active = self.rebuild(turn, &view).await?;
         self.recover_started(&active).await?;
         if active.state().turn.is_stopped() {
             // It was interrupted and lost before everything was settled.
@@ -61,9 +61,6 @@ impl Dispatcher {
             let state = &mut *active.state();
             for event in page.iter().filter(|event| event.turn_info().turn == turn) {
                 state.turn.replay(event).map_err(|source| DispatchError::Damaged { turn, source })?;
-                if let Some((invocation, ToolEvent::ToolApprovalRequested(request))) = event.as_tool() {
-                    state.work[invocation.emit_order as usize].pending = Some(ApprovalRequest::clone(request));
-                }
             }
             match page.last() {
                 Some(last) if page.len() == PAGE && !state.turn.is_settled() => seen = last.sequence(),
@@ -85,6 +82,10 @@ impl Dispatcher {
                 active.state().work[at].outcome = self.outcome(call).await?;
                 continue;
             }
+            let question = match (phase, generation.checked_sub(1)) {
+                (Some(Phase::AwaitingApproval), Some(asked)) => self.question(call, asked).await?,
+                _ => None,
+            };
             let mut answers = Vec::new();
             for generation in 0..generation {
                 answers.extend(self.answer(call, generation).await?);
@@ -92,6 +93,7 @@ impl Dispatcher {
             let results =
                 if phase == Some(Phase::AwaitingResult) { self.results(call, attempts).await? } else { Vec::new() };
             let state = &mut *active.state();
+            state.work[at].pending = question;
             // An answer that came but was not acted on before the process was lost.
             if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {
                 state.turn.answer(call, PostCode::AlreadyDenied);
@@ -109,6 +111,14 @@ impl Dispatcher {
     async fn outcome(&self, call: CallId) -> Result<Option<Arc<Settled>>, DispatchError> {
         Ok(match self.0.store.record(&RecordKey::Outcome(call)).await? {
             Some(Record::Outcome(settled)) => Some(settled),
+            _ => None,
+        })
+    }
+
+    /// The question as it was put, not as events show it.
+    async fn question(&self, call: CallId, generation: u32) -> Result<Option<ApprovalRequest>, DispatchError> {
+        Ok(match self.0.store.record(&RecordKey::Question(call, generation)).await? {
+            Some(Record::Question(question)) => Some(ApprovalRequest::clone(&question)),
             _ => None,
         })
     }
@@ -142,7 +152,10 @@ impl Dispatcher {
             let call = active.call(at);
             let annotations = call.annotations().clone();
             let found = match annotations.reconcile {
-                true => self.0.stack.reconcile(&call, call.idempotency_key()).await,
+                true => {
+                    let asked = contained(self.0.stack.reconcile(&call, call.idempotency_key())).await;
+                    asked.unwrap_or(Reconciled::Unknown)
+                }
                 false => Reconciled::Unknown,
             };
             let outcome = match found {

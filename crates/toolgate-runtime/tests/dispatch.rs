@@ -168,7 +168,7 @@ async fn a_suspended_call_goes_on_in_a_process_that_knows_only_the_store() {
     let third = Dispatcher::builder(stack(&registry)).session(session).store(store).build().await.expect("builds");
     let again = third.decide(turn, call, Decision::deny("bob", None)).await.expect_err("decided already");
     assert_eq!(again.code(), Some(PostCode::Duplicate));
-    let report = third.resume(turn, &view(&registry)).await.expect("resumes").run().await.expect("runs");
+    let report = third.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
     assert_eq!(report.end, TurnEnd::Settled);
     assert_eq!(texts(&report), ["a", "B", "c"]);
     assert_eq!(probe.ran(), 3, "nothing ran twice");
@@ -182,7 +182,7 @@ async fn a_suspended_call_goes_on_in_a_process_that_knows_only_the_store() {
         "tool_execution_succeeded",
     ];
     assert_eq!(life(&events, call), expected);
-    let twice = third.resume(turn, &view(&registry)).await.expect("resumes").run().await.expect("runs");
+    let twice = third.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
     assert_eq!(probe.ran(), 3);
     assert_eq!(texts(&twice), ["a", "B", "c"]);
 }
@@ -198,7 +198,7 @@ async fn a_denial_is_terminal_is_told_to_the_model_and_a_late_result_does_not_ch
     dispatcher.decide(turn, call, Decision::deny("ann", Some("too risky"))).await.expect("taken");
     let late = dispatcher.decide(turn, call, Decision::approve("bob")).await.expect_err("denied already");
     assert_eq!(late.code(), Some(PostCode::AlreadyDenied));
-    let report = dispatcher.resume(turn, &view).await.expect("resumes").run().await.expect("runs");
+    let report = dispatcher.resume(turn, view.clone()).await.expect("resumes").run().await.expect("runs");
     assert_eq!(texts(&report), ["Tool execution denied: too risky"]);
     assert_eq!(probe.ran(), 0);
     for _ in 0..2 {
@@ -242,7 +242,8 @@ async fn a_result_from_outside_settles_the_call_once() {
     assert_eq!(late.code(), Some(PostCode::Duplicate));
     let (events, _) = transcript(&dispatcher).await;
     assert_eq!(life(&events, host), ["tool_requested", "tool_execution_started", "tool_execution_succeeded"]);
-    assert_eq!(events.iter().filter(|event| event.name() == "post_refused").count(), 2, "refusals are recorded");
+    let refused = events.iter().filter(|event| event.name() == "post_refused").count();
+    assert_eq!(refused, 3, "refusals are recorded, also the one that came after the end");
 }
 
 #[tokio::test]
@@ -251,11 +252,15 @@ async fn posts_for_foreign_turns_and_calls_are_refused_and_start_nothing() {
     let (dispatcher, view) = dispatcher(&probe).await;
     let first = dispatcher.open(TurnRequest::new(view.clone(), vec![request("1", "host", "a")])).await.expect("opens");
     let first = first.run().await.expect("runs");
-    let other = dispatcher.open(TurnRequest::new(view, vec![request("1", "echo", "a")])).await.expect("opens");
+    let other = dispatcher.open(TurnRequest::new(view.clone(), vec![request("1", "echo", "a")])).await.expect("opens");
     let handle = other.handle();
     let host = first.results[0].id;
-    let mismatch = handle.deliver(host, Outcome::ok("x")).await.expect_err("another turn");
-    assert_eq!(mismatch.code(), Some(PostCode::UnknownInvocation));
+    let mismatch = handle.deliver(host, Outcome::ok("x")).await.expect_err("not of this turn");
+    assert_eq!(mismatch.code(), Some(PostCode::UnknownInvocation), "nobody drives the turn it belongs to");
+    let driven = dispatcher.resume(first.turn, view.clone()).await.expect("resumes");
+    let mismatch = handle.deliver(host, Outcome::ok("x")).await.expect_err("of another turn");
+    assert_eq!(mismatch.code(), Some(PostCode::TurnMismatch));
+    drop(driven);
     let nobody = toolgate_core::TurnId::new(uuid::Uuid::from_u128(77));
     let unknown = dispatcher.deliver(nobody, host, Outcome::ok("x")).await.expect_err("no such turn");
     assert_eq!(unknown.code(), Some(PostCode::UnknownInvocation));
@@ -284,7 +289,8 @@ async fn interrupting_keeps_finished_results_and_settles_the_rest_honestly() {
             _ => {}
         }
     }
-    handle.interrupt("the user pressed escape").await.expect("recorded");
+    assert!(handle.interrupt("the user pressed escape").await.expect("recorded"));
+    assert!(!handle.interrupt("again").await.expect("nothing to do"));
     while clock.sleepers() == 0 {
         tokio::task::yield_now().await;
     }
@@ -339,7 +345,7 @@ async fn a_started_call_is_not_repeated_after_a_crash_unless_that_does_no_harm()
     tokio::task::yield_now().await;
     probe.gate.0.add_permits(2);
     let second = Dispatcher::builder(stack(&registry)).session(session).store(store).build().await.expect("builds");
-    let report = second.resume(turn, &view(&registry)).await.expect("resumes").run().await.expect("runs");
+    let report = second.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
     use Status::{Ok, OutcomeUnknown};
     assert_eq!(statuses(&report), [Ok, OutcomeUnknown, Ok, Ok].map(Some));
     assert_eq!(report.results[0].outcome.as_ref().expect("settled").attempts, 2);
@@ -356,7 +362,7 @@ async fn a_turn_is_continued_by_one_turn_only() {
     dispatcher.open(next()).await.expect("opens").run().await.expect("runs");
     let again = dispatcher.open(next()).await.expect_err("continued");
     assert!(matches!(again, DispatchError::AlreadyContinued { .. }));
-    let resumed = dispatcher.resume(first.turn, &view).await.expect_err("continued");
+    let resumed = dispatcher.resume(first.turn, view.clone()).await.expect_err("continued");
     assert!(matches!(resumed, DispatchError::AlreadyContinued { .. }));
 }
 
@@ -407,6 +413,7 @@ async fn what_events_show_is_redacted_and_withheld_if_that_fails() {
     impl Redactor for Mask {
         fn redact(&self, value: &Json) -> Result<Json, RedactionFailed> {
             let text = value.to_string();
+            assert!(!text.contains("panic"), "the redactor fell over");
             if text.contains("broken") {
                 return Err(RedactionFailed);
             }
@@ -419,11 +426,15 @@ async fn what_events_show_is_redacted_and_withheld_if_that_fails() {
     let probe = Probe::default();
     let registry = registry(&probe);
     let dispatcher = Dispatcher::builder(stack(&registry)).redactor(Mask).build().await.expect("builds");
-    let texts_in = ["hunter2", "broken hunter2"];
+    let texts_in = ["hunter2", "broken hunter2", "panic hunter2"];
     let calls = texts_in.iter().flat_map(|text| ["echo", "ask_echo"].map(|tool| request("", tool, text))).collect();
     let report =
         dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
     assert_eq!(texts(&report)[0], "hunter2", "the tool and the model get the real thing");
+    assert_eq!(report.results[4].status(), Some(Status::Ok), "a redactor that panics costs nobody a result");
+    let resumed = dispatcher.resume(report.turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+    let Some(Suspension::Decision(question)) = &resumed.results[3].waits_for else { panic!("not asked") };
+    assert_eq!(question.arguments.get("text"), Some(&json!("broken hunter2")), "who decides sees what will run");
     let (events, _) = transcript(&dispatcher).await;
     let all = serde_json::to_string(&events).expect("writes");
     assert!(!all.contains("hunter2"), "{all}");
@@ -454,7 +465,7 @@ async fn a_turn_reads_the_same_every_time() {
     let request = TurnRequest::new(view(&registry), calls).agent("main", "Main").model("scripted", "m1");
     let report = dispatcher.open(request).await.expect("opens").run().await.expect("runs");
     dispatcher.decide(report.turn, report.results[1].id, Decision::approve("ann")).await.expect("taken");
-    dispatcher.resume(report.turn, &view(&registry)).await.expect("resumes").run().await.expect("runs");
+    dispatcher.resume(report.turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
     let (events, _) = transcript(&dispatcher).await;
     let lines: Vec<_> = events.iter().map(|event| serde_json::to_value(&**event).expect("writes")).collect();
     insta::assert_json_snapshot!(lines);

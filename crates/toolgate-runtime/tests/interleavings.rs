@@ -96,7 +96,7 @@ async fn play(scenario: Scenario) {
             running.abort();
             let _ = running.await;
             dispatcher = build(Some(session)).build().await.expect("builds");
-            let resumed = dispatcher.resume(turn, &view(&registry)).await.expect("resumes");
+            let resumed = dispatcher.resume(turn, view(&registry)).await.expect("resumes");
             running = tokio::spawn(resumed.run());
             break;
         }
@@ -117,7 +117,7 @@ async fn play(scenario: Scenario) {
                 assert!(error.code().is_some(), "{error}");
             }
         }
-        report = dispatcher.resume(turn, &view(&registry)).await.expect("resumes").run().await.expect("runs");
+        report = dispatcher.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
     }
     assert!(report.results.iter().all(|result| result.outcome.is_some()), "every call is answered");
     let events = dispatcher.store().events(dispatcher.session(), 0, usize::MAX).await.expect("reads");

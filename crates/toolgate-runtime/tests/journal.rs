@@ -130,7 +130,28 @@ async fn a_caller_who_stops_waiting_does_not_tear_a_write() {
         tokio::task::yield_now().await;
     }
     drop(posting);
-    let resumed = dispatcher.resume(turn, &view(&registry)).await.expect("resumes").run().await.expect("runs");
+    let resumed = dispatcher.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
     assert_eq!(resumed.results[0].status(), Some(Status::Ok));
     transcript(&dispatcher).await;
+}
+
+#[tokio::test]
+async fn an_event_is_in_the_store_before_anybody_sees_it() {
+    let (probe, store) = (Probe::default(), Slow::new());
+    let registry = registry(&probe);
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let mut feed = dispatcher.bus().subscribe();
+    let calls = (0..5).map(|n| request(&n.to_string(), "slow", "x")).collect();
+    let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let running = tokio::spawn(run.run());
+    probe.gate.0.add_permits(5);
+    loop {
+        let Some(toolgate_runtime::Delivery::Event(event)) = feed.next().await else { panic!("no event") };
+        let stored = store.events(dispatcher.session(), event.sequence() - 1, 1).await.expect("reads");
+        assert_eq!(stored.first(), Some(&event));
+        if event.name() == "turn_settled" {
+            break;
+        }
+    }
+    running.await.expect("no panic").expect("runs");
 }

@@ -23,10 +23,11 @@ pub use toolgate_runtime::{
 /// The names that a program usually needs.
 pub mod prelude {
     pub use toolgate_core::{
-        Annotations, ApprovalRequest, Approver, Arguments, Band, Call, Context, Decision, Event, Layer, LayerExt,
-        Matcher, Next, Outcome, Progress, Registry, Schema, Stack, Status, Tool, ToolError, ToolEvent, ToolOutput,
-        ToolRequest, ToolSpec, Verdict, View, after, around, before, from_fn, map_call, map_outcome, observe, on_error,
-        tool_fn,
+        Annotations, ApprovalRequest, Approver, Arguments, Band, Call, Context, Decision, Event, HookAction, Hooks,
+        Json, Layer, LayerExt, LayerName, LogLevel, Matcher, MemoryStore, Next, Outcome, PostCode, Progress,
+        RedactionFailed, Redactor, Registry, Schema, SideEffect, Stack, Status, Suspension, Tool, ToolError, ToolEvent,
+        ToolOutput, ToolRequest, ToolSpec, Transform, Verdict, View, after, around, before, from_fn, map_call,
+        map_outcome, observe, on_error, tool_fn, typed,
     };
     pub use toolgate_macros::tool;
     pub use toolgate_runtime::{Bus, Delivery, Dispatcher, TurnEnd, TurnReport, TurnRequest};

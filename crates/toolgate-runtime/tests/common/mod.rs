@@ -24,7 +24,9 @@ impl Layer for Ask {
         match next.decision(&call).map(|decision| &decision.verdict) {
             Some(Verdict::Approve | Verdict::ApproveWithEdits { .. }) => next.run(call).await,
             Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
-            None => Outcome::ask(ApprovalRequest::about(&call)),
+            None => {
+                Outcome::ask(ApprovalRequest::about(&call).because(format!("it says {}", call.arguments.as_json())))
+            }
         }
     }
     fn band(&self) -> Band {
