@@ -28,6 +28,15 @@ pub trait Executor: Send + Sync + 'static {
         async { Reconciled::Unknown }
     }
 
+    /// [`Executor::execute`] as stacks call it. The registry only passes calls on, and saves itself a box here.
+    #[doc(hidden)]
+    fn execute_boxed(self: Arc<Self>, call: Call) -> BoxFuture<'static, Outcome>
+    where
+        Self: Sized,
+    {
+        Box::pin(async move { Executor::execute(&*self, call).await })
+    }
+
     /// The tools this executor knows, if it has a list; a stack checks its matchers against it.
     fn tools(&self) -> Option<Vec<Arc<ToolEntry>>> {
         None
@@ -55,7 +64,7 @@ pub(crate) trait DynExecutor: Send + Sync {
 
 impl<E: Executor> DynExecutor for E {
     fn execute(self: Arc<Self>, call: Call) -> BoxFuture<'static, Outcome> {
-        Box::pin(async move { Executor::execute(&*self, call).await })
+        self.execute_boxed(call)
     }
     fn runs_outside(&self, call: &Call) -> bool {
         Executor::runs_outside(self, call)

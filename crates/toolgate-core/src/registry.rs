@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
+use futures::future::BoxFuture;
+
 use crate::{
     Annotations, Call, Digest, Executor, ExecutorTag, HostExecutor, IdempotencyKey, InvalidToolName, Outcome,
     Reconciled, SchemaError, Status, Tool, ToolName, ToolSpec, executor::DynExecutor, tool::NativeExecutor,
@@ -256,8 +258,18 @@ impl Executor for Registry {
         }
     }
 
+    fn execute_boxed(self: Arc<Self>, call: Call) -> BoxFuture<'static, Outcome> {
+        match self.resolve(&call) {
+            Ok(entry) => entry.run.clone().execute(call),
+            Err(refusal) => Box::pin(std::future::ready(refusal)),
+        }
+    }
+
     fn runs_outside(&self, call: &Call) -> bool {
-        self.resolve(call).is_ok_and(|entry| entry.run.runs_outside(call))
+        match call.shown() {
+            Some(shown) => shown.entry.run.runs_outside(call),
+            None => self.get(call.tool.as_str()).is_some_and(|entry| entry.run.runs_outside(call)),
+        }
     }
 
     async fn reconcile(&self, call: &Call, key: IdempotencyKey) -> Reconciled {

@@ -89,7 +89,7 @@ pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, mut call: Cal
             Some(refusal) => refusal,
             None => match run.plan.frames.get(at) {
                 None => return Box::pin(execute(run, parent, call)),
-                Some(frame) => match contain_sync(|| frame.wants(&call)) {
+                Some(frame) => match frame.wants(&call) {
                     Ok(true) => return frame.layer.clone().enter(Place { run, at, parent }, call),
                     Ok(false) => {
                         at += 1;
@@ -281,24 +281,15 @@ impl Run {
             }
         }
         state.changes.extend(change);
-        drop(state);
-        self.told(parent, &outcome);
+        state.tell(parent, &outcome);
         outcome
     }
 
-    /// Remembers what a layer was given from below.
+    /// Remembers what a layer was given from below, where no layer is left.
     fn told(&self, parent: usize, outcome: &Outcome) {
-        if parent == TOP {
-            return;
+        if parent != TOP {
+            self.state().tell(parent, outcome);
         }
-        let mut state = self.state();
-        let parent = &mut state.entries[parent];
-        parent.ran_next = true;
-        let mut told = Inner::of(outcome);
-        if let Some(before) = &parent.inner {
-            told.notes.absorb(&before.notes);
-        }
-        parent.inner = Some(told);
     }
 
     pub(crate) fn handed_down(&self, entry: usize, given: &Arguments, handed: &Arguments) {
@@ -429,6 +420,19 @@ impl Run {
             }
         };
         (state.entries.iter().map(note).collect(), state.changes.clone())
+    }
+}
+
+impl State {
+    /// Remembers what a layer was given from below.
+    fn tell(&mut self, parent: usize, outcome: &Outcome) {
+        let Some(parent) = self.entries.get_mut(parent) else { return };
+        parent.ran_next = true;
+        let mut told = Inner::of(outcome);
+        if let Some(before) = &parent.inner {
+            told.notes.absorb(&before.notes);
+        }
+        parent.inner = Some(told);
     }
 }
 

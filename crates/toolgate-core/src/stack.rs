@@ -4,7 +4,9 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use crate::{
     AnyLayer, Band, Call, Executor, IdempotencyKey, Layer, LayerName, Outcome, Reconciled, Transform,
-    executor::DynExecutor, layer::DynLayer,
+    executor::DynExecutor,
+    layer::DynLayer,
+    panic::{PanicReport, contain_sync},
 };
 
 /// Layers over an executor. Cloning shares the stack.
@@ -49,8 +51,12 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    pub(crate) fn wants(&self, call: &Call) -> bool {
-        self.layer.matcher().is_none_or(|matcher| matcher.matches(call))
+    /// Whether the layer wraps this call; an error if its matcher panicked.
+    pub(crate) fn wants(&self, call: &Call) -> Result<bool, PanicReport> {
+        match self.layer.matcher() {
+            None => Ok(true),
+            Some(matcher) => contain_sync(|| matcher.matches(call)),
+        }
     }
 }
 

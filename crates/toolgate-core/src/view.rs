@@ -135,7 +135,6 @@ impl View {
 
     /// Checks what the model asked for against what it was shown.
     pub fn admit(&self, request: &ToolRequest) -> Admission {
-        let name = ToolName::from(request.tool.as_str());
         let parsed = match &request.arguments {
             RawArguments::Text(text) => Arguments::parse(text),
             RawArguments::Json(json) if json.size() > Arguments::MAX_BYTES => {
@@ -143,7 +142,9 @@ impl View {
             }
             RawArguments::Json(json) => Arguments::try_from(json.clone()),
         };
-        let shown = self.get(name.as_str()).cloned();
+        let shown = self.get(&request.tool).cloned();
+        let name =
+            shown.as_ref().map_or_else(|| ToolName::from(request.tool.as_str()), |shown| shown.spec.name.clone());
         let (arguments, malformed) = match parsed {
             Ok(arguments) => (arguments, None),
             Err(error) => (Arguments::empty(), Some(error)),

@@ -70,8 +70,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    pub(crate) fn new(provider_call_id: &str, admission: Admission) -> Self {
-        let provider_call_id = provider_call_id.into();
+    pub(crate) fn new(provider_call_id: Arc<str>, admission: Admission) -> Self {
         Self { provider_call_id, admission, resumed: Resumed::default(), pending: None, outcome: None, task: None }
     }
 

@@ -165,11 +165,12 @@ impl Dispatcher {
 
     /// Gives each request an id of ours and a label that is not empty and not used twice.
     fn take_in(&self, calls: Vec<ToolRequest>) -> Vec<TakenCall> {
-        let mut used: HashSet<String> = HashSet::new();
+        let mut used: HashSet<Arc<str>> = HashSet::with_capacity(calls.len());
         let take = |request: ToolRequest| {
             let id = CallId::from_source(&*self.0.ids);
-            let fresh = !request.provider_call_id.is_empty() && used.insert(request.provider_call_id.clone());
-            let call_id = if fresh { request.provider_call_id.as_str().into() } else { id.to_string().into() };
+            let given: Arc<str> = request.provider_call_id.as_str().into();
+            let fresh = !given.is_empty() && used.insert(given.clone());
+            let call_id = if fresh { given } else { id.to_string().into() };
             TakenCall { id, call_id, request }
         };
         calls.into_iter().map(take).collect()
@@ -183,7 +184,10 @@ impl Dispatcher {
             let admission = view.admit(&taken.request);
             let (id, call_id, tool, turn) = (taken.id, taken.call_id.clone(), admission.tool.clone(), info.clone());
             invocations.push(Arc::new(Invocation { id, call_id, tool, emit_order, turn }));
-            work.push(Work::new(&taken.request.provider_call_id, admission));
+            // Mostly the label is the provider's own id, and then it is kept once.
+            let same = *taken.call_id == *taken.request.provider_call_id;
+            let given = if same { taken.call_id.clone() } else { taken.request.provider_call_id.as_str().into() };
+            work.push(Work::new(given, admission));
         }
         Active::new(self.0.clone(), Turn::new(info, invocations), work)
     }
