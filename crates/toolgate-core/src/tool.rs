@@ -278,6 +278,9 @@ impl Deref for Context {
 
 /// Makes a tool from a typed closure.
 ///
+/// A closure that captures something is written `move |input: Add, cx| { let state = state.clone(); async move { … } }`:
+/// calls run side by side, so each needs a state of its own.
+///
 /// ```
 /// use schemars::JsonSchema;
 /// use serde::Deserialize;
