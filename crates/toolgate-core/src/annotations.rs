@@ -127,8 +127,9 @@ impl Annotations {
             },
             side_effect: None,
             resources: self.resources,
-            timeout_ms: self.timeout_ms,
-            cost: self.cost,
+            // A long time limit or a low price would loosen what the operator set.
+            timeout_ms: None,
+            cost: None,
             long_running: self.long_running,
             reconcile: false,
             undo: false,
@@ -265,9 +266,14 @@ impl ConflictKey {
     /// Whether the two name the same thing, or one a directory around the other.
     pub fn overlaps(&self, other: &Self) -> bool {
         let inside = |inner: &str, outer: &str| {
-            outer.is_empty() || inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            outer.is_empty()
+                || outer == "/"
+                || inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
+        let absolute = |key: &Self| key.value.starts_with('/');
         match (self.kind, other.kind) {
+            // Nobody here knows which directory a relative path starts from.
+            (ResourceKind::Path, ResourceKind::Path) if absolute(self) != absolute(other) => true,
             (ResourceKind::Path, ResourceKind::Path) => {
                 inside(&self.value, &other.value) || inside(&other.value, &self.value)
             }
@@ -310,6 +316,9 @@ mod tests {
         assert_eq!(friendly.effect(), SideEffect::Network);
         assert!(!friendly.may_repeat());
         assert_eq!(friendly.kind, None);
+        let mut generous = Annotations::default().with_timeout(Duration::MAX);
+        generous.cost = Some(-5.0);
+        assert_eq!(generous.restricting_only(), Annotations::default());
         let honest = Annotations {
             kind: Some(Kind::Delete),
             hints: Hints { destructive: Some(true), ..Hints::default() },
@@ -321,10 +330,18 @@ mod tests {
     #[test]
     fn paths_conflict_by_meaning_and_with_what_is_inside() {
         let path = |text| ConflictKey::new(ResourceKind::Path, text);
-        for (a, b) in [("a/b", "a/./b"), ("a/b", "a/x/../b/"), ("a", "a/b/c"), (".", "a"), ("/x//y", "/x/y")] {
+        for (a, b) in [
+            ("a/b", "a/./b"),
+            ("a/b", "a/x/../b/"),
+            ("a", "a/b/c"),
+            (".", "a"),
+            ("/x//y", "/x/y"),
+            ("/", "/x"),
+            ("x", "/x"),
+        ] {
             assert!(path(a).overlaps(&path(b)) && path(b).overlaps(&path(a)), "{a} {b}");
         }
-        for (a, b) in [("a/b", "a/bc"), ("a", "b"), ("../a", "a"), ("x", "/x")] {
+        for (a, b) in [("a/b", "a/bc"), ("a", "b"), ("../a", "a")] {
             assert!(!path(a).overlaps(&path(b)) && !path(b).overlaps(&path(a)), "{a} {b}");
         }
     }

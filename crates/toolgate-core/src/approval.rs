@@ -22,6 +22,9 @@ pub struct ApprovalRequest {
     pub asked_by: Option<LayerName>,
     /// Exactly what will run.
     pub arguments: Arguments,
+    /// Whether the arguments are left out here because they are too large to show or could not be redacted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withheld: bool,
     /// The digest of those arguments; it stays when the arguments are redacted for display.
     pub arguments_digest: Digest,
     /// The fingerprint of the tool, if it is registered.
@@ -48,6 +51,7 @@ impl ApprovalRequest {
             generation: call.generation,
             asked_by: None,
             arguments: call.arguments.clone(),
+            withheld: false,
             arguments_digest: call.arguments.digest(),
             fingerprint: call.shown().map(|shown| shown.entry.fingerprint),
             reason: None,
@@ -73,6 +77,27 @@ impl ApprovalRequest {
     pub fn until(mut self, expires_at: Timestamp) -> Self {
         self.expires_at = Some(expires_at);
         self
+    }
+}
+
+/// Which question a decision answers: about which call, asked for the how-manieth time, about which arguments.
+///
+/// A call can be asked about more than once. A decision that names another question than the one that is open is
+/// not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Question {
+    /// Which approval.
+    pub approval_id: ApprovalId,
+    /// Which generation of the call.
+    pub generation: u32,
+    /// The digest of the arguments that were asked about.
+    pub arguments_digest: Digest,
+}
+
+impl From<&ApprovalRequest> for Question {
+    fn from(request: &ApprovalRequest) -> Self {
+        let ApprovalRequest { approval_id, generation, arguments_digest, .. } = *request;
+        Self { approval_id, generation, arguments_digest }
     }
 }
 
@@ -140,6 +165,9 @@ pub struct Answer {
     pub generation: u32,
     /// The digest of the arguments that were asked about.
     pub arguments_digest: Digest,
+    /// The fingerprint of the tool that was asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Digest>,
     /// What was decided.
     pub decision: Decision,
 }
@@ -151,20 +179,30 @@ impl Answer {
             asked_by: request.asked_by.clone().unwrap_or_else(|| LayerName::from("executor")),
             generation: request.generation,
             arguments_digest: request.arguments_digest,
+            fingerprint: request.fingerprint,
             decision,
         }
     }
 
-    /// Whether this answer is about arguments with this digest: those asked about, or those they were edited to.
+    /// Whether this answer is about arguments with this digest.
     ///
-    /// Above the place where edits are put in, the call still has the arguments that were asked about.
-    pub fn covers(&self, arguments: Digest) -> bool {
-        let edited = match &self.decision.verdict {
-            Verdict::Approve | Verdict::Deny { .. } => None,
-            Verdict::ApproveWithEdits { arguments } => Some(arguments.digest()),
-        };
-        self.arguments_digest == arguments || edited == Some(arguments)
+    /// An approval with edits is about the edited arguments, except above the place where those are put in: there
+    /// the call still has the ones that were asked about.
+    pub fn covers(&self, arguments: Digest, edits: Edits) -> bool {
+        match (&self.decision.verdict, edits) {
+            (Verdict::ApproveWithEdits { arguments: edited }, Edits::PutIn) => edited.digest() == arguments,
+            _ => self.arguments_digest == arguments,
+        }
     }
+}
+
+/// Whether a layer stands above or below the place where edited arguments are put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edits {
+    /// Below: the call has the edited arguments.
+    PutIn,
+    /// Above: it has those of the model.
+    NotYet,
 }
 
 /// Somebody who can be asked.
@@ -219,8 +257,12 @@ mod tests {
         let request = ApprovalRequest::about(&call);
         let other = Arguments::parse(r#"{"n":2}"#).expect("object");
         let plain = Answer::to(&request, Decision::approve("ann"));
-        assert!(plain.covers(call.arguments.digest()) && !plain.covers(other.digest()));
+        let (asked, third) = (call.arguments.digest(), Digest::of_bytes(b"third"));
+        for edits in [Edits::PutIn, Edits::NotYet] {
+            assert!(plain.covers(asked, edits) && !plain.covers(other.digest(), edits));
+        }
         let edited = Answer::to(&request, Decision::approve_with_edits("ann", other.clone()));
-        assert!(edited.covers(other.digest()) && !edited.covers(Digest::of_bytes(b"third")));
+        assert!(edited.covers(other.digest(), Edits::PutIn) && !edited.covers(asked, Edits::PutIn));
+        assert!(edited.covers(asked, Edits::NotYet) && !edited.covers(third, Edits::PutIn));
     }
 }

@@ -136,6 +136,9 @@ struct Fixed {
     env: Env,
 }
 
+/// See [`Call::origin`].
+pub(crate) struct Origin(Arc<Fixed>);
+
 /// Everything a call is made from.
 #[derive(Debug, Clone)]
 pub struct CallSeed {
@@ -166,8 +169,8 @@ pub struct CallSeed {
 pub struct Resumed {
     /// Decisions, oldest first.
     pub answers: Vec<Answer>,
-    /// Results from outside by attempt, counted from 1.
-    pub results: Vec<Arc<Settled>>,
+    /// Results of attempts that are known without running them again, by attempt, counted from 1.
+    pub results: Vec<(u32, Arc<Settled>)>,
 }
 
 impl Call {
@@ -314,12 +317,26 @@ impl Call {
         self.fixed.refusal.as_ref()
     }
 
+    /// What a call is told apart by from another one of the same id, such as one that was kept from an earlier pass.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin(self.fixed.clone())
+    }
+
+    pub(crate) fn is_of(&self, origin: &Origin) -> bool {
+        Arc::ptr_eq(&self.fixed, &origin.0)
+    }
+
     pub(crate) fn attempts_before(&self) -> u32 {
         self.fixed.attempts_before
     }
 }
 
 impl Resumed {
+    /// The result of an attempt, if it is known.
+    pub fn result(&self, attempt: u32) -> Option<&Arc<Settled>> {
+        self.results.iter().find(|(known, _)| *known == attempt).map(|(_, settled)| settled)
+    }
+
     /// The arguments of the newest decision that edits them.
     pub fn edits(&self) -> Option<&Arguments> {
         self.answers.iter().rev().find_map(|answer| match &answer.decision.verdict {

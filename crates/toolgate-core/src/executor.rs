@@ -16,6 +16,11 @@ pub trait Executor: Send + Sync + 'static {
     /// Runs the call.
     fn execute(&self, call: Call) -> impl Future<Output = Outcome> + Send;
 
+    /// Refuses a call that this executor knows it cannot run, before it is said to start.
+    fn refuse(&self, _call: &Call) -> Option<Outcome> {
+        None
+    }
+
     /// Whether something outside will run this call and deliver the result later.
     ///
     /// Only an executor that says so may answer with a suspension for a result.
@@ -57,6 +62,7 @@ pub enum Reconciled {
 /// [`Executor`] as it is kept in registries and stacks.
 pub(crate) trait DynExecutor: Send + Sync {
     fn execute(self: Arc<Self>, call: Call) -> BoxFuture<'static, Outcome>;
+    fn refuse(&self, call: &Call) -> Option<Outcome>;
     fn runs_outside(&self, call: &Call) -> bool;
     fn reconcile<'a>(&'a self, call: &'a Call, key: IdempotencyKey) -> BoxFuture<'a, Reconciled>;
     fn tools(&self) -> Option<Vec<Arc<ToolEntry>>>;
@@ -65,6 +71,9 @@ pub(crate) trait DynExecutor: Send + Sync {
 impl<E: Executor> DynExecutor for E {
     fn execute(self: Arc<Self>, call: Call) -> BoxFuture<'static, Outcome> {
         self.execute_boxed(call)
+    }
+    fn refuse(&self, call: &Call) -> Option<Outcome> {
+        Executor::refuse(self, call)
     }
     fn runs_outside(&self, call: &Call) -> bool {
         Executor::runs_outside(self, call)

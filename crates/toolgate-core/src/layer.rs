@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Call, Decision, Json, LayerName, Matcher, Outcome, StoreError, ToolSpec, Transform,
+    Answer, Call, Decision, Json, LayerName, Matcher, Outcome, StoreError, ToolSpec, Transform,
     run::{Place, Run},
 };
 
@@ -118,16 +118,16 @@ impl Next {
 
     /// The answer to the question this layer asked about this call as it is now.
     ///
-    /// An answer that another layer asked for, or that was given about other arguments, is not returned:
-    /// the layer has to ask again.
+    /// An answer that another layer asked for, or that was given about other arguments or another version of the
+    /// tool, is not returned: the layer has to ask again.
     pub fn decision<'a>(&self, call: &'a Call) -> Option<&'a Decision> {
         let digest = call.arguments.digest();
-        let mine = self.run.layer_name(self.entry);
-        let answers = call.resumed().answers.iter().rev();
-        answers
-            .filter(|answer| answer.asked_by == *mine)
-            .find(|answer| answer.covers(digest))
-            .map(|answer| &answer.decision)
+        let fingerprint = call.shown().map(|shown| shown.entry.fingerprint);
+        let (mine, edits) = (self.run.layer_name(self.entry), self.run.edits_above(self.at));
+        let about_this = |answer: &&Answer| {
+            answer.asked_by == *mine && answer.fingerprint == fingerprint && answer.covers(digest, edits)
+        };
+        call.resumed().answers.iter().rev().find(about_this).map(|answer| &answer.decision)
     }
 
     /// Does something once for this call and this layer, however often the call comes back. See [`Call::once`].

@@ -60,7 +60,7 @@ mod turn;
 mod view;
 
 pub use annotations::{Annotations, ConflictKey, Hints, Kind, Resource, ResourceKind, SideEffect};
-pub use approval::{Answer, ApprovalRequest, Approver, Decision, DynApprover, Verdict};
+pub use approval::{Answer, ApprovalRequest, Approver, Decision, DynApprover, Edits, Question, Verdict};
 pub use call::{Call, CallData, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
 pub use clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use diff::{Change, ChangeOp};

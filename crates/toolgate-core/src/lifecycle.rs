@@ -260,7 +260,7 @@ impl ToolEvent {
     /// The event that ends an invocation with this outcome. `started` says whether its executor ever was.
     pub fn settling(settled: &Settled, started: bool, approver: Option<Principal>, shown: Option<Json>) -> Self {
         let said = |fallback: &str| match &settled.error {
-            Some(error) if !error.model.is_empty() => error.model.clone(),
+            Some(error) if !error.model.trim().is_empty() => error.model.clone(),
             _ => fallback.to_owned(),
         };
         let duration_ms = u64::try_from(settled.ended_at.since(settled.started_at).as_millis()).unwrap_or(u64::MAX);

@@ -265,6 +265,10 @@ impl Executor for Registry {
         }
     }
 
+    fn refuse(&self, call: &Call) -> Option<Outcome> {
+        self.resolve(call).err()
+    }
+
     fn runs_outside(&self, call: &Call) -> bool {
         match call.shown() {
             Some(shown) => shown.entry.run.runs_outside(call),

@@ -12,9 +12,10 @@ use std::{
 use futures::future::BoxFuture;
 
 use crate::{
-    Arguments, Band, Call, CallError, CallId, Clock, ErrorCategory, Json, LayerName, LayerNote, LayerStatus, Next,
-    Notes, Outcome, Provenance, Settled, Starting, Status, StopReason, Subject, Suspension, Timestamp, ToolName,
+    Arguments, Band, Call, CallError, CallId, Clock, Edits, ErrorCategory, Json, LayerName, LayerNote, LayerStatus,
+    Next, Notes, Outcome, Provenance, Settled, Starting, Status, StopReason, Subject, Suspension, Timestamp, ToolName,
     Unsettled, Verdict,
+    call::Origin,
     diff::changes,
     outcome::denied_text,
     panic::{PanicReport, contain, contain_sync, poll_quietly, quietly},
@@ -32,6 +33,7 @@ pub(crate) struct Run {
     plan: Arc<Plan>,
     id: CallId,
     tool: ToolName,
+    origin: Origin,
     clock: Arc<dyn Clock>,
     started_at: Timestamp,
     state: Mutex<State>,
@@ -83,7 +85,7 @@ pub(crate) fn run(plan: Arc<Plan>, call: Call) -> impl Future<Output = Outcome> 
 pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, mut call: Call) -> BoxFuture<'static, Outcome> {
     loop {
         if at == run.plan.seal_at {
-            call = run.put_in_edits(call);
+            call = run.begin_deciding(call);
         }
         let refusal = match run.edge(at, &call) {
             Some(refusal) => refusal,
@@ -160,8 +162,14 @@ async fn attempt(run: &Run, call: Call) -> Outcome {
         return refusal;
     }
     let call = call.with_attempt(run.next_attempt());
-    if let Some(result) = call.resumed().results.get(call.attempt as usize - 1) {
+    if let Some(result) = call.resumed().result(call.attempt) {
         return Outcome::from(Settled::clone(result));
+    }
+    // Known before anything is said to start: a tool that is gone or has changed never does.
+    let refusal = contain_sync(|| run.plan.executor.refuse(&call)).unwrap_or_else(|report| Some(exception(report)));
+    if let Some(refusal) = refusal {
+        run.state().attempts -= 1;
+        return refusal;
     }
     let outside = match contain_sync(|| run.plan.executor.runs_outside(&call)) {
         Ok(outside) => outside,
@@ -174,6 +182,9 @@ async fn attempt(run: &Run, call: Call) -> Outcome {
     if let Err(stop) = started {
         run.state().attempts -= 1;
         return stop.into();
+    }
+    if call.cancel.is_cancelled() {
+        return Outcome::refused(Status::Cancelled, "the call was cancelled before it had an effect");
     }
     let executor = call.shown().map(|shown| shown.entry.executor.clone());
     let mut outcome = match contain(run.plan.executor.clone().execute(call)).await {
@@ -198,7 +209,7 @@ fn checked_suspension(outcome: Outcome, outside: bool) -> Outcome {
                         CallError::new(ErrorCategory::Internal, "the tool could not be run").with_operator(detail);
                     return Outcome::error(Status::ExecutorError, error);
                 }
-                Suspension::Decision(request) => drop(request.asked_by.get_or_insert_with(|| "executor".into())),
+                Suspension::Decision(request) => request.asked_by = Some("executor".into()),
             }
             Outcome::Suspended(suspension)
         }
@@ -217,12 +228,25 @@ impl Run {
             // The view has checked these; if it shows the tool's own schema, that was the check.
             valid: call.shown().filter(|shown| shown.is_plain()).map(|_| call.arguments.clone()),
         };
-        Self { plan, id: call.id, tool: call.tool.clone(), started_at: clock.now(), clock, state: Mutex::new(state) }
+        Self {
+            plan,
+            id: call.id,
+            tool: call.tool.clone(),
+            origin: call.origin(),
+            started_at: clock.now(),
+            clock,
+            state: Mutex::new(state),
+        }
     }
 
     // The state is plain data that every method leaves whole.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether edits have been put in for the layer whose `next` begins at frame `below`.
+    pub(crate) fn edits_above(&self, below: usize) -> Edits {
+        if below > self.plan.seal_at { Edits::PutIn } else { Edits::NotYet }
     }
 
     pub(crate) fn layer_name(&self, entry: usize) -> &LayerName {
@@ -273,10 +297,16 @@ impl Run {
                         change.is_some() || inner.status != Some(settled.status) || inner.text != settled.text;
                 }
             }
+            // What ran would run again, so a layer asks before it lets a call through or not at all.
+            Outcome::Suspended(_) if inner.as_ref().is_some_and(|inner| inner.status.is_some()) => {
+                outcome = layer_exception(&frame.name, "it suspended a call that had come back", None);
+                this.status = LayerStatus::Settled(Status::LayerException);
+            }
             Outcome::Suspended(suspension) => {
                 this.status = LayerStatus::Open(Unsettled::Suspended);
-                if let Suspension::Decision(request) = &mut **suspension {
-                    request.asked_by.get_or_insert_with(|| frame.name.clone());
+                // Written here and not by the layer: nobody asks in another one's name.
+                if let (Suspension::Decision(request), None) = (&mut **suspension, &inner) {
+                    request.asked_by = Some(frame.name.clone());
                 }
             }
         }
@@ -318,6 +348,15 @@ impl Run {
     }
 
     /// Where deciding begins, the arguments that a person wrote take the place of the model's.
+    fn begin_deciding(&self, call: Call) -> Call {
+        let call = self.put_in_edits(call);
+        if self.plan.decides {
+            // Also for deciding layers whose matcher passes these arguments over: that is a decision too.
+            self.state().decided = vec![call.arguments.clone()];
+        }
+        call
+    }
+
     fn put_in_edits(&self, call: Call) -> Call {
         let Some(edited) = call.resumed().edits().filter(|edited| **edited != call.arguments).cloned() else {
             return call;
@@ -351,7 +390,7 @@ impl Run {
 
     /// What must be true of a call the moment before it runs, whatever the layers did.
     fn last_check(&self, call: &Call) -> Option<Outcome> {
-        if call.id != self.id || call.tool != self.tool {
+        if call.id != self.id || call.tool != self.tool || !call.is_of(&self.origin) {
             return Some(layer_exception(&"a layer".into(), "it handed on another call", None));
         }
         for answer in &call.resumed().answers {

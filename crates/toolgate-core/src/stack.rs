@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) admit_at: usize,
     /// The first frame that decides: from here on, arguments fit the tool's own schema.
     pub(crate) seal_at: usize,
+    /// Whether any layer decides.
+    pub(crate) decides: bool,
     allowed: BTreeSet<LayerName>,
     warnings: Vec<StackWarning>,
 }
@@ -146,8 +148,10 @@ impl StackBuilder {
         check_bands(&frames, &self.allowed)?;
         let first = |from: Band| frames.iter().position(|frame| frame.band >= from).unwrap_or(frames.len());
         let (admit_at, seal_at) = (first(Band::Shape), first(Band::Decide));
+        let decides = frames.iter().any(|frame| frame.band == Band::Decide);
         let warnings = unused_matchers(&frames, &*self.executor);
-        let plan = Plan { frames, executor: self.executor, admit_at, seal_at, allowed: self.allowed, warnings };
+        let plan =
+            Plan { frames, executor: self.executor, admit_at, seal_at, decides, allowed: self.allowed, warnings };
         Ok(Stack(Arc::new(plan)))
     }
 }

@@ -66,6 +66,8 @@ pub enum RecordKey {
     Outcome(CallId),
     /// What the model asked for in a turn.
     Requests(TurnId),
+    /// That a turn is settled as a whole.
+    Ended(TurnId),
     /// The turn that continued another one. There is only one.
     Successor(TurnId),
     /// The question about a call, by generation.
@@ -85,6 +87,7 @@ impl fmt::Display for RecordKey {
         match self {
             Self::Outcome(call) => write!(f, "outcome/{call}"),
             Self::Requests(turn) => write!(f, "requests/{turn}"),
+            Self::Ended(turn) => write!(f, "ended/{turn}"),
             Self::Successor(turn) => write!(f, "successor/{turn}"),
             Self::Question(call, generation) => write!(f, "question/{call}/{generation}"),
             Self::Answer(call, generation) => write!(f, "answer/{call}/{generation}"),

@@ -184,6 +184,11 @@ impl Turn {
         self.unsettled == 0
     }
 
+    /// Whether it was said that everything is settled.
+    pub fn is_continued(&self) -> bool {
+        self.continued
+    }
+
     /// Whether somebody stopped it.
     pub fn is_stopped(&self) -> bool {
         self.stopped

@@ -475,3 +475,52 @@ async fn a_call_that_a_view_refused_is_recorded_but_neither_shaped_nor_decided_o
     assert_eq!(recorded.load(Ordering::Relaxed), 4);
     assert_eq!(others.load(Ordering::Relaxed), 0);
 }
+
+#[tokio::test]
+async fn passing_a_deciding_layer_over_is_a_decision_about_the_arguments_too() {
+    let executor = Scripted::new();
+    let secrets = Matcher::predicate(|call| call.arguments.get("path") == Some(&json!("/etc/shadow")));
+    let guard =
+        from_fn(async |_: Call, _: Next| Outcome::refused(Status::Blocked, "secret")).in_band(Band::Decide).on(secrets);
+    let swap = map_call(|call| call.with_arguments(Arguments::parse(r#"{"path":"/etc/shadow"}"#).expect("object")));
+    let stack = Stack::over(executor.clone()).layer(guard).layer(swap.in_band(Band::Bound)).build().expect("in order");
+    assert_eq!(stack.run(call_with("read", json!({ "path": "/tmp/ok" }))).await.status(), Some(Status::Blocked));
+    assert!(executor.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_shaping_layer_may_try_again_with_other_arguments_that_are_decided_on_again() {
+    let repair = from_fn(async |call: Call, next: Next| {
+        let first = next.clone().run(call.clone()).await;
+        if first.is_ok() {
+            return first;
+        }
+        next.run(call.with_arguments(Arguments::parse(r#"{"n":2}"#).expect("object"))).await
+    });
+    let picky = from_fn(async |call: Call, next: Next| match call.arguments.get("n") == Some(&json!(2)) {
+        true => next.run(call).await,
+        false => Outcome::refused(Status::Blocked, "only two"),
+    });
+    let stack = Stack::over(echo()).layer(repair).layer(picky.named("picky").in_band(Band::Decide)).build();
+    assert!(stack.expect("in order").run(call_with("count", json!({ "n": 1 }))).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_edit_does_not_cover_what_it_replaced() {
+    let executor = Scripted::new();
+    let stack = Stack::over(executor.clone()).layer(Ask).layer(Ask).build().expect("in order");
+    let asked = |outcome: &Outcome| match outcome.suspension() {
+        Some(Suspension::Decision(request)) => request.clone(),
+        other => panic!("not asked: {other:?}"),
+    };
+    let edit = |by, text: &str| Decision::approve_with_edits(by, Arguments::parse(text).expect("object"));
+    let mut seed = seed("sh", json!({ "run": "rm" }));
+    let senior = asked(&stack.run(Call::new(seed.clone())).await);
+    seed.resumed.answers.push(Answer::to(&senior, edit("senior", r#"{"run":"ls"}"#)));
+    let junior = asked(&stack.run(Call::new(seed.clone())).await);
+    assert_eq!(junior.arguments.get("run"), Some(&json!("ls")));
+    seed.resumed.answers.push(Answer::to(&junior, edit("junior", r#"{"run":"rm"}"#)));
+    let again = asked(&stack.run(Call::new(seed)).await);
+    assert_eq!(again.asked_by.as_ref().map(|name| name.as_str()), Some("ask"), "the senior is asked again");
+    assert!(executor.seen().is_empty());
+}

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admission, Answer, ApprovalRequest, Call, CallId, CallSeed, ConflictKey, Decision, Env, ExecutorTag, Invocation,
-    LogLevel, Outcome, Phase, PostCode, PostKind, Principal, Probe, Progress, Record, RecordKey, Resumed, Settled,
-    Starting, Status, StopReason, Suspension, ToolEvent, Turn, TurnEvent, TurnInfo, Verdict,
+    Admission, Answer, ApprovalRequest, Arguments, Call, CallError, CallId, CallSeed, ConflictKey, Decision, Env,
+    ErrorCategory, ExecutorTag, Invocation, LogLevel, Outcome, Phase, PostCode, PostKind, Principal, Probe, Progress,
+    Question, Record, RecordKey, Resumed, Settled, Starting, Status, StopReason, Suspension, ToolEvent, Turn,
+    TurnEvent, TurnId, TurnInfo, Verdict,
 };
 
 use crate::{
@@ -40,6 +41,8 @@ pub(crate) enum Item {
     Posted,
     /// The turn was interrupted.
     Interrupted,
+    /// Another copy of the turn is driven now.
+    Retired,
     /// The user said something meanwhile.
     Message(String),
 }
@@ -49,6 +52,8 @@ pub(crate) struct State {
     pub(crate) work: Vec<Work>,
     /// Nobody drives this copy of the turn any more, so it must not write: another copy may.
     pub(crate) retired: bool,
+    /// Somebody stopped it, which ends more than a failed sibling does.
+    interrupted: bool,
 }
 
 /// Why a post was not taken by this copy of the turn.
@@ -57,6 +62,19 @@ pub(crate) enum NotTaken {
     Refused(PostCode),
     /// Nobody drives this copy; the store has to be asked.
     Retired,
+    /// It does not say who decided.
+    Nameless,
+}
+
+impl State {
+    /// The question that is open, if `question` names it.
+    fn open_question(&self, turn: TurnId, question: &Question) -> Result<(usize, ApprovalRequest), PostCode> {
+        let slot = self.turn.post(turn, question.approval_id.call(), PostKind::Decision)?;
+        let at = slot.invocation().emit_order as usize;
+        let open = self.work[at].pending.as_ref().filter(|request| Question::from(*request) == *question);
+        // An answer to a question that was answered or has changed since is not an answer to this one.
+        Ok((at, open.cloned().ok_or(PostCode::NoWaiter)?))
+    }
 }
 
 /// What is known about one invocation beside its phase.
@@ -94,7 +112,8 @@ impl Active {
         Arc::new_cyclic(|me| {
             let probe = Arc::new(Watch(me.clone()));
             let env = Env::new(shared.clock.clone(), shared.store.clone(), probe);
-            let (info, state) = (turn.info().clone(), Mutex::new(State { turn, work, retired: false }));
+            let (info, state) =
+                (turn.info().clone(), Mutex::new(State { turn, work, retired: false, interrupted: false }));
             Self { shared, info, inbox: Inbox::new(), cancel: CancellationToken::new(), env, state }
         })
     }
@@ -136,8 +155,8 @@ impl Active {
     pub(crate) fn call(&self, at: usize) -> Call {
         let state = self.state();
         let (slot, work) = (&state.turn.slots()[at], &state.work[at]);
-        // Results from outside are walked through again from the first attempt.
-        let outside = slot.phase() == Some(Phase::AwaitingResult);
+        // Attempts whose results are known are walked through again.
+        let known = work.resumed.results.first().map(|(attempt, _)| attempt - 1);
         Call::new(CallSeed {
             id: slot.invocation().id,
             generation: slot.generation(),
@@ -146,7 +165,7 @@ impl Active {
             turn: self.info.clone(),
             admission: work.admission.clone(),
             resumed: work.resumed.clone(),
-            attempts_before: if outside { 0 } else { slot.attempts() },
+            attempts_before: known.unwrap_or(slot.attempts()),
             cancel: self.cancel.child_token(),
             env: self.env.clone(),
         })
@@ -183,8 +202,16 @@ impl Active {
         let end = self.shared.said(ToolEvent::settling(&settled, started, approver, shown));
         let audit = settled.notes.fields().filter(|notes| notes.has_remarks());
         let audit = audit.and_then(|_| self.shared.audit(&settled.notes));
-        let phase = turn.apply(invocation.id, &end).expect("every open invocation can be settled");
-        debug_assert_eq!(phase, Phase::Settled(settled.status));
+        let end = match turn.apply(invocation.id, &end) {
+            Ok(_) => end,
+            // A call that waits for a person cannot have succeeded, whatever a layer made of it.
+            Err(error) => {
+                settled = broken_contract(&error);
+                let end = self.shared.said(ToolEvent::settling(&settled, started, None, None));
+                turn.apply(invocation.id, &end).expect("every open invocation can fail");
+                end
+            }
+        };
         let settled = Arc::new(settled);
         work[at].outcome = Some(settled.clone());
         work[at].pending = None;
@@ -194,17 +221,24 @@ impl Active {
 
     /// Records that an invocation waits.
     fn suspend(&self, at: usize, suspension: Suspension) -> Durable {
-        let Suspension::Decision(request) = suspension else {
-            // That the result comes from outside was recorded when it started.
-            return Durable::Now(Ok(()));
-        };
         let mut state = self.state();
         if state.retired {
             return Durable::Now(Ok(()));
         }
+        let Suspension::Decision(request) = suspension else {
+            // That the result comes from outside was recorded when it started; otherwise nobody will deliver one.
+            let waits = state.turn.slots()[at].phase() == Some(Phase::AwaitingResult);
+            drop(state);
+            return if waits {
+                Durable::Now(Ok(()))
+            } else {
+                self.settle(at, broken_contract(&"nothing runs outside"), None)
+            };
+        };
         let invocation = state.turn.slots()[at].invocation().clone();
         let mut shown = request.clone();
-        shown.arguments = self.shared.shown_arguments(&request.arguments);
+        let visible = self.shared.shown_arguments(&request.arguments);
+        (shown.withheld, shown.arguments) = (visible.is_none(), visible.unwrap_or_else(Arguments::empty));
         shown.shown = request.shown.as_ref().and_then(|value| self.shared.shown_value(value));
         shown.reason = request.reason.as_deref().map(|reason| self.shared.said_text(reason));
         let event = ToolEvent::ToolApprovalRequested(Box::new(shown));
@@ -219,32 +253,31 @@ impl Active {
             Err(_) if state.turn.slots()[at].status().is_some() => Durable::Now(Ok(())),
             Err(error) => {
                 drop(state);
-                let text = "the call asked for a decision at a time when it cannot";
-                let error = toolgate_core::CallError::new(toolgate_core::ErrorCategory::Internal, text)
-                    .with_operator(error.to_string());
-                let Outcome::Settled(settled) = Outcome::error(Status::LayerException, error) else { unreachable!() };
-                self.settle(at, *settled, None)
+                self.settle(at, broken_contract(&error), None)
             }
         }
     }
 
     /// Takes a decision, or says why not.
-    pub(crate) fn decide(&self, call: CallId, decision: Decision) -> Result<Durable, NotTaken> {
+    pub(crate) fn decide(&self, question: Question, decision: Decision) -> Result<Durable, NotTaken> {
+        let call = question.approval_id.call();
+        if decision.by.as_str().trim().is_empty() {
+            return Err(NotTaken::Nameless);
+        }
         let mut state = self.state();
         if state.retired {
             return Err(NotTaken::Retired);
         }
+        let (at, request) = match state.open_question(self.info.turn, &question) {
+            Ok(found) => found,
+            Err(code) => {
+                drop(state);
+                return Err(self.recorded(call, PostKind::Decision, code));
+            }
+        };
         let State { turn, work, .. } = &mut *state;
-        let checked = turn.post(self.info.turn, call, PostKind::Decision);
-        let (at, generation) = match checked {
-            Ok(slot) => (slot.invocation().emit_order as usize, slot.generation() - 1),
-            Err(code) => return Err(self.recorded(call, PostKind::Decision, code)),
-        };
-        let Some(request) = work[at].pending.clone() else {
-            return Err(self.recorded(call, PostKind::Decision, PostCode::NoWaiter));
-        };
         let answer = Answer::to(&request, decision);
-        let record = (RecordKey::Answer(call, generation), Record::Answer(Arc::new(answer.clone())));
+        let record = (RecordKey::Answer(call, request.generation), Record::Answer(Arc::new(answer.clone())));
         let approved = ToolEvent::ToolApproved {
             approver: answer.decision.by.clone(),
             reason: None,
@@ -275,15 +308,18 @@ impl Active {
         if state.retired {
             return Err(NotTaken::Retired);
         }
-        let State { turn, work, .. } = &mut *state;
-        let (at, attempts) = match turn.post(self.info.turn, call, PostKind::Result) {
-            Ok(slot) => (slot.invocation().emit_order as usize, slot.attempts()),
-            Err(code) => return Err(self.recorded(call, PostKind::Result, code)),
+        let posted = state.turn.post(self.info.turn, call, PostKind::Result);
+        let (at, attempt) = match posted.map(|slot| (slot.invocation().emit_order as usize, slot.attempts())) {
+            Ok(found) => found,
+            Err(code) => {
+                drop(state);
+                return Err(self.recorded(call, PostKind::Result, code));
+            }
         };
-        turn.answer(call, PostCode::Duplicate);
+        state.turn.answer(call, PostCode::Duplicate);
         let settled = Arc::new(settled);
-        work[at].resumed.results.push(settled.clone());
-        let record = (RecordKey::Result(call, attempts), Record::Outcome(settled));
+        state.work[at].resumed.results.push((attempt, settled.clone()));
+        let record = (RecordKey::Result(call, attempt), Record::Outcome(settled));
         let durable = self.shared.journal.write([], [record]);
         drop(state);
         self.inbox.push(Urgency::Settlement, Item::Posted);
@@ -293,9 +329,10 @@ impl Active {
     /// Stops the turn: nothing more is started, and what runs is told to stop.
     pub(crate) fn interrupt(&self, reason: &str) -> Option<Durable> {
         let mut state = self.state();
-        if state.retired || state.turn.is_stopped() || state.turn.is_settled() {
+        if state.retired || state.interrupted || state.turn.is_settled() {
             return None;
         }
+        state.interrupted = true;
         state.turn.stop();
         let reason = self.shared.said_text(reason);
         let durable =
@@ -306,10 +343,21 @@ impl Active {
         Some(durable)
     }
 
+    /// Starts nothing more because a call failed and the others are not wanted.
+    pub(crate) fn abort(&self, reason: &str) -> Durable {
+        let mut state = self.state();
+        state.turn.stop();
+        let reason = reason.to_owned();
+        self.shared.journal.write([Draft::Turn(self.info.clone(), TurnEvent::TurnInterrupted { reason })], [])
+    }
+
     /// Stops the tasks of this copy of the turn and keeps it from writing. What they did is in the journal.
     pub(crate) fn retire(&self) {
         let mut state = self.state();
         state.retired = true;
+        // For whoever still waits on behalf of this copy: prompts, child work, another driver.
+        self.cancel.cancel();
+        self.inbox.push(Urgency::Settlement, Item::Retired);
         for task in state.work.iter_mut().filter_map(|work| work.task.take()) {
             task.abort();
         }
@@ -334,7 +382,7 @@ impl Active {
     }
 
     fn settle_where(&self, reason: &str, wanted: impl Fn(usize, &Work) -> bool) -> Vec<Durable> {
-        let unsettled: Vec<(usize, Status)> = {
+        let unsettled: Vec<(usize, Status, Option<Arc<Settled>>)> = {
             let state = self.state();
             let open = state.turn.slots().iter().zip(&state.work).enumerate();
             let open = open.filter(|(at, (slot, work))| slot.status().is_none() && wanted(*at, work));
@@ -342,11 +390,17 @@ impl Active {
             let uncertain =
                 |phase, work: &Work| matches!(phase, Some(Phase::Running | Phase::AwaitingResult)) && work.may_write();
             open.map(|(at, (slot, work))| {
-                (at, if uncertain(slot.phase(), work) { Status::OutcomeUnknown } else { Status::Cancelled })
+                let status = if uncertain(slot.phase(), work) { Status::OutcomeUnknown } else { Status::Cancelled };
+                // A result that was taken and waits for its turn is not thrown away.
+                let waits = slot.phase() == Some(Phase::AwaitingResult);
+                (at, status, work.resumed.result(slot.attempts()).filter(|_| waits).cloned())
             })
             .collect()
         };
-        let settle = |(at, status): (usize, Status)| {
+        let settle = |(at, status, delivered): (usize, Status, Option<Arc<Settled>>)| {
+            if let Some(delivered) = delivered {
+                return self.settle(at, Settled::clone(&delivered), None);
+            }
             let text = match status {
                 Status::OutcomeUnknown => format!("{reason}; the call had started and may have taken effect"),
                 _ => reason.to_owned(),
@@ -403,6 +457,14 @@ impl Active {
             drop(self.shared.journal.write([Draft::Tool(invocation, event)], []));
         }
     }
+}
+
+/// The outcome of a call that a layer left in a state it cannot be in.
+fn broken_contract(problem: &dyn std::fmt::Display) -> Settled {
+    let mut settled = Settled::new(Status::LayerException);
+    let error = CallError::new(ErrorCategory::Panic, "an internal error stopped the call");
+    settled.error = Some(error.with_operator(format!("a layer broke its contract: {problem}")));
+    settled
 }
 
 /// Who denied the call, if the newest answer is a denial.

@@ -141,10 +141,10 @@ impl Dispatcher {
     /// Takes in what a model asked for. When this returns, the requests are durable and nothing has run.
     pub async fn open(&self, request: TurnRequest) -> Result<TurnRun, DispatchError> {
         let TurnRequest { view, calls, after, mut info } = request;
-        if let Some(after) = after
-            && self.0.store.record(&RecordKey::Successor(after)).await?.is_some()
-        {
-            return Err(DispatchError::AlreadyContinued { turn: after });
+        // Held until the turn is durable: of two that would continue the same turn, the second one sees the first.
+        let _one_at_a_time = self.0.posting.lock().await;
+        if let Some(after) = after {
+            self.may_continue(after).await?;
         }
         (info.session, info.turn) = (self.0.session, TurnId::from_source(&*self.0.ids));
         let taken = self.take_in(calls);
@@ -161,6 +161,18 @@ impl Dispatcher {
         active.request_all(TurnEvent::TurnOpened { size, after }, records).await?;
         self.0.opened(&active);
         Ok(TurnRun::new(active))
+    }
+
+    /// A turn is continued once, and only when it is settled.
+    async fn may_continue(&self, turn: TurnId) -> Result<(), DispatchError> {
+        self.0.journal.flushed().await?;
+        if self.0.store.record(&RecordKey::Successor(turn)).await?.is_some() {
+            return Err(DispatchError::AlreadyContinued { turn });
+        }
+        match self.0.store.record(&RecordKey::Ended(turn)).await? {
+            Some(_) => Ok(()),
+            None => Err(DispatchError::NotSettled { turn }),
+        }
     }
 
     /// Gives each request an id of ours and a label that is not empty and not used twice.
@@ -423,6 +435,18 @@ pub enum DispatchError {
         /// Which turn.
         turn: TurnId,
     },
+    /// The turn has unsettled calls, so it cannot be continued.
+    #[error("turn {turn} is not settled")]
+    NotSettled {
+        /// Which turn.
+        turn: TurnId,
+    },
+    /// The turn was taken up again elsewhere in this process, and is driven there.
+    #[error("turn {turn} is driven by somebody else now")]
+    Superseded {
+        /// Which turn.
+        turn: TurnId,
+    },
     /// The stored events of the turn do not fit together.
     #[error("the log of turn {turn} is damaged")]
     Damaged {
@@ -441,6 +465,9 @@ impl Shared {
     /// The largest value that is put into an event; larger ones are named by digest and size only.
     const SHOWN_BYTES: usize = 64 * 1024;
 
+    /// The longest text that is put into an event.
+    const SAID_BYTES: usize = 16 * 1024;
+
     /// What an event may show of a value: a redacted copy, or nothing.
     pub(crate) fn shown(&self, value: &Json) -> Option<Json> {
         if value.size() > Self::SHOWN_BYTES {
@@ -458,20 +485,19 @@ impl Shared {
         self.shown(&json).map(|json| json.as_value().clone())
     }
 
-    pub(crate) fn shown_arguments(&self, arguments: &Arguments) -> Arguments {
-        let shown = self.shown(arguments.as_json()).and_then(|json| Arguments::try_from(json).ok());
-        shown.unwrap_or_else(Arguments::empty)
+    pub(crate) fn shown_arguments(&self, arguments: &Arguments) -> Option<Arguments> {
+        self.shown(arguments.as_json()).and_then(|json| Arguments::try_from(json).ok())
     }
 
     /// What an event may say in words.
     pub(crate) fn said_text(&self, text: &str) -> String {
-        match &self.redactor {
-            Some(redactor) => {
-                let redacted = contained_sync(|| redactor.redact_text(text).ok()).ok().flatten();
-                redacted.unwrap_or_else(|| "(withheld)".to_owned())
-            }
-            None => text.to_owned(),
-        }
+        let said = match &self.redactor {
+            Some(redactor) => contained_sync(|| redactor.redact_text(text).ok()).ok().flatten(),
+            None => Some(text.to_owned()),
+        };
+        let mut said = said.filter(|said| !said.trim().is_empty()).unwrap_or_else(|| "(withheld)".to_owned());
+        said.truncate(said.floor_char_boundary(Self::SAID_BYTES));
+        said
     }
 
     /// The same event with its words redacted.
@@ -483,9 +509,7 @@ impl Shared {
             ToolEvent::ToolSkipped { reason } => [reason.as_mut(), None],
             _ => [None, None],
         };
-        if self.redactor.is_some() {
-            words.into_iter().flatten().for_each(|text| *text = self.said_text(text));
-        }
+        words.into_iter().flatten().for_each(|text| *text = self.said_text(text));
         event
     }
 

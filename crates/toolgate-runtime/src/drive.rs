@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use toolgate_core::{CallId, Phase, Status, Step, Suspension, TurnEvent, TurnId, contained};
+use toolgate_core::{
+    ApprovalRequest, CallId, DynApprover, Phase, Question, Record, RecordKey, Status, Step, Suspension, TurnEvent,
+    TurnId, contained,
+};
 
 use crate::{
-    CallResult, DispatchError, OnFailure, TurnEnd, TurnHandle, TurnReport,
+    CallResult, DispatchError, Dispatcher, OnFailure, TurnEnd, TurnHandle, TurnReport,
     active::{Active, Item},
     inbox::Urgency,
     journal::Draft,
@@ -72,7 +75,10 @@ impl TurnRun {
                 Step::Run(calls) => self.active.inbox.extend(Urgency::Request, calls.into_iter().map(Item::Start)),
                 Step::Ask(calls) => self.ask(calls),
                 Step::Continue => return self.finish().await,
-                Step::Done => return Ok(self.report(self.end.unwrap_or(TurnEnd::Settled))),
+                Step::Done => {
+                    let end = self.ended();
+                    return Ok(self.report(end));
+                }
                 Step::Wait => {
                     if let Some(item) = self.active.inbox.take() {
                         self.attend(item).await?;
@@ -117,6 +123,7 @@ impl TurnRun {
             Item::Asked => self.asking -= 1,
             Item::Posted => {}
             Item::Interrupted => self.stop(TurnEnd::Interrupted, "the turn was interrupted").await?,
+            Item::Retired => return Err(DispatchError::Superseded { turn: self.turn() }),
             Item::Message(text) => self.messages.push(text),
         }
         self.start_calls();
@@ -155,7 +162,9 @@ impl TurnRun {
         self.active.shared.all_durable(writes).await?;
         let failed = status.is_some_and(|status| !matches!(status, Status::Ok | Status::DryRun));
         if failed && self.active.shared.on_failure == OnFailure::Abort {
-            self.active.state().turn.stop();
+            if self.end.is_none() {
+                self.active.abort("another call of the turn failed").await?;
+            }
             self.stop(TurnEnd::Aborted, "another call of the turn failed").await?;
         }
         Ok(())
@@ -163,7 +172,8 @@ impl TurnRun {
 
     /// Settles what has not started and gives what runs some time to stop or finish.
     async fn stop(&mut self, end: TurnEnd, reason: &str) -> Result<(), DispatchError> {
-        if self.end.is_some() {
+        // An interruption also stops what a failed sibling let run on.
+        if self.end.is_some_and(|before| before == end || before == TurnEnd::Interrupted) {
             return Ok(());
         }
         self.end = Some(end);
@@ -199,21 +209,7 @@ impl TurnRun {
             let request = at.and_then(|at| self.active.state().work[at].pending.clone());
             let Some(request) = request else { continue };
             self.asking += 1;
-            let (active, approver) = (self.active.clone(), approver.clone());
-            tokio::spawn(async move {
-                let decision = tokio::select! {
-                    // An approver that panics or is not waited for has not answered: the call stays suspended.
-                    answer = contained(approver.decide(request)) => answer.unwrap_or(None),
-                    () = active.cancel.cancelled() => None,
-                };
-                if let Some(decision) = decision {
-                    // The driver sees a failed journal by itself, and a refused decision changed nothing.
-                    if let Ok(durable) = active.decide(call, decision) {
-                        let _ = durable.await;
-                    }
-                }
-                active.inbox.push(Urgency::Settlement, Item::Asked);
-            });
+            tokio::spawn(ask(self.active.clone(), approver.clone(), request));
         }
     }
 
@@ -235,8 +231,16 @@ impl TurnRun {
             state.turn.slots().iter().filter_map(status).collect()
         };
         shared.late.remember(settled);
-        shared.journal.write([Draft::Turn(self.active.info.clone(), TurnEvent::TurnSettled)], []).await?;
-        Ok(self.report(self.end.unwrap_or(TurnEnd::Settled)))
+        let (turn, settled) = (self.turn(), Draft::Turn(self.active.info.clone(), TurnEvent::TurnSettled));
+        shared.journal.write([settled], [(RecordKey::Ended(turn), Record::Turn(turn))]).await?;
+        let end = self.ended();
+        Ok(self.report(end))
+    }
+
+    /// How the turn ended, also if that was in another process.
+    fn ended(&self) -> TurnEnd {
+        let stopped = self.active.state().turn.is_stopped();
+        self.end.unwrap_or(if stopped { TurnEnd::Interrupted } else { TurnEnd::Settled })
     }
 
     fn report(&mut self, end: TurnEnd) -> TurnReport {
@@ -255,6 +259,30 @@ impl TurnRun {
         };
         let results = state.turn.slots().iter().zip(&state.work).map(result).collect();
         TurnReport { turn: self.active.info.turn, end, results, messages: std::mem::take(&mut self.messages) }
+    }
+}
+
+/// Puts one question to the approver and posts the answer, if there is one.
+async fn ask(active: Arc<Active>, approver: Arc<dyn DynApprover>, request: ApprovalRequest) {
+    let _asked = Asked(&active);
+    let question = Question::from(&request);
+    let decision = tokio::select! {
+        // An approver that panics or is not waited for has not answered: the call stays suspended.
+        answer = contained(async { approver.decide(request).await }) => answer.unwrap_or(None),
+        () = active.cancel.cancelled() => None,
+    };
+    if let Some(decision) = decision {
+        // A decision that is refused changed nothing, and the driver sees a failed journal by itself.
+        let _ = Dispatcher(active.shared.clone()).decide(active.info.turn, question, decision).await;
+    }
+}
+
+/// Tells the driver that a question is no longer open, however that came about.
+struct Asked<'a>(&'a Active);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.inbox.push(Urgency::Settlement, Item::Asked);
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use toolgate_core::{CallId, Decision, Outcome, PostCode, PostKind, Record, RecordKey, TurnEvent, TurnId, View};
+use toolgate_core::{
+    CallId, Decision, Outcome, PostCode, PostKind, Question, Record, RecordKey, TurnEvent, TurnId, View,
+};
 
 use crate::{
     DispatchError, Dispatcher, JournalError,
@@ -23,6 +25,9 @@ pub enum PostError {
     /// It changed nothing; the code says why.
     #[error(transparent)]
     Refused(#[from] PostCode),
+    /// A decision has to say who decided.
+    #[error("a decision needs the name of whoever decided")]
+    Nameless,
     /// It could not be recorded.
     #[error("the post could not be recorded")]
     Journal(#[from] JournalError),
@@ -36,7 +41,7 @@ impl PostError {
     pub fn code(&self) -> Option<PostCode> {
         match self {
             Self::Refused(code) => Some(*code),
-            Self::Journal(_) | Self::Turn(_) => None,
+            Self::Nameless | Self::Journal(_) | Self::Turn(_) => None,
         }
     }
 }
@@ -52,8 +57,8 @@ impl TurnHandle {
     }
 
     /// Answers an approval request. When this returns, the decision is durable.
-    pub async fn decide(&self, call: CallId, decision: Decision) -> Result<(), PostError> {
-        self.dispatcher().decide(self.turn(), call, decision).await
+    pub async fn decide(&self, question: impl Into<Question>, decision: Decision) -> Result<(), PostError> {
+        self.dispatcher().decide(self.turn(), question, decision).await
     }
 
     /// Delivers the result of a call that runs outside. When this returns, the result is durable.
@@ -91,9 +96,17 @@ impl std::fmt::Debug for TurnHandle {
 impl Dispatcher {
     /// Answers an approval request of any turn of this session, whether it is being driven or not.
     ///
-    /// When this returns, the decision is durable. A turn that nobody drives acts on it when it is resumed.
-    pub async fn decide(&self, turn: TurnId, call: CallId, decision: Decision) -> Result<(), PostError> {
-        self.post(turn, call, PostKind::Decision, |active| active.decide(call, decision.clone())).await
+    /// When this returns, the decision is durable. A turn that nobody drives acts on it when it is resumed. A decision
+    /// about a question that is not the open one is refused: it was made about something else.
+    pub async fn decide(
+        &self,
+        turn: TurnId,
+        question: impl Into<Question>,
+        decision: Decision,
+    ) -> Result<(), PostError> {
+        let question = question.into();
+        let take = |active: &Active| active.decide(question, decision.clone());
+        self.post(turn, question.approval_id.call(), PostKind::Decision, take).await
     }
 
     /// Delivers the result of a call of any turn of this session, whether it is being driven or not.
@@ -111,15 +124,15 @@ impl Dispatcher {
         kind: PostKind,
         take: impl Fn(&Active) -> Result<Durable, NotTaken>,
     ) -> Result<(), PostError> {
-        if let Some(active) = self.0.active(turn) {
-            match take(&active) {
-                Ok(durable) => return Ok(durable.await?),
-                Err(NotTaken::Refused(code)) => return Err(code.into()),
-                Err(NotTaken::Retired) => {}
-            }
+        if let Some(taken) = self.take_driven(turn, &take) {
+            return taken?.await.map_err(PostError::from);
         }
         // Held until the post is durable, so that the next one sees it in the store.
         let _one_at_a_time = self.0.posting.lock().await;
+        // While this waited, somebody may have taken the turn up again.
+        if let Some(taken) = self.take_driven(turn, &take) {
+            return taken?.await.map_err(PostError::from);
+        }
         let active = match self.undriven(turn, call).await {
             Ok(active) => active,
             Err(PostError::Refused(code)) => {
@@ -131,7 +144,22 @@ impl Dispatcher {
         match take(&active) {
             Ok(durable) => Ok(durable.await?),
             Err(NotTaken::Refused(code)) => Err(code.into()),
+            Err(NotTaken::Nameless) => Err(PostError::Nameless),
             Err(NotTaken::Retired) => Err(PostCode::TurnClosed.into()),
+        }
+    }
+
+    /// Posts to the copy of the turn that is driven, if there is one.
+    fn take_driven(
+        &self,
+        turn: TurnId,
+        take: impl Fn(&Active) -> Result<Durable, NotTaken>,
+    ) -> Option<Result<Durable, PostError>> {
+        match take(&*self.0.active(turn)?) {
+            Ok(durable) => Some(Ok(durable)),
+            Err(NotTaken::Refused(code)) => Some(Err(code.into())),
+            Err(NotTaken::Nameless) => Some(Err(PostError::Nameless)),
+            Err(NotTaken::Retired) => None,
         }
     }
 

@@ -16,7 +16,7 @@ use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::oneshot;
 use toolgate_core::{
     Batch, Clock, Event, InvalidEvent, Invocation, Record, RecordKey, SessionId, StoreError, StoreHandle, ToolEvent,
-    TurnEvent, TurnInfo,
+    TurnEvent, TurnInfo, contained, contained_sync,
 };
 
 use crate::Bus;
@@ -30,6 +30,7 @@ struct Inner {
     store: StoreHandle,
     bus: Bus,
     clock: Arc<dyn Clock>,
+    runtime: tokio::runtime::Handle,
     state: Mutex<State>,
 }
 
@@ -94,7 +95,14 @@ impl Journal {
             waiters: Vec::new(),
             failed: None,
         };
-        Ok(Self(Arc::new(Inner { session, store, bus, clock, state: Mutex::new(state) })))
+        Ok(Self(Arc::new(Inner {
+            session,
+            store,
+            bus,
+            clock,
+            runtime: tokio::runtime::Handle::current(),
+            state: Mutex::new(state),
+        })))
     }
 
     /// The number of the last event handed over.
@@ -157,15 +165,13 @@ impl Inner {
     /// Writes batches until nothing is left. Only one caller at a time is here: the one who set `writing`.
     fn write_out(self: &Arc<Self>) {
         while let Some((mut write, events, ticket)) = self.next_batch() {
-            match write.as_mut().now_or_never() {
-                Some(result) => self.written(events, ticket, result),
-                None => {
-                    let inner = self.clone();
-                    tokio::spawn(async move {
-                        let result = write.await;
-                        inner.written(events, ticket, result);
-                        inner.write_out();
-                    });
+            match contained_sync(|| write.as_mut().now_or_never()) {
+                Ok(Some(result)) => self.written(events, ticket, result),
+                Err(_) => self.written(events, ticket, Err(store_panicked())),
+                Ok(None) => {
+                    // Not `tokio::spawn`: a tool may report progress from a thread of its own.
+                    let finish = Finish { inner: self.clone(), done: false };
+                    self.runtime.spawn(finish.run(write, events, ticket));
                     return;
                 }
             }
@@ -242,6 +248,33 @@ impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Journal").field("session", &self.0.session).field("sequence", &self.sequence()).finish()
     }
+}
+
+/// Finishes a write in a task of its own. If the task is dropped with its runtime, nobody waits for ever.
+struct Finish {
+    inner: Arc<Inner>,
+    done: bool,
+}
+
+impl Finish {
+    async fn run(mut self, write: BoxFuture<'static, Result<u64, StoreError>>, events: Vec<Arc<Event>>, ticket: u64) {
+        let result = contained(write).await.unwrap_or_else(|_| Err(store_panicked()));
+        self.inner.written(events, ticket, result);
+        self.done = true;
+        self.inner.write_out();
+    }
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        if !self.done {
+            self.inner.state().fail(JournalError::Stopped);
+        }
+    }
+}
+
+fn store_panicked() -> StoreError {
+    StoreError::Backend("the store panicked".into())
 }
 
 /// Completes when what was handed over is durable. Dropping it does not take the write back.

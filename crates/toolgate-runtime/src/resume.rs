@@ -63,7 +63,7 @@ impl Dispatcher {
                 state.turn.replay(event).map_err(|source| DispatchError::Damaged { turn, source })?;
             }
             match page.last() {
-                Some(last) if page.len() == PAGE && !state.turn.is_settled() => seen = last.sequence(),
+                Some(last) if page.len() == PAGE && !state.turn.is_continued() => seen = last.sequence(),
                 _ => return Ok(()),
             }
         }
@@ -130,11 +130,11 @@ impl Dispatcher {
         })
     }
 
-    async fn results(&self, call: CallId, attempts: u32) -> Result<Vec<Arc<Settled>>, DispatchError> {
+    async fn results(&self, call: CallId, attempts: u32) -> Result<Vec<(u32, Arc<Settled>)>, DispatchError> {
         let mut results = Vec::new();
         for attempt in 1..=attempts {
             match self.0.store.record(&RecordKey::Result(call, attempt)).await? {
-                Some(Record::Outcome(settled)) => results.push(settled),
+                Some(Record::Outcome(settled)) => results.push((attempt, settled)),
                 _ => break,
             }
         }
@@ -159,7 +159,16 @@ impl Dispatcher {
                 false => Reconciled::Unknown,
             };
             let outcome = match found {
-                Reconciled::Happened(output) => Outcome::ok(output),
+                // It goes down the stack as the result of that attempt, so that every layer sees it.
+                Reconciled::Happened(output) => {
+                    let state = &mut *active.state();
+                    let attempt = state.turn.slots()[at].attempts();
+                    let settled =
+                        crate::dispatch::settled(Outcome::ok(output)).map(|settled| (attempt, Arc::new(settled)));
+                    state.work[at].resumed.results.extend(settled);
+                    state.turn.answer(call.id, PostCode::Duplicate);
+                    continue;
+                }
                 Reconciled::Unknown if !annotations.may_repeat() => {
                     let text = "the process was lost while the call ran; it may have taken effect";
                     Outcome::refused(Status::OutcomeUnknown, text)

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Probe, life, registry, request, stack, transcript, view};
+use common::{Probe, life, made_up, question, registry, request, stack, transcript, view};
 use serde_json::json;
 use toolgate_core::{
     ApprovalRequest, Approver, Arguments, Decision, Json, Outcome, PostCode, RedactionFailed, Redactor, Status,
@@ -157,16 +157,17 @@ async fn a_suspended_call_goes_on_in_a_process_that_knows_only_the_store() {
     let calls = vec![request("1", "echo", "a"), request("2", "ask_echo", "b"), request("3", "echo", "c")];
     let before = first.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
     let (session, turn, call) = (first.session(), before.turn, before.results[1].id);
+    let asked = question(&before.results[1]);
     drop(first);
 
     let second =
         Dispatcher::builder(stack(&registry)).session(session).store(store.clone()).build().await.expect("builds");
     let edited = Arguments::parse(r#"{"text":"B"}"#).expect("object");
-    second.decide(turn, call, Decision::approve_with_edits("ann", edited)).await.expect("taken");
+    second.decide(turn, asked, Decision::approve_with_edits("ann", edited)).await.expect("taken");
     drop(second);
 
     let third = Dispatcher::builder(stack(&registry)).session(session).store(store).build().await.expect("builds");
-    let again = third.decide(turn, call, Decision::deny("bob", None)).await.expect_err("decided already");
+    let again = third.decide(turn, asked, Decision::deny("bob", None)).await.expect_err("decided already");
     assert_eq!(again.code(), Some(PostCode::Duplicate));
     let report = third.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
     assert_eq!(report.end, TurnEnd::Settled);
@@ -195,8 +196,9 @@ async fn a_denial_is_terminal_is_told_to_the_model_and_a_late_result_does_not_ch
     let suspended =
         dispatcher.open(TurnRequest::new(view.clone(), calls)).await.expect("opens").run().await.expect("runs");
     let (turn, call) = (suspended.turn, suspended.results[0].id);
-    dispatcher.decide(turn, call, Decision::deny("ann", Some("too risky"))).await.expect("taken");
-    let late = dispatcher.decide(turn, call, Decision::approve("bob")).await.expect_err("denied already");
+    let asked = question(&suspended.results[0]);
+    dispatcher.decide(turn, asked, Decision::deny("ann", Some("too risky"))).await.expect("taken");
+    let late = dispatcher.decide(turn, asked, Decision::approve("bob")).await.expect_err("denied already");
     assert_eq!(late.code(), Some(PostCode::AlreadyDenied));
     let report = dispatcher.resume(turn, view.clone()).await.expect("resumes").run().await.expect("runs");
     assert_eq!(texts(&report), ["Tool execution denied: too risky"]);
@@ -230,7 +232,7 @@ async fn a_result_from_outside_settles_the_call_once() {
             _ => continue,
         }
     };
-    let wrong_kind = handle.decide(host, Decision::approve("ann")).await.expect_err("not asked");
+    let wrong_kind = handle.decide(made_up(host), Decision::approve("ann")).await.expect_err("not asked");
     assert_eq!(wrong_kind.code(), Some(PostCode::NoWaiter));
     handle.deliver(host, Outcome::ok("from outside")).await.expect("taken");
     let duplicate = handle.deliver(host, Outcome::ok("again")).await.expect_err("delivered");
@@ -464,7 +466,7 @@ async fn a_turn_reads_the_same_every_time() {
     let calls = vec![request("a", "echo", "hi"), request("b", "ask_echo", "gated"), request("c", "nope", "x")];
     let request = TurnRequest::new(view(&registry), calls).agent("main", "Main").model("scripted", "m1");
     let report = dispatcher.open(request).await.expect("opens").run().await.expect("runs");
-    dispatcher.decide(report.turn, report.results[1].id, Decision::approve("ann")).await.expect("taken");
+    dispatcher.decide(report.turn, question(&report.results[1]), Decision::approve("ann")).await.expect("taken");
     dispatcher.resume(report.turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
     let (events, _) = transcript(&dispatcher).await;
     let lines: Vec<_> = events.iter().map(|event| serde_json::to_value(&**event).expect("writes")).collect();
@@ -482,4 +484,200 @@ async fn a_dropped_turn_stops_its_calls() {
     assert!(running.await.expect_err("aborted").is_cancelled());
     let (_, summary) = transcript(&dispatcher).await;
     assert_eq!(summary.open.len(), 1, "not settled: it can be resumed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bogus_posts_to_two_turns_at_once_do_not_lock_each_other_out() {
+    let (dispatcher, view) = dispatcher(&Probe::default()).await;
+    let open = || dispatcher.open(TurnRequest::new(view.clone(), vec![request("1", "host", "x")]));
+    let (a, b) = (open().await.expect("opens"), open().await.expect("opens"));
+    let nobody = toolgate_core::CallId::new(uuid::Uuid::from_u128(9));
+    let flood = |handle: toolgate_runtime::TurnHandle| {
+        tokio::spawn(async move {
+            for _ in 0..2_000 {
+                handle.deliver(nobody, Outcome::ok("x")).await.expect_err("unknown");
+            }
+        })
+    };
+    let (first, second) = (flood(a.handle()), flood(b.handle()));
+    first.await.expect("no panic");
+    second.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn an_answer_to_an_earlier_question_is_not_taken_for_a_later_one() {
+    use toolgate_core::{Band, LayerExt, Stack, from_fn};
+    let probe = Probe::default();
+    let registry = registry(&probe);
+    let ask = |name| {
+        from_fn(async |call: toolgate_core::Call, next: toolgate_core::Next| match next.decision(&call) {
+            Some(_) => next.run(call).await,
+            None => Outcome::ask(ApprovalRequest::about(&call)),
+        })
+        .named(name)
+        .in_band(Band::Decide)
+    };
+    let stack = Stack::over(registry.clone()).layer(ask("first")).layer(ask("second")).build().expect("in order");
+    let dispatcher = Dispatcher::builder(stack).build().await.expect("builds");
+    let calls = vec![request("1", "echo", "x")];
+    let report =
+        dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    let (turn, first) = (report.turn, question(&report.results[0]));
+    dispatcher.decide(turn, first, Decision::approve("ann")).await.expect("taken");
+    let report = dispatcher.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+    let stale = dispatcher.decide(turn, first, Decision::approve("bob")).await.expect_err("answered before");
+    assert_eq!(stale.code(), Some(PostCode::NoWaiter));
+    let nameless = dispatcher.decide(turn, question(&report.results[0]), Decision::approve(" ")).await;
+    assert!(matches!(nameless, Err(toolgate_runtime::PostError::Nameless)));
+    assert_eq!(probe.ran(), 0);
+    dispatcher.decide(turn, question(&report.results[0]), Decision::approve("bob")).await.expect("taken");
+    let report = dispatcher.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Ok)]);
+    transcript(&dispatcher).await;
+}
+
+#[tokio::test]
+async fn a_layer_that_breaks_its_contract_settles_the_call_and_hangs_nothing() {
+    use toolgate_core::{Band, Call, LayerExt, Next, Stack, from_fn, map_outcome};
+    let probe = Probe::default();
+    let registry = registry(&probe);
+    let whitewash = map_outcome(|_, outcome| match outcome {
+        Outcome::Settled(_) => Outcome::ok("all fine"),
+        suspended @ Outcome::Suspended(_) => suspended,
+    });
+    let ask = || {
+        from_fn(async |call: Call, next: Next| match next.decision(&call) {
+            Some(_) => Outcome::denied(None),
+            None => Outcome::ask(ApprovalRequest::about(&call)),
+        })
+    };
+    let late = from_fn(async |call: Call, next: Next| {
+        next.run(call.clone()).await;
+        Outcome::ask(ApprovalRequest::about(&call))
+    });
+    let waits = from_fn(async |_: Call, _: Next| Outcome::await_result());
+    let pretends = Stack::over(registry.clone()).layer(whitewash).layer(ask().named("ask").in_band(Band::Decide));
+    let suspends_late = Stack::over(registry.clone()).layer(late.named("late"));
+    let waits_for_nothing = Stack::over(registry.clone()).layer(waits.named("waits"));
+    for (stack, ran) in [(pretends, 0), (suspends_late, 1), (waits_for_nothing, 1)] {
+        let dispatcher = Dispatcher::builder(stack.build().expect("in order")).build().await.expect("builds");
+        let calls = vec![request("1", "echo", "x")];
+        let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+        let mut report = run.run().await.expect("runs");
+        if report.end == TurnEnd::Suspended {
+            let asked = question(&report.results[0]);
+            dispatcher.decide(report.turn, asked, Decision::deny("ann", None)).await.expect("taken");
+            report = dispatcher.resume(report.turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+        }
+        assert_eq!(statuses(&report), [Some(Status::LayerException)]);
+        assert_eq!(probe.ran(), ran, "nothing ran twice");
+        transcript(&dispatcher).await;
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_was_taken_survives_an_interruption() {
+    let probe = Probe::default();
+    let registry = registry(&probe);
+    let dispatcher = Dispatcher::builder(stack(&registry)).max_concurrent(2).build().await.expect("builds");
+    let calls = vec![request("1", "host", "a"), request("2", "slow", "b"), request("3", "slow", "c")];
+    let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let (handle, mut feed) = (run.handle(), dispatcher.bus().subscribe());
+    let running = tokio::spawn(run.run_to_end());
+    let mut host = None;
+    let mut started = 0;
+    while started < 2 {
+        let Some(Delivery::Event(event)) = feed.next().await else { panic!("no event") };
+        if let Some((head, ToolEvent::ToolExecutionStarted { external, .. })) = event.as_tool() {
+            started += 1;
+            host = host.or(external.then_some(head.id));
+        }
+    }
+    handle.deliver(host.expect("runs outside"), Outcome::ok("done outside")).await.expect("taken");
+    handle.interrupt("stop").await.expect("recorded");
+    let report = running.await.expect("no panic").expect("runs");
+    assert_eq!(report.end, TurnEnd::Interrupted);
+    assert_eq!(texts(&report)[0], "done outside");
+    let again = dispatcher.resume(report.turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+    assert_eq!(again.end, TurnEnd::Interrupted, "also when it is read again");
+    transcript(&dispatcher).await;
+}
+
+#[tokio::test]
+async fn a_turn_that_fails_can_still_be_interrupted() {
+    let (probe, clock) = (Probe::default(), TestClock::new());
+    let registry = registry(&probe);
+    let builder = Dispatcher::builder(stack(&registry)).clock(clock.clone()).on_failure(OnFailure::Abort);
+    let dispatcher = builder.build().await.expect("builds");
+    let calls = vec![request("1", "stubborn", "x"), request("2", "fail", "x")];
+    let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let (handle, mut feed) = (run.handle(), dispatcher.bus().subscribe());
+    let running = tokio::spawn(run.run_to_end());
+    loop {
+        let Some(Delivery::Event(event)) = feed.next().await else { panic!("no event") };
+        if event.name() == "turn_interrupted" {
+            break;
+        }
+    }
+    assert!(handle.interrupt("enough").await.expect("recorded"));
+    while clock.sleepers() == 0 {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Duration::from_secs(2));
+    let report = running.await.expect("no panic").expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Cancelled), Some(Status::ExecutorError)]);
+}
+
+#[tokio::test]
+async fn a_turn_that_is_taken_up_again_tells_the_one_who_drove_it() {
+    let probe = Probe::default();
+    let (dispatcher, view) = dispatcher(&probe).await;
+    let run =
+        dispatcher.open(TurnRequest::new(view.clone(), vec![request("1", "ask_echo", "x")])).await.expect("opens");
+    let turn = run.turn();
+    let mut feed = dispatcher.bus().subscribe();
+    let first = tokio::spawn(run.run_to_end());
+    let asked = loop {
+        let Some(Delivery::Event(event)) = feed.next().await else { panic!("no event") };
+        if let Some((_, ToolEvent::ToolApprovalRequested(request))) = event.as_tool() {
+            break toolgate_core::Question::from(&**request);
+        }
+    };
+    let second = dispatcher.resume(turn, view).await.expect("resumes");
+    let superseded = first.await.expect("no panic").expect_err("driven elsewhere");
+    assert!(matches!(superseded, DispatchError::Superseded { .. }));
+    let second = tokio::spawn(second.run_to_end());
+    dispatcher.decide(turn, asked, Decision::approve("ann")).await.expect("taken");
+    assert_eq!(statuses(&second.await.expect("no panic").expect("runs")), [Some(Status::Ok)]);
+    assert_eq!(probe.ran(), 1);
+}
+
+#[tokio::test]
+async fn an_unsettled_turn_cannot_be_continued_and_of_two_successors_one_wins() {
+    let (dispatcher, view) = dispatcher(&Probe::default()).await;
+    let open = |calls| dispatcher.open(TurnRequest::new(view.clone(), calls));
+    let waiting = open(vec![request("1", "ask_echo", "x")]).await.expect("opens").run().await.expect("runs");
+    let early = dispatcher.open(TurnRequest::new(view.clone(), vec![]).after(waiting.turn)).await;
+    assert!(matches!(early, Err(DispatchError::NotSettled { .. })));
+    let settled = open(vec![]).await.expect("opens").run().await.expect("runs");
+    let next = || dispatcher.open(TurnRequest::new(view.clone(), vec![]).after(settled.turn));
+    let (first, second) = tokio::join!(next(), next());
+    assert!(first.is_ok() != second.is_ok());
+    open(vec![]).await.expect("the session goes on").run().await.expect("runs");
+}
+
+#[tokio::test]
+async fn a_question_says_when_its_arguments_are_too_large_to_show() {
+    let (dispatcher, view) = dispatcher(&Probe::default()).await;
+    let calls = vec![request("1", "ask_echo", &"x".repeat(70_000))];
+    let report = dispatcher.open(TurnRequest::new(view, calls)).await.expect("opens").run().await.expect("runs");
+    let (events, _) = transcript(&dispatcher).await;
+    let shown = events.iter().find_map(|event| match event.as_tool() {
+        Some((_, ToolEvent::ToolApprovalRequested(request))) => Some(request.clone()),
+        _ => None,
+    });
+    let shown = shown.expect("asked");
+    assert!(shown.withheld && shown.arguments.as_map().is_empty());
+    let Some(Suspension::Decision(real)) = &report.results[0].waits_for else { panic!("not asked") };
+    assert!(!real.withheld && real.arguments.digest() == shown.arguments_digest);
 }

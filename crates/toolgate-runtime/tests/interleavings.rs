@@ -7,9 +7,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Probe, registry, request, stack, view};
+use common::{Probe, made_up, registry, request, stack, view};
 use proptest::{prelude::*, test_runner::Config};
-use toolgate_core::{Decision, MemoryStore, Outcome, PostCode, Suspension, ToolEvent};
+use toolgate_core::{Decision, MemoryStore, Outcome, PostCode, Question, Suspension, ToolEvent};
 use toolgate_runtime::{Delivery, Dispatcher, TurnEnd, TurnRequest};
 use toolgate_testkit::LifecycleChecker;
 
@@ -72,17 +72,17 @@ async fn play(scenario: Scenario) {
         let Ok(Some(Delivery::Event(event))) = tokio::time::timeout(Duration::from_millis(1), feed.next()).await else {
             break;
         };
-        if let Some((head, ToolEvent::ToolExecutionStarted { .. } | ToolEvent::ToolApprovalRequested(_))) =
-            event.as_tool()
-        {
-            ids.push(head.id);
+        match event.as_tool() {
+            Some((head, ToolEvent::ToolExecutionStarted { .. })) => ids.push(made_up(head.id)),
+            Some((_, ToolEvent::ToolApprovalRequested(request))) => ids.push(Question::from(&**request)),
+            _ => {}
         }
         for (_, target, kind) in scenario.posts.iter().filter(|(at, ..)| *at == seen) {
-            let Some(call) = ids.get(target % ids.len().max(1)).copied() else { continue };
+            let Some(question) = ids.get(target % ids.len().max(1)).copied() else { continue };
             let posted = match kind % 3 {
-                0 => handle.decide(call, Decision::approve("ann")).await,
-                1 => handle.decide(call, Decision::deny("bob", None)).await,
-                _ => handle.deliver(call, Outcome::ok("outside")).await,
+                0 => handle.decide(question, Decision::approve("ann")).await,
+                1 => handle.decide(question, Decision::deny("bob", None)).await,
+                _ => handle.deliver(question.approval_id.call(), Outcome::ok("outside")).await,
             };
             if let Err(error) = posted {
                 assert!(error.code().is_some_and(|code| code != PostCode::TurnMismatch), "{error}");
@@ -109,7 +109,7 @@ async fn play(scenario: Scenario) {
         assert!(rounds < 50, "the turn does not end");
         for result in &report.results {
             let posted = match &result.waits_for {
-                Some(Suspension::Decision(_)) => dispatcher.decide(turn, result.id, Decision::approve("ann")).await,
+                Some(Suspension::Decision(request)) => dispatcher.decide(turn, request, Decision::approve("ann")).await,
                 Some(Suspension::Result) => dispatcher.deliver(turn, result.id, Outcome::ok("late")).await,
                 None => continue,
             };

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use common::{Probe, registry, request, stack, transcript, view};
+use common::{Probe, question, registry, request, stack, transcript, view};
 use toolgate_core::{
     Batch, Digest, Event, MemoryStore, Record, RecordKey, SessionId, Status, Store, StoreError, ToolEvent,
 };
@@ -22,11 +22,13 @@ struct Slow {
     inner: MemoryStore,
     writes: Arc<AtomicUsize>,
     fail_from: Arc<AtomicU64>,
+    panic_at: Arc<AtomicU64>,
 }
 
 impl Slow {
     fn new() -> Self {
-        Self { inner: MemoryStore::new(), writes: Arc::default(), fail_from: Arc::new(AtomicU64::new(u64::MAX)) }
+        let never = || Arc::new(AtomicU64::new(u64::MAX));
+        Self { inner: MemoryStore::new(), writes: Arc::default(), fail_from: never(), panic_at: never() }
     }
 }
 
@@ -36,6 +38,7 @@ impl Store for Slow {
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
+        assert!(write != self.panic_at.load(Ordering::SeqCst), "the store fell over");
         if write >= self.fail_from.load(Ordering::SeqCst) {
             return Err(StoreError::Backend("disk full".into()));
         }
@@ -122,9 +125,9 @@ async fn a_caller_who_stops_waiting_does_not_tear_a_write() {
     let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
     let request = TurnRequest::new(view(&registry), vec![request("1", "ask_echo", "x")]);
     let report = dispatcher.open(request).await.expect("opens").run().await.expect("runs");
-    let (turn, call) = (report.turn, report.results[0].id);
+    let (turn, asked) = (report.turn, question(&report.results[0]));
     let decision = toolgate_core::Decision::approve("ann");
-    let mut posting = Box::pin(dispatcher.decide(turn, call, decision));
+    let mut posting = Box::pin(dispatcher.decide(turn, asked, decision));
     while store.writes.load(Ordering::SeqCst) < 3 {
         assert!(futures::poll!(&mut posting).is_pending());
         tokio::task::yield_now().await;
@@ -154,4 +157,44 @@ async fn an_event_is_in_the_store_before_anybody_sees_it() {
         }
     }
     running.await.expect("no panic").expect("runs");
+}
+
+#[tokio::test]
+async fn a_store_that_panics_is_a_failed_store_and_nobody_waits_for_ever() {
+    for panic_at in 0..4 {
+        let (probe, store) = (Probe::default(), Slow::new());
+        let registry = registry(&probe);
+        store.panic_at.store(panic_at, Ordering::SeqCst);
+        let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+        let calls = vec![request("1", "echo", "x")];
+        let error = match dispatcher.open(TurnRequest::new(view(&registry), calls)).await {
+            Ok(run) => run.run().await.expect_err("the store fails"),
+            Err(error) => error,
+        };
+        assert!(matches!(error, DispatchError::Journal(_)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_may_report_from_a_thread_of_its_own() {
+    let (probe, store) = (Probe::default(), Slow::new());
+    let registry = registry(&probe);
+    let tool =
+        toolgate_core::tool_fn("threaded", "Works elsewhere.", async |_: common::Text, cx: toolgate_core::Context| {
+            let (tell, told) = tokio::sync::oneshot::channel();
+            std::thread::spawn(move || {
+                cx.progress(toolgate_core::Progress::of(1, 2));
+                let _ = tell.send(());
+            });
+            told.await?;
+            Ok::<_, toolgate_core::ToolError>("done")
+        });
+    registry.register(tool).expect("free");
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store).build().await.expect("builds");
+    let calls = vec![request("1", "threaded", "x")];
+    let report =
+        dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    assert_eq!(report.results[0].status(), Some(Status::Ok));
+    let (events, _) = transcript(&dispatcher).await;
+    assert!(events.iter().any(|event| event.name() == "tool_execution_progress"));
 }

@@ -24,7 +24,7 @@ pub use toolgate_runtime::{
 pub mod prelude {
     pub use toolgate_core::{
         Annotations, ApprovalRequest, Approver, Arguments, Band, Call, Context, Decision, Event, HookAction, Hooks,
-        Json, Layer, LayerExt, LayerName, LogLevel, Matcher, MemoryStore, Next, Outcome, PostCode, Progress,
+        Json, Layer, LayerExt, LayerName, LogLevel, Matcher, MemoryStore, Next, Outcome, PostCode, Progress, Question,
         RedactionFailed, Redactor, Registry, Schema, SideEffect, Stack, Status, Suspension, Tool, ToolError, ToolEvent,
         ToolOutput, ToolRequest, ToolSpec, Transform, Verdict, View, after, around, before, from_fn, map_call,
         map_outcome, observe, on_error, tool_fn, typed,

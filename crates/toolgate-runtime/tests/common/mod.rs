@@ -10,8 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
 use toolgate_core::{
-    Annotations, ApprovalRequest, Band, Call, Event, Layer, Matcher, Next, Outcome, Registry, Resource, Schema,
-    SideEffect, Stack, ToolError, ToolRequest, ToolSpec, Verdict, View, tool_fn,
+    Annotations, ApprovalId, ApprovalRequest, Band, Call, Digest, Event, Layer, Matcher, Next, Outcome, Question,
+    Registry, Resource, Schema, SideEffect, Stack, Suspension, ToolError, ToolRequest, ToolSpec, Verdict, View,
+    tool_fn,
 };
 use toolgate_runtime::Dispatcher;
 use toolgate_testkit::{LifecycleChecker, Summary};
@@ -187,4 +188,17 @@ pub async fn transcript(dispatcher: &Dispatcher) -> (Vec<Arc<Event>>, Summary) {
 pub fn life(events: &[Arc<Event>], call: toolgate_core::CallId) -> Vec<&'static str> {
     let of = |event: &&Arc<Event>| event.as_tool().is_some_and(|(head, _)| head.id == call);
     events.iter().filter(of).map(|event| event.name()).collect()
+}
+
+/// The question a suspended call waits with.
+pub fn question(result: &toolgate_runtime::CallResult) -> Question {
+    match &result.waits_for {
+        Some(Suspension::Decision(request)) => Question::from(request),
+        other => panic!("not asked but waiting for {other:?}"),
+    }
+}
+
+/// A question nobody asked.
+pub fn made_up(call: toolgate_core::CallId) -> Question {
+    Question { approval_id: ApprovalId::of(call), generation: 0, arguments_digest: Digest::of_bytes(b"made up") }
 }
