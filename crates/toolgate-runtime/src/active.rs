@@ -151,6 +151,16 @@ impl Active {
         Some(Ticket { at, keys: work.conflict_keys(), writes: work.may_write() })
     }
 
+    /// The calls that something outside runs.
+    pub(crate) fn outside(&self) -> Vec<Ticket> {
+        let ids: Vec<CallId> = {
+            let state = self.state();
+            let waits = |slot: &&toolgate_core::Slot| slot.phase() == Some(Phase::AwaitingResult);
+            state.turn.slots().iter().filter(waits).map(|slot| slot.invocation().id).collect()
+        };
+        ids.into_iter().filter_map(|id| self.ticket(id)).collect()
+    }
+
     /// Makes the call that enters the stack.
     pub(crate) fn call(&self, at: usize) -> Call {
         let state = self.state();

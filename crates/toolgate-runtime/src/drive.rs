@@ -41,7 +41,8 @@ enum WhenSuspended {
 
 impl TurnRun {
     pub(crate) fn new(active: Arc<Active>) -> Self {
-        let lanes = Lanes::new(active.shared.max_concurrent);
+        let mut lanes = Lanes::new(active.shared.max_concurrent);
+        active.outside().into_iter().for_each(|ticket| lanes.hold_outside(ticket));
         Self { active, lanes, asking: 0, parked: Vec::new(), end: None, messages: Vec::new(), grace: None }
     }
 
@@ -116,8 +117,15 @@ impl TurnRun {
         match item {
             Item::Start(call) => self.line_up(call),
             Item::Left(at) => {
-                self.lanes.finish(at);
-                self.active.state().work[at].task = None;
+                let phase = {
+                    let mut state = self.active.state();
+                    state.work[at].task = None;
+                    state.turn.slots()[at].phase()
+                };
+                match phase {
+                    Some(Phase::AwaitingResult) => self.lanes.leave_outside(at),
+                    _ => self.lanes.finish(at),
+                }
                 self.left(at).await?;
             }
             Item::Asked => self.asking -= 1,
@@ -135,7 +143,7 @@ impl TurnRun {
         let Some(ticket) = self.active.ticket(call) else { return };
         if self.active.state().work[ticket.at].task.is_some() {
             self.parked.push((ticket.at, call));
-        } else {
+        } else if !self.lanes.take_back(ticket.at) {
             self.lanes.add(ticket);
         }
     }
@@ -183,7 +191,7 @@ impl TurnRun {
         }
         let writes = self.active.settle_idle(reason);
         self.active.shared.all_durable(writes).await?;
-        if end == TurnEnd::Interrupted && self.lanes.running() > 0 {
+        if end == TurnEnd::Interrupted && self.lanes.running_here() > 0 {
             self.grace = Some(self.active.shared.clock.sleep(self.active.shared.grace));
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Who may run at the same time: a cap, and no two calls that fight over one resource.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use toolgate_core::ConflictKey;
 
@@ -13,6 +13,10 @@ pub(crate) struct Lanes {
     cap: usize,
     running: usize,
     ready: VecDeque<Ticket>,
+    /// Calls that something outside runs: they keep their place and their resources.
+    outside: BTreeSet<usize>,
+    /// Calls that were answered and have a place already: they go before all others.
+    answered: VecDeque<usize>,
     /// Calls that hold or wait for resources, oldest first.
     holders: Vec<Holder>,
 }
@@ -40,7 +44,8 @@ impl Ticket {
 
 impl Lanes {
     pub(crate) fn new(cap: usize) -> Self {
-        Self { cap: cap.max(1), running: 0, ready: VecDeque::new(), holders: Vec::new() }
+        let (ready, answered) = (VecDeque::new(), VecDeque::new());
+        Self { cap: cap.max(1), running: 0, ready, outside: BTreeSet::new(), answered, holders: Vec::new() }
     }
 
     /// Takes a call in; it starts when it can.
@@ -55,8 +60,34 @@ impl Lanes {
         self.holders.push(Holder { ticket, behind });
     }
 
+    /// A running call is run by something outside from now on.
+    pub(crate) fn leave_outside(&mut self, at: usize) {
+        self.outside.insert(at);
+    }
+
+    /// A call that something outside has been running since before this driver began.
+    pub(crate) fn hold_outside(&mut self, ticket: Ticket) {
+        self.running += 1;
+        self.outside.insert(ticket.at);
+        if !ticket.keys.is_empty() {
+            self.holders.push(Holder { ticket, behind: None });
+        }
+    }
+
+    /// Takes back a call that something outside ran, if it is one.
+    pub(crate) fn take_back(&mut self, at: usize) -> bool {
+        let back = self.outside.remove(&at);
+        if back {
+            self.answered.push_back(at);
+        }
+        back
+    }
+
     /// The next call to start, if there is room.
     pub(crate) fn start(&mut self) -> Option<usize> {
+        if let Some(at) = self.answered.pop_front() {
+            return Some(at);
+        }
         if self.running >= self.cap {
             return None;
         }
@@ -83,16 +114,20 @@ impl Lanes {
 
     /// Forgets every call that has not started.
     pub(crate) fn clear(&mut self) {
+        self.answered.clear();
         let waiting: Vec<usize> = self.ready.drain(..).map(|ticket| ticket.at).collect();
         self.holders.retain(|holder| holder.behind.is_none() && !waiting.contains(&holder.ticket.at));
     }
 
-    pub(crate) fn running(&self) -> usize {
-        self.running
+    /// How many calls run in this process.
+    pub(crate) fn running_here(&self) -> usize {
+        self.running - self.outside.len()
     }
 
+    /// Whether nothing runs here and nothing can start.
     pub(crate) fn is_idle(&self) -> bool {
-        self.running == 0 && self.ready.is_empty()
+        let full = self.running >= self.cap;
+        self.running_here() == 0 && self.answered.is_empty() && (self.ready.is_empty() || full)
     }
 
     /// The latest of the first `before` holders that conflicts with `ticket`.
@@ -131,6 +166,27 @@ mod tests {
         assert_eq!(started(&mut lanes), [1]);
         lanes.finish(1);
         assert_eq!(started(&mut lanes), [3, 4]);
+    }
+
+    #[test]
+    fn a_call_that_runs_outside_keeps_its_place_and_its_resources() {
+        let mut lanes = Lanes::new(2);
+        lanes.add(ticket(0, &["a"], true));
+        lanes.add(ticket(1, &["a"], true));
+        lanes.add(ticket(2, &[], true));
+        lanes.add(ticket(3, &[], true));
+        assert_eq!(started(&mut lanes), [0, 2]);
+        lanes.leave_outside(0);
+        lanes.leave_outside(2);
+        assert!(lanes.is_idle() && started(&mut lanes).is_empty(), "the cap holds for what runs outside too");
+        assert!(lanes.take_back(2) && !lanes.take_back(2));
+        assert_eq!(started(&mut lanes), [2], "what was answered goes on at once");
+        lanes.finish(2);
+        assert_eq!(started(&mut lanes), [3], "and the file is still taken");
+        lanes.take_back(0);
+        assert_eq!(started(&mut lanes), [0]);
+        lanes.finish(0);
+        assert_eq!(started(&mut lanes), [1]);
     }
 
     proptest! {

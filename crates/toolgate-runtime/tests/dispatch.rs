@@ -681,3 +681,23 @@ async fn a_question_says_when_its_arguments_are_too_large_to_show() {
     let Some(Suspension::Decision(real)) = &report.results[0].waits_for else { panic!("not asked") };
     assert!(!real.withheld && real.arguments.digest() == shown.arguments_digest);
 }
+
+#[tokio::test]
+async fn the_cap_holds_for_calls_that_run_outside_too() {
+    let registry = registry(&Probe::default());
+    let dispatcher = Dispatcher::builder(stack(&registry)).max_concurrent(2).build().await.expect("builds");
+    let calls = (0..5).map(|n| request(&n.to_string(), "host", "x")).collect();
+    let mut report =
+        dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    let mut rounds = 0;
+    while report.end == TurnEnd::Suspended {
+        let outside: Vec<_> = report.results.iter().filter(|result| result.waits_for.is_some()).map(|r| r.id).collect();
+        assert!((1..=2).contains(&outside.len()), "{}", outside.len());
+        dispatcher.deliver(report.turn, outside[0], Outcome::ok("done")).await.expect("taken");
+        report = dispatcher.resume(report.turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+        rounds += 1;
+    }
+    assert_eq!(rounds, 5);
+    assert_eq!(statuses(&report), [Some(Status::Ok); 5]);
+    transcript(&dispatcher).await;
+}
