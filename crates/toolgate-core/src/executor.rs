@@ -4,7 +4,6 @@ use std::{borrow::Cow, fmt, future::Future, str::FromStr, sync::Arc};
 
 use futures::future::BoxFuture;
 use schemars::{JsonSchema, json_schema};
-use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Call, IdempotencyKey, Outcome, ToolEntry, ToolOutput};
 
@@ -143,18 +142,7 @@ impl FromStr for ExecutorTag {
     }
 }
 
-impl Serialize for ExecutorTag {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for ExecutorTag {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+crate::text::serde_as_text!(ExecutorTag);
 
 impl JsonSchema for ExecutorTag {
     fn schema_name() -> Cow<'static, str> {

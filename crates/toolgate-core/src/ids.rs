@@ -115,18 +115,7 @@ impl FromStr for ApprovalId {
     }
 }
 
-impl Serialize for ApprovalId {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for ApprovalId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+crate::text::serde_as_text!(ApprovalId);
 
 impl JsonSchema for ApprovalId {
     fn schema_name() -> Cow<'static, str> {

@@ -11,7 +11,8 @@ use std::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
+
+use crate::digest::{Digest, canonical_digest};
 
 /// The deepest nesting that Toolgate accepts, the same as `serde_json` reads from text.
 pub const MAX_DEPTH: usize = 127;
@@ -335,166 +336,6 @@ impl JsonSchema for Arguments {
     }
 }
 
-/// A SHA-256 digest, written `sha256:<hex>`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Digest([u8; 32]);
-
-impl Digest {
-    const PREFIX: &'static str = "sha256:";
-
-    /// Hashes plain bytes.
-    pub fn of_bytes(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
-    }
-
-    /// Borrows the 32 bytes.
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::PREFIX)?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// The text is not `sha256:` followed by 64 hex digits.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a digest reads sha256: and 64 lower-case hex digits")]
-pub struct InvalidDigest;
-
-impl FromStr for Digest {
-    type Err = InvalidDigest;
-    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
-        let hex = text.strip_prefix(Self::PREFIX).ok_or(InvalidDigest)?.as_bytes();
-        let nibble = |byte: u8| match byte {
-            b'0'..=b'9' => Ok(byte - b'0'),
-            b'a'..=b'f' => Ok(byte - b'a' + 10),
-            _ => Err(InvalidDigest),
-        };
-        if hex.len() != 64 {
-            return Err(InvalidDigest);
-        }
-        let mut digest = [0; 32];
-        for (byte, pair) in digest.iter_mut().zip(hex.chunks_exact(2)) {
-            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-        }
-        Ok(Self(digest))
-    }
-}
-
-impl Serialize for Digest {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Digest {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl JsonSchema for Digest {
-    fn schema_name() -> Cow<'static, str> {
-        "Digest".into()
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" })
-    }
-}
-
-/// Digest and length of the canonical form.
-///
-/// RFC 8785 writes numbers as doubles, so integers beyond 2^53 would share a digest with their
-/// neighbours. Those are hashed as strings, and the places where that was done are hashed too; the zero
-/// byte in between cannot occur in canonical JSON, so no two different values have the same input.
-fn canonical_digest(value: &Value) -> (Digest, usize) {
-    let bytes = match is_plain(value) {
-        // Written as it stands, the value is canonical: a third of the cost for what calls mostly are.
-        true => serde_json::to_vec(value).expect("a JSON value can be written"),
-        false if has_wide_integer(value) => return wide_digest(value),
-        false => canonical(value),
-    };
-    (Digest::of_bytes(&bytes), bytes.len())
-}
-
-fn canonical(value: &Value) -> Vec<u8> {
-    serde_json_canonicalizer::to_vec(value).expect("a JSON value can be written")
-}
-
-fn wide_digest(value: &Value) -> (Digest, usize) {
-    let mut copy = value.clone();
-    let mut places = Vec::new();
-    stringify_wide_integers(&mut copy, &mut String::new(), &mut places);
-    let mut bytes = canonical(&copy);
-    let size = bytes.len();
-    bytes.push(0);
-    bytes.extend(canonical(&Value::from(places)));
-    (Digest::of_bytes(&bytes), size)
-}
-
-/// Whether `serde_json` writes the value the way RFC 8785 does: no number but small integers, and keys that are
-/// ASCII and sorted already (a build with `preserve_order` keeps them in any order).
-fn is_plain(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(_) | Value::String(_) => true,
-        Value::Number(number) => !number.is_f64() && !is_wide(number),
-        Value::Array(items) => items.iter().all(is_plain),
-        Value::Object(map) => {
-            let mut before: Option<&str> = None;
-            map.iter().all(|(key, value)| {
-                let in_order = key.is_ascii() && before.is_none_or(|before| before < key.as_str());
-                before = Some(key);
-                in_order && is_plain(value)
-            })
-        }
-    }
-}
-
-fn is_wide(number: &serde_json::Number) -> bool {
-    const LIMIT: u64 = 1 << 53;
-    number.as_u64().is_some_and(|n| n > LIMIT) || number.as_i64().is_some_and(|n| n.unsigned_abs() > LIMIT)
-}
-
-fn has_wide_integer(value: &Value) -> bool {
-    match value {
-        Value::Number(number) => is_wide(number),
-        Value::Array(items) => items.iter().any(has_wide_integer),
-        Value::Object(map) => map.values().any(has_wide_integer),
-        _ => false,
-    }
-}
-
-fn stringify_wide_integers(value: &mut Value, at: &mut String, places: &mut Vec<String>) {
-    match value {
-        Value::Number(number) if is_wide(number) => {
-            places.push(at.clone());
-            *value = Value::String(number.to_string());
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter_mut().enumerate() {
-                within(at, &index.to_string(), |at| stringify_wide_integers(item, at, places));
-            }
-        }
-        Value::Object(map) => {
-            for (key, item) in map {
-                within(at, key, |at| stringify_wide_integers(item, at, places));
-            }
-        }
-        _ => {}
-    }
-}
-
 /// Appends one JSON pointer step to `at` while `f` runs.
 pub(crate) fn within<T>(at: &mut String, step: &str, f: impl FnOnce(&mut String) -> T) -> T {
     let length = at.len();
@@ -514,69 +355,6 @@ pub(crate) fn within<T>(at: &mut String, step: &str, f: impl FnOnce(&mut String)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn digest(value: Value) -> Digest {
-        Json::new(value).expect("shallow").digest()
-    }
-
-    #[test]
-    fn key_order_and_number_spelling_do_not_change_a_digest() {
-        let text: Json = r#"{ "b": [1.0, "é"], "a": 1e2 }"#.parse().expect("valid");
-        assert_eq!(text.digest(), digest(json!({ "a": 100, "b": [1, "é"] })));
-        // printf '%s' '{"a":100,"b":[1,"é"]}' | sha256sum
-        assert_eq!(
-            text.digest().to_string(),
-            "sha256:68d2a15bf60f036a68a7db5db4fec5f116fd278fce58c2ee2cebfa28a05fb992"
-        );
-    }
-
-    #[test]
-    fn the_short_way_to_a_canonical_form_writes_what_the_long_way_writes() {
-        let plain = [
-            json!(null),
-            json!([true, -1, 0, 9_007_199_254_740_992_u64]),
-            json!({ "": "", "a": "\u{7f}\u{1}\n\"\\/é\u{1f600}\u{2028}", "b": { "B": [], "b": {} } }),
-        ];
-        for value in plain {
-            assert!(is_plain(&value), "{value}");
-            assert_eq!(serde_json::to_vec(&value).expect("writes"), canonical(&value), "{value}");
-        }
-        for other in [json!(1.5), json!(1e21), json!({ "é": 1 }), json!([9_007_199_254_740_993_u64])] {
-            assert!(!is_plain(&other), "{other}");
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn plain_text_and_integers_are_canonical_as_they_stand(
-            texts in proptest::collection::btree_map("[ -~]{0,6}", ".{0,12}", 0..6), number: i32,
-        ) {
-            let value = json!({ "texts": texts, "number": number });
-            proptest::prop_assert!(is_plain(&value));
-            proptest::prop_assert_eq!(serde_json::to_vec(&value).expect("writes"), canonical(&value));
-        }
-    }
-
-    #[test]
-    fn large_integers_never_share_a_digest() {
-        let all = [
-            json!(9_007_199_254_740_993_u64),
-            json!(9_007_199_254_740_992_u64),
-            json!(9_007_199_254_740_994_u64),
-            json!("9007199254740993"),
-            json!(-9_007_199_254_740_993_i64),
-            json!(1_234_567_890_123_456_800_i64),
-            json!(1.234_567_890_123_456_7e18),
-            json!([9_007_199_254_740_993_u64, "9007199254740993"]),
-            json!(["9007199254740993", 9_007_199_254_740_993_u64]),
-        ];
-        for (i, a) in all.iter().enumerate() {
-            for b in &all[i + 1..] {
-                assert_ne!(digest(a.clone()), digest(b.clone()), "{a} and {b}");
-            }
-        }
-    }
 
     #[test]
     fn ten_thousand_levels_are_refused_without_overflowing_the_stack() {
@@ -599,12 +377,5 @@ mod tests {
             assert_eq!(Arguments::parse(text), Err(JsonError::NotAnObject { found }));
         }
         assert!(matches!(Arguments::parse("  "), Err(JsonError::Syntax { .. })), "malformed never becomes {{}}");
-    }
-
-    #[test]
-    fn digests_round_trip_as_text() {
-        let one = Digest::of_bytes(b"x");
-        assert_eq!(one.to_string().parse(), Ok(one));
-        assert!("sha256:zz".parse::<Digest>().is_err());
     }
 }

@@ -32,6 +32,7 @@ mod approval;
 mod call;
 mod clock;
 mod diff;
+mod digest;
 mod env;
 mod event;
 mod executor;
@@ -52,6 +53,7 @@ mod stack;
 mod status;
 mod store;
 mod sugar;
+mod text;
 mod tool;
 #[cfg(feature = "tower")]
 mod tower;
@@ -64,6 +66,7 @@ pub use approval::{Answer, ApprovalRequest, Approver, Decision, DynApprover, Edi
 pub use call::{Call, CallData, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
 pub use clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use diff::{Change, ChangeOp};
+pub use digest::{Digest, InvalidDigest};
 pub use env::{
     Env, LogLevel, Probe, Progress, ProgressKind, RedactionFailed, Redactor, Starting, StopReason, Unwatched,
 };
@@ -74,7 +77,7 @@ pub use ids::{
     AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName, LayerName, Principal,
     SessionId, ToolName, TurnId,
 };
-pub use json::{Arguments, Digest, InvalidDigest, Json, JsonError, MAX_DEPTH};
+pub use json::{Arguments, Json, JsonError, MAX_DEPTH};
 pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, Next};
 pub use lifecycle::{IllegalEvent, Phase, ToolEvent};
 pub use matcher::{Matcher, MatcherError};
