@@ -65,8 +65,9 @@ pub(crate) struct Shared {
     pub(crate) late: LateGuard,
     redactor: Option<Arc<dyn Redactor>>,
     open: Mutex<HashMap<TurnId, Weak<Active>>>,
-    /// Held while a turn that nobody drives is read and written, so that two posts see each other.
-    pub(crate) posting: tokio::sync::Mutex<()>,
+    /// Held while a turn that nobody drives is read and written, so that two posts see each other. It keeps the copy
+    /// that was last posted to, so that answering a large batch does not read it again for every answer.
+    pub(crate) posting: tokio::sync::Mutex<Option<Arc<Active>>>,
 }
 
 /// What happens to the other calls of a turn when one of them fails.
@@ -297,7 +298,7 @@ impl DispatcherBuilder {
             late,
             redactor: self.redactor,
             open: Mutex::new(HashMap::new()),
-            posting: tokio::sync::Mutex::new(()),
+            posting: tokio::sync::Mutex::new(None),
         })))
     }
 }

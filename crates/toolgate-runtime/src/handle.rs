@@ -128,12 +128,12 @@ impl Dispatcher {
             return taken?.await.map_err(PostError::from);
         }
         // Held until the post is durable, so that the next one sees it in the store.
-        let _one_at_a_time = self.0.posting.lock().await;
+        let mut last = self.0.posting.lock().await;
         // While this waited, somebody may have taken the turn up again.
         if let Some(taken) = self.take_driven(turn, &take) {
             return taken?.await.map_err(PostError::from);
         }
-        let active = match self.undriven(turn, call).await {
+        let active = match self.undriven(turn, call, &mut last).await {
             Ok(active) => active,
             Err(PostError::Refused(code)) => {
                 self.record_refusal(turn, call, kind, code).await;
@@ -173,15 +173,26 @@ impl Dispatcher {
     }
 
     /// Reads a turn that nobody drives. One that is over is never opened again, however late the post comes.
-    async fn undriven(&self, turn: TurnId, call: CallId) -> Result<Arc<Active>, PostError> {
+    async fn undriven(
+        &self,
+        turn: TurnId,
+        call: CallId,
+        last: &mut Option<Arc<Active>>,
+    ) -> Result<Arc<Active>, PostError> {
         let settled = self.0.late.settled(call).await.map_err(|error| Box::new(DispatchError::from(error)))?;
         if let Some(status) = settled {
             return Err(PostCode::after(status).into());
         }
+        if let Some(same) = last.as_ref().filter(|active| active.info.turn == turn) {
+            return Ok(same.clone());
+        }
         // Without tools: a post changes the state of the turn and runs nothing.
         match self.rebuild(turn, &View::without_tools()).await {
             Ok(active) if active.state().turn.is_settled() => Err(PostCode::TurnClosed.into()),
-            Ok(active) => Ok(active),
+            Ok(active) => {
+                *last = Some(active.clone());
+                Ok(active)
+            }
             Err(DispatchError::UnknownTurn { .. }) => Err(PostCode::UnknownInvocation.into()),
             Err(error) => Err(Box::new(error).into()),
         }

@@ -21,7 +21,9 @@ impl Dispatcher {
     /// run again only if that does no harm or its tool knows that nothing happened; otherwise it settles as
     /// `outcome_unknown`.
     pub async fn resume(&self, turn: TurnId, view: View) -> Result<TurnRun, DispatchError> {
-        let _not_while_posting = self.0.posting.lock().await;
+        // Nobody posts meanwhile, and nobody posts to an old copy afterwards.
+        let mut last_posted_to = self.0.posting.lock().await;
+        *last_posted_to = None;
         if self.0.store.record(&RecordKey::Successor(turn)).await?.is_some() {
             return Err(DispatchError::AlreadyContinued { turn });
         }

@@ -21,6 +21,7 @@ use toolgate_runtime::{DispatchError, Dispatcher, TurnEnd, TurnRequest};
 struct Slow {
     inner: MemoryStore,
     writes: Arc<AtomicUsize>,
+    reads: Arc<AtomicUsize>,
     fail_from: Arc<AtomicU64>,
     panic_at: Arc<AtomicU64>,
 }
@@ -28,7 +29,13 @@ struct Slow {
 impl Slow {
     fn new() -> Self {
         let never = || Arc::new(AtomicU64::new(u64::MAX));
-        Self { inner: MemoryStore::new(), writes: Arc::default(), fail_from: never(), panic_at: never() }
+        Self {
+            inner: MemoryStore::new(),
+            writes: Arc::default(),
+            reads: Arc::default(),
+            fail_from: never(),
+            panic_at: never(),
+        }
     }
 }
 
@@ -54,6 +61,7 @@ impl Store for Slow {
         self.inner.once(key, record).await
     }
     async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
         self.inner.record(key).await
     }
     async fn put_blob(&self, bytes: bytes::Bytes) -> Result<Digest, StoreError> {
@@ -197,4 +205,23 @@ async fn a_tool_may_report_from_a_thread_of_its_own() {
     assert_eq!(report.results[0].status(), Some(Status::Ok));
     let (events, _) = transcript(&dispatcher).await;
     assert!(events.iter().any(|event| event.name() == "tool_execution_progress"));
+}
+
+#[tokio::test]
+async fn deciding_a_large_batch_from_outside_reads_it_once() {
+    let (probe, store) = (Probe::default(), Slow::new());
+    let registry = registry(&probe);
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let calls = (0..100).map(|n| request(&n.to_string(), "ask_echo", "x")).collect();
+    let report =
+        dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    let before = store.reads.load(Ordering::SeqCst);
+    for result in &report.results {
+        let decision = toolgate_core::Decision::approve("ann");
+        dispatcher.decide(report.turn, question(result), decision).await.expect("taken");
+    }
+    let reads = store.reads.load(Ordering::SeqCst) - before;
+    assert!(reads < 5 * 100, "{reads} reads for 100 decisions");
+    let report = dispatcher.resume(report.turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+    assert_eq!((report.end, probe.ran()), (TurnEnd::Settled, 100));
 }
