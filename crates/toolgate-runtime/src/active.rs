@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Admission, Answer, ApprovalRequest, Arguments, Call, CallError, CallId, CallSeed, ConflictKey, Decision, Env,
@@ -84,7 +84,7 @@ pub(crate) struct Work {
     pub(crate) resumed: Resumed,
     pub(crate) pending: Option<ApprovalRequest>,
     pub(crate) outcome: Option<Arc<Settled>>,
-    pub(crate) task: Option<AbortHandle>,
+    pub(crate) task: Option<JoinHandle<()>>,
 }
 
 impl Work {
@@ -362,15 +362,17 @@ impl Active {
     }
 
     /// Stops the tasks of this copy of the turn and keeps it from writing. What they did is in the journal.
-    pub(crate) fn retire(&self) {
+    ///
+    /// Returns the tasks: they stop where they next wait, which may take a moment.
+    pub(crate) fn retire(&self) -> Vec<JoinHandle<()>> {
         let mut state = self.state();
         state.retired = true;
         // For whoever still waits on behalf of this copy: prompts, child work, another driver.
         self.cancel.cancel();
         self.inbox.push(Urgency::Settlement, Item::Retired);
-        for task in state.work.iter_mut().filter_map(|work| work.task.take()) {
-            task.abort();
-        }
+        let tasks: Vec<_> = state.work.iter_mut().filter_map(|work| work.task.take()).collect();
+        tasks.iter().for_each(JoinHandle::abort);
+        tasks
     }
 
     /// Settles a call whose task ended without saying how.

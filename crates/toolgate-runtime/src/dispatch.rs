@@ -7,6 +7,7 @@ use std::{
 
 use hashbrown::{HashMap, HashSet};
 use serde_json::Value;
+use tokio::task::JoinHandle;
 use toolgate_core::{
     AgentId, Approver, Arguments, CallId, Clock, DynApprover, IdSource, Invocation, Json, MemoryStore, Notes, Outcome,
     Principal, Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store, StoreError, StoreHandle,
@@ -65,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) late: LateGuard,
     redactor: Option<Arc<dyn Redactor>>,
     open: Mutex<HashMap<TurnId, Weak<Active>>>,
+    /// Tasks of turns that nobody drives any more and that have not stopped yet.
+    ending: Mutex<HashMap<TurnId, Vec<JoinHandle<()>>>>,
     /// Held while a turn that nobody drives is read and written, so that two posts see each other. It keeps the copy
     /// that was last posted to, so that answering a large batch does not read it again for every answer.
     pub(crate) posting: tokio::sync::Mutex<Option<Arc<Active>>>,
@@ -298,6 +301,7 @@ impl DispatcherBuilder {
             late,
             redactor: self.redactor,
             open: Mutex::new(HashMap::new()),
+            ending: Mutex::new(HashMap::new()),
             posting: tokio::sync::Mutex::new(None),
         })))
     }
@@ -528,16 +532,31 @@ impl Shared {
     pub(crate) fn opened(&self, active: &Arc<Active>) {
         let earlier = self.open().insert(active.info.turn, Arc::downgrade(active));
         if let Some(earlier) = earlier.and_then(|weak| weak.upgrade()) {
-            earlier.retire();
+            drop(earlier.retire());
         }
     }
 
     /// Nobody drives `active` any more.
     pub(crate) fn closed(&self, active: &Arc<Active>) {
-        active.retire();
+        let tasks = active.retire();
+        let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        ending.retain(|_, tasks| tasks.iter().any(|task| !task.is_finished()));
+        if !tasks.is_empty() {
+            ending.entry(active.info.turn).or_default().extend(tasks);
+        }
+        drop(ending);
         let mut open = self.open();
         if open.get(&active.info.turn).is_some_and(|weak| std::ptr::eq(weak.as_ptr(), Arc::as_ptr(active))) {
             open.remove(&active.info.turn);
+        }
+    }
+
+    /// Waits until what an earlier copy of the turn was doing has stopped, but not longer than `grace`.
+    pub(crate) async fn ended(&self, turn: TurnId) {
+        let tasks = self.ending.lock().unwrap_or_else(PoisonError::into_inner).remove(&turn).unwrap_or_default();
+        tokio::select! {
+            _ = futures::future::join_all(tasks) => {}
+            () = self.clock.sleep(self.grace) => {}
         }
     }
 

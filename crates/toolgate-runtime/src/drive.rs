@@ -205,7 +205,7 @@ impl TurnRun {
             let task = tokio::spawn(self.active.clone().run(at));
             let mut state = self.active.state();
             // A task that is over by now has told so, and is not remembered as running.
-            state.work[at].task = Some(task.abort_handle());
+            state.work[at].task = Some(task);
         }
     }
 

@@ -31,6 +31,7 @@ impl Dispatcher {
         if let Some(earlier) = self.0.active(turn) {
             self.0.closed(&earlier);
         }
+        self.0.ended(turn).await;
         let active = self.rebuild(turn, &view).await?;
         self.recover_started(&active).await?;
         if active.state().turn.is_stopped() {

@@ -701,3 +701,44 @@ async fn the_cap_holds_for_calls_that_run_outside_too() {
     assert_eq!(statuses(&report), [Some(Status::Ok); 5]);
     transcript(&dispatcher).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dropped_turn_was_doing_has_stopped_before_it_is_taken_up_again() {
+    use std::sync::{Arc, Condvar, Mutex};
+    // A tool that cannot be stopped while it holds its thread, and that may be repeated.
+    let held: Arc<(Mutex<u32>, Condvar)> = Arc::default();
+    let registry = registry(&Probe::default());
+    let (inside, probe) = (held.clone(), Probe::default());
+    let entered = probe.clone();
+    let tool = toolgate_core::tool_fn("blocking", "Holds its thread.", move |_: common::Text, _cx| {
+        let (held, probe) = (inside.clone(), entered.clone());
+        async move {
+            let mut state = held.0.lock().expect("no panic");
+            assert_eq!(*state % 2, 0, "nobody else is inside");
+            *state += 1;
+            probe.entered.notify_one();
+            while *state == 1 {
+                state = held.1.wait(state).expect("no panic");
+            }
+            *state = 4;
+            Ok::<_, toolgate_core::ToolError>("done")
+        }
+    });
+    registry.register(tool.annotated(toolgate_core::Annotations::read_only())).expect("free");
+    let dispatcher =
+        Dispatcher::builder(stack(&registry)).grace(Duration::from_secs(60)).build().await.expect("builds");
+    let calls = vec![request("1", "blocking", "x")];
+    let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let turn = run.turn();
+    let driver = tokio::spawn(run.run());
+    probe.entered.notified().await;
+    driver.abort();
+    let _ = driver.await;
+    let mut resuming = Box::pin(dispatcher.resume(turn, view(&registry)));
+    assert!(futures::poll!(&mut resuming).is_pending(), "the old call is still inside");
+    *held.0.lock().expect("no panic") = 2;
+    held.1.notify_all();
+    let report = resuming.await.expect("resumes").run().await.expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Ok)]);
+    transcript(&dispatcher).await;
+}
