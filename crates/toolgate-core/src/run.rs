@@ -433,7 +433,8 @@ impl Run {
             settled.ended_at = now;
             settled.attempts = self.state().attempts;
             let (layers, provenance) = self.notes();
-            if !layers.is_empty() {
+            // Also where there is no layer: the trail is the runtime's, whatever a tool noted.
+            if !layers.is_empty() || !provenance.is_empty() || !settled.notes.is_empty() {
                 let notes = settled.notes.edit();
                 notes.layers = layers;
                 notes.provenance = provenance;
