@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(crate) retired: bool,
     /// Somebody stopped it, which ends more than a failed sibling does.
     interrupted: bool,
+    /// That everything is settled has been written.
+    said_settled: bool,
 }
 
 /// Why a post was not taken by this copy of the turn.
@@ -112,8 +114,10 @@ impl Active {
         Arc::new_cyclic(|me| {
             let probe = Arc::new(Watch(me.clone()));
             let env = Env::new(shared.clock.clone(), shared.store.clone(), probe);
-            let (info, state) =
-                (turn.info().clone(), Mutex::new(State { turn, work, retired: false, interrupted: false }));
+            let (info, state) = (
+                turn.info().clone(),
+                Mutex::new(State { turn, work, retired: false, interrupted: false, said_settled: false }),
+            );
             Self { shared, info, inbox: Inbox::new(), cancel: CancellationToken::new(), env, state }
         })
     }
@@ -226,7 +230,29 @@ impl Active {
         work[at].outcome = Some(settled.clone());
         work[at].pending = None;
         let drafts = audit.into_iter().chain([end]).map(|event| Draft::Tool(invocation.clone(), event));
-        self.shared.journal.write(drafts, [(RecordKey::Outcome(invocation.id), Record::Outcome(settled))])
+        // The last one settles the turn in the same write: one less to wait for.
+        let last = turn.is_settled();
+        let whole = last.then(|| self.turn_settled());
+        state.said_settled |= last;
+        let (whole, ended) = whole.unzip();
+        let outcome = (RecordKey::Outcome(invocation.id), Record::Outcome(settled));
+        self.shared.journal.write(drafts.chain(whole), [outcome].into_iter().chain(ended))
+    }
+
+    /// What is written when everything is settled.
+    fn turn_settled(&self) -> (Draft, (RecordKey, Record)) {
+        let turn = self.info.turn;
+        (Draft::Turn(self.info.clone(), TurnEvent::TurnSettled), (RecordKey::Ended(turn), Record::Turn(turn)))
+    }
+
+    /// Makes sure it is written that everything is settled, also for a turn without calls or one whose process was lost.
+    pub(crate) fn say_settled(&self) -> Durable {
+        let mut state = self.state();
+        if std::mem::replace(&mut state.said_settled, true) {
+            return self.shared.journal.flushed();
+        }
+        let (event, ended) = self.turn_settled();
+        self.shared.journal.write([event], [ended])
     }
 
     /// Records that an invocation waits.

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    ApprovalRequest, CallId, DynApprover, Phase, Question, Record, RecordKey, Status, Step, Suspension, TurnEvent,
-    TurnId, contained,
+    ApprovalRequest, CallId, DynApprover, Phase, Question, Status, Step, Suspension, TurnId, contained,
 };
 
 use crate::{
     CallResult, DispatchError, Dispatcher, OnFailure, TurnEnd, TurnHandle, TurnReport,
     active::{Active, Item},
     inbox::Urgency,
-    journal::Draft,
     lanes::Lanes,
 };
 
@@ -239,8 +237,7 @@ impl TurnRun {
             state.turn.slots().iter().filter_map(status).collect()
         };
         shared.late.remember(settled);
-        let (turn, settled) = (self.turn(), Draft::Turn(self.active.info.clone(), TurnEvent::TurnSettled));
-        shared.journal.write([settled], [(RecordKey::Ended(turn), Record::Turn(turn))]).await?;
+        self.active.say_settled().await?;
         let end = self.ended();
         Ok(self.report(end))
     }
