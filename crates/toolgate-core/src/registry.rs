@@ -259,6 +259,10 @@ impl Executor for Registry {
     }
 
     fn execute_boxed(self: Arc<Self>, call: Call) -> BoxFuture<'static, Outcome> {
+        // A stack has asked `refuse` just before, so what runs is the tool that was shown and decided on.
+        if let Some(shown) = call.shown() {
+            return shown.entry.run.clone().execute(call);
+        }
         match self.resolve(&call) {
             Ok(entry) => entry.run.clone().execute(call),
             Err(refusal) => Box::pin(std::future::ready(refusal)),
