@@ -52,6 +52,7 @@ impl Store for Slow {
         self.inner.append(session, expected, batch).await
     }
     async fn events(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<Arc<Event>>, StoreError> {
+        tokio::task::yield_now().await;
         self.inner.events(session, after, limit).await
     }
     async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
@@ -225,4 +226,27 @@ async fn deciding_a_large_batch_from_outside_reads_it_once() {
     assert!(reads < 5 * 100, "{reads} reads for 100 decisions");
     let report = dispatcher.resume(report.turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
     assert_eq!((report.end, probe.ran()), (TurnEnd::Settled, 100));
+}
+
+#[tokio::test]
+async fn a_decision_that_meets_a_resumption_reaches_the_one_who_drives() {
+    let (probe, store) = (Probe::default(), Slow::new());
+    let registry = registry(&probe);
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store).build().await.expect("builds");
+    let calls = vec![request("1", "ask_echo", "x")];
+    let report =
+        dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    let asked = question(&report.results[0]);
+    // The resumption is reading the log when the decision comes, so the decision has to wait for it.
+    let mut resuming = Box::pin(dispatcher.resume(report.turn, view(&registry)));
+    assert!(futures::poll!(&mut resuming).is_pending());
+    let mut deciding = Box::pin(dispatcher.decide(report.turn, asked, toolgate_core::Decision::approve("ann")));
+    assert!(futures::poll!(&mut deciding).is_pending());
+    let driving = tokio::spawn(resuming.await.expect("resumes").run_to_end());
+    deciding.await.expect("taken");
+    // Only a hang reaches this limit.
+    let limit = std::time::Duration::from_secs(60);
+    let report = tokio::time::timeout(limit, driving).await.expect("no hang").expect("no panic").expect("runs");
+    assert_eq!((report.results[0].status(), probe.ran()), (Some(Status::Ok), 1));
+    transcript(&dispatcher).await;
 }
