@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
 use toolgate_core::{
     Annotations, ApprovalId, ApprovalRequest, Band, Call, Digest, Event, Layer, Matcher, Next, Outcome, Question,
-    Registry, Resource, Schema, SideEffect, Stack, Suspension, ToolError, ToolRequest, ToolSpec, Verdict, View,
+    Registry, Resource, Schema, SideEffect, Stack, Status, Suspension, ToolError, ToolRequest, ToolSpec, Verdict, View,
     tool_fn,
 };
-use toolgate_runtime::Dispatcher;
+use toolgate_runtime::{Dispatcher, TurnReport};
 use toolgate_testkit::{LifecycleChecker, Summary};
 
 /// Asks for approval of calls to tools whose name starts with `ask`.
@@ -201,4 +201,22 @@ pub fn question(result: &toolgate_runtime::CallResult) -> Question {
 /// A question nobody asked.
 pub fn made_up(call: toolgate_core::CallId) -> Question {
     Question { approval_id: ApprovalId::of(call), generation: 0, arguments_digest: Digest::of_bytes(b"made up") }
+}
+
+/// A dispatcher over every tool here, and the view of them.
+pub async fn dispatcher(probe: &Probe) -> (Dispatcher, toolgate_core::View) {
+    let registry = registry(probe);
+    let dispatcher = Dispatcher::builder(stack(&registry)).build().await.expect("builds");
+    (dispatcher, view(&registry))
+}
+
+/// How each call settled.
+pub fn statuses(report: &TurnReport) -> Vec<Option<Status>> {
+    report.results.iter().map(toolgate_runtime::CallResult::status).collect()
+}
+
+/// What the model is told.
+pub fn texts(report: &TurnReport) -> Vec<String> {
+    let text = |result: &toolgate_runtime::CallResult| result.outcome.as_ref().map(|o| o.model_text().into_owned());
+    report.results.iter().map(|result| text(result).unwrap_or_default()).collect()
 }
