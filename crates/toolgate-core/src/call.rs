@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Admission, AgentId, Annotations, Answer, Arguments, CallId, Env, IdempotencyKey, Json, Outcome, Principal, Record,
-    RecordKey, SessionId, Settled, ShownTool, StoreError, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
+    RecordKey, SessionId, Settled, ShownTool, Stops, StoreError, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
 };
 
 /// A tool call as a model wrote it, before anything was checked.
@@ -120,6 +120,7 @@ pub struct CallData {
     pub deadline: Option<Timestamp>,
     /// Tells the call to stop.
     pub cancel: CancellationToken,
+    stops: Stops,
     fixed: Arc<Fixed>,
 }
 
@@ -133,6 +134,7 @@ struct Fixed {
     refusal: Option<Outcome>,
     resumed: Resumed,
     attempts_before: u32,
+    rehearsal: bool,
     env: Env,
 }
 
@@ -158,6 +160,8 @@ pub struct CallSeed {
     pub resumed: Resumed,
     /// How often the executor was started before the call was last suspended.
     pub attempts_before: u32,
+    /// Whether the call is only walked through to see what would happen. It never reaches the executor.
+    pub rehearsal: bool,
     /// Tells the call to stop.
     pub cancel: CancellationToken,
     /// The surroundings.
@@ -188,15 +192,26 @@ impl Call {
             admission,
             resumed,
             attempts_before,
+            rehearsal,
             cancel,
             env,
         } = seed;
         let Admission { tool, shown, arguments, refusal } = admission;
         let original = arguments.clone();
-        let fixed =
-            Fixed { original, provider_call_id, emit_order, turn, shown, refusal, resumed, attempts_before, env };
-        let fixed = Arc::new(fixed);
-        Self(Arc::new(CallData { id, generation, tool, arguments, attempt: 1, deadline: None, cancel, fixed }))
+        let fixed = Arc::new(Fixed {
+            original,
+            provider_call_id,
+            emit_order,
+            turn,
+            shown,
+            refusal,
+            resumed,
+            attempts_before,
+            rehearsal,
+            env,
+        });
+        let (attempt, deadline, stops) = (1, None, Stops::default());
+        Self(Arc::new(CallData { id, generation, tool, arguments, attempt, deadline, cancel, stops, fixed }))
     }
 
     /// A call outside any runtime, for trying out a stack by hand.
@@ -211,6 +226,7 @@ impl Call {
             admission: Admission { tool: tool.into(), shown: None, arguments, refusal: None },
             resumed: Resumed::default(),
             attempts_before: 0,
+            rehearsal: false,
             cancel: CancellationToken::new(),
             env: Env::detached(),
         })
@@ -238,7 +254,18 @@ impl Call {
         let data = Arc::make_mut(&mut self.0);
         data.deadline = Some(data.deadline.map_or(limit, |deadline| deadline.min(limit)));
         data.cancel = data.cancel.child_token();
+        data.stops = Stops::default();
         self
+    }
+
+    /// Ways to stop what the tool has started and what does not stop by itself when the tool is dropped.
+    pub fn stops(&self) -> &Stops {
+        &self.stops
+    }
+
+    /// Whether the call is only walked through to see what would happen: nothing may be counted, kept or sent for it.
+    pub fn is_rehearsal(&self) -> bool {
+        self.fixed.rehearsal
     }
 
     /// The arguments exactly as the model wrote them.

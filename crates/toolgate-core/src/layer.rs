@@ -60,6 +60,84 @@ pub trait Layer: Send + Sync + 'static {
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         None
     }
+
+    /// What a linter should know about the layer.
+    fn traits(&self) -> LayerTraits {
+        LayerTraits::default()
+    }
+}
+
+/// What a layer does that matters for where it stands. A linter reads it; the stack itself does not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LayerTraits {
+    /// The name under which a configuration file knows this kind of layer, whatever one is called.
+    pub kind: Option<&'static str>,
+    /// It may hand down other arguments than it was given.
+    pub rewrites: bool,
+    /// It may answer without running what is below.
+    pub answers: bool,
+    /// It keeps or sends away what it sees.
+    pub records: bool,
+    /// It takes secrets out of what comes back.
+    pub redacts: bool,
+    /// It may answer with the result of an earlier call.
+    pub remembers: bool,
+    /// It may run what is below more than once.
+    pub repeats: bool,
+    /// It may ask a person.
+    pub asks: bool,
+    /// The longest time it gives what is below.
+    pub time_limit: Option<std::time::Duration>,
+}
+
+impl LayerTraits {
+    /// The traits of a layer that a configuration file knows under `kind`.
+    pub const fn of(kind: &'static str) -> Self {
+        let (rewrites, answers, records, redacts) = (false, false, false, false);
+        let (remembers, repeats, asks, time_limit) = (false, false, false, None);
+        Self { kind: Some(kind), rewrites, answers, records, redacts, remembers, repeats, asks, time_limit }
+    }
+
+    /// It may hand down other arguments than it was given.
+    pub const fn rewriting(self) -> Self {
+        Self { rewrites: true, ..self }
+    }
+
+    /// It may answer without running what is below.
+    pub const fn answering(self) -> Self {
+        Self { answers: true, ..self }
+    }
+
+    /// It keeps or sends away what it sees.
+    pub const fn recording(self) -> Self {
+        Self { records: true, ..self }
+    }
+
+    /// It takes secrets out of what comes back.
+    pub const fn redacting(self) -> Self {
+        Self { redacts: true, ..self }
+    }
+
+    /// It may answer with the result of an earlier call.
+    pub const fn remembering(self) -> Self {
+        Self { remembers: true, ..self }
+    }
+
+    /// It may run what is below more than once.
+    pub const fn repeating(self) -> Self {
+        Self { repeats: true, ..self }
+    }
+
+    /// It may ask a person.
+    pub const fn asking(self) -> Self {
+        Self { asks: true, ..self }
+    }
+
+    /// The longest time it gives what is below.
+    pub const fn limiting(self, span: std::time::Duration) -> Self {
+        Self { time_limit: Some(span), ..self }
+    }
 }
 
 /// The order of a stack, outermost first. The order is a security property: nothing rewrites a call after
@@ -144,6 +222,12 @@ impl Next {
         self.run.layer_name(self.entry)
     }
 
+    /// Says why the layer does what it does with this call. The words end up on its note: what a person reads in an
+    /// explanation is what the receipt says.
+    pub fn because(&self, reason: impl Into<Arc<str>>) {
+        self.run.explain(self.entry, reason.into());
+    }
+
     /// What has happened below so far: one note per layer entered, in order of entering.
     pub fn trail(&self) -> crate::Trail {
         crate::Trail(self.run.clone())
@@ -160,10 +244,13 @@ impl fmt::Debug for Next {
 pub(crate) trait DynLayer: Send + Sync {
     /// Lets the layer handle the call, watched over by the run, in one allocation.
     fn enter(self: Arc<Self>, place: Place, call: Call) -> BoxFuture<'static, Outcome>;
+    /// Lets the layer handle the call for another one that wraps it.
+    fn handle_boxed(self: Arc<Self>, call: Call, next: Next) -> BoxFuture<'static, Outcome>;
     fn name(&self) -> LayerName;
     fn band(&self) -> Band;
     fn matcher(&self) -> Option<&Matcher>;
     fn transform(&self) -> Option<Arc<dyn Transform>>;
+    fn traits(&self) -> LayerTraits;
 }
 
 impl<L: Layer> DynLayer for L {
@@ -173,6 +260,9 @@ impl<L: Layer> DynLayer for L {
             call,
             move |call, next| async move { Layer::handle(&*self, call, next).await },
         ))
+    }
+    fn handle_boxed(self: Arc<Self>, call: Call, next: Next) -> BoxFuture<'static, Outcome> {
+        Box::pin(async move { Layer::handle(&*self, call, next).await })
     }
     fn name(&self) -> LayerName {
         Layer::name(self)
@@ -185,6 +275,9 @@ impl<L: Layer> DynLayer for L {
     }
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         Layer::transform(self)
+    }
+    fn traits(&self) -> LayerTraits {
+        Layer::traits(self)
     }
 }
 
@@ -206,6 +299,32 @@ impl AnyLayer {
     /// Where it belongs.
     pub fn band(&self) -> Band {
         self.0.band()
+    }
+
+    /// What a linter should know about it.
+    pub fn traits(&self) -> LayerTraits {
+        self.0.traits()
+    }
+}
+
+impl Layer for AnyLayer {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        self.0.clone().handle_boxed(call, next).await
+    }
+    fn name(&self) -> LayerName {
+        self.0.name()
+    }
+    fn band(&self) -> Band {
+        self.0.band()
+    }
+    fn matcher(&self) -> Option<&Matcher> {
+        self.0.matcher()
+    }
+    fn transform(&self) -> Option<Arc<dyn Transform>> {
+        self.0.transform()
+    }
+    fn traits(&self) -> LayerTraits {
+        self.0.traits()
     }
 }
 
@@ -273,6 +392,9 @@ impl<L: Layer> Layer for Adjusted<L> {
             Some(matcher) => Arc::new(TransformOn { transform, matcher }),
             None => transform,
         })
+    }
+    fn traits(&self) -> LayerTraits {
+        self.layer.traits()
     }
 }
 

@@ -51,6 +51,7 @@ mod run;
 mod schema;
 mod stack;
 mod status;
+mod stop;
 mod store;
 mod sugar;
 mod text;
@@ -78,7 +79,7 @@ pub use ids::{
     SessionId, ToolName, TurnId,
 };
 pub use json::{Arguments, Json, JsonError, MAX_DEPTH};
-pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, Next};
+pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, LayerTraits, Next};
 pub use lifecycle::{IllegalEvent, Phase, ToolEvent};
 pub use matcher::{Matcher, MatcherError};
 pub use memory::MemoryStore;
@@ -90,6 +91,7 @@ pub use run::Trail;
 pub use schema::{Problem, Schema, SchemaError};
 pub use stack::{Stack, StackBuilder, StackError, StackWarning};
 pub use status::{Status, UnknownStatus};
+pub use stop::{Stopped, Stops};
 pub use store::{Batch, Record, RecordKey, Store, StoreError, StoreHandle, TakenCall, TurnRequests};
 pub use sugar::{FromFn, after, around, before, from_fn, map_call, map_outcome, observe, on_error};
 pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, tool_fn, typed};

@@ -195,6 +195,9 @@ pub struct LayerNote {
     pub answered: bool,
     /// Which attempt this was, counted from 1.
     pub attempt: u32,
+    /// Why the layer let the call through, changed or refused it, in its own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Arc<str>>,
     /// What went wrong, for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -13,8 +13,8 @@ use futures::future::BoxFuture;
 
 use crate::{
     Arguments, Band, Call, CallError, CallId, Clock, Edits, ErrorCategory, Json, LayerName, LayerNote, LayerStatus,
-    Next, Notes, Outcome, Provenance, Settled, Starting, Status, StopReason, Subject, Suspension, Timestamp, ToolName,
-    Unsettled, Verdict,
+    Next, Notes, Outcome, Provenance, Settled, Starting, Status, StopReason, Stops, Subject, Suspension, Timestamp,
+    ToolName, Unsettled, Verdict,
     call::Origin,
     diff::changes,
     outcome::denied_text,
@@ -58,6 +58,7 @@ struct Entry {
     status: LayerStatus,
     changed: bool,
     ran_next: bool,
+    reason: Option<Arc<str>>,
     error: Option<&'static str>,
     /// What the layer was last given from below.
     inner: Option<Inner>,
@@ -161,6 +162,11 @@ async fn attempt(run: &Run, call: Call) -> Outcome {
     if let Some(refusal) = run.last_check(&call) {
         return refusal;
     }
+    if call.is_rehearsal() {
+        return Outcome::refused(Status::DryRun, "the call would run").noting(|notes| {
+            notes.metadata.insert("rehearsal".into(), true.into());
+        });
+    }
     let call = call.with_attempt(run.next_attempt());
     if let Some(result) = call.resumed().result(call.attempt) {
         return Outcome::from(Settled::clone(result));
@@ -187,14 +193,31 @@ async fn attempt(run: &Run, call: Call) -> Outcome {
         return Outcome::refused(Status::Cancelled, "the call was cancelled before it had an effect");
     }
     let executor = call.shown().map(|shown| shown.entry.executor.clone());
-    let mut outcome = match contain(run.plan.executor.clone().execute(call)).await {
-        Ok(outcome) => checked_suspension(outcome, outside),
+    let mut unfinished = Unfinished(Some(call.stops().clone()));
+    let done = contain(run.plan.executor.clone().execute(call)).await;
+    let mut outcome = match done {
+        Ok(outcome) => {
+            // What it started is its own business now: the numbers of its processes may belong to others.
+            unfinished.0 = None;
+            checked_suspension(outcome, outside)
+        }
         Err(report) => exception(report),
     };
     if let Outcome::Settled(settled) = &mut outcome {
         settled.executor = settled.executor.take().or(executor);
     }
     outcome
+}
+
+/// Stops what an executor has started if it panics or is dropped.
+struct Unfinished(Option<Stops>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(stops) = &self.0 {
+            stops.run();
+        }
+    }
 }
 
 /// An executor may only wait for a result if it said beforehand that something outside runs the call.
@@ -254,6 +277,10 @@ impl Run {
         &self.plan.frames[frame].name
     }
 
+    pub(crate) fn explain(&self, entry: usize, reason: Arc<str>) {
+        self.state().entries[entry].reason = Some(reason);
+    }
+
     fn entered(&self, frame: usize, parent: usize, call: Call) -> (usize, Call) {
         let now = self.clock.now();
         let state = &mut *self.state();
@@ -273,6 +300,7 @@ impl Run {
             status: LayerStatus::Open(Unsettled::Dropped),
             changed: false,
             ran_next: false,
+            reason: None,
             error: None,
             inner: None,
         });
@@ -456,6 +484,7 @@ impl Run {
                 changed: entry.changed,
                 answered: !entry.ran_next && entry.status != LayerStatus::Open(Unsettled::Dropped),
                 attempt: entry.attempt,
+                reason: entry.reason.clone(),
                 error: entry.error.map(str::to_owned),
             }
         };

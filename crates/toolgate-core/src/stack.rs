@@ -75,13 +75,17 @@ impl Stack {
 
     /// Starts a stack with the same executor and layers, for adding more inside.
     pub fn extend(&self) -> StackBuilder {
-        let layers = self.0.frames.iter().map(|frame| AnyLayer(frame.layer.clone())).collect();
-        StackBuilder { layers, allowed: self.0.allowed.clone(), executor: self.0.executor.clone() }
+        StackBuilder { layers: self.any_layers(), allowed: self.0.allowed.clone(), executor: self.0.executor.clone() }
     }
 
     /// The names and bands of the layers, outermost first.
     pub fn layers(&self) -> impl Iterator<Item = (&LayerName, Band)> {
         self.0.frames.iter().map(|frame| (&frame.name, frame.band))
+    }
+
+    /// The layers themselves, outermost first.
+    pub fn any_layers(&self) -> Vec<AnyLayer> {
+        self.0.frames.iter().map(|frame| AnyLayer(frame.layer.clone())).collect()
     }
 
     /// The transforms that belong to the layers, outermost first; a view is made with them.

@@ -263,6 +263,11 @@ impl Context {
         self.0.cancel.is_cancelled()
     }
 
+    /// Says how to stop something that goes on when the tool is dropped, such as a child process.
+    pub fn on_stop(&self, stop: impl FnOnce() -> crate::Stopped + Send + 'static) {
+        self.0.stops().add(stop);
+    }
+
     /// The time now.
     pub fn now(&self) -> Timestamp {
         self.0.env().clock().now()

@@ -3,16 +3,17 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use serde_json::json;
 use toolgate_core::{
-    Answer, ApprovalRequest, Arguments, Band, Call, Clock, Decision, Env, ErrorCategory, Layer, LayerExt, LayerStatus,
-    Matcher, MemoryStore, Next, Outcome, Registry, Settled, Stack, StackError, Status, StoreHandle, Subject,
-    Suspension, ToolError, Unsettled, Unwatched, Verdict, View, from_fn, map_call, map_outcome, observe,
+    Answer, ApprovalRequest, Arguments, Band, Call, CallSeed, Clock, Context, Decision, Env, ErrorCategory, Executor,
+    Layer, LayerExt, LayerStatus, Matcher, MemoryStore, Next, Outcome, Registry, Settled, Stack, StackError, Status,
+    Stopped, StoreHandle, Subject, Suspension, ToolError, Unsettled, Unwatched, Verdict, View, from_fn, map_call,
+    map_outcome, observe,
 };
 use toolgate_testkit::{Scripted, TestClock, call, call_with, echo, echo_under, seed};
 
@@ -523,4 +524,50 @@ async fn an_edit_does_not_cover_what_it_replaced() {
     let again = asked(&stack.run(Call::new(seed)).await);
     assert_eq!(again.asked_by.as_ref().map(|name| name.as_str()), Some("ask"), "the senior is asked again");
     assert!(executor.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_rehearsed_call_passes_every_layer_and_never_reaches_the_executor() {
+    let executor = Scripted::new();
+    let layer = from_fn(async |call, next: Next| {
+        next.because("nothing speaks against it");
+        next.run(call).await
+    });
+    let stack = Stack::over(executor.clone()).layer(layer).build().expect("in order");
+    let outcome = stack.run(Call::new(CallSeed { rehearsal: true, ..seed("echo", json!({})) })).await;
+    let settled = outcome.settled().expect("settled");
+    assert_eq!((settled.status, settled.attempts), (Status::DryRun, 0));
+    let note = &settled.notes.fields().expect("noted").layers[0];
+    assert_eq!(note.reason.as_deref(), Some("nothing speaks against it"));
+    assert!(executor.seen().is_empty());
+}
+
+/// An executor that starts something and then hangs, panics or returns.
+struct Starts(&'static str, Arc<AtomicUsize>);
+
+impl Executor for Starts {
+    async fn execute(&self, call: Call) -> Outcome {
+        let stopped = self.1.clone();
+        Context::new(call).on_stop(move || {
+            stopped.fetch_add(1, Ordering::SeqCst);
+            Stopped::Confirmed
+        });
+        match self.0 {
+            "hangs" => std::future::pending().await,
+            "panics" => panic!("on purpose"),
+            _ => Outcome::ok("done"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_tool_started_is_stopped_when_it_is_dropped_or_panics_but_not_when_it_is_done() {
+    for (how, expected) in [("hangs", 1), ("panics", 1), ("returns", 0)] {
+        let stopped = Arc::new(AtomicUsize::new(0));
+        let stack = Stack::over(Starts(how, stopped.clone())).build().expect("empty");
+        let mut run = Box::pin(stack.run(call("start")));
+        let _ = futures::poll!(&mut run);
+        drop(run);
+        assert_eq!(stopped.load(Ordering::SeqCst), expected, "{how}");
+    }
 }

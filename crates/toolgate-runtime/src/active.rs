@@ -180,6 +180,7 @@ impl Active {
             admission: work.admission.clone(),
             resumed: work.resumed.clone(),
             attempts_before: known.unwrap_or(slot.attempts()),
+            rehearsal: false,
             cancel: self.cancel.child_token(),
             env: self.env.clone(),
         })

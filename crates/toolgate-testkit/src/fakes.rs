@@ -8,10 +8,12 @@ use std::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admission, ApprovalRequest, Arguments, Call, CallId, CallSeed, Env, Executor, Layer, Outcome, Resumed, SessionId,
-    Stack, TurnId, TurnInfo,
+    Admission, ApprovalRequest, Arguments, Call, CallId, CallSeed, Env, Executor, Layer, MemoryStore, Outcome, Resumed,
+    SessionId, Stack, StoreHandle, ToolRequest, TurnId, TurnInfo, Unwatched, View,
 };
 use uuid::Uuid;
+
+use crate::TestClock;
 
 /// A call to `tool` without arguments.
 pub fn call(tool: &str) -> Call {
@@ -36,9 +38,22 @@ pub fn seed(tool: &str, arguments: Value) -> CallSeed {
         admission: Admission { tool: tool.into(), shown: None, arguments, refusal: None },
         resumed: Resumed::default(),
         attempts_before: 0,
+        rehearsal: false,
         cancel: CancellationToken::new(),
         env: Env::detached(),
     }
+}
+
+/// Everything a call of a tool that `view` shows is made from: the call knows the tool's spec and annotations, and
+/// what the view refuses is refused.
+pub fn seed_for(view: &View, tool: &str, arguments: Value) -> CallSeed {
+    let admission = view.admit(&ToolRequest::json("call_1", tool, arguments));
+    CallSeed { admission, ..seed(tool, json!({})) }
+}
+
+/// Surroundings with a clock that the test moves, a fresh store, and nobody listening.
+pub fn env_at(clock: &TestClock) -> Env {
+    Env::new(Arc::new(clock.clone()), StoreHandle::new(MemoryStore::new()), Arc::new(Unwatched))
 }
 
 /// An executor that answers every call with its arguments.

@@ -23,6 +23,6 @@ mod lifecycle;
 mod twice;
 
 pub use clock::{CountingIds, TestClock};
-pub use fakes::{Echo, Scripted, call, call_with, echo, echo_under, seed};
+pub use fakes::{Echo, Scripted, call, call_with, echo, echo_under, env_at, seed, seed_for};
 pub use lifecycle::{LifecycleChecker, Summary, Violation};
 pub use twice::{Twice, run_twice};
