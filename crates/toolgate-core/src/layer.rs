@@ -67,7 +67,7 @@ pub trait Layer: Send + Sync + 'static {
     }
 }
 
-/// What a layer does that matters for where it stands. A linter reads it; the stack itself does not.
+/// What a layer does that matters for where it stands, mostly for a linter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LayerTraits {
@@ -79,7 +79,7 @@ pub struct LayerTraits {
     pub answers: bool,
     /// It keeps or sends away what it sees.
     pub records: bool,
-    /// It takes secrets out of what comes back.
+    /// It takes secrets out of what comes back. Only such a layer may also take back what was noted below it.
     pub redacts: bool,
     /// It may answer with the result of an earlier call.
     pub remembers: bool,

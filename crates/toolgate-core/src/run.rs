@@ -319,7 +319,10 @@ impl Run {
             Outcome::Settled(settled) => {
                 this.status = LayerStatus::Settled(settled.status);
                 if let Some(inner) = &inner {
-                    settled.notes.absorb(&inner.notes);
+                    // What a redacting layer took out of the notes stays out; nobody else can lose any.
+                    if !frame.redacts {
+                        settled.notes.absorb(&inner.notes);
+                    }
                     change = inner.changes_to(settled, &frame.name);
                     this.changed |=
                         change.is_some() || inner.status != Some(settled.status) || inner.text != settled.text;

@@ -50,6 +50,8 @@ pub(crate) struct Frame {
     pub(crate) layer: Arc<dyn DynLayer>,
     pub(crate) name: LayerName,
     pub(crate) band: Band,
+    /// Whether it may take back what was noted below it.
+    pub(crate) redacts: bool,
 }
 
 impl Frame {
@@ -146,8 +148,8 @@ impl StackBuilder {
     pub fn build(self) -> Result<Stack, StackError> {
         let mut frames: Vec<Frame> = Vec::with_capacity(self.layers.len());
         for AnyLayer(layer) in self.layers {
-            let (name, band) = (unique(layer.name(), &frames), layer.band());
-            frames.push(Frame { layer, name, band });
+            let (name, band, redacts) = (unique(layer.name(), &frames), layer.band(), layer.traits().redacts);
+            frames.push(Frame { layer, name, band, redacts });
         }
         check_bands(&frames, &self.allowed)?;
         let first = |from: Band| frames.iter().position(|frame| frame.band >= from).unwrap_or(frames.len());

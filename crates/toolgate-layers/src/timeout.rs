@@ -1,0 +1,278 @@
+//! Gives each attempt a time, and really stops the work when it is over.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Either, select},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use toolgate_core::{Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Status, Stopped, Stops};
+
+use crate::{BadOption, Configurable, Parts, Span};
+
+/// Bounds one attempt in time.
+///
+/// When the time is up, the work is stopped by a ladder: the call's cancellation token first, which tools, MCP
+/// connections and child processes answer; after the grace, everything that the tool has registered to be stopped
+/// (process groups are killed) and the future is dropped. The caller returns within limit and grace, even if the tool
+/// is stuck in code that does not yield. The status is honest: `timeout` if the tool came back and said so, if all it
+/// started is known to be dead, or if it only reads; otherwise the work may have had its effect, and it is
+/// `outcome_unknown`. A result that arrives during the grace is a result.
+///
+/// ```
+/// # use {std::time::Duration, toolgate_core::Stack, toolgate_layers::Timeout, toolgate_testkit::echo};
+/// let stack = Stack::over(echo()).layer(Timeout::after(Duration::from_secs(30))).build()?;
+/// # Ok::<(), toolgate_core::StackError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Timeout {
+    max: Duration,
+    per_tool: BTreeMap<String, Duration>,
+    grace: Duration,
+    message: Option<String>,
+    observe: bool,
+}
+
+/// What can be set about time limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TimeoutOptions {
+    /// How long one attempt may take, in milliseconds; 0 for no limit. A shorter limit of the tool itself counts.
+    pub max_ms: u64,
+    /// Other limits by the name of the tool, in milliseconds; 0 for no limit.
+    pub per_tool: BTreeMap<String, u64>,
+    /// How long a tool may take to stop after it was told to.
+    pub grace: Span,
+    /// What the model is told instead of the usual words.
+    pub message: Option<String>,
+    /// Only notes that a call took too long, and stops nothing.
+    pub observe: bool,
+}
+
+impl Default for TimeoutOptions {
+    fn default() -> Self {
+        let (per_tool, message, observe) = (BTreeMap::new(), None, false);
+        Self { max_ms: 120_000, per_tool, grace: Span::secs(2), message, observe }
+    }
+}
+
+impl Timeout {
+    /// Gives every attempt `max`.
+    pub fn after(max: Duration) -> Self {
+        let grace = TimeoutOptions::default().grace.get();
+        Self { max, per_tool: BTreeMap::new(), grace, message: None, observe: false }
+    }
+
+    /// Gives attempts of one tool another time; zero for no limit.
+    pub fn tool(mut self, tool: &str, max: Duration) -> Self {
+        self.per_tool.insert(tool.to_owned(), max);
+        self
+    }
+
+    /// How long a tool may take to stop after it was told to.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Only notes that a call took too long, and stops nothing.
+    pub fn observe(mut self) -> Self {
+        self.observe = true;
+        self
+    }
+
+    /// The limit for this call. A word about one tool stands above what the tool says of itself.
+    fn limit(&self, call: &Call) -> Option<Duration> {
+        let limit = match (self.per_tool.get(call.tool.as_str()), call.annotations().timeout()) {
+            (Some(limit), _) => *limit,
+            (None, Some(own)) if self.max.is_zero() => own,
+            (None, Some(own)) => own.min(self.max),
+            (None, None) => self.max,
+        };
+        (!limit.is_zero()).then_some(limit)
+    }
+
+    /// The label-only behaviour: the result stands, and the notes say that it came late.
+    async fn watch(&self, call: Call, next: Next, limit: Duration) -> Outcome {
+        let (clock, start) = (call.env().clock().clone(), call.env().clock().now());
+        let outcome = next.clone().run(call).await;
+        let spent = clock.now().since(start);
+        if spent <= limit {
+            return outcome;
+        }
+        next.because("it took longer than its limit, and was only watched");
+        outcome.noting(|notes| {
+            let late = serde_json::json!({ "limit_ms": millis(limit), "spent_ms": millis(spent), "observed": true });
+            notes.metadata.insert("timeout".into(), late);
+        })
+    }
+
+    async fn bound(&self, call: Call, next: Next, limit: Duration) -> Outcome {
+        let bounded = call.clone().with_time_limit(limit);
+        let mut work = Work::start(bounded.clone(), next.clone());
+        let clock = call.env().clock();
+        match select(&mut work.run, clock.sleep(limit)).await {
+            Either::Left((outcome, _)) => return work.done(outcome),
+            // Both at once: what is there is there.
+            Either::Right(((), run)) => {
+                if let Some(outcome) = run.now_or_never() {
+                    return work.done(outcome);
+                }
+            }
+        }
+        next.because("its time was up");
+        bounded.cancel.cancel();
+        let answered = match select(&mut work.run, clock.sleep(self.grace)).await {
+            Either::Left((outcome, _)) => Some(work.done(outcome)),
+            Either::Right(((), _)) => None,
+        };
+        self.ended(&call, limit, answered, work)
+    }
+
+    /// Says what came of a call whose time was up.
+    fn ended(&self, call: &Call, limit: Duration, answered: Option<Outcome>, work: Work) -> Outcome {
+        let writes = call.annotations().may_write();
+        let (stopped, how) = match answered {
+            // It finished after all, or says itself that it cannot tell, or asks.
+            Some(outcome) if !gave_up(&outcome) => return late(outcome, limit),
+            Some(_) => (Stopped::Confirmed, "it stopped when it was told to"),
+            None => (work.stop(), "it did not stop when it was told to"),
+        };
+        let known = stopped == Stopped::Confirmed || !writes;
+        let status = if known { Status::Timeout } else { Status::OutcomeUnknown };
+        let usual = match status {
+            Status::Timeout => format!("the call took longer than {} and was stopped", shown(limit)),
+            _ => format!("the call took longer than {}; it is not known whether it took effect", shown(limit)),
+        };
+        let text = self.message.clone().unwrap_or(usual);
+        let error = CallError::new(ErrorCategory::of(status), text).with_operator(how);
+        Outcome::error(status, error).noting(|notes| {
+            let ladder = serde_json::json!({ "limit_ms": millis(limit), "stopped": known, "how": how });
+            notes.metadata.insert("timeout".into(), ladder);
+        })
+    }
+}
+
+/// Whether an outcome that came after cancelling says no more than that the work was given up.
+fn gave_up(outcome: &Outcome) -> bool {
+    let Some(settled) = outcome.settled() else { return false };
+    let cancelled = settled.error.as_ref().is_some_and(|error| error.category == ErrorCategory::Cancelled);
+    cancelled || matches!(settled.status, Status::Cancelled | Status::Timeout)
+}
+
+fn late(outcome: Outcome, limit: Duration) -> Outcome {
+    outcome.noting(|notes| {
+        let late = serde_json::json!({ "limit_ms": millis(limit), "finished_in_grace": true });
+        notes.metadata.insert("timeout".into(), late);
+    })
+}
+
+/// The attempt, on a task of its own where that helps.
+struct Work {
+    run: BoxFuture<'static, Outcome>,
+    task: Option<tokio::task::AbortHandle>,
+    stops: Stops,
+    over: bool,
+}
+
+impl Work {
+    fn start(call: Call, next: Next) -> Self {
+        let stops = call.stops().clone();
+        // A tool that blocks holds the thread that polls it. On a task of its own that is not the caller's thread;
+        // with a single thread there is no other.
+        let many = Handle::try_current().ok().filter(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+        let Some(handle) = many else {
+            return Self { run: Box::pin(next.run(call)), task: None, stops, over: false };
+        };
+        let task = handle.spawn(next.run(call));
+        let abort = task.abort_handle();
+        let run = task.map(|joined| joined.unwrap_or_else(|_| lost()));
+        Self { run: Box::pin(run), task: Some(abort), stops, over: false }
+    }
+
+    /// The attempt came back by itself.
+    fn done(&mut self, outcome: Outcome) -> Outcome {
+        self.over = true;
+        outcome
+    }
+
+    /// The end of the ladder: kills what was started and lets go of the rest.
+    fn stop(mut self) -> Stopped {
+        // A future that is dropped may have sent its request long ago; only what was registered can be known to be dead.
+        let registered = !self.stops.is_empty();
+        let stopped = self.stops.run();
+        self.drop_now();
+        if registered { stopped } else { Stopped::Unconfirmed }
+    }
+
+    fn drop_now(&mut self) {
+        self.over = true;
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // Somebody above stopped waiting: an interruption, a dropped turn.
+        if !self.over {
+            self.stops.run();
+            self.drop_now();
+        }
+    }
+}
+
+/// The task was lost with its runtime.
+fn lost() -> Outcome {
+    let error = CallError::new(ErrorCategory::Unknown, "the call was lost; it is not known whether it took effect");
+    Outcome::error(Status::OutcomeUnknown, error)
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn shown(span: Duration) -> Span {
+    Span::from(span)
+}
+
+impl Layer for Timeout {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        match self.limit(&call) {
+            None => next.run(call).await,
+            Some(limit) if self.observe => self.watch(call, next, limit).await,
+            Some(limit) => self.bound(call, next, limit).await,
+        }
+    }
+
+    fn band(&self) -> Band {
+        Band::Bound
+    }
+
+    fn traits(&self) -> LayerTraits {
+        let longest = self.per_tool.values().copied().chain([self.max]).max().unwrap_or(self.max);
+        LayerTraits::of(Self::NAME).limiting(longest)
+    }
+}
+
+impl Configurable for Timeout {
+    const NAME: &'static str = "timeout";
+    const SUMMARY: &'static str = "gives each attempt a time and really stops the work when it is over";
+    type Options = TimeoutOptions;
+
+    fn configure(options: TimeoutOptions, _: &Parts) -> Result<Self, BadOption> {
+        let TimeoutOptions { max_ms, per_tool, grace, message, observe } = options;
+        if message.as_ref().is_some_and(|message| message.trim().is_empty()) {
+            return Err(BadOption::new(
+                "message",
+                "the model has to be told something; leave it out for the usual words",
+            ));
+        }
+        let per_tool = per_tool.into_iter().map(|(tool, ms)| (tool, Duration::from_millis(ms))).collect();
+        Ok(Self { max: Duration::from_millis(max_ms), per_tool, grace: grace.get(), message, observe })
+    }
+}

@@ -1,0 +1,296 @@
+//! The ladder by which a call is stopped, tried on tools that do not want to be: they ignore cancellation, block the
+//! thread, or start processes that ignore signals and have children of their own.
+
+use std::{
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use serde_json::json;
+use toolgate_core::{
+    Annotations, Call, CallSeed, Clock, Context, Env, MemoryStore, Outcome, Registry, Settled, Stack, Status, Stopped,
+    StoreHandle, Timestamp, ToolError, Unwatched, View, tool_fn,
+};
+use toolgate_layers::Timeout;
+use toolgate_testkit::{TestClock, env_at, seed_for};
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Nothing {}
+
+const LIMIT: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_secs(5);
+
+fn timeout() -> Timeout {
+    Timeout::after(LIMIT).grace(GRACE)
+}
+
+/// A stack over one tool, and a call to it on the test's clock.
+fn stack_of<F, Fut>(annotations: Annotations, layer: Timeout, tool: F, clock: &TestClock) -> (Stack, Call)
+where
+    F: Fn(Nothing, Context) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<String, ToolError>> + Send + 'static,
+{
+    let registry = Registry::new();
+    registry.register(tool_fn("work", "Works.", tool).annotated(annotations)).expect("free");
+    let view = View::of(&registry);
+    let stack = Stack::over(registry).layer(layer).build().expect("in order");
+    let call = Call::new(CallSeed { env: env_at(clock), ..seed_for(&view, "work", json!({})) });
+    (stack, call)
+}
+
+/// Runs a call in the background and moves the clock on whenever everybody sleeps.
+async fn through(clock: &TestClock, stack: &Stack, call: Call, steps: &[Duration]) -> Settled {
+    let run = tokio::spawn(stack.run(call));
+    for step in steps {
+        while clock.sleepers() == 0 && !run.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(*step);
+        // Lets whoever was woken go to sleep again before the next step.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+    run.await.expect("no panic").settled().cloned().expect("settled")
+}
+
+fn writes() -> Annotations {
+    Annotations::default()
+}
+
+#[tokio::test]
+async fn a_tool_that_heeds_cancellation_settles_as_timeout_even_if_it_writes() {
+    let clock = TestClock::new();
+    let tool = async |_: Nothing, cx: Context| -> Result<String, ToolError> {
+        cx.cancelled().await;
+        Err(ToolError::cancelled())
+    };
+    let (stack, call) = stack_of(writes(), timeout(), tool, &clock);
+    let settled = through(&clock, &stack, call, &[LIMIT]).await;
+    assert_eq!(settled.status, Status::Timeout);
+    assert!(settled.model_text().contains("30s"), "{}", settled.model_text());
+}
+
+#[tokio::test]
+async fn a_tool_that_ignores_cancellation_is_dropped_after_the_grace_and_the_status_is_honest() {
+    for (annotations, status) in [(writes(), Status::OutcomeUnknown), (Annotations::read_only(), Status::Timeout)] {
+        let (clock, dropped) = (TestClock::new(), Arc::new(AtomicBool::new(false)));
+        let seen = dropped.clone();
+        let tool = move |_: Nothing, _: Context| {
+            let guard = SetOnDrop(seen.clone());
+            async move {
+                let _guard = guard;
+                std::future::pending().await
+            }
+        };
+        let (stack, call) = stack_of(annotations, timeout(), tool, &clock);
+        let settled = through(&clock, &stack, call, &[LIMIT, GRACE]).await;
+        assert_eq!(settled.status, status);
+        assert!(dropped.load(Ordering::SeqCst), "the future is gone");
+        assert_eq!(clock.sleepers(), 0);
+    }
+}
+
+struct SetOnDrop(Arc<AtomicBool>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_arrives_during_the_grace_is_a_result() {
+    let clock = TestClock::new();
+    let tool = async |_: Nothing, cx: Context| {
+        cx.cancelled().await;
+        Ok("just in time".to_owned())
+    };
+    let (stack, call) = stack_of(writes(), timeout(), tool, &clock);
+    let settled = through(&clock, &stack, call, &[LIMIT]).await;
+    assert_eq!((settled.status, &*settled.model_text()), (Status::Ok, "just in time"));
+    assert_eq!(settled.notes.fields().expect("noted").metadata["timeout"]["finished_in_grace"], true);
+}
+
+/// A clock of real time, for the tests in which something really blocks.
+struct RealClock;
+
+impl Clock for RealClock {
+    fn now(&self) -> Timestamp {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        Timestamp::from_micros(i64::try_from(since.as_micros()).expect("before the year 290000"))
+    }
+    fn sleep(&self, span: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(span))
+    }
+}
+
+fn real(mut seed: CallSeed) -> Call {
+    seed.env = Env::new(Arc::new(RealClock), StoreHandle::new(MemoryStore::new()), Arc::new(Unwatched));
+    Call::new(seed)
+}
+
+fn quick() -> Timeout {
+    Timeout::after(Duration::from_millis(50)).grace(Duration::from_millis(50))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_stuck_in_blocking_code_does_not_hold_its_caller() {
+    let free = Arc::new(AtomicBool::new(false));
+    let seen = free.clone();
+    let registry = Registry::new();
+    let tool = tool_fn("stuck", "Blocks.", move |_: Nothing, _| {
+        let free = seen.clone();
+        async move {
+            // Until the test says otherwise, which it does only after the call has come back.
+            while !free.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            Ok::<_, ToolError>("late")
+        }
+    });
+    registry.register(tool).expect("free");
+    let view = View::of(&registry);
+    let stack = Stack::over(registry).layer(quick()).build().expect("in order");
+    let outcome = stack.run(real(seed_for(&view, "stuck", json!({})))).await;
+    free.store(true, Ordering::SeqCst);
+    assert_eq!(outcome.status(), Some(Status::OutcomeUnknown), "nobody knows what a blocked tool goes on to do");
+}
+
+/// Starts a shell in a process group of its own that ignores SIGTERM and has a child that ignores it too.
+fn stubborn_family(cx: &Context, mark: &str) -> std::io::Result<std::process::Child> {
+    use std::os::unix::process::CommandExt;
+    let script = format!("trap '' TERM; (trap '' TERM; exec -a {mark} sleep 600) & exec -a {mark} sleep 600");
+    let mut command = Command::new("bash");
+    let child = command.args(["-c", &script]).process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    let group = rustix::process::Pid::from_child(&child);
+    cx.on_stop(move || match rustix::process::kill_process_group(group, rustix::process::Signal::KILL) {
+        Ok(()) => Stopped::Confirmed,
+        Err(_) => Stopped::Unconfirmed,
+    });
+    let terminated = cx.cancel.clone();
+    tokio::spawn(async move {
+        terminated.cancelled().await;
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
+    });
+    Ok(child)
+}
+
+/// How many processes are running under this name. A process that was killed and not yet waited for is not running.
+fn running(mark: &str) -> usize {
+    let alive = |entry: std::fs::DirEntry| {
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let status = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let zombie = status.rsplit(") ").next()?.starts_with('Z');
+        (String::from_utf8_lossy(&line).split('\0').next()? == mark && !zombie).then_some(())
+    };
+    std::fs::read_dir("/proc").expect("linux").flatten().filter_map(alive).count()
+}
+
+async fn until(test: impl Fn() -> bool) {
+    while !test() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_with_grandchildren_that_ignores_sigterm_does_not_survive() {
+    let mark = format!("toolgate-stubborn-{}", std::process::id());
+    let (started, name) = (Arc::new(AtomicU32::new(0)), mark.clone());
+    let count = started.clone();
+    let registry = Registry::new();
+    let tool = tool_fn("shell", "Runs a shell.", move |_: Nothing, cx: Context| {
+        let (name, count) = (name.clone(), count.clone());
+        async move {
+            let mut child = stubborn_family(&cx, &name)?;
+            until(|| running(&name) == 2).await;
+            count.store(2, Ordering::SeqCst);
+            tokio::task::spawn_blocking(move || child.wait()).await??;
+            std::future::pending::<Result<String, ToolError>>().await
+        }
+    });
+    registry.register(tool).expect("free");
+    let view = View::of(&registry);
+    // Long enough for two processes to start on a busy machine.
+    let layer = Timeout::after(Duration::from_secs(3)).grace(Duration::from_millis(100));
+    let stack = Stack::over(registry).layer(layer).build().expect("in order");
+    let outcome = stack.run(real(seed_for(&view, "shell", json!({})))).await;
+    assert_eq!(started.load(Ordering::SeqCst), 2, "both were running");
+    assert_eq!(outcome.status(), Some(Status::Timeout), "killing the group is known to have stopped it");
+    until(|| running(&mark) == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_nobody_waits_for_any_more_takes_its_processes_along() {
+    let mark = format!("toolgate-orphan-{}", std::process::id());
+    let name = mark.clone();
+    let registry = Registry::new();
+    let tool = tool_fn("shell", "Runs a shell.", move |_: Nothing, cx: Context| {
+        let name = name.clone();
+        async move {
+            let mut child = stubborn_family(&cx, &name)?;
+            tokio::task::spawn_blocking(move || child.wait()).await??;
+            Ok::<_, ToolError>(())
+        }
+    });
+    registry.register(tool).expect("free");
+    let view = View::of(&registry);
+    let stack = Stack::over(registry).layer(Timeout::after(Duration::from_secs(600))).build().expect("in order");
+    let run = tokio::spawn(stack.run(real(seed_for(&view, "shell", json!({})))));
+    until(|| running(&mark) == 2).await;
+    run.abort();
+    until(|| running(&mark) == 0).await;
+}
+
+#[tokio::test]
+async fn limits_are_the_tools_own_if_shorter_and_those_by_name_above_all() {
+    let own = Annotations::read_only().with_timeout(Duration::from_secs(10));
+    let hangs = async |_: Nothing, cx: Context| -> Result<String, ToolError> {
+        cx.cancelled().await;
+        Err(ToolError::cancelled())
+    };
+    for (layer, limit) in [
+        (timeout(), 10),
+        (Timeout::after(Duration::from_secs(4)), 4),
+        (timeout().tool("work", Duration::from_secs(60)), 60),
+        (Timeout::after(Duration::ZERO), 10),
+    ] {
+        let clock = TestClock::new();
+        let (stack, call) = stack_of(own.clone(), layer, hangs, &clock);
+        let settled = through(&clock, &stack, call, &[Duration::from_secs(limit)]).await;
+        assert_eq!(settled.status, Status::Timeout);
+        assert_eq!(settled.ended_at.since(settled.started_at), Duration::from_secs(limit));
+    }
+}
+
+#[tokio::test]
+async fn watching_only_labels_and_the_result_stands() {
+    let clock = TestClock::new();
+    let slow = clock.clone();
+    let tool = move |_: Nothing, _: Context| {
+        let slow = slow.clone();
+        async move {
+            slow.sleep(LIMIT * 2).await;
+            Ok("slow".to_owned())
+        }
+    };
+    let (stack, call) = stack_of(writes(), timeout().observe(), tool, &clock);
+    let settled = through(&clock, &stack, call, &[LIMIT * 2]).await;
+    assert_eq!(settled.status, Status::Ok);
+    assert_eq!(settled.notes.fields().expect("noted").metadata["timeout"]["observed"], true);
+}
+
+#[tokio::test]
+async fn zero_means_no_limit() {
+    let clock = TestClock::new();
+    let tool = async |_: Nothing, _: Context| Ok("done".to_owned());
+    let (stack, call) = stack_of(writes(), Timeout::after(Duration::ZERO), tool, &clock);
+    let outcome: Outcome = stack.run(call).await;
+    assert!(outcome.is_ok());
+    assert_eq!(clock.sleepers(), 0);
+}
