@@ -74,12 +74,24 @@ struct Inner {
 /// Runs a call through a whole stack.
 // The first step down is made here, so that the future holds two pointers and not the whole call.
 pub(crate) fn run(plan: Arc<Plan>, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
-    let run = Arc::new(Run::new(plan, &call));
-    let below = quietly(|| descend(run.clone(), 0, TOP, call));
+    let (run, below) = start(plan, call);
     async move {
         let outcome = poll_quietly(below).await;
         run.finish(outcome)
     }
+}
+
+/// The same, and keeps what happened to the call, also if it does not settle.
+pub(crate) async fn trace(plan: Arc<Plan>, call: Call) -> (Outcome, Trail) {
+    let (run, below) = start(plan, call);
+    let outcome = poll_quietly(below).await;
+    (run.finish(outcome), Trail(run))
+}
+
+fn start(plan: Arc<Plan>, call: Call) -> (Arc<Run>, BoxFuture<'static, Outcome>) {
+    let run = Arc::new(Run::new(plan, &call));
+    let below = quietly(|| descend(run.clone(), 0, TOP, call));
+    (run, below)
 }
 
 /// Goes down from frame `at`: past layers that do not want the call, into the first that does, or to the executor.

@@ -75,6 +75,11 @@ impl Stack {
         crate::run::run(self.0.clone(), call)
     }
 
+    /// Runs a call like [`Stack::run`] and also returns what happened in each layer, whether the call settled or not.
+    pub async fn trace(&self, call: Call) -> (Outcome, crate::Trail) {
+        crate::run::trace(self.0.clone(), call).await
+    }
+
     /// Starts a stack with the same executor and layers, for adding more inside.
     pub fn extend(&self) -> StackBuilder {
         StackBuilder { layers: self.any_layers(), allowed: self.0.allowed.clone(), executor: self.0.executor.clone() }

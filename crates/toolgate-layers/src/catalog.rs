@@ -1,14 +1,18 @@
-//! Layer names for configuration files.
+//! Layer names for configuration files: what each is called, where it stands by default and why.
 
 use std::fmt;
 
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
-use toolgate_core::Layer;
+use schemars::{JsonSchema, Schema, generate::SchemaSettings};
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use serde_json::Value;
+use toml::{Spanned, de::DeValue};
+use toolgate_core::{AnyLayer, Band, Layer};
 
 use crate::Parts;
 
 /// A layer that a configuration file can name.
+///
+/// Bundled layers implement it; a layer of one's own that does so can be named as well ([`Catalog::add`]).
 pub trait Configurable: Layer + Sized {
     /// What a configuration file calls it.
     const NAME: &'static str;
@@ -46,3 +50,139 @@ impl fmt::Display for BadOption {
 }
 
 impl std::error::Error for BadOption {}
+
+/// The layers that a configuration file can name, in the order in which they stand by default.
+#[derive(Debug, Clone)]
+pub struct Catalog(Vec<CatalogEntry>);
+
+/// One kind of layer.
+#[derive(Clone)]
+pub struct CatalogEntry {
+    /// What a configuration file calls it.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// The band in which it stands.
+    pub band: Band,
+    /// Why it stands where it does.
+    pub why: &'static str,
+    /// Whether the default stack has it without being told.
+    pub by_default: bool,
+    /// What the design documents call it.
+    pub origin: &'static str,
+    /// Where it differs from them, and why.
+    pub differs: &'static str,
+    schema: fn() -> Value,
+    check: for<'a> fn(Spanned<DeValue<'a>>) -> Result<(), toml::de::Error>,
+    make: for<'a> fn(Spanned<DeValue<'a>>, &Parts) -> Result<AnyLayer, MakeError>,
+}
+
+/// Why a layer could not be made from its options.
+#[derive(Debug)]
+pub(crate) enum MakeError {
+    Unreadable(toml::de::Error),
+    Bad(BadOption),
+}
+
+impl CatalogEntry {
+    /// The entry of a layer that is only there when it is asked for, at the inner end of its band.
+    pub fn of<L: Configurable>(band: Band) -> Self {
+        Self {
+            name: L::NAME,
+            summary: L::SUMMARY,
+            band,
+            why: "it was asked for",
+            by_default: false,
+            origin: "",
+            differs: "",
+            schema: schema_of::<L::Options>,
+            check: |options| read::<L>(options).map(drop),
+            make: |options, parts| {
+                let options = read::<L>(options).map_err(MakeError::Unreadable)?;
+                L::configure(options, parts).map(AnyLayer::new).map_err(MakeError::Bad)
+            },
+        }
+    }
+
+    /// Says why the layer stands where it does.
+    pub fn because(self, why: &'static str) -> Self {
+        Self { why, ..self }
+    }
+
+    /// Puts the layer into the default stack.
+    pub fn by_default(self) -> Self {
+        Self { by_default: true, ..self }
+    }
+
+    /// Says what the design documents call it and where it differs from them.
+    pub(crate) fn origin(self, origin: &'static str, differs: &'static str) -> Self {
+        Self { origin, differs, ..self }
+    }
+
+    /// The JSON Schema of its options.
+    pub fn schema(&self) -> Value {
+        (self.schema)()
+    }
+
+    pub(crate) fn check(&self, options: Spanned<DeValue<'_>>) -> Result<(), toml::de::Error> {
+        (self.check)(options)
+    }
+
+    pub(crate) fn make(&self, options: Spanned<DeValue<'_>>, parts: &Parts) -> Result<AnyLayer, MakeError> {
+        (self.make)(options, parts)
+    }
+}
+
+impl fmt::Debug for CatalogEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CatalogEntry").field("name", &self.name).field("band", &self.band).finish_non_exhaustive()
+    }
+}
+
+fn read<L: Configurable>(options: Spanned<DeValue<'_>>) -> Result<L::Options, toml::de::Error> {
+    serde::Deserialize::deserialize(options.into_deserializer())
+}
+
+fn schema_of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.meta_schema = None;
+        settings.inline_subschemas = true;
+    });
+    let mut schema: Schema = settings.into_generator().into_root_schema_for::<T>();
+    schema.remove("title");
+    schema.to_value()
+}
+
+impl Catalog {
+    /// Adds a kind of layer of one's own at the inner end of its band.
+    pub fn add<L: Configurable>(self, band: Band) -> Self {
+        self.entry(CatalogEntry::of::<L>(band))
+    }
+
+    /// Adds an entry at the inner end of its band, in place of one of the same name.
+    pub fn entry(mut self, entry: CatalogEntry) -> Self {
+        self.0.retain(|known| known.name != entry.name);
+        let at = self.0.iter().position(|known| known.band > entry.band).unwrap_or(self.0.len());
+        self.0.insert(at, entry);
+        self
+    }
+
+    /// All kinds, outermost first.
+    pub fn entries(&self) -> &[CatalogEntry] {
+        &self.0
+    }
+
+    /// Finds a kind by its name.
+    pub fn get(&self, name: &str) -> Option<&CatalogEntry> {
+        self.0.iter().find(|entry| entry.name == name)
+    }
+
+    pub(crate) fn of(entries: Vec<CatalogEntry>) -> Self {
+        Self(entries)
+    }
+
+    /// The position of a kind in the default order.
+    pub(crate) fn position(&self, name: &str) -> usize {
+        self.0.iter().position(|entry| entry.name == name).unwrap_or(self.0.len())
+    }
+}

@@ -1,0 +1,175 @@
+//! Configuration files, good and bad. A bad one refuses to load and names the line and the nearest valid word.
+
+use serde_json::json;
+use toolgate_core::{AnyLayer, Band, Registry, Schema, Stack};
+use toolgate_layers::{Catalog, Config, ConfigError, Parts, default_stack};
+
+fn refused(text: &str) -> ConfigError {
+    Config::parse(text).and_then(|config| config.layers(&Parts::new()).map(drop)).expect_err(text)
+}
+
+fn names(config: &Config) -> Vec<String> {
+    config.layers(&Parts::new()).expect("valid").iter().map(|layer| layer.name().to_string()).collect()
+}
+
+fn read(text: &str) -> Config {
+    Config::parse(text).expect(text)
+}
+
+#[test]
+fn an_unknown_word_of_any_kind_is_refused_with_its_line_and_the_nearest_one() {
+    for (text, expected) in [
+        ("[layer.timeout]\n", "toolgate.toml:1:2: the file has no section `layer`; the nearest is `layers`"),
+        ("\n[layers.timeuot]\n", "toolgate.toml:2:9: the catalog has no layer `timeuot`; the nearest is `timeout`"),
+        (
+            "[layers.timeout]\nmax_ms = 1\nmesage = 'x'\n",
+            "toolgate.toml:3:1: layers.timeout has no option `mesage`; the nearest is `message`",
+        ),
+        (
+            "[layers.timeout]\nenabeld = true\n",
+            "toolgate.toml:2:1: layers.timeout has no option `enabeld`; the nearest is `enabled`",
+        ),
+        (
+            "[layers.x]\nuse = 'redcat'\n",
+            "toolgate.toml:2:7: the catalog has no layer `redcat`; the nearest is `redact`",
+        ),
+        ("[stack]\nordre = []\n", "toolgate.toml:2:1: stack has no option `ordre`; the nearest is `order`"),
+        (
+            "[stack]\norder = ['redact', 'timout']\n[layers.redact]\n",
+            "toolgate.toml:1:1: stack.order has no layer `timout`; the nearest is `timeout`",
+        ),
+    ] {
+        assert_eq!(refused(text).to_string(), expected);
+    }
+}
+
+#[test]
+fn a_word_that_resembles_nothing_gets_the_list_instead() {
+    let error = refused("[layers.zzz]\n");
+    assert_eq!(error.problem(), "the catalog has no layer `zzz`");
+    assert!(error.hint().expect("a hint").contains("timeout"));
+}
+
+#[test]
+fn wrong_types_and_broken_syntax_name_the_line() {
+    for (text, place) in [
+        ("[layers.timeout]\nmax_ms = 'soon'\n", "toolgate.toml:2:10"),
+        ("[layers.timeout]\nmax_ms = -1\n", "toolgate.toml:2:10"),
+        ("[layers.timeout]\ngrace = 'a while'\n", "toolgate.toml:2:9"),
+        ("[layers.timeout]\nenabled = 'yes'\n", "toolgate.toml:2:11"),
+        ("[layers]\ntimeout = 3\n", "toolgate.toml:2:11"),
+        ("layers = 3\n", "toolgate.toml:1:10"),
+        ("[layers.timeout\nmax_ms = 1\n", "toolgate.toml:1:16"),
+        ("[layers.timeout]\nmax_ms = 1\nmax_ms = 2\n", "toolgate.toml:3:1"),
+        ("[layers.timeout]\nmessage = ' '\n", "toolgate.toml:2:11"),
+        ("[layers.timeout]\non = ['[']\n", "toolgate.toml:2:6"),
+    ] {
+        assert_eq!(refused(text).place(), place, "{text}: {}", refused(text));
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = Config::load("/nowhere/toolgate.toml").expect_err("there is none");
+    assert!(error.to_string().starts_with("/nowhere/toolgate.toml: cannot be read"), "{error}");
+    assert!(error.hint().is_some());
+}
+
+#[test]
+fn variables_are_laid_over_the_file() {
+    let variables = [
+        ("TOOLGATE_LAYERS__TIMEOUT__MESSAGE", "too slow, \"friend\""),
+        ("TOOLGATE_LAYERS__REDACT__ENABLED", "false"),
+        ("TOOLGATE_CRASH_KILLS", "not ours"),
+        ("HOME", "/root"),
+    ];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let config = read("[layers.redact]\narguments = true\n").with_environment(variables).expect("valid");
+    assert!(!names(&config).contains(&"redact".to_owned()));
+    assert!(names(&config).contains(&"timeout".to_owned()));
+}
+
+#[test]
+fn a_bad_variable_is_named_instead_of_a_line() {
+    let with = |name: &str, value: &str| {
+        let variables = [(name.to_owned(), value.to_owned())];
+        let config = read("[layers.timeout]\nmax_ms = 5\n").with_environment(variables);
+        config.and_then(|config| config.layers(&Parts::new()).map(drop)).expect_err(name).to_string()
+    };
+    assert_eq!(
+        with("TOOLGATE_LAYERS__TIMEOUT__MAX_SM", "7"),
+        "the variable TOOLGATE_LAYERS__TIMEOUT__MAX_SM: layers.timeout has no option `max_sm`; the nearest is `max_ms`"
+    );
+    assert!(
+        with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS", "soon").starts_with("the variable TOOLGATE_LAYERS__TIMEOUT__MAX_MS")
+    );
+    assert!(with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS__X", "1").contains("`max_ms` is a value"));
+    assert!(with("TOOLGATE_LAYERS____X", "1").contains("is empty"));
+    assert!(with("TOOLGATE_LAYERS__TIMEOUT__PER_TOOL", "{ a = 'b' }").starts_with("the variable"));
+}
+
+#[test]
+fn a_listed_order_is_the_whole_stack_outermost_first() {
+    let config = read("[stack]\norder = ['redact', 'slow', 'timeout']\n[layers.slow]\nuse = 'timeout'\nmax_ms = 9\n");
+    assert_eq!(names(&config), ["redact", "slow", "timeout"]);
+    let twice = refused("[stack]\norder = ['redact', 'redact']\n");
+    assert!(twice.to_string().contains("`redact` twice"), "{twice}");
+    let unused = refused("[stack]\norder = ['redact']\n\n[layers.timeout]\nmax_ms = 1\n");
+    assert_eq!(unused.place(), "toolgate.toml:4:9");
+    assert!(unused.problem().contains("is not in stack.order"), "{unused}");
+    assert_eq!(names(&read("[stack]\norder = []\n")), [""; 0]);
+}
+
+#[test]
+fn a_layer_under_a_name_of_its_own_stands_beside_its_kind() {
+    let config = read("[layers.short]\nuse = 'timeout'\nmax_ms = 10\non = ['ping*']\n");
+    let names = names(&config);
+    let at = |name: &str| names.iter().position(|known| known == name).expect(name);
+    assert!(at("short") < at("timeout"));
+}
+
+#[test]
+fn the_default_stack_is_in_band_order_and_builds() {
+    let layers = default_stack(&Config::default(), &Parts::new()).expect("valid");
+    let bands: Vec<Band> = layers.iter().map(AnyLayer::band).collect();
+    assert!(bands.is_sorted(), "{bands:?}");
+    let stack = Stack::over(Registry::new()).any_layers(layers).build().expect("in order");
+    assert!(stack.layers().count() > 1);
+}
+
+#[test]
+fn every_bundled_layer_is_known_by_its_own_name_in_its_band_and_with_all_its_reasons() {
+    let catalog = Catalog::bundled();
+    let all: String = catalog.entries().iter().map(|entry| format!("[layers.{}]\n", entry.name)).collect();
+    let layers = read(&all).layers(&Parts::new()).expect("every layer can be made from its defaults");
+    assert_eq!(layers.len(), catalog.entries().len());
+    for (layer, entry) in layers.iter().zip(catalog.entries()) {
+        assert_eq!((layer.name().as_str(), layer.band()), (entry.name, entry.band));
+        assert_eq!(layer.traits().kind, Some(entry.name));
+        assert!(!entry.summary.is_empty() && !entry.why.is_empty() && !entry.origin.is_empty(), "{}", entry.name);
+    }
+}
+
+#[test]
+fn the_schema_for_editors_takes_what_loads_and_refuses_what_does_not() {
+    let schema = Schema::new(Config::json_schema(&Catalog::bundled())).expect("a valid schema");
+    let fits = |text: &str| {
+        let table: toml::Table = text.parse().expect("valid TOML");
+        schema.check(&serde_json::to_value(table).expect("writes")).is_ok()
+    };
+    for good in [
+        "",
+        "[layers.timeout]\nmax_ms = 3\nenabled = true\non = ['a*']\ngrace = '3s'\n",
+        "[layers.mine]\nuse = 'redact'\narguments = true\n",
+        "[stack]\norder = ['redact']\nturn_deadline = '5m'\n",
+    ] {
+        assert!(fits(good), "{good}");
+        read(good);
+    }
+    for bad in ["[layers.timeout]\nmax_sm = 3\n", "[layer]\n", "[layers.mine]\narguments = true\n", "[stack]\nx = 1\n"]
+    {
+        assert!(!fits(bad), "{bad}");
+        refused(bad);
+    }
+    assert_eq!(schema.as_json()["title"], json!("toolgate.toml"));
+}
