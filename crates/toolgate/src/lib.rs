@@ -13,6 +13,9 @@
 //! `use toolgate::prelude::*` brings the names that a program usually needs.
 
 pub use toolgate_core::*;
+/// The bundled layers, the default stack, its linter, explanations and configuration.
+pub use toolgate_layers as layers;
+pub use toolgate_layers::{Config, ConfigError, Parts, SharedRedactor, default_stack, explain, lint};
 pub use toolgate_macros::tool;
 pub use toolgate_runtime::{
     Attached, Bus, CallResult, Delivery, DispatchError, Dispatcher, DispatcherBuilder, Follow, Inbox, Journal,

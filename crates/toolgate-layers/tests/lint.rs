@@ -1,0 +1,130 @@
+//! Bad stacks, each with the finding that names it.
+
+use std::time::Duration;
+
+use toolgate_core::{AnyLayer, Band, Call, Layer, LayerExt, LayerName, LayerTraits, Next, Outcome};
+use toolgate_layers::{Catalog, Config, Finding, Parts, Redact, Timeout, lint};
+
+/// A layer that only says what it does.
+struct Says(&'static str, Band, LayerTraits);
+
+impl Layer for Says {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        next.run(call).await
+    }
+    fn name(&self) -> LayerName {
+        self.0.into()
+    }
+    fn band(&self) -> Band {
+        self.1
+    }
+    fn traits(&self) -> LayerTraits {
+        self.2
+    }
+}
+
+fn says(name: &'static str, band: Band, traits: LayerTraits) -> AnyLayer {
+    AnyLayer::new(Says(name, band, traits))
+}
+
+fn audit() -> AnyLayer {
+    says("audit", Band::Record, LayerTraits::of("receipts").recording())
+}
+
+fn redact() -> AnyLayer {
+    AnyLayer::new(Redact::new())
+}
+
+fn policy() -> AnyLayer {
+    says("policy", Band::Decide, LayerTraits::of("policy").answering())
+}
+
+fn approval() -> AnyLayer {
+    says("approval", Band::Decide, LayerTraits::of("approval").answering().asking())
+}
+
+fn cache() -> AnyLayer {
+    says("cache", Band::Repeat, LayerTraits::of("idempotency").answering().remembering())
+}
+
+fn retry() -> AnyLayer {
+    says("retry", Band::Repeat, LayerTraits::of("retry").repeating())
+}
+
+fn rewrite() -> AnyLayer {
+    says("rewrite", Band::Shape, LayerTraits::of("hooks").rewriting())
+}
+
+fn rate() -> AnyLayer {
+    says("rate", Band::Decide, LayerTraits::of("rate_limit").answering())
+}
+
+fn cap() -> AnyLayer {
+    says("cap", Band::Shape, LayerTraits::of("output_cap"))
+}
+
+fn timeout() -> AnyLayer {
+    AnyLayer::new(Timeout::after(Duration::from_secs(60)))
+}
+
+fn dry_run() -> AnyLayer {
+    says("dry", Band::Bound, LayerTraits::of("dry_run").answering())
+}
+
+#[test]
+fn each_bad_stack_gets_the_finding_that_names_what_is_wrong() {
+    let cases = [
+        ("record-inside-answer", "audit", vec![policy(), audit(), redact()]),
+        ("record-inside-redaction", "audit", vec![redact(), audit()]),
+        ("record-without-redaction", "audit", vec![audit(), policy()]),
+        ("spill-inside-redaction", "cap", vec![redact(), cap()]),
+        ("cache-outside-approval", "cache", vec![cache(), approval()]),
+        ("cache-outside-decision", "cache", vec![cache(), policy()]),
+        ("retry-outside-approval", "retry", vec![retry(), approval()]),
+        ("count-inside-retry", "rate", vec![retry(), rate()]),
+        ("rewrite-inside-decide", "rewrite", vec![policy(), rewrite()]),
+        ("ask-before-policy", "approval", vec![approval(), policy()]),
+        ("limit-outside-retry", "timeout", vec![timeout(), retry()]),
+        ("limit-outside-approval", "timeout", vec![timeout(), approval()]),
+        ("pretend-before-deciding", "dry", vec![dry_run(), policy()]),
+        ("same-layer-twice", "retry", vec![retry(), retry()]),
+    ];
+    for (rule, layer, stack) in cases {
+        let findings = lint(&stack, None);
+        let found: Vec<_> = findings.iter().map(|finding| (finding.rule, finding.layer.as_str())).collect();
+        assert_eq!(found, [(rule, layer)]);
+        assert!(findings[0].to_string().len() > rule.len() + layer.len() + 20, "it says why: {}", findings[0]);
+    }
+}
+
+#[test]
+fn a_limit_longer_than_the_turn_is_found() {
+    let findings = lint(&[timeout()], Some(Duration::from_secs(59)));
+    assert_eq!(findings.iter().map(|finding| finding.rule).collect::<Vec<_>>(), ["limit-beyond-turn"]);
+    assert_eq!(lint(&[timeout()], Some(Duration::from_secs(60))), []);
+}
+
+#[test]
+fn the_right_order_of_the_same_layers_is_clean() {
+    let good =
+        [audit(), cap(), redact(), rewrite(), policy(), rate(), approval(), cache(), retry(), timeout(), dry_run()];
+    assert_eq!(lint(&good, None), []);
+    assert_eq!(lint(&[], None), []);
+}
+
+#[test]
+fn a_second_one_with_a_name_of_its_own_is_meant() {
+    let stack = [AnyLayer::new(Timeout::after(Duration::from_secs(1)).named("short")), timeout()];
+    assert_eq!(lint(&stack, None), []);
+}
+
+fn clean(text: &str) -> Vec<Finding> {
+    lint(&Config::parse(text).expect(text).layers(&Parts::new()).expect(text), Some(Duration::from_secs(3600)))
+}
+
+#[test]
+fn the_default_stack_is_clean_with_and_without_everything() {
+    assert_eq!(clean(""), []);
+    let all: String = Catalog::bundled().entries().iter().map(|entry| format!("[layers.{}]\n", entry.name)).collect();
+    assert_eq!(clean(&all), []);
+}
