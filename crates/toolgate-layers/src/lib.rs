@@ -11,6 +11,7 @@ mod receipt;
 mod receipt_file;
 mod receipt_sinks;
 mod receipts;
+mod summary;
 
 pub use catalog::{BadOption, Configurable};
 pub use options::{InvalidSpan, Span};
@@ -21,3 +22,4 @@ pub use receipt_sinks::{
     BothReceipts, MemoryReceipts, ReceiptFn, ReceiptSink, SharedReceiptSink, SinkError, receipt_fn,
 };
 pub use receipts::{ReceiptSinkName, Receipts, ReceiptsOptions};
+pub use summary::{Summary, SummaryOptions};
