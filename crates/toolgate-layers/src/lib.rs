@@ -5,16 +5,29 @@
 mod catalog;
 mod keep;
 mod options;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(feature = "otlp")]
+mod otlp_settings;
 mod parts;
 mod passage;
 mod receipt;
 mod receipt_file;
 mod receipt_sinks;
 mod receipts;
+mod span;
+mod span_sinks;
 mod summary;
+mod telemetry;
+mod telemetry_options;
+mod tracer;
 
 pub use catalog::{BadOption, Configurable};
 pub use options::{InvalidSpan, Span};
+#[cfg(feature = "otlp")]
+pub use otlp::OtlpSpans;
+#[cfg(feature = "otlp")]
+pub use otlp_settings::OtlpSettings;
 pub use parts::{Parts, SharedRedactor, Workspace};
 pub use receipt::{LayerDecision, Receipt};
 pub use receipt_file::JsonlReceipts;
@@ -22,4 +35,8 @@ pub use receipt_sinks::{
     BothReceipts, MemoryReceipts, ReceiptFn, ReceiptSink, SharedReceiptSink, SinkError, receipt_fn,
 };
 pub use receipts::{ReceiptSinkName, Receipts, ReceiptsOptions};
+pub use span::{AttributeValue, Attributes, SpanEvent, SpanId, SpanLink, ToolSpan, TraceId};
+pub use span_sinks::{Delivery, SharedSpanSink, SpanFn, SpanSink, SpanSinks, StderrSpans, TelemetryCounters, span_fn};
 pub use summary::{Summary, SummaryOptions};
+pub use telemetry::Telemetry;
+pub use telemetry_options::{SpanSinkName, TelemetryOptions};

@@ -33,8 +33,10 @@ pub struct Summary(Format);
 #[derive(Clone)]
 enum Format {
     Template(Arc<[Piece]>),
-    Function(Arc<dyn Fn(&Call, &Outcome) -> String + Send + Sync>),
+    Function(Arc<Formatter>),
 }
+
+type Formatter = dyn Fn(&Call, &Outcome) -> String + Send + Sync;
 
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq)]
