@@ -186,6 +186,7 @@ fn key_values(attributes: &Attributes) -> Vec<KeyValue> {
         AttributeValue::Text(text) => Value::String(text.clone().into()),
         AttributeValue::Number(number) => Value::I64(*number),
         AttributeValue::Flag(flag) => Value::Bool(*flag),
+        AttributeValue::Digest(digest) => Value::String(digest.to_string().into()),
     };
     attributes.iter().map(|(name, known)| KeyValue::new(name, value(known))).collect()
 }

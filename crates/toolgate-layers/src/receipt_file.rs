@@ -238,9 +238,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn two_hundred_writers_leave_two_hundred_whole_lines() {
         let dir = tempfile::tempdir().expect("a directory");
-        // Two sinks on one file stand for two processes: they share nothing but the file.
-        let stacks = [(); 2].map(|()| echo_under(Receipts::to(JsonlReceipts::new(dir.path()))));
-        let run = |n: usize| tokio::spawn(stacks[n % 2].run(call_with("t", json!({ "text": "x".repeat(n * 50) }))));
+        // Eight sinks on one file stand for eight processes: they share nothing but the file.
+        let stacks = [(); 8].map(|()| echo_under(Receipts::to(JsonlReceipts::new(dir.path()))));
+        let run = |n: usize| tokio::spawn(stacks[n % 8].run(call_with("t", json!({ "text": "x".repeat(n * 50) }))));
         let outcomes = futures::future::join_all((0..200).map(run)).await;
         let mut uris: Vec<_> = outcomes.into_iter().map(|done| uri_of(&done.expect("no panic"))).collect();
         let lines = lines(&file_in(dir.path()));
@@ -249,6 +249,21 @@ mod tests {
         uris.sort();
         uris.dedup();
         assert_eq!(uris.len(), 200, "every receipt has a line of its own");
+    }
+
+    #[test]
+    fn a_line_is_not_begun_while_another_process_may_be_writing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("log");
+        let mut log = Log::open(&path).expect("opens");
+        let other = File::open(&path).expect("opens");
+        other.lock_shared().expect("locked");
+        let (done, written) = std::sync::mpsc::channel();
+        let writer = std::thread::spawn(move || done.send(log.append(b"line\n".to_vec()).expect("written")));
+        assert!(written.recv_timeout(std::time::Duration::from_millis(50)).is_err(), "it waits for its turn");
+        other.unlock().expect("unlocked");
+        assert_eq!(written.recv(), Ok(1));
+        writer.join().expect("no panic").expect("heard");
     }
 
     #[tokio::test]

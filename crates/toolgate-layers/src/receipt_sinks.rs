@@ -205,9 +205,12 @@ mod tests {
         assert_eq!(*order.lock().expect("whole"), [("local", None), ("host", Some("file:///r#L1".to_owned()))]);
         let notes = outcome.settled().expect("settled").notes.fields().expect("notes").clone();
         assert_eq!(notes.metadata["receipt_uri"], "file:///r#L1");
-        let lost = BothReceipts::new(MemoryReceipts::default(), receipt_fn(async |_| Err(SinkError::new("disk full"))));
-        let outcome = echo_under(Receipts::to(lost)).run(call("t")).await;
-        assert_eq!(outcome.status(), Some(Status::LayerException), "a lost mirror is a lost receipt");
+        for uri in [None, Some("file:///r#L2")] {
+            let failing = receipt_fn(async |_| Err(SinkError::new("disk full")));
+            let lost = BothReceipts::new(noting("local", uri), failing);
+            let outcome = echo_under(Receipts::to(lost)).run(call("t")).await;
+            assert_eq!(outcome.status(), Some(Status::LayerException), "a lost mirror is a lost receipt");
+        }
     }
 
     #[tokio::test]

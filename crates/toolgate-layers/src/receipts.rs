@@ -21,7 +21,8 @@ use crate::{
 /// The model notices nothing while receipts can be written. Before a call the sink is asked whether it can write;
 /// if not, the call does not run. If writing fails afterwards the model is told that the call ran without a
 /// receipt, and every later call through this layer is refused until a new one is built. It stands outermost, so
-/// that it sees what every other layer made of the call; a suspended call gets its receipt when it settles.
+/// that it sees what every other layer made of the call; a suspended call gets its receipt when it settles. A call
+/// that something above stops waiting for settles elsewhere and has no receipt from here.
 ///
 /// ```
 /// use toolgate_layers::{MemoryReceipts, Receipts};

@@ -130,7 +130,7 @@ impl Attributes {
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name)? {
             AttributeValue::Text(text) => Some(text),
-            AttributeValue::Number(_) | AttributeValue::Flag(_) => None,
+            AttributeValue::Number(_) | AttributeValue::Flag(_) | AttributeValue::Digest(_) => None,
         }
     }
 
@@ -175,6 +175,14 @@ pub enum AttributeValue {
     Number(i64),
     /// Yes or no.
     Flag(bool),
+    /// A digest; it is written out by the sink, because that takes longer than all the rest.
+    Digest(Digest),
+}
+
+impl From<Digest> for AttributeValue {
+    fn from(digest: Digest) -> Self {
+        Self::Digest(digest)
+    }
 }
 
 impl From<&'static str> for AttributeValue {

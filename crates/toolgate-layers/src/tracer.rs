@@ -88,7 +88,7 @@ impl Tracer {
             span.attributes.put(names.withheld, true);
             return;
         };
-        span.attributes.put(names.digest, kept.digest().to_string()).put(names.size, kept.size());
+        span.attributes.put(names.digest, kept.digest()).put(names.size, kept.size());
         match self.capture_content {
             true if self.keeper.redacts() => {
                 span.attributes.put(names.content, bounded(&kept.to_string(), MOST_CONTENT));
@@ -263,10 +263,11 @@ mod tests {
         assert_eq!(text("gen_ai.operation.name"), Some("execute_tool"));
         assert_eq!((text("gen_ai.tool.name"), text("gen_ai.tool.call.id")), (Some("read_file"), Some("call_1")));
         assert_eq!((text("toolgate.status"), text("gen_ai.tool.type")), (Some("ok"), Some("function")));
-        assert!(text("toolgate.arguments.digest").is_some_and(|digest| digest.starts_with("sha256:")));
+        let digest = call_with("t", json!({ "path": "contents" })).arguments.digest();
+        assert_eq!(span.attributes.get("toolgate.arguments.digest"), Some(&digest.into()));
         assert_eq!((&span.error, events(&span)), (&None, vec!["dispatched", "result"]));
         let json = serde_json::to_string(&*span).expect("writes");
-        assert!(!json.contains("contents"), "{json}");
+        assert!(!json.contains("contents") && json.contains(&digest.to_string()), "{json}");
     }
 
     #[tokio::test]
