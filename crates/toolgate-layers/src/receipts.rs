@@ -65,9 +65,12 @@ impl Receipts {
         contained(async { self.sink.prepare(call).await }).await.unwrap_or_else(|report| Err(SinkError::new(report)))
     }
 
-    async fn write(&self, receipt: Receipt) -> Result<Option<String>, SinkError> {
-        let receipt = Arc::new(receipt);
-        contained(async { self.sink.write(&receipt).await }).await.unwrap_or_else(|report| Err(SinkError::new(report)))
+    async fn write(&self, passage: &Passage<'_>, settled: &Settled) -> Result<Option<String>, SinkError> {
+        let write = async {
+            let receipt = Arc::new(Receipt::of(passage, settled, &self.keeper));
+            self.sink.write(&receipt).await
+        };
+        contained(write).await.unwrap_or_else(|report| Err(SinkError::new(report)))
     }
 
     /// Nothing happened, because it could not have been written down.
@@ -109,11 +112,10 @@ impl Layer for Receipts {
         }
         let clock = call.env().clock();
         let started_at = clock.now();
-        let mut outcome = next.clone().run(call.clone()).await;
-        let Some(settled) = outcome.settled_mut() else { return outcome };
+        let outcome = next.clone().run(call.clone()).await;
+        let Some(settled) = outcome.settled() else { return outcome };
         let passage = Passage { call: &call, next: &next, started_at, ended_at: clock.now() };
-        let receipt = Receipt::of(&passage, settled, &self.keeper);
-        match self.write(receipt).await {
+        match self.write(&passage, settled).await {
             Ok(None) => outcome,
             Ok(Some(uri)) => outcome.noting(|notes| drop(notes.metadata.insert("receipt_uri".into(), uri.into()))),
             Err(error) => {

@@ -70,13 +70,24 @@ pub enum SpanSinkName {
     Langfuse,
 }
 
+impl fmt::Display for SpanSinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Stderr => "stderr",
+            Self::Noop => "noop",
+            Self::Otlp => "otlp",
+            Self::Langfuse => "langfuse",
+        })
+    }
+}
+
 impl TelemetryOptions {
     /// The sinks that are named.
     pub(crate) fn names(&self) -> Result<Vec<SpanSinkName>, BadOption> {
         let names: Vec<_> = self.sink.iter().chain(&self.sinks).copied().collect();
         let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
         match twice {
-            Some((_, name)) => Err(BadOption::new("sinks", format!("names {name:?} twice"))),
+            Some((_, name)) => Err(BadOption::new("sinks", format!("names {name} twice"))),
             None => Ok(names),
         }
     }
@@ -124,7 +135,7 @@ impl TelemetryOptions {
 
     #[cfg(not(feature = "otlp"))]
     fn remote(&self, name: SpanSinkName, _: &TelemetryCounters) -> Result<SharedSpanSink, BadOption> {
-        let missing = format!("{name:?} needs a build with the feature `otlp`; use stderr or noop");
+        let missing = format!("{name} needs a build with the feature `otlp`; use stderr or noop");
         Err(BadOption::new("sinks", missing))
     }
 }
