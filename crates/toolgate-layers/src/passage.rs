@@ -1,0 +1,278 @@
+//! Makes a receipt from a call and what came of it.
+
+use serde_json::{Map, Value};
+use toolgate_core::{Call, Hints, Json, LayerNote, Next, NoteFields, Settled, Timestamp};
+
+use crate::{
+    LayerDecision, Receipt,
+    keep::{Keeper, bounded},
+};
+
+/// The longest text taken over from a note or a provider, in characters.
+const MOST_TEXT: usize = 2_000;
+
+/// When a call passed a recording layer, and how.
+pub(crate) struct Passage<'a> {
+    pub(crate) call: &'a Call,
+    pub(crate) next: &'a Next,
+    pub(crate) started_at: Timestamp,
+    pub(crate) ended_at: Timestamp,
+}
+
+impl Passage<'_> {
+    /// What the layers below did. Those above, and the asking one itself, have not come to an end yet.
+    pub(crate) fn layers_below(&self) -> Vec<LayerNote> {
+        let mut layers = self.next.trail().layers();
+        let own = self.next.layer_name();
+        if let Some(at) = layers.iter().rposition(|note| note.name == *own) {
+            layers.drain(..=at);
+        }
+        layers
+    }
+}
+
+impl Receipt {
+    pub(crate) fn of(passage: &Passage<'_>, settled: &Settled, keeper: &Keeper) -> Self {
+        let Passage { call, next, started_at, ended_at } = *passage;
+        let (turn, annotations) = (call.turn(), call.annotations());
+        let mut copy = Copyist { keeper, failed: false };
+        let layers = copy.layers(passage.layers_below());
+        // Looked up only when there is something: it is not free.
+        let touched = layers.iter().any(|layer| layer.changed) || call.resumed().edits().is_some();
+        let changes = if touched { next.trail().provenance() } else { Vec::new() };
+        let (args, result) = (copy.json(call.arguments.as_json()), copy.json(&settled.value));
+        let refusal = settled.error.as_ref().filter(|_| settled.status.is_refusal());
+        let mut receipt = Self {
+            schema_version: Self::SCHEMA_VERSION,
+            receipt_id: call.id,
+            receipt_uri: None,
+            session_id: turn.session,
+            turn_id: turn.turn,
+            invocation_id: call.id,
+            call_id: bounded(call.provider_call_id(), MOST_TEXT),
+            generation: call.generation,
+            iteration: turn.iteration,
+            emit_order: call.emit_order(),
+            tool_name: call.tool.clone(),
+            fingerprint: call.shown().map(|shown| shown.entry.fingerprint),
+            executor: settled.executor.clone(),
+            status: settled.status,
+            error_category: settled.error.as_ref().map(|error| error.category),
+            attempts: next.trail().attempts(),
+            cached: settled.cached,
+            started_at,
+            ended_at,
+            args_digest: args.as_ref().map(Json::digest),
+            args_bytes: args.as_ref().map(|args| args.size() as u64),
+            result_digest: result.as_ref().map(Json::digest),
+            result_bytes: result.as_ref().map(|result| result.size() as u64),
+            redaction_failed: false,
+            summary: None,
+            description: None,
+            reason: refusal.and_then(|error| copy.text(&error.model)),
+            kind: annotations.kind,
+            hints: Some(annotations.hints).filter(|hints| *hints != Hints::default()),
+            layers,
+            changes,
+            consent: None,
+            scope: None,
+            policy_version: None,
+            model: turn.model.clone(),
+            provider: turn.provider.clone(),
+            principal: turn.principal.clone(),
+            agent_id: turn.agent_id.clone(),
+            agent_name: turn.agent_name.clone(),
+            cost: annotations.cost,
+            audit: Map::new(),
+        };
+        if let Some(notes) = settled.notes.fields() {
+            receipt.take_over(notes, &mut copy);
+        }
+        receipt.redaction_failed = copy.failed;
+        receipt
+    }
+
+    fn take_over(&mut self, notes: &NoteFields, copy: &mut Copyist<'_>) {
+        self.summary = notes.summary.as_deref().and_then(|text| copy.text(text));
+        self.description = notes.description.as_deref().and_then(|text| copy.text(text));
+        self.kind = notes.kind.or(self.kind);
+        self.hints = notes.hints.or(self.hints);
+        self.consent.clone_from(&notes.consent);
+        self.scope = notes.scope.as_ref().and_then(|scope| copy.value(scope));
+        if !notes.metadata.is_empty() {
+            self.audit = copy.map(&notes.metadata);
+            self.policy_version = match self.audit.remove("policy_version") {
+                Some(Value::String(version)) => Some(version),
+                Some(other) => Some(other.to_string()),
+                None => None,
+            };
+        }
+    }
+}
+
+/// Copies what may be kept and remembers whether something could not be.
+struct Copyist<'a> {
+    keeper: &'a Keeper,
+    failed: bool,
+}
+
+impl Copyist<'_> {
+    fn noting<T>(&mut self, copy: Option<T>) -> Option<T> {
+        self.failed |= copy.is_none();
+        copy
+    }
+
+    fn json(&mut self, json: &Json) -> Option<Json> {
+        self.noting(self.keeper.json(json))
+    }
+
+    fn value(&mut self, value: &Value) -> Option<Value> {
+        let json = Json::new(value.clone()).ok()?;
+        self.json(&json).map(|kept| kept.as_value().clone())
+    }
+
+    fn map(&mut self, map: &Map<String, Value>) -> Map<String, Value> {
+        self.noting(self.keeper.map(map)).unwrap_or_default()
+    }
+
+    fn text(&mut self, text: &str) -> Option<String> {
+        // Redacted whole and cut afterwards: half a secret is not recognised.
+        self.noting(self.keeper.text(text)).map(|kept| bounded(&kept, MOST_TEXT))
+    }
+
+    fn layers(&mut self, notes: Vec<LayerNote>) -> Vec<LayerDecision> {
+        let decision = |note: LayerNote| LayerDecision {
+            duration_us: u64::try_from(note.ended_at.since(note.started_at).as_micros()).unwrap_or(u64::MAX),
+            reason: note.reason.as_deref().and_then(|text| self.text(text)),
+            name: note.name,
+            band: note.band,
+            status: note.status,
+            answered: note.answered,
+            changed: note.changed,
+            attempt: note.attempt,
+            error: note.error,
+        };
+        notes.into_iter().map(decision).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryReceipts, Receipts, SharedRedactor};
+    use serde_json::json;
+    use std::{collections::BTreeSet, time::Duration};
+    use toolgate_core::{
+        CallSeed, Consent, Outcome, RedactionFailed, Redactor, Stack, Status, around, map_call, map_outcome,
+    };
+    use toolgate_testkit::{TestClock, call_with, echo, echo_under, env_at, seed};
+
+    #[tokio::test]
+    async fn a_receipt_says_who_what_when_and_how_but_holds_no_contents() {
+        let (kept, clock) = (MemoryReceipts::default(), TestClock::new());
+        let hands = clock.clone();
+        let noting = map_outcome(move |_: &Call, outcome: Outcome| {
+            hands.advance(Duration::from_millis(7));
+            outcome.noting(|notes| {
+                notes.summary = Some("why".into());
+                notes.consent = Some(Consent {
+                    decision: "approved".into(),
+                    decided_by: "ann".into(),
+                    decided_at: Timestamp::EPOCH,
+                });
+                notes.metadata.insert("policy_version".into(), "v7".into());
+                notes.metadata.insert("note".into(), 1.into());
+            })
+        });
+        let stack = Stack::over(echo()).layer(Receipts::to(kept.clone())).layer(noting).build().expect("in order");
+        let call = Call::new(CallSeed { env: env_at(&clock), ..seed("t", json!({ "text": "contents" })) });
+        let outcome = stack.run(call.clone()).await;
+        let receipt = &kept.receipts()[0];
+        assert_eq!((receipt.schema_version, receipt.receipt_id, receipt.invocation_id), (1, call.id, call.id));
+        assert_eq!((receipt.session_id, receipt.turn_id), (call.turn().session, call.turn().turn));
+        assert_eq!((receipt.call_id.as_str(), receipt.status, receipt.attempts), ("call_1", Status::Ok, 1));
+        assert_eq!(receipt.ended_at.since(receipt.started_at), Duration::from_millis(7));
+        assert_eq!(receipt.args_digest, Some(call.arguments.digest()));
+        assert_eq!(receipt.result_digest, Some(outcome.settled().expect("settled").value.digest()));
+        assert_eq!(receipt.args_bytes, Some(r#"{"text":"contents"}"#.len() as u64));
+        assert_eq!((receipt.summary.as_deref(), receipt.policy_version.as_deref()), (Some("why"), Some("v7")));
+        assert_eq!(receipt.consent.as_ref().map(|consent| consent.decided_by.as_str()), Some("ann"));
+        assert_eq!(serde_json::Value::from(receipt.audit.clone()), json!({ "note": 1 }));
+        let layers: Vec<_> = receipt.layers.iter().map(|layer| (layer.name.as_str(), layer.duration_us)).collect();
+        assert_eq!(layers, [("map_outcome", 7_000)], "its own unfinished pass is no decision");
+        let text = serde_json::to_string(&**receipt).expect("writes");
+        assert!(!text.contains("contents"), "{text}");
+        assert_eq!(serde_json::from_str::<Receipt>(&text).expect("reads"), **receipt);
+    }
+
+    #[tokio::test]
+    async fn listed_keys_are_removed_before_hashing() {
+        let kept = MemoryReceipts::default();
+        let stack = echo_under(Receipts::to(kept.clone()).redact(["token"]));
+        for token in ["a", "b"] {
+            stack.run(call_with("t", json!({ "n": [{ "token": token, "m": 1 }] }))).await;
+        }
+        stack.run(call_with("t", json!({ "n": [{ "m": 1 }] }))).await;
+        let digests: BTreeSet<_> = kept.receipts().iter().map(|r| (r.args_digest, r.result_digest)).collect();
+        assert_eq!(digests.len(), 1, "the token is gone from arguments and result alike");
+    }
+
+    /// Blanks out one word and fails on another.
+    struct Blank;
+
+    impl Redactor for Blank {
+        fn redact(&self, value: &Json) -> Result<Json, RedactionFailed> {
+            let text = self.redact_text(&value.to_string())?;
+            text.parse().map_err(|_| RedactionFailed)
+        }
+        fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
+            if text.contains("poison") { Err(RedactionFailed) } else { Ok(text.replace("hunter2", "***")) }
+        }
+    }
+
+    #[tokio::test]
+    async fn secrets_are_taken_out_of_digests_texts_and_notes() {
+        let kept = MemoryReceipts::default();
+        let leaking = around(async |call: Call, next: Next| {
+            next.because("hunter2 came in");
+            next.run(call).await.noting(|notes| {
+                notes.summary = Some("used hunter2".into());
+                notes.scope = Some(json!({ "stage": "hunter2" }));
+                notes.metadata.insert("deep".into(), json!([{ "k": "hunter2" }]));
+            })
+        });
+        let receipts = Receipts::to(kept.clone()).redactor(SharedRedactor::new(Blank));
+        let stack = Stack::over(echo()).layer(receipts).layer(leaking).build().expect("in order");
+        stack.run(call_with("t", json!({ "k": "hunter2" }))).await;
+        stack.run(call_with("t", json!({ "k": "***" }))).await;
+        let receipts = kept.receipts();
+        assert_eq!(receipts[0].args_digest, receipts[1].args_digest, "redacted before hashing");
+        let text = serde_json::to_string(&receipts).expect("writes");
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.contains("used ***") && text.contains("*** came in"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_redacted_is_withheld_and_the_receipt_says_so() {
+        let kept = MemoryReceipts::default();
+        let stack = echo_under(Receipts::to(kept.clone()).redactor(SharedRedactor::new(Blank)));
+        let outcome = stack.run(call_with("t", json!({ "k": "poison" }))).await;
+        assert!(outcome.is_ok(), "the call itself is not the redactor's business");
+        let receipt = &kept.receipts()[0];
+        assert!(receipt.redaction_failed);
+        assert_eq!((receipt.args_digest, receipt.args_bytes, receipt.result_digest), (None, None, None));
+    }
+
+    #[tokio::test]
+    async fn changed_arguments_are_recorded_by_place_and_layer() {
+        let kept = MemoryReceipts::default();
+        let rewriting = map_call(|call: Call| {
+            let arguments = call.arguments.with("n", json!(2)).expect("shallow");
+            call.with_arguments(arguments)
+        });
+        let stack = Stack::over(echo()).layer(Receipts::to(kept.clone())).layer(rewriting).build().expect("in order");
+        stack.run(call_with("t", json!({ "n": 1 }))).await;
+        let changes = &kept.receipts()[0].changes;
+        assert_eq!((changes.len(), changes[0].changes[0].pointer.as_str()), (1, "/n"));
+    }
+}

@@ -1,0 +1,334 @@
+//! Appends receipts to a file per session, one JSON line each.
+
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    fs::{DirBuilder, File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures::future::BoxFuture;
+use toolgate_core::{Call, SessionId};
+
+use crate::{Receipt, ReceiptSink, SinkError};
+
+/// The most files that are held open; others are opened again when they are needed.
+const MOST_OPEN: usize = 64;
+
+/// Appends receipts to `<dir>/<session id>.jsonl`, readable by the owner only. Cloning shares the files.
+///
+/// A line is written whole, also when several calls or processes write at once, and a line that a crash tore is
+/// left as it is: the next receipt starts on a line of its own. A path whose last part is a symbolic link is
+/// refused. What was written survives the loss of the process; it is not forced to disk for the loss of power.
+///
+/// ```no_run
+/// use toolgate_layers::{JsonlReceipts, Receipts};
+/// let receipts = Receipts::to(JsonlReceipts::new(".toolgate/receipts"));
+/// ```
+#[derive(Debug, Clone)]
+pub struct JsonlReceipts {
+    dir: PathBuf,
+    logs: Arc<Mutex<HashMap<SessionId, SharedLog>>>,
+}
+
+type SharedLog = Arc<Mutex<Option<Log>>>;
+
+impl JsonlReceipts {
+    /// Writes below `dir`, which is made when it is needed.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        // Fixed now: a program that changes its directory later still finds its receipts in one place.
+        let dir = std::path::absolute(&dir).unwrap_or(dir);
+        Self { dir, logs: Arc::default() }
+    }
+
+    /// The file of a session.
+    pub fn path(&self, session: SessionId) -> PathBuf {
+        self.dir.join(format!("{session}.jsonl"))
+    }
+
+    fn log(&self, session: SessionId) -> SharedLog {
+        // Looking up and removing leave the map whole.
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        if logs.len() >= MOST_OPEN && !logs.contains_key(&session) {
+            logs.retain(|_, log| Arc::strong_count(log) > 1);
+        }
+        logs.entry(session).or_default().clone()
+    }
+
+    async fn with_log<T: Send + 'static>(
+        &self,
+        session: SessionId,
+        work: impl FnOnce(&mut Log) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, SinkError> {
+        let (log, path) = (self.log(session), self.path(session));
+        off_thread(move || {
+            let mut slot = log.lock().unwrap_or_else(PoisonError::into_inner);
+            let failed = |error: io::Error| SinkError::new(format!("{}: {error}", path.display()));
+            // Taken out for the time of the work, so that a log in an unknown state is opened afresh.
+            let mut log = match slot.take().filter(|log| log.is_at(&path)) {
+                Some(log) => log,
+                None => Log::open(&path).map_err(failed)?,
+            };
+            let done = work(&mut log).map_err(failed)?;
+            *slot = Some(log);
+            Ok(done)
+        })
+        .await
+    }
+}
+
+impl ReceiptSink for JsonlReceipts {
+    fn prepare<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<(), SinkError>> {
+        let session = call.turn().session;
+        let log = self.log(session);
+        // An open file needs no second look, and one that is being written is open.
+        if log.try_lock().map_or(true, |log| log.is_some()) {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        Box::pin(self.with_log(session, |_| Ok(())))
+    }
+
+    fn write<'a>(&'a self, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
+        Box::pin(async move {
+            let mut line = serde_json::to_vec(&**receipt).map_err(|error| SinkError::new(error.to_string()))?;
+            line.push(b'\n');
+            let number = self.with_log(receipt.session_id, move |log| log.append(line)).await?;
+            Ok(Some(format!("{}#L{number}", file_uri(&self.path(receipt.session_id)))))
+        })
+    }
+}
+
+/// An open file and what is known about its end.
+#[derive(Debug)]
+struct Log {
+    file: File,
+    /// How long the file was when it was last looked at.
+    length: u64,
+    /// How many lines end before that.
+    lines: u64,
+    /// Whether the last line has no end.
+    torn: bool,
+}
+
+impl Log {
+    fn open(path: &Path) -> io::Result<Self> {
+        if let Some(dir) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        let file =
+            OpenOptions::new().read(true).append(true).create(true).mode(0o600).custom_flags(no_follow).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Self { file, length: 0, lines: 0, torn: false })
+    }
+
+    /// Whether the path still names this file: somebody may have moved or removed it.
+    fn is_at(&self, path: &Path) -> bool {
+        match (self.file.metadata(), std::fs::symlink_metadata(path)) {
+            (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+            _ => false,
+        }
+    }
+
+    /// Appends a line and says which one it is, counted from 1.
+    fn append(&mut self, mut line: Vec<u8>) -> io::Result<u64> {
+        self.file.lock()?;
+        let written = self.catch_up().and_then(|()| {
+            if self.torn {
+                line.insert(0, b'\n');
+            }
+            self.file.write_all(&line)?;
+            self.file.flush()
+        });
+        self.file.unlock()?;
+        written?;
+        self.length += line.len() as u64;
+        self.lines += if self.torn { 2 } else { 1 };
+        self.torn = false;
+        Ok(self.lines)
+    }
+
+    /// Looks at what others have appended.
+    fn catch_up(&mut self) -> io::Result<()> {
+        let length = self.file.metadata()?.len();
+        if length < self.length {
+            (self.length, self.lines, self.torn) = (0, 0, false);
+        }
+        if length == self.length {
+            return Ok(());
+        }
+        self.file.seek(SeekFrom::Start(self.length))?;
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            let read = self.file.read(&mut buffer)?;
+            let Some(last) = buffer[..read].last() else { return Ok(()) };
+            self.torn = *last != b'\n';
+            self.lines += buffer[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+            self.length += read as u64;
+        }
+    }
+}
+
+/// Does blocking work where it holds nobody up, if there is such a place.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SinkError> + Send + 'static,
+) -> Result<T, SinkError> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => {
+            runtime.spawn_blocking(work).await.unwrap_or_else(|_| Err(SinkError::new("the writer was stopped")))
+        }
+        Err(_) => work(),
+    }
+}
+
+fn file_uri(path: &Path) -> String {
+    let mut uri = String::from("file://");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => uri.push(char::from(*byte)),
+            other => write!(uri, "%{other:02X}").expect("a string takes any text"),
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Receipts;
+    use serde_json::json;
+    use std::os::unix::fs::PermissionsExt;
+    use toolgate_core::{Outcome, Stack, Status};
+    use toolgate_testkit::{Scripted, call, call_with, echo_under};
+
+    fn file_in(dir: &Path) -> PathBuf {
+        JsonlReceipts::new(dir).path(call("t").turn().session)
+    }
+
+    fn lines(path: &Path) -> Vec<String> {
+        std::fs::read_to_string(path).expect("readable").lines().map(str::to_owned).collect()
+    }
+
+    fn uri_of(outcome: &Outcome) -> String {
+        let notes = outcome.settled().expect("settled").notes.fields().expect("notes");
+        notes.metadata["receipt_uri"].as_str().expect("text").to_owned()
+    }
+
+    #[tokio::test]
+    async fn receipts_are_lines_of_a_private_file_and_the_outcome_says_which() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let below = dir.path().join("a b/c");
+        let stack = echo_under(Receipts::to(JsonlReceipts::new(&below)));
+        stack.run(call("one")).await;
+        let uri = uri_of(&stack.run(call("two")).await);
+        let file = file_in(&below);
+        assert_eq!(uri, format!("{}#L2", file_uri(&file)));
+        assert!(uri.contains("/a%20b/c/"));
+        let second: Receipt = serde_json::from_str(&lines(&file)[1]).expect("a receipt");
+        assert_eq!(second.tool_name, "two");
+        assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn two_hundred_writers_leave_two_hundred_whole_lines() {
+        let dir = tempfile::tempdir().expect("a directory");
+        // Eight sinks on one file stand for eight processes: they share nothing but the file.
+        let stacks = [(); 8].map(|()| echo_under(Receipts::to(JsonlReceipts::new(dir.path()))));
+        let run = |n: usize| tokio::spawn(stacks[n % 8].run(call_with("t", json!({ "text": "x".repeat(n * 50) }))));
+        let outcomes = futures::future::join_all((0..200).map(run)).await;
+        let mut uris: Vec<_> = outcomes.into_iter().map(|done| uri_of(&done.expect("no panic"))).collect();
+        let lines = lines(&file_in(dir.path()));
+        assert_eq!(lines.len(), 200);
+        assert!(lines.iter().all(|line| serde_json::from_str::<Receipt>(line).is_ok()));
+        uris.sort();
+        uris.dedup();
+        assert_eq!(uris.len(), 200, "every receipt has a line of its own");
+    }
+
+    #[test]
+    fn a_line_is_not_begun_while_another_process_may_be_writing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("log");
+        let mut log = Log::open(&path).expect("opens");
+        let other = File::open(&path).expect("opens");
+        other.lock_shared().expect("locked");
+        let (done, written) = std::sync::mpsc::channel();
+        let writer = std::thread::spawn(move || done.send(log.append(b"line\n".to_vec()).expect("written")));
+        assert!(written.recv_timeout(std::time::Duration::from_millis(50)).is_err(), "it waits for its turn");
+        other.unlock().expect("unlocked");
+        assert_eq!(written.recv(), Ok(1));
+        writer.join().expect("no panic").expect("heard");
+    }
+
+    #[tokio::test]
+    async fn a_torn_line_stays_and_the_next_receipt_starts_afresh() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = file_in(dir.path());
+        std::fs::write(&file, "{\"whole\":1}\n{\"to").expect("written");
+        let outcome = echo_under(Receipts::to(JsonlReceipts::new(dir.path()))).run(call("t")).await;
+        assert!(uri_of(&outcome).ends_with("#L3"));
+        let lines = lines(&file);
+        assert_eq!(lines[1], "{\"to");
+        assert!(serde_json::from_str::<Receipt>(&lines[2]).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_was_moved_away_is_begun_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (file, stack) = (file_in(dir.path()), echo_under(Receipts::to(JsonlReceipts::new(dir.path()))));
+        stack.run(call("one")).await;
+        std::fs::rename(&file, dir.path().join("old")).expect("moved");
+        assert!(uri_of(&stack.run(call("two")).await).ends_with("#L1"));
+        assert_eq!(lines(&file).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn no_call_runs_while_the_file_is_a_link_a_directory_or_below_a_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (linked, taken, blocked) = (dir.path().join("l"), dir.path().join("d"), dir.path().join("f"));
+        std::fs::create_dir(&linked).expect("made");
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), file_in(&linked)).expect("linked");
+        std::fs::create_dir_all(file_in(&taken)).expect("made");
+        std::fs::write(&blocked, "").expect("written");
+        for place in [linked, taken, blocked] {
+            let executor = Scripted::new();
+            let receipts = Receipts::to(JsonlReceipts::new(&place));
+            let stack = Stack::over(executor.clone()).layer(receipts).build().expect("in order");
+            let outcome = stack.run(call("t")).await;
+            assert_eq!(outcome.status(), Some(Status::ExecutorError), "{place:?}");
+            assert!(executor.seen().is_empty());
+        }
+        assert!(!dir.path().join("elsewhere").exists());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_goes_bad_during_the_call_stops_the_run() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = file_in(dir.path());
+        let (sink, spoiled) = (JsonlReceipts::new(dir.path()), file.clone());
+        let spoil = toolgate_core::map_call(move |call: Call| {
+            std::fs::remove_file(&spoiled).expect("removed");
+            std::fs::create_dir(&spoiled).expect("made");
+            call
+        });
+        let executor = Scripted::new();
+        let stack = Stack::over(executor.clone()).layer(Receipts::to(sink)).layer(spoil).build().expect("in order");
+        assert_eq!(stack.run(call("t")).await.status(), Some(Status::LayerException));
+        assert_eq!(stack.run(call("t")).await.status(), Some(Status::ExecutorError));
+        assert_eq!(executor.seen().len(), 1);
+    }
+
+    #[test]
+    fn it_also_writes_where_there_is_no_runtime() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let stack = echo_under(Receipts::to(JsonlReceipts::new(dir.path())));
+        assert!(futures::executor::block_on(stack.run(call("t"))).is_ok());
+        assert_eq!(lines(&file_in(dir.path())).len(), 1);
+    }
+}
