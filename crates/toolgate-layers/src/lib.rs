@@ -3,9 +3,25 @@
 //! One file per layer, each short enough to read in one go.
 
 mod catalog;
+mod file_changes;
+mod file_watcher;
+mod hooks;
+mod observed;
 mod options;
 mod parts;
+mod patch_files;
+mod progress;
+mod progress_store;
+mod toast_store;
+mod toasts;
 
 pub use catalog::{BadOption, Configurable};
+pub use file_changes::{FileChanges, FileChangesOptions};
+pub use file_watcher::{FileChange, FileChangeKind, FileWatcher, InvalidPattern, SubscriptionId};
+pub use hooks::{ConfiguredHooks, HooksOptions};
 pub use options::{InvalidSpan, Span};
 pub use parts::{Parts, SharedRedactor, Workspace};
+pub use progress::{Progress, ProgressOptions};
+pub use progress_store::{ProgressItem, ProgressManager};
+pub use toast_store::{Toast, ToastAction, ToastId, ToastLevel, ToastManager};
+pub use toasts::{Toasts, ToastsLevel, ToastsOptions};
