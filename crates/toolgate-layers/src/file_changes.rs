@@ -4,15 +4,9 @@ use std::path::{Component, Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use toolgate_core::{
-    Arguments, Band, Call, Kind, Layer, LayerTraits, Next, NoteFields, Outcome, ResourceKind, Settled, Status, Subject,
-    Timestamp, Trail,
-};
+use toolgate_core::{Band, Call, Layer, LayerTraits, Next, Outcome, Settled, Status, Timestamp, Trail};
 
-use crate::{
-    BadOption, Configurable, FileChange, FileChangeKind, FileWatcher, Parts, Workspace, patch_files::patch_files,
-};
+use crate::{BadOption, Configurable, FileChange, FileChangeKind, FileWatcher, Parts, Workspace, found_changes::found};
 
 /// Tells a [`FileWatcher`] which files a call has changed, once it has gone well.
 ///
@@ -129,93 +123,6 @@ impl Layer for FileChanges {
     }
 }
 
-/// The changes of a call, from the first place that says anything.
-fn found(call: &Call, settled: &Settled, trail: &Trail) -> Vec<FileChange> {
-    let listed = ["files_changed", "changes"].iter().filter_map(|key| settled.value.get(key));
-    let noted = settled.notes.fields().and_then(|notes| notes.metadata.get("files"));
-    let said = listed.chain(noted).map(listed_changes).find(|changes| !changes.is_empty());
-    said.or_else(|| Some(argued_changes(call, &final_arguments(call, trail)?))).unwrap_or_default()
-}
-
-/// A list of `{path, change, old_path}` or of paths. What cannot be read is left out.
-fn listed_changes(list: &Value) -> Vec<FileChange> {
-    let read = |entry: &Value| match entry {
-        Value::String(path) => usable(path).then(|| FileChange::new(path, FileChangeKind::Modified)),
-        Value::Object(fields) => {
-            let text = |key: &str| fields.get(key).and_then(Value::as_str);
-            let path = text("path").filter(|path| usable(path))?;
-            let word = text("change").or_else(|| text("type"));
-            let change = word.map_or(Some(FileChangeKind::Modified), kind_of)?;
-            match (change, text("old_path").filter(|old| usable(old))) {
-                (FileChangeKind::Renamed, Some(old)) => Some(FileChange::renamed(old, path)),
-                (change, _) => Some(FileChange::new(path, change)),
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
-    };
-    list.as_array().map(|entries| entries.iter().filter_map(read).collect()).unwrap_or_default()
-}
-
-/// The changes that follow from the arguments.
-fn argued_changes(call: &Call, arguments: &Arguments) -> Vec<FileChange> {
-    let patch = ["patch", "diff"].iter().find_map(|name| arguments.get(name)?.as_str());
-    if let Some(patch) = patch {
-        let files: Vec<_> = patch_files(patch).into_iter().filter(|file| usable(&file.path)).collect();
-        if !files.is_empty() {
-            return files;
-        }
-    }
-    let paths = named_paths(call, arguments);
-    let each = |change| paths.iter().map(|path| FileChange::new(path, change)).collect();
-    match (call.annotations().kind, paths.as_slice()) {
-        (Some(Kind::Move), [from, to]) => vec![FileChange::renamed(from, to)],
-        (Some(Kind::Move), _) => each(FileChangeKind::Renamed),
-        (Some(Kind::Edit), _) => each(FileChangeKind::Modified),
-        (Some(Kind::Delete), _) => each(FileChangeKind::Deleted),
-        (Some(Kind::Read | Kind::Search | Kind::Execute | Kind::Think | Kind::Fetch | Kind::Other) | None, _) => {
-            Vec::new()
-        }
-    }
-}
-
-/// The paths among the arguments, in the order of the annotations.
-fn named_paths(call: &Call, arguments: &Arguments) -> Vec<String> {
-    let resources = call.annotations().resources.iter().filter(|resource| resource.kind == ResourceKind::Path);
-    let values = resources.filter_map(|resource| arguments.as_json().pointer(&resource.argument));
-    let texts = values.flat_map(|value| value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice));
-    texts.filter_map(Value::as_str).filter(|path| usable(path)).map(str::to_owned).collect()
-}
-
-/// The arguments that reached the tool, if this layer can know them.
-fn final_arguments(call: &Call, trail: &Trail) -> Option<Arguments> {
-    // What a person wrote is put in where deciding begins, and nothing may change it after that.
-    if let Some(edited) = call.resumed().edits() {
-        return Some(edited.clone());
-    }
-    let provenance = trail.provenance();
-    let mut known: Vec<&str> = vec!["/patch", "/diff"];
-    known.extend(call.annotations().resources.iter().map(|resource| resource.argument.as_str()));
-    let mut notes = NoteFields::default();
-    notes.provenance = provenance;
-    let untouched = known.iter().all(|pointer| notes.who_changed(Subject::Arguments, pointer).is_empty());
-    untouched.then(|| call.arguments.clone())
-}
-
-fn kind_of(word: &str) -> Option<FileChangeKind> {
-    match word.to_ascii_lowercase().as_str() {
-        "created" | "create" | "added" | "add" | "new" => Some(FileChangeKind::Created),
-        "modified" | "modify" | "changed" | "updated" | "update" | "edited" | "edit" => Some(FileChangeKind::Modified),
-        "deleted" | "delete" | "removed" | "remove" => Some(FileChangeKind::Deleted),
-        "renamed" | "rename" | "moved" | "move" => Some(FileChangeKind::Renamed),
-        _ => None,
-    }
-}
-
-/// Whether a text can be a path at all.
-fn usable(path: &str) -> bool {
-    !path.is_empty() && path.len() <= 4096 && !path.contains('\0')
-}
-
 /// The file at `path` below `root`, unless the way there leads outside. The last step is not followed.
 fn inside(root: &Path, path: &str) -> Option<PathBuf> {
     let path = Path::new(path);
@@ -230,10 +137,10 @@ fn inside(root: &Path, path: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use toolgate_core::{
-        Annotations, Answer, ApprovalRequest, CallSeed, Decision, Json, Registry, Resource, Schema, Stack, ToolOutput,
-        ToolSpec, Verdict, View, map_call,
+        Annotations, Answer, ApprovalRequest, Arguments, CallSeed, Decision, Json, Kind, Registry, Resource, Schema,
+        Stack, ToolOutput, ToolSpec, Verdict, View, map_call,
     };
     use toolgate_testkit::{Scripted, run_twice, seed, seed_for};
 
@@ -312,15 +219,6 @@ mod tests {
         let rehearsal = CallSeed { rehearsal: true, ..seed() };
         assert_eq!(changes(rehearsal, Outcome::ok(listed.clone())).await, []);
         assert_eq!(changes(seed_of("status", json!({})), Outcome::ok(listed)).await, [], "it only reads");
-    }
-
-    #[tokio::test]
-    async fn entries_that_cannot_be_read_are_left_out() {
-        let odd = json!({ "changes": [7, null, {}, { "path": "" }, { "path": "x", "change": "painted" }, ["y"],
-            { "path": "b", "type": "rename", "old_path": "a" }, { "path": "c" }, "d", "nul\0"] });
-        let found = changes(seed_of("patch", json!({})), Outcome::ok(odd)).await;
-        let renamed = vec![(FileChangeKind::Renamed, "b".to_owned(), Some("a".to_owned()))];
-        assert_eq!(found, [renamed, one(FileChangeKind::Modified, "c"), one(FileChangeKind::Modified, "d")].concat());
     }
 
     #[tokio::test]
