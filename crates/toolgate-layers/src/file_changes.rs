@@ -216,9 +216,20 @@ mod tests {
         for status in Status::ALL.into_iter().filter(|status| *status != Status::Ok) {
             assert_eq!(changes(seed(), Outcome::refused(status, "no")).await, [], "{status}");
         }
-        let rehearsal = CallSeed { rehearsal: true, ..seed() };
-        assert_eq!(changes(rehearsal, Outcome::ok(listed.clone())).await, []);
         assert_eq!(changes(seed_of("status", json!({})), Outcome::ok(listed)).await, [], "it only reads");
+    }
+
+    #[tokio::test]
+    async fn a_rehearsal_reports_nothing_whatever_it_is_answered() {
+        let watcher = FileWatcher::new();
+        let answer = toolgate_core::from_fn(async |_, _| Outcome::ok(json!({ "changes": ["a"] })));
+        let layer = FileChanges::new(watcher.clone());
+        let stack = Stack::over(Scripted::new()).layer(layer).layer(answer).build().expect("in order");
+        let seed = seed_of("edit", json!({ "path": "a" }));
+        stack.run(Call::new(CallSeed { rehearsal: true, ..seed.clone() })).await;
+        assert!(watcher.recent(10).is_empty());
+        stack.run(Call::new(seed)).await;
+        assert_eq!(watcher.recent(10).len(), 1);
     }
 
     #[tokio::test]

@@ -225,6 +225,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_part_stays_below_the_cap_however_much_json_makes_of_it() {
+        for text in ["\u{1}", "\\", "\"", "\n"] {
+            let (reading, digest) = reading(&text.repeat(100_000)).await;
+            let settled = reading.read(json!({ "output": digest })).await;
+            assert!(settled.value_size() < OutputCapOptions::default().max_bytes, "{text:?}");
+            assert!(settled.value_size() > OutputCapOptions::default().max_bytes / 3, "{text:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_part_begins_and_ends_between_characters_and_says_where() {
         let (reading, digest) = reading("aé漢🦀z").await;
         for (offset, limit, text, begin, next) in [
