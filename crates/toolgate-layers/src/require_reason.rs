@@ -1,0 +1,463 @@
+//! Makes the model say why it calls a tool.
+
+use std::{borrow::Cow, sync::Arc};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use toolgate_core::{
+    Band, Call, Layer, LayerName, LayerTraits, Next, NoteFields, Outcome, Status, ToolSpec, Transform,
+};
+
+use crate::{BadOption, Configurable, Parts, SharedRedactor};
+
+/// Adds a parameter to every tool in which the model gives its reason, and takes it out again before the tool runs.
+///
+/// The reason ends up on the notes, by default as the summary that people read. A call without one is refused with a
+/// text that tells the model what to add, or is given a blank one. A tool that has a parameter of that name itself keeps
+/// it: what the model writes there counts as the reason and reaches the tool. Installing the layer in a stack and
+/// building the view with `View::under` is all it takes; it works the same twice.
+///
+/// ```
+/// use toolgate_core::{Registry, Schema, Stack, ToolSpec, View};
+/// use toolgate_layers::RequireReason;
+///
+/// let registry = Registry::new();
+/// registry.register_host(ToolSpec::new("search", "Searches.", Schema::any_object()))?;
+/// let stack = Stack::over(registry.clone()).layer(RequireReason::new()).build()?;
+/// let view = View::under(&registry, &stack)?;
+/// assert!(view.get("search").unwrap().spec.input.parameters().any(|name| name == "reason"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct RequireReason {
+    options: Arc<RequireReasonOptions>,
+    redactor: Option<SharedRedactor>,
+}
+
+/// What can be set for [`RequireReason`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RequireReasonOptions {
+    /// What the parameter is called.
+    pub field: String,
+    /// What the model is told about it.
+    pub description: String,
+    /// Whether it is taken out before the tool runs.
+    pub strip: bool,
+    /// Where the reason goes on the notes: `summary`, `description`, or a key of the metadata.
+    pub audit_key: String,
+    /// The fewest characters of a reason, without blanks around it.
+    pub min_length: usize,
+    /// What happens to a call without a reason.
+    pub on_missing: OnMissing,
+    /// Whether the schema that the model sees makes the parameter mandatory.
+    pub schema_required: bool,
+}
+
+/// What happens to a call without a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnMissing {
+    /// It is refused.
+    Reject,
+    /// It runs, and the notes say that no reason was given.
+    FillBlank,
+}
+
+impl Default for RequireReasonOptions {
+    fn default() -> Self {
+        Self {
+            field: "reason".to_owned(),
+            description: "Why you make this call, in one short sentence for the user.".to_owned(),
+            strip: true,
+            audit_key: "summary".to_owned(),
+            min_length: 1,
+            on_missing: OnMissing::Reject,
+            schema_required: true,
+        }
+    }
+}
+
+impl RequireReason {
+    /// The most characters of a reason that are kept.
+    const MOST: usize = 1000;
+
+    /// What the notes say of a call without a reason.
+    const BLANK: &'static str = "(no reason given)";
+
+    /// Requires a reason as by default.
+    pub fn new() -> Self {
+        Self { options: Arc::new(RequireReasonOptions::default()), redactor: None }
+    }
+
+    /// Sets what can be set, if it makes sense.
+    pub fn with_options(options: RequireReasonOptions) -> Result<Self, BadOption> {
+        let problem = |key, problem| Err(BadOption::new(key, problem));
+        match &options {
+            o if o.field.trim().is_empty() => problem("field", "a parameter needs a name, such as reason"),
+            o if o.audit_key.trim().is_empty() => problem("audit_key", "has to name a note, such as summary"),
+            o if o.min_length == 0 => problem("min_length", "with 0 no reason would be required; use at least 1"),
+            o if o.min_length > Self::MOST => problem("min_length", "no reason is kept beyond 1000 characters"),
+            _ => Ok(Self { options: Arc::new(options), redactor: None }),
+        }
+    }
+
+    /// Takes secrets out of the reason before it is noted.
+    pub fn redactor(mut self, redactor: SharedRedactor) -> Self {
+        self.redactor = Some(redactor);
+        self
+    }
+
+    /// Whether the parameter is one that this layer added, so that it may take it out.
+    fn is_ours(&self, call: &Call) -> bool {
+        let Some(shown) = call.shown() else { return true };
+        match shown.injected.iter().find(|injected| injected.parameter == self.options.field) {
+            Some(injected) => injected.by.as_str() == Self::NAME,
+            None => !shown.entry.spec.input.parameters().any(|name| name == self.options.field),
+        }
+    }
+
+    /// What the model gave as its reason, trimmed and not empty.
+    fn given<'a>(&self, call: &'a Call, ours: bool) -> Option<Cow<'a, str>> {
+        let field = &self.options.field;
+        // Another layer of this kind may have taken it out already.
+        let value = call.arguments.get(field).or_else(|| call.original().get(field).filter(|_| ours))?;
+        let text = match value {
+            Value::String(text) => Cow::Borrowed(text.trim()),
+            // A tool's own parameter may be of any type.
+            Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_) => Cow::Owned(value.to_string()),
+            Value::Null => return None,
+        };
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// The reason as it is noted.
+    fn noted(&self, reason: &str) -> String {
+        let safe = match &self.redactor {
+            Some(redactor) => redactor.text(reason).map(Cow::Owned),
+            None => Some(Cow::Borrowed(reason)),
+        };
+        let Some(safe) = safe else { return "(reason withheld)".to_owned() };
+        let one_line = self.options.audit_key == "summary";
+        let flat = |c: char| if one_line && c.is_control() { ' ' } else { c };
+        safe.chars().take(Self::MOST).map(flat).collect()
+    }
+
+    fn note(&self, notes: &mut NoteFields, reason: String) {
+        match self.options.audit_key.as_str() {
+            "summary" => notes.summary = Some(reason),
+            "description" => notes.description = Some(reason),
+            key => drop(notes.metadata.insert(key.to_owned(), reason.into())),
+        }
+    }
+
+    fn refusal(&self) -> Outcome {
+        let RequireReasonOptions { field, min_length, .. } = &*self.options;
+        let length = match min_length {
+            1 => String::new(),
+            least => format!(" of at least {least} characters"),
+        };
+        let text = format!("Give a {field}{length}: add \"{field}\" to the arguments and say why you make this call.");
+        Outcome::refused(Status::SchemaViolation, text)
+    }
+}
+
+impl Default for RequireReason {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Configurable for RequireReason {
+    const NAME: &'static str = "require_reason";
+    const SUMMARY: &'static str = "makes the model say why it calls a tool";
+    type Options = RequireReasonOptions;
+
+    fn configure(options: RequireReasonOptions, parts: &Parts) -> Result<Self, BadOption> {
+        Ok(Self { redactor: parts.get(), ..Self::with_options(options)? })
+    }
+}
+
+impl Transform for RequireReason {
+    fn name(&self) -> LayerName {
+        Self::NAME.into()
+    }
+
+    fn transform(&self, mut spec: ToolSpec) -> Option<ToolSpec> {
+        let RequireReasonOptions { field, description, min_length, schema_required, on_missing, .. } = &*self.options;
+        let mut parameter = json!({ "type": "string", "description": description });
+        // A blank that is to be filled in must get past the schema.
+        if *on_missing == OnMissing::Reject && *schema_required {
+            parameter["minLength"] = json!(min_length);
+        }
+        // A schema that takes no further parameter stays as it is; the refusal will name the parameter.
+        if let Ok(Some(input)) = spec.input.with_parameter(field, parameter, *schema_required) {
+            spec.input = input;
+        }
+        Some(spec)
+    }
+}
+
+impl Layer for RequireReason {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        let ours = self.is_ours(&call);
+        let reason = match (self.given(&call, ours), self.options.on_missing) {
+            (Some(reason), OnMissing::Reject) if reason.chars().count() < self.options.min_length => {
+                next.because("the reason is too short");
+                return self.refusal();
+            }
+            (Some(reason), OnMissing::Reject | OnMissing::FillBlank) => self.noted(&reason),
+            (None, OnMissing::FillBlank) => Self::BLANK.to_owned(),
+            (None, OnMissing::Reject) => {
+                next.because("no reason was given");
+                return self.refusal();
+            }
+        };
+        let strip = self.options.strip && ours && call.arguments.get(&self.options.field).is_some();
+        let call = match strip {
+            true => call.clone().with_arguments(call.arguments.without(&self.options.field)),
+            false => call,
+        };
+        next.run(call).await.noting(|notes| self.note(notes, reason))
+    }
+
+    fn name(&self) -> LayerName {
+        Self::NAME.into()
+    }
+
+    fn band(&self) -> Band {
+        Band::Shape
+    }
+
+    fn transform(&self) -> Option<Arc<dyn Transform>> {
+        Some(Arc::new(self.clone()))
+    }
+
+    fn traits(&self) -> LayerTraits {
+        LayerTraits::of(Self::NAME).rewriting().answering()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolgate_core::{
+        Annotations, Arguments, CallSeed, Json, RedactionFailed, Redactor, Registry, Schema, Settled, Stack, Tool,
+        ToolError, ToolRequest, View,
+    };
+    use toolgate_testkit::{Scripted, call_with, run_twice, seed, seed_for};
+
+    fn options(change: impl FnOnce(&mut RequireReasonOptions)) -> RequireReasonOptions {
+        let mut options = RequireReasonOptions::default();
+        change(&mut options);
+        options
+    }
+
+    /// A tool that answers with what reached it and takes exactly what its schema says.
+    struct Strict(&'static str, Value);
+
+    impl Tool for Strict {
+        fn spec(&self) -> ToolSpec {
+            let schema = json!({ "type": "object", "properties": self.1, "additionalProperties": false });
+            let input = Schema::new(schema).expect("valid");
+            ToolSpec::new(self.0, "Works.", input).with_annotations(Annotations::read_only())
+        }
+        async fn invoke(
+            &self,
+            arguments: Arguments,
+            _: toolgate_core::Context,
+        ) -> Result<toolgate_core::ToolOutput, ToolError> {
+            toolgate_core::ToolOutput::of(arguments)
+        }
+    }
+
+    fn registry() -> Registry {
+        let registry = Registry::new();
+        registry.register(Strict("open", json!({ "path": { "type": "string" } }))).expect("new");
+        registry.register(Strict("fire", json!({ "reason": { "type": "string" } }))).expect("new");
+        registry
+    }
+
+    /// Sends a call the whole way: shown, admitted, handled, run.
+    async fn sent(layer: RequireReason, tool: &str, arguments: Value) -> Settled {
+        let registry = registry();
+        let stack = Stack::over(registry.clone()).layer(layer).build().expect("in order");
+        let view = View::under(&registry, &stack).expect("additive");
+        let outcome = stack.run(Call::new(seed_for(&view, tool, arguments))).await;
+        outcome.settled().expect("settled").clone()
+    }
+
+    fn summary(settled: &Settled) -> Option<&str> {
+        settled.notes.fields().and_then(|notes| notes.summary.as_deref())
+    }
+
+    fn with(change: impl FnOnce(&mut RequireReasonOptions)) -> RequireReason {
+        RequireReason::with_options(options(change)).expect("makes sense")
+    }
+
+    #[tokio::test]
+    async fn a_reason_is_required_noted_and_taken_out_before_a_strict_tool() {
+        let settled = sent(RequireReason::new(), "open", json!({ "path": "a", "reason": " to\nread it " })).await;
+        assert_eq!((settled.status, summary(&settled)), (Status::Ok, Some("to read it")));
+        assert_eq!(*settled.value.as_value(), json!({ "path": "a" }), "the tool never sees it");
+        for arguments in [json!({ "path": "a" }), json!({ "path": "a", "reason": "" })] {
+            assert_eq!(sent(RequireReason::new(), "open", arguments).await.status, Status::SchemaViolation);
+        }
+    }
+
+    #[tokio::test]
+    async fn without_the_schema_the_layer_refuses_in_helpful_words() {
+        let layer = || with(|options| (options.schema_required, options.min_length) = (false, 5));
+        for arguments in [json!({}), json!({ "reason": "  ab   " }), json!({ "reason": "éééé" })] {
+            let settled = sent(layer(), "open", arguments).await;
+            let text = settled.model_text().into_owned();
+            assert_eq!(settled.status, Status::SchemaViolation);
+            assert!(text.contains("\"reason\"") && text.contains("at least 5 characters"), "{text}");
+        }
+        assert_eq!(sent(layer(), "open", json!({ "reason": "ééééé" })).await.status, Status::Ok);
+    }
+
+    #[tokio::test]
+    async fn a_blank_can_be_filled_in() {
+        let layer = || with(|options| (options.schema_required, options.on_missing) = (false, OnMissing::FillBlank));
+        for arguments in [json!({ "path": "a" }), json!({ "path": "a", "reason": " " })] {
+            let settled = sent(layer(), "open", arguments).await;
+            assert_eq!((settled.status, summary(&settled)), (Status::Ok, Some("(no reason given)")));
+            assert_eq!(*settled.value.as_value(), json!({ "path": "a" }), "the real arguments stay intact");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_parameter_of_the_tool_itself_counts_and_stays() {
+        let settled = sent(RequireReason::new(), "fire", json!({ "reason": "budget" })).await;
+        assert_eq!((settled.status, summary(&settled)), (Status::Ok, Some("budget")));
+        assert_eq!(*settled.value.as_value(), json!({ "reason": "budget" }));
+        let refused = sent(RequireReason::new(), "fire", json!({})).await;
+        assert_eq!(refused.status, Status::SchemaViolation);
+    }
+
+    #[tokio::test]
+    async fn what_another_layer_injected_is_not_taken_out() {
+        struct Other;
+        impl Transform for Other {
+            fn name(&self) -> LayerName {
+                "other".into()
+            }
+            fn transform(&self, mut spec: ToolSpec) -> Option<ToolSpec> {
+                let input = spec.input.with_parameter("reason", json!({ "type": "string" }), false);
+                spec.input = input.ok().flatten().unwrap_or(spec.input);
+                Some(spec)
+            }
+        }
+        let other: Arc<dyn Transform> = Arc::new(Other);
+        let view = View::of(&registry()).transform([&other]).expect("additive");
+        let executor = Scripted::new();
+        let take_out = toolgate_core::map_call(|call: Call| {
+            assert!(call.arguments.get("reason").is_some(), "its own layer still finds it");
+            let rest = call.arguments.without("reason");
+            call.with_arguments(rest)
+        });
+        let stack = Stack::over(executor).layer(RequireReason::new()).layer(take_out).build().expect("in order");
+        let outcome = stack.run(Call::new(seed_for(&view, "open", json!({ "reason": "r" })))).await;
+        assert!(outcome.is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_same_layer_twice_asks_once() {
+        let registry = registry();
+        let named = toolgate_core::LayerExt::named(RequireReason::new(), "again");
+        let stack = Stack::over(registry.clone()).layer(RequireReason::new()).layer(named).build().expect("in order");
+        let view = View::under(&registry, &stack).expect("additive");
+        let outcome = stack.run(Call::new(seed_for(&view, "open", json!({ "reason": "r" })))).await;
+        assert_eq!(outcome.settled().map(|settled| (settled.status, summary(settled))), Some((Status::Ok, Some("r"))));
+    }
+
+    #[tokio::test]
+    async fn outside_a_view_a_reason_that_is_there_is_taken_out() {
+        let executor = Scripted::new();
+        let stack = Stack::over(executor.clone()).layer(RequireReason::new()).build().expect("in order");
+        stack.run(call_with("any", json!({ "reason": "r", "n": 1 }))).await;
+        assert_eq!(*executor.seen()[0].arguments.as_json().as_value(), json!({ "n": 1 }));
+        let stack =
+            Stack::over(executor.clone()).layer(with(|options| options.strip = false)).build().expect("in order");
+        stack.run(call_with("any", json!({ "reason": "r" }))).await;
+        assert!(executor.seen()[1].arguments.get("reason").is_some(), "unless it is to stay");
+    }
+
+    #[tokio::test]
+    async fn the_reason_goes_where_it_is_wanted_also_when_the_call_fails() {
+        let noted = async |key: &str| {
+            let key = key.to_owned();
+            let executor = Scripted::new().then(Outcome::denied(None));
+            let stack = Stack::over(executor).layer(with(|options| options.audit_key = key)).build().expect("in order");
+            let outcome = stack.run(call_with("any", json!({ "reason": "a\nb" }))).await;
+            outcome.settled().and_then(|settled| settled.notes.fields().cloned()).expect("noted")
+        };
+        assert_eq!(noted("summary").await.summary.as_deref(), Some("a b"));
+        assert_eq!(noted("description").await.description.as_deref(), Some("a\nb"));
+        assert_eq!(noted("why").await.metadata["why"], "a\nb");
+    }
+
+    #[tokio::test]
+    async fn a_reason_is_bounded_and_redacted_or_withheld() {
+        struct Censor;
+        impl Redactor for Censor {
+            fn redact(&self, value: &Json) -> Result<Json, RedactionFailed> {
+                Ok(value.clone())
+            }
+            fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
+                if text.contains("poison") { Err(RedactionFailed) } else { Ok(text.replace("s3cret", "***")) }
+            }
+        }
+        let layer = || RequireReason::new().redactor(SharedRedactor::new(Censor));
+        let noted = async |reason: String| {
+            let settled = sent(layer(), "open", json!({ "reason": reason })).await;
+            summary(&settled).expect("noted").to_owned()
+        };
+        assert_eq!(noted("use s3cret".into()).await, "use ***");
+        assert_eq!(noted("poison s3cret".into()).await, "(reason withheld)");
+        assert_eq!(noted("é".repeat(5000)).await.chars().count(), 1000);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_suspends_hands_down_the_same_arguments_again() {
+        let twice = run_twice(RequireReason::new(), seed("any", json!({ "reason": "r", "n": 1 }))).await;
+        twice.assert_replays();
+        assert_eq!(*twice.handed_down[1].as_json().as_value(), json!({ "n": 1 }));
+    }
+
+    #[tokio::test]
+    async fn a_rehearsal_gets_the_same_verdict() {
+        let stack = Stack::over(Scripted::new()).layer(RequireReason::new()).build().expect("in order");
+        let run = async |arguments| {
+            stack.run(Call::new(CallSeed { rehearsal: true, ..seed("any", arguments) })).await.status()
+        };
+        assert_eq!(run(json!({})).await, Some(Status::SchemaViolation));
+        assert_eq!(run(json!({ "reason": "r" })).await, Some(Status::DryRun));
+    }
+
+    #[test]
+    fn the_injected_parameter_is_described_and_bounded() {
+        let registry = registry();
+        let stack =
+            Stack::over(registry.clone()).layer(with(|options| options.min_length = 3)).build().expect("in order");
+        let view = View::under(&registry, &stack).expect("additive");
+        let schema = view.get("open").expect("shown").spec.input.as_json().clone();
+        assert_eq!(schema["properties"]["reason"]["minLength"], 3);
+        assert_eq!(schema["required"], json!(["reason"]));
+        assert!(view.admit(&ToolRequest::json("c", "open", json!({ "reason": "no" }))).refusal.is_some());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |change: fn(&mut RequireReasonOptions)| {
+            RequireReason::with_options(options(change)).map(drop).map_err(|error| error.key)
+        };
+        assert_eq!(refused(|options| options.min_length = 0), Err("min_length"));
+        assert_eq!(refused(|options| options.min_length = 1001), Err("min_length"));
+        assert_eq!(refused(|options| options.field = " ".into()), Err("field"));
+        assert_eq!(refused(|options| options.audit_key.clear()), Err("audit_key"));
+        assert!(serde_json::from_str::<RequireReasonOptions>(r#"{"on_missing":"rejects"}"#).is_err());
+    }
+}
