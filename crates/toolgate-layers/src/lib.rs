@@ -3,9 +3,15 @@
 //! One file per layer, each short enough to read in one go.
 
 mod catalog;
+mod limits;
+mod lists;
 mod options;
 mod parts;
+mod scope;
 
 pub use catalog::{BadOption, Configurable};
+pub use limits::{Capability, ScopePolicy, Violation};
+pub use lists::OneOrMany;
 pub use options::{InvalidSpan, Span};
 pub use parts::{Parts, SharedRedactor, Workspace};
+pub use scope::{OnViolation, Scope, ScopeOptions};
