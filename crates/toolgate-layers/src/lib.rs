@@ -8,6 +8,7 @@ mod lists;
 mod options;
 mod parts;
 mod scope;
+mod validate;
 
 pub use catalog::{BadOption, Configurable};
 pub use limits::{Capability, ScopePolicy, Violation};
@@ -15,3 +16,4 @@ pub use lists::OneOrMany;
 pub use options::{InvalidSpan, Span};
 pub use parts::{Parts, SharedRedactor, Workspace};
 pub use scope::{OnViolation, Scope, ScopeOptions};
+pub use validate::{ParameterRule, Validate, ValidateOptions};
