@@ -99,8 +99,8 @@ impl RuleSet {
         if facts.lost {
             return Some(Judgement::built_in("paths", "nobody can say where a path of the call leads"));
         }
-        let secret = || facts.places.iter().any(secrets::is_secret);
-        let named = || facts.commands.iter().any(|command| secrets::names_secret(facts.root, &command.text));
+        let secret = || facts.places.iter().any(secret_files::is_secret);
+        let named = || facts.commands.iter().any(|command| secret_files::names_secret(facts.root, &command.text));
         let secret = self.options.secrets_files && (secret() || named());
         secret.then(|| Judgement::built_in("secrets files", "the call names a file that holds secrets"))
     }

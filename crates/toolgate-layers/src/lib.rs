@@ -16,7 +16,7 @@ mod paths;
 mod policy;
 mod rules;
 mod scope;
-mod secrets;
+mod secret_files;
 mod shell;
 mod validate;
 
