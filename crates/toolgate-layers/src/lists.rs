@@ -1,0 +1,120 @@
+//! One value or a list of them in options, and the patterns made from such lists.
+
+use std::{borrow::Cow, fmt, marker::PhantomData};
+
+use globset::{GlobBuilder, GlobSet};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, IntoDeserializer, SeqAccess, Visitor},
+};
+
+use crate::BadOption;
+
+/// A list that may be written as a single value: `tool = "fs_*"` is `tool = ["fs_*"]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct OneOrMany<T>(pub Vec<T>);
+
+impl<T> std::ops::Deref for OneOrMany<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T, U: Into<T>, const N: usize> From<[U; N]> for OneOrMany<T> {
+    fn from(list: [U; N]) -> Self {
+        Self(list.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
+    // By hand and not as an untagged enum, whose errors do not say which word was wrong.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Words<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Words<T> {
+            type Value = OneOrMany<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a word or a list of words")
+            }
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Self::Value, E> {
+                T::deserialize(word.into_deserializer()).map(|one| OneOrMany(vec![one]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut many = Vec::new();
+                while let Some(one) = list.next_element()? {
+                    many.push(one);
+                }
+                Ok(OneOrMany(many))
+            }
+        }
+        deserializer.deserialize_any(Words(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("OneOrMany_{}", T::schema_name()).into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [one.clone(), { "type": "array", "items": one }] })
+    }
+}
+
+/// Compiles globs for plain names, where `*` stands for any text. No globs match nothing.
+pub(crate) fn names<T: AsRef<str>>(key: &'static str, patterns: &[T]) -> Result<GlobSet, BadOption> {
+    globs(key, patterns, false)
+}
+
+/// Compiles globs for paths, where `*` stops at a slash and `**` does not.
+pub(crate) fn paths<T: AsRef<str>>(key: &'static str, patterns: &[T]) -> Result<GlobSet, BadOption> {
+    globs(key, patterns, true)
+}
+
+fn globs<T: AsRef<str>>(key: &'static str, patterns: &[T], slashes: bool) -> Result<GlobSet, BadOption> {
+    let unreadable = |error: globset::Error| BadOption::new(key, format!("the pattern cannot be read: {error}"));
+    let mut set = GlobSet::builder();
+    for pattern in patterns {
+        let pattern = pattern.as_ref();
+        if pattern.trim().is_empty() {
+            return Err(BadOption::new(key, "an empty pattern matches nothing; write `*` for everything"));
+        }
+        set.add(GlobBuilder::new(pattern).literal_separator(slashes).build().map_err(unreadable)?);
+    }
+    set.build().map_err(unreadable)
+}
+
+/// The JSON pointer to a parameter, which is named or is a pointer already.
+pub(crate) fn pointer(parameter: &str) -> String {
+    match parameter.starts_with('/') {
+        true => parameter.to_owned(),
+        false => format!("/{}", parameter.replace('~', "~0").replace('/', "~1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolgate_core::Kind;
+
+    #[test]
+    fn one_word_is_a_list_of_one_and_a_misspelt_one_is_named() {
+        let read = |text: &str| serde_json::from_str::<OneOrMany<Kind>>(text);
+        assert_eq!(read(r#""edit""#).expect("one"), OneOrMany(vec![Kind::Edit]));
+        assert_eq!(read(r#"["edit","read"]"#).expect("two"), OneOrMany(vec![Kind::Edit, Kind::Read]));
+        assert_eq!(read("[]").expect("none"), OneOrMany(vec![]));
+        assert!(read(r#""edti""#).expect_err("misspelt").to_string().contains("edti"));
+        assert!(read("7").is_err());
+    }
+
+    #[test]
+    fn no_globs_match_nothing_and_a_star_stops_at_a_slash_only_in_paths() {
+        assert!(!names::<&str>("k", &[]).expect("empty").is_match("x"));
+        assert!(names("k", &["a*"]).expect("fine").is_match("a/b"));
+        assert!(!paths("k", &["a*"]).expect("fine").is_match("a/b"));
+        assert!(names("k", &["["]).is_err());
+        assert!(names("k", &[" "]).is_err());
+    }
+}

@@ -1,0 +1,264 @@
+//! Allows, asks about or denies calls by rules that an operator writes.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use moka::{policy::EvictionPolicy, sync::Cache};
+use toolgate_core::{
+    ApprovalRequest, Band, Call, CallError, CallId, Decision, Digest, ErrorCategory, Layer, LayerTraits, Next, Outcome,
+    SessionId, Status, ToolName, Verdict, contained_sync,
+};
+
+use crate::{
+    BadOption, Configurable, Effect, Judgement, Parts, PolicyOptions, Workspace,
+    facts::{Facts, Needs},
+    judge::RuleSet,
+    paths::Root,
+};
+
+/// Judges every call by its rules: deny beats ask beats allow, in whatever order they are written.
+///
+/// A denied call settles `policy_blocked` and the model reads which rule was against it and why. A call that is asked
+/// about waits for a decision. Policies combine by strictness: under two of them a call gets the stricter answer, be
+/// they nested or made one with [`Policy::combine`]. If the rules cannot be applied, the call does not run.
+///
+/// ```
+/// # use {toolgate_core::Status, toolgate_layers::{Policy, PolicyOptions}, toolgate_testkit::{call_with, echo_under}};
+/// # use serde_json::json;
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let options: PolicyOptions = toml::from_str(r#"
+///     [[rules]]
+///     name = "everyday"
+///     effect = "allow"
+///     command = ["git status", "cargo test"]
+/// "#).unwrap();
+/// let stack = echo_under(Policy::new(options).unwrap());
+/// let run = |text: &str| stack.run(call_with("run_shell", json!({ "command": text })));
+/// assert!(run("git status --short && cargo test").await.is_ok());
+/// assert!(run("git status; git push").await.suspension().is_some());
+/// assert_eq!(run("cat .env").await.status(), Some(Status::Blocked));
+/// # });
+/// ```
+#[derive(Debug, Clone)]
+pub struct Policy {
+    sets: Arc<[Arc<RuleSet>]>,
+    needs: Needs,
+    root: Arc<Root>,
+    seen: Option<Seen>,
+    asks: Asks,
+    version: Digest,
+    version_text: Arc<str>,
+}
+
+/// Who asks when a rule says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Here,
+    Below,
+}
+
+impl Policy {
+    /// Makes a policy whose relative paths start at the current directory.
+    pub fn new(options: PolicyOptions) -> Result<Self, BadOption> {
+        Ok(Self::of(vec![Arc::new(RuleSet::new(options)?)], Root::new(Path::new("."))))
+    }
+
+    /// Says where relative paths start.
+    pub fn in_workspace(self, workspace: &Workspace) -> Self {
+        Self { root: Arc::new(Root::new(workspace.root())), ..self }
+    }
+
+    /// Leaves the asking to a layer further in, which finds out by [`Policy::requires_approval`] what to ask about.
+    pub fn asked_below(self) -> Self {
+        Self { asks: Asks::Below, ..self }
+    }
+
+    /// A policy whose answer is always the stricter one of both. It takes the workspace of this one.
+    pub fn combine(&self, other: &Self) -> Self {
+        let sets = self.sets.iter().chain(other.sets.iter()).cloned().collect();
+        let mut both = Self::of(sets, Root::clone(&self.root));
+        // If one of them relies on a layer further in, that layer asks for both.
+        both.asks = if self.asks == Asks::Below { Asks::Below } else { other.asks };
+        both
+    }
+
+    /// What the policy says about a call.
+    pub fn judge(&self, call: &Call) -> Judgement {
+        let earlier = self.seen.as_ref().map_or(0, |seen| seen.earlier(call));
+        let facts = Facts::of(call, &self.root, self.needs, earlier);
+        let answers = self.sets.iter().map(|rules| rules.judge(&facts));
+        answers.reduce(Judgement::or_stricter).expect("a policy has at least one set of rules")
+    }
+
+    /// Why somebody has to agree before the call runs, if so. What is denied or cannot be judged is not free to run
+    /// either.
+    pub fn requires_approval(&self, call: &Call) -> Option<String> {
+        match contained_sync(|| self.judge(call)) {
+            Ok(Judgement { effect: Effect::Allow, .. }) => None,
+            Ok(Judgement { effect: Effect::Ask | Effect::Deny, reason, .. }) => Some(reason.to_string()),
+            Err(_) => Some(NOT_APPLIED.to_owned()),
+        }
+    }
+
+    /// [`Policy::requires_approval`] as a function of its own, for a layer that asks.
+    pub fn requirement(&self) -> impl Fn(&Call) -> Option<String> + Clone + Send + Sync + 'static {
+        let policy = self.clone();
+        move |call| policy.requires_approval(call)
+    }
+
+    /// The digest of what the rules say; it changes when they do.
+    pub fn version(&self) -> Digest {
+        self.version
+    }
+
+    fn of(sets: Vec<Arc<RuleSet>>, root: Root) -> Self {
+        let needs = sets.iter().map(|rules| rules.needs()).fold(Needs::default(), |a, b| Needs {
+            paths: a.paths || b.paths,
+            commands: a.commands || b.commands,
+            urls: a.urls || b.urls,
+        });
+        let seen = sets.iter().filter_map(|rules| rules.most_repeats()).max().map(Seen::new);
+        let versions: Vec<Digest> = sets.iter().map(|rules| rules.version()).collect();
+        let version = match versions.as_slice() {
+            [one] => *one,
+            many => Digest::of_bytes(many.iter().map(Digest::to_string).collect::<Vec<_>>().join("\n").as_bytes()),
+        };
+        let version_text = version.to_string().into();
+        Self { sets: sets.into(), needs, root: Arc::new(root), seen, asks: Asks::Here, version, version_text }
+    }
+
+    async fn decide(&self, judgement: Judgement, call: Call, next: Next) -> Outcome {
+        let Judgement { effect, reason, .. } = judgement;
+        next.because(reason.clone());
+        match effect {
+            Effect::Deny => Outcome::refused(Status::Blocked, reason.to_string()),
+            Effect::Allow => next.run(call).await,
+            Effect::Ask if self.asks == Asks::Below => next.run(call).await,
+            Effect::Ask => match next.decision(&call).cloned() {
+                None => Outcome::ask(ApprovalRequest::about(&call).because(&*reason)),
+                Some(Decision { verdict: Verdict::Approve | Verdict::ApproveWithEdits { .. }, .. }) => {
+                    next.because(format!("{reason}; it was approved"));
+                    next.run(call).await
+                }
+                Some(Decision { verdict: Verdict::Deny { reason }, .. }) => Outcome::denied(reason.as_deref()),
+            },
+        }
+    }
+}
+
+const NOT_APPLIED: &str = "the policy could not be applied";
+
+impl Layer for Policy {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        let outcome = match contained_sync(|| self.judge(&call)) {
+            Ok(judgement) => self.decide(judgement, call, next).await,
+            Err(report) => {
+                next.because(NOT_APPLIED);
+                let error = CallError::new(ErrorCategory::Refused, NOT_APPLIED).with_operator(report);
+                Outcome::error(Status::Blocked, error)
+            }
+        };
+        outcome.noting(|notes| {
+            notes.metadata.insert("policy_version".into(), (*self.version_text).into());
+        })
+    }
+
+    fn band(&self) -> Band {
+        Band::Decide
+    }
+
+    fn traits(&self) -> LayerTraits {
+        match self.asks {
+            Asks::Here => LayerTraits::of(Self::NAME).answering().asking(),
+            Asks::Below => LayerTraits::of(Self::NAME).answering(),
+        }
+    }
+}
+
+impl Configurable for Policy {
+    const NAME: &'static str = "policy";
+    const SUMMARY: &'static str = "Allows, asks about or denies calls by rules over tools, paths, commands and hosts.";
+    type Options = PolicyOptions;
+
+    fn configure(options: PolicyOptions, parts: &Parts) -> Result<Self, BadOption> {
+        let policy = Self::new(options)?;
+        Ok(match parts.get::<Workspace>() {
+            Some(workspace) => policy.in_workspace(&workspace),
+            None => policy,
+        })
+    }
+}
+
+type Ids = Arc<Mutex<Vec<CallId>>>;
+
+/// Which calls were made before, per session; bounded, and forgotten with the process.
+#[derive(Debug, Clone)]
+struct Seen {
+    calls: Cache<(SessionId, ToolName, Digest), Ids>,
+    /// Nobody asks for more than this.
+    most: usize,
+}
+
+impl Seen {
+    const MOST_CALLS: u64 = 10_000;
+
+    fn new(most_repeats: u32) -> Self {
+        let calls = Cache::builder().max_capacity(Self::MOST_CALLS).eviction_policy(EvictionPolicy::lru()).build();
+        Self { calls, most: most_repeats as usize }
+    }
+
+    /// How many times the same call was made before this one. The call itself counts from now on: once, however often
+    /// it comes back, and not if it is only rehearsed.
+    fn earlier(&self, call: &Call) -> usize {
+        let key = (call.turn().session, call.tool.clone(), call.arguments.digest());
+        if call.is_rehearsal() {
+            let ids = self.calls.get(&key);
+            return ids.map_or(0, |ids| position(&ids.lock().unwrap_or_else(PoisonError::into_inner), call.id));
+        }
+        let ids = self.calls.get_with(key, Arc::default);
+        let mut ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let earlier = position(&ids, call.id);
+        if earlier == ids.len() && ids.len() <= self.most {
+            ids.push(call.id);
+        }
+        earlier
+    }
+}
+
+fn position(ids: &[CallId], id: CallId) -> usize {
+    ids.iter().position(|known| *known == id).unwrap_or(ids.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolgate_testkit::{Scripted, call};
+
+    #[tokio::test]
+    async fn a_policy_that_panics_while_judging_blocks_the_call() {
+        let broken = Policy::of(Vec::new(), Root::new(Path::new(".")));
+        let executor = Scripted::new();
+        let stack = toolgate_core::Stack::over(executor.clone()).layer(broken.clone()).build().expect("in order");
+        let outcome = stack.run(call("x")).await;
+        assert_eq!(outcome.status(), Some(Status::Blocked));
+        assert_eq!(outcome.settled().expect("settled").model_text(), NOT_APPLIED);
+        assert!(executor.seen().is_empty());
+        assert_eq!(broken.requires_approval(&call("x")).as_deref(), Some(NOT_APPLIED));
+    }
+
+    #[test]
+    fn what_was_seen_is_bounded_per_call() {
+        let seen = Seen::new(2);
+        for id in 0..100 {
+            let id = CallId::from_source(&toolgate_testkit::CountingIds::after(id));
+            seen.earlier(&Call::new(toolgate_core::CallSeed {
+                id,
+                ..toolgate_testkit::seed("x", serde_json::json!({}))
+            }));
+        }
+        let kept: Vec<usize> = seen.calls.iter().map(|(_, ids)| ids.lock().expect("whole").len()).collect();
+        assert_eq!(kept, [3]);
+    }
+}

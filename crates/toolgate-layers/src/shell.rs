@@ -1,0 +1,390 @@
+//! Which commands a shell text would run, as far as that is certain.
+//!
+//! This is no shell. It understands plain words, quotes without expansions, and lists of commands; whatever goes
+//! beyond that is "not certain", and what is not certain is never covered by a rule that allows.
+
+/// One command: its name and its arguments.
+pub(crate) type Words = Vec<String>;
+
+/// The commands that `text` runs, in order, or nothing if that is not certain.
+pub(crate) fn commands(text: &str) -> Option<Vec<Words>> {
+    // Other quotes and escapes hold there.
+    if cfg!(windows) && text.contains(['\'', '"', '%', '^']) {
+        return None;
+    }
+    let mut reader = Reader { rest: text, commands: Vec::new(), words: Vec::new() };
+    while !reader.rest.is_empty() {
+        reader.step()?;
+    }
+    reader.finish()
+}
+
+/// The command that a list of words runs, or nothing if that is not certain: whoever runs it may join the words and
+/// hand them to a shell.
+pub(crate) fn argv(words: &[&str]) -> Option<Words> {
+    let plain = |word: &&str| {
+        let special = |c: char| SPECIAL.contains(c) || c.is_control() || (c.is_whitespace() && c != ' ');
+        !word.is_empty() && !word.contains(special)
+    };
+    let owned: Words = words.iter().map(|word| (*word).to_owned()).collect();
+    (words.iter().all(plain) && is_plain_command(&owned)).then_some(owned)
+}
+
+/// Characters that mean something to a shell outside quotes.
+const SPECIAL: &str = ";&|<>()$`\\\"'*?[]{}~!#\n";
+
+struct Reader<'a> {
+    rest: &'a str,
+    commands: Vec<Words>,
+    words: Words,
+}
+
+impl Reader<'_> {
+    /// Reads one word or operator.
+    fn step(&mut self) -> Option<()> {
+        const OPERATORS: [&str; 5] = ["&&", "||", ";", "|", "\n"];
+        // To nowhere or to each other: no file is written. Only as words of their own.
+        const HARMLESS: [&str; 5] = ["2>&1", "1>&2", ">/dev/null", "2>/dev/null", "1>/dev/null"];
+        let trimmed = self.rest.trim_start_matches([' ', '\t']);
+        if trimmed.len() < self.rest.len() || trimmed.is_empty() {
+            self.rest = trimmed;
+            return Some(());
+        }
+        if let Some(harmless) = HARMLESS.iter().find(|text| trimmed.starts_with(**text)) {
+            let rest = &trimmed[harmless.len()..];
+            self.rest = (rest.is_empty() || rest.starts_with([' ', '\t', '\n', ';', '|'])).then_some(rest)?;
+            return Some(());
+        }
+        match OPERATORS.iter().find(|text| trimmed.starts_with(**text)) {
+            Some(operator) => {
+                self.rest = &trimmed[operator.len()..];
+                self.end_of_command(operator)
+            }
+            None => self.word(),
+        }
+    }
+
+    fn end_of_command(&mut self, operator: &str) -> Option<()> {
+        let blank = self.words.is_empty();
+        match operator {
+            // An empty line or one at the end.
+            "\n" if blank => return Some(()),
+            // `|&`, `;;`, `&&&` and an operator with nothing in front are not plain lists.
+            _ if blank || self.rest.starts_with(['&', '|', ';']) => return None,
+            _ => self.commands.push(std::mem::take(&mut self.words)),
+        }
+        // Behind these there has to be another command.
+        let wants_more = matches!(operator, "&&" | "||" | "|");
+        if wants_more && self.rest.trim().is_empty() { None } else { Some(()) }
+    }
+
+    fn word(&mut self) -> Option<()> {
+        let mut word = String::new();
+        let mut chars = self.rest.char_indices();
+        let end = loop {
+            let Some((at, c)) = chars.next() else { break self.rest.len() };
+            match c {
+                ' ' | '\t' | '\n' | ';' | '|' => break at,
+                '&' if self.rest[at..].starts_with("&&") => break at,
+                '\'' | '"' => quoted(c, &mut chars, &mut word)?,
+                // A comment, an expansion of its own, or the home directory.
+                '#' | '~' | '^' if at == 0 => return None,
+                '$' | '`' | '\\' | '<' | '>' | '(' | ')' | '{' | '}' | '!' | '&' => return None,
+                // A glob may stand for other words, but never for the name of the command.
+                '*' | '?' | '[' | ']' if self.words.is_empty() => return None,
+                c if c.is_control() || c.is_whitespace() => return None,
+                c => word.push(c),
+            }
+        };
+        self.rest = &self.rest[end..];
+        self.words.push(word);
+        Some(())
+    }
+
+    fn finish(mut self) -> Option<Vec<Words>> {
+        if !self.words.is_empty() {
+            self.commands.push(self.words);
+        }
+        let plain = !self.commands.is_empty() && self.commands.iter().all(|words| is_plain_command(words));
+        plain.then_some(self.commands)
+    }
+}
+
+/// Reads up to the closing quote; nothing if there is none or something inside is expanded.
+fn quoted(quote: char, chars: &mut std::str::CharIndices<'_>, word: &mut String) -> Option<()> {
+    for (_, c) in chars {
+        match c {
+            c if c == quote => return Some(()),
+            '$' | '`' | '\\' | '!' if quote == '"' => return None,
+            c if c.is_control() && !matches!(c, '\n' | '\t') => return None,
+            c => word.push(c),
+        }
+    }
+    None
+}
+
+/// Whether the words name a program that does its own work and runs no other.
+fn is_plain_command(words: &[String]) -> bool {
+    let Some((first, arguments)) = words.split_first() else { return false };
+    let named = !first.is_empty() && first.chars().all(|c| c.is_ascii_alphanumeric() || "_./+-".contains(c));
+    // `X=1 git` is no name: it changes what the command does.
+    named && !first.starts_with('-') && !runs_others(&base_name(first), arguments)
+}
+
+/// The name of a program without its directory.
+pub(crate) fn base_name(word: &str) -> String {
+    let name = word.rsplit(['/', '\\']).next().unwrap_or(word).to_ascii_lowercase();
+    name.strip_suffix(".exe").map(str::to_owned).unwrap_or(name)
+}
+
+/// Shells, and words that a shell understands itself.
+const BUILT_IN: &str = "sh bash zsh dash ksh mksh fish csh tcsh ash rbash busybox toybox pwsh powershell cmd eval exec \
+    source . trap alias unalias builtin command enable hash set unset shopt export declare typeset readonly local let read \
+    mapfile readarray getopts bind complete fc coproc wait if then else elif fi for while until do done case esac select \
+    function in time [[";
+
+/// Programs that start another one.
+const STARTERS: &str = "env xargs sudo doas su runuser nohup timeout gtimeout nice ionice chrt taskset setsid stdbuf strace \
+    ltrace watch parallel flock chroot unshare nsenter systemd-run script entr ssh fakeroot proot firejail bwrap xvfb-run at \
+    batch crontab caffeinate unbuffer setpriv prlimit numactl cgexec chpst daemonize tmux screen expect gdb start npx bunx uvx \
+    pipx";
+
+/// Programs whose arguments are a program.
+const INTERPRETERS: &str =
+    "awk gawk mawk nawk sed gsed perl osascript ed ex vi vim nvim emacs less more man tclsh m4 dc";
+
+/// Whether a program runs what its arguments say, or changes what later commands mean.
+fn runs_others(name: &str, arguments: &[String]) -> bool {
+    let any = |test: &dyn Fn(&str) -> bool| arguments.iter().any(|word| test(word));
+    match name {
+        name if [BUILT_IN, STARTERS, INTERPRETERS].iter().any(|list| list.split(' ').any(|known| known == name)) => {
+            true
+        }
+        "find" | "gfind" | "fd" | "fdfind" => {
+            any(&|word| word.starts_with("-exec") || word.starts_with("-ok") || word.starts_with("--exec"))
+                || any(&|word| name.starts_with("fd") && (word.starts_with("-x") || word.starts_with("-X")))
+        }
+        "git" => any(&|word| {
+            let sets = word == "-c" || word == "-C" || word.starts_with("--config") || word.starts_with("--exec");
+            let runs = matches!(word, "-x" | "run" | "foreach" | "filter-branch") || word.starts_with("--upload-pack");
+            sets || runs || word.contains("ext::") || word.starts_with("-O") || word.starts_with("--open-files")
+        }),
+        "tar" | "gtar" | "rsync" | "zip" => any(&|word| {
+            word.contains("command")
+                || word.contains("checkpoint")
+                || word.contains("program")
+                || word.starts_with("-e")
+                || word.starts_with("-I")
+                || word.starts_with("--rsh")
+                || word.starts_with("-T")
+        }),
+        "printf" => any(&|word| word.starts_with("-v")),
+        "npm" | "pnpm" | "yarn" | "bun" => any(&|word| matches!(word, "exec" | "x" | "dlx") || word.starts_with("-e")),
+        "docker" | "podman" | "kubectl" => any(&|word| matches!(word, "exec" | "run")),
+        name if name.starts_with("python") || name.starts_with("pypy") => {
+            any(&|word| word.starts_with('-') && !word.starts_with("--") && word.contains('c'))
+        }
+        name if ["node", "ruby", "php", "lua", "deno", "julia", "rscript"].iter().any(|n| name.starts_with(n)) => {
+            let inline = ["-e", "-E", "-r", "-p", "-B", "-R", "--eval", "--print", "--require", "--import", "eval"];
+            any(&|word| inline.iter().any(|flag| word.starts_with(flag)))
+        }
+        _ => false,
+    }
+}
+
+/// Every run of words in a text that could be a command, wherever it stands and however it is quoted.
+///
+/// For what is forbidden: it is read twice, once as if quotes were not there (`r'm'`) and once as if each began
+/// something new (`sh -c"rm"`).
+pub(crate) fn runs_anywhere(text: &str) -> Vec<Words> {
+    let unquoted: String = text.chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect();
+    let mut runs = runs(&unquoted);
+    if unquoted.len() < text.len() {
+        runs.extend(self::runs(&text.replace(['\'', '"', '\\'], "\n")));
+    }
+    runs
+}
+
+/// Every word of a text, wherever it stands, and its parts: `.env` in `--file=.env`, `@.env` and `host:.env`.
+pub(crate) fn words_anywhere(text: &str) -> Vec<String> {
+    let words: Vec<String> = runs_anywhere(text).into_iter().flatten().collect();
+    let parts = words.iter().flat_map(|word| word.split(['=', ',', ':', '@'])).filter(|part| !part.is_empty());
+    let parts: Vec<String> = parts.map(str::to_owned).collect();
+    words.into_iter().chain(parts).collect()
+}
+
+fn runs(text: &str) -> Vec<Words> {
+    let ends = |c: char| ";&|<>()`{}\n\r".contains(c);
+    let parts = |c: char| c.is_whitespace() || c == '$' || c.is_control();
+    let run = |run: &str| run.split(parts).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Words>();
+    text.split(ends).map(run).filter(|run| !run.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Option<Vec<String>> {
+        commands(text).map(|commands| commands.into_iter().map(|words| words.join("·")).collect())
+    }
+
+    #[test]
+    fn plain_lists_are_split_into_their_commands() {
+        for (text, expected) in [
+            ("git status", vec!["git·status"]),
+            ("  ls -la\tsrc  ", vec!["ls·-la·src"]),
+            ("a; b && c || d | e\nf\n\n", vec!["a", "b", "c", "d", "e", "f"]),
+            ("grep 'a;b|c' \"d e\" f''g", vec!["grep·a;b|c·d e·fg"]),
+            ("cargo test 2>&1 | tail -5", vec!["cargo·test", "tail·-5"]),
+            ("ls *.rs src/[ab]?.rs", vec!["ls·*.rs·src/[ab]?.rs"]),
+            ("git diff HEAD^ a#b x=1", vec!["git·diff·HEAD^·a#b·x=1"]),
+        ] {
+            assert_eq!(
+                words(text).as_deref(),
+                Some(&expected.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..]),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn whatever_goes_beyond_plain_lists_is_not_certain() {
+        for text in [
+            "",
+            "  ",
+            "git $(x)",
+            "git `x`",
+            "git ${x}",
+            "git $x",
+            "git <(x)",
+            "cat <<EOF\nx\nEOF",
+            "cat < x",
+            "ls > x",
+            "ls >> x",
+            "ls 2>x",
+            "ls &> x",
+            "ls 2>&1x",
+            "ls &",
+            "ls & x",
+            "(ls)",
+            "{ ls; }",
+            "f() { ls; }",
+            "git \"$(x)\"",
+            "git \"`x`\"",
+            "git 'x",
+            "git \"x",
+            "git x\\",
+            "git \\\nx",
+            "git status # x",
+            "#ls",
+            "!ls",
+            "ls !!",
+            "l? x",
+            "* x",
+            "[ x ]",
+            "~/x",
+            "FOO=bar ls",
+            "PATH=. git status",
+            "LD_PRELOAD=x ls",
+            "'' x",
+            "ls |& x",
+            "ls ;; x",
+            "; ls",
+            "ls &&",
+            "ls |",
+            "ls &&& x",
+            "ls\u{a0}x",
+            "ls\rx",
+            "ls\u{1b}x",
+            "ls\0x",
+            "if x; then y; fi",
+            "for x in y; do z; done",
+            "$'ls'",
+            "-x",
+            "{ls,x}",
+        ] {
+            assert_eq!(words(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_runs_another_one_is_not_certain() {
+        for text in [
+            "sh -c ls",
+            "bash -lc ls",
+            "/bin/sh x",
+            "BASH x",
+            "env ls",
+            "env X=1 ls",
+            "xargs rm",
+            "ls | xargs rm",
+            "sudo ls",
+            "nohup ls",
+            "timeout 5 ls",
+            "find . -exec rm {} +",
+            "find . -execdir x",
+            "python -c x",
+            "python3.12 -Ic x",
+            "perl -e x",
+            "node -e x",
+            "node --eval=x",
+            "awk x",
+            "sed s/x/y/e f",
+            "git -c alias.x=!sh x",
+            "git --exec-path=/x status",
+            "git rebase -x ls",
+            "git bisect run ls",
+            "eval ls",
+            "exec ls",
+            "source x",
+            ". x",
+            "alias ls=x",
+            "export PATH=.",
+            "command ls",
+            "hash -p /x git",
+            "printf -v PATH x",
+            "tar --to-command=x -xf y",
+            "npm exec x",
+            "docker run x",
+            "time ls",
+        ] {
+            assert_eq!(words(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_words_is_one_command_unless_a_shell_would_read_it_otherwise() {
+        assert_eq!(argv(&["git", "status"]), Some(vec!["git".to_owned(), "status".to_owned()]));
+        assert_eq!(argv(&["git", "commit", "-m", "two words"]).map(|words| words.len()), Some(4));
+        for words in
+            [&["git", "; rm"][..], &["git", "$(x)"], &["sh", "-c", "ls"], &[], &["FOO=1", "ls"], &["git", "a\nb"]]
+        {
+            assert_eq!(argv(words), None, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_found_wherever_it_hides() {
+        for text in [
+            "rm x",
+            "ls; rm x",
+            "ls|rm",
+            "$(rm x)",
+            "`rm x`",
+            "r'm' x",
+            "r\\m x",
+            "sh -c \"rm x\"",
+            "sh -c\"rm x\"",
+            "a\nrm",
+            "a&&rm",
+            "<(rm)",
+            "rm$IFS-rf",
+            "\"rm\"",
+            "{ rm; }",
+            "a\u{a0}rm",
+        ] {
+            let found = runs_anywhere(text).iter().flatten().any(|word| word == "rm");
+            assert!(found, "{text:?}: {:?}", runs_anywhere(text));
+        }
+    }
+}
