@@ -6,6 +6,30 @@ mod catalog;
 mod options;
 mod parts;
 
+mod budget;
+mod catch_panic;
+mod circuit_breaker;
+mod dry_run;
+mod idempotency;
+mod ledger;
+mod owner;
+mod rate_limit;
+mod rate_window;
+mod retry;
+mod single_flight;
+mod tool_globs;
+#[cfg(test)]
+mod try_out;
+
 pub use catalog::{BadOption, Configurable};
 pub use options::{InvalidSpan, Span};
 pub use parts::{Parts, SharedRedactor, Workspace};
+
+pub use budget::{Budget, BudgetOptions, OnUnknownCost};
+pub use catch_panic::{CatchPanic, CatchPanicOptions};
+pub use circuit_breaker::{CircuitBreaker, CircuitBreakerOptions};
+pub use dry_run::{DryRun, DryRunOptions};
+pub use idempotency::{Idempotency, IdempotencyKeyBy, IdempotencyOptions};
+pub use ledger::{BudgetAccount, BudgetRefusal, Ledger, LedgerDown, MemoryLedger, Reservation, SharedLedger};
+pub use rate_limit::{CallsPer, RateLimit, RateLimitOptions, RateScope};
+pub use retry::{Retry, RetryOptions};
