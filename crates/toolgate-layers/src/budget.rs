@@ -212,7 +212,10 @@ impl Layer for Budget {
             let text = format!("the cost of the call could not be booked: {detail}");
             call.env().probe().log(&call, LogLevel::Error, &text);
         }
-        outcome
+        match held.actual().filter(|cost| *cost > 0.0) {
+            Some(cost) => outcome.noting(|notes| drop(notes.metadata.insert("cost".into(), cost.into()))),
+            None => outcome,
+        }
     }
 
     fn band(&self) -> Band {

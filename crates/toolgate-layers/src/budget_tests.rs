@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc};
 
 use futures::{future::BoxFuture, poll};
 use serde_json::json;
-use toolgate_core::{AnyLayer, CallId, CallSeed, Settled, Stack, ToolError};
+use toolgate_core::{AnyLayer, CallId, CallSeed, LayerExt, Settled, Stack, ToolError, from_fn};
 use toolgate_testkit::{Scripted, TestClock, echo_under, run_twice};
 
 use super::*;
@@ -51,8 +51,9 @@ async fn a_call_that_would_exceed_the_budget_is_refused_before_it_runs() {
 async fn a_call_that_ran_costs_its_price_once_whatever_came_of_it() {
     for outcome in [Outcome::failed(ToolError::new("no")), Outcome::refused(Status::OutcomeUnknown, "who knows")] {
         let (ledger, tool) = (ledger(1.0), Scripted::new().then(outcome));
-        Stack::over(tool).layer(budget(&ledger, 0.5)).build().expect("in order").run(look(11)).await;
+        let outcome = Stack::over(tool).layer(budget(&ledger, 0.5)).build().expect("in order").run(look(11)).await;
         assert_eq!((ledger.spent(), ledger.left()), (0.5, 0.5));
+        assert_eq!(outcome.settled().expect("settled").notes.fields().expect("noted").metadata["cost"], 0.5);
     }
 }
 
@@ -113,16 +114,19 @@ async fn a_dropped_call_is_paid_for_if_it_had_started_and_released_if_not() {
     }
     assert_eq!((ledger.spent(), ledger.left()), (0.5, 0.5));
 
-    let never = toolgate_core::from_fn(async |_, _| std::future::pending().await);
-    let layers =
-        [AnyLayer::new(budget(&ledger, 0.5)), AnyLayer::new(toolgate_core::LayerExt::in_band(never, Band::Bound))];
-    let waiting = Stack::over(Scripted::new()).any_layers(layers).build().expect("in order");
+    let waiting = hanging_under(&ledger);
     {
         let mut run = pin!(waiting.run(look(12)));
         assert!(poll!(&mut run).is_pending());
         assert_eq!(ledger.left(), 0.0);
     }
     assert_eq!((ledger.spent(), ledger.left()), (0.5, 0.5));
+}
+
+/// A stack that never gets as far as the tool.
+fn hanging_under(ledger: &MemoryLedger) -> Stack {
+    let never = from_fn(async |_, _| std::future::pending().await).in_band(Band::Bound);
+    Stack::over(Scripted::new()).layer(budget(ledger, 0.5)).layer(never).build().expect("in order")
 }
 
 /// A ledger that fails in one way.
@@ -199,6 +203,9 @@ async fn a_rehearsal_is_judged_but_reserves_nothing() {
     assert_eq!(echo_under(budget(&ledger, 1.0)).run(rehearse()).await.status(), Some(Status::DryRun));
     assert_eq!(echo_under(budget(&ledger, 2.0)).run(rehearse()).await.status(), Some(Status::BudgetExceeded));
     assert_eq!((ledger.spent(), ledger.left()), (0.0, 1.0));
+    let mut run = pin!(hanging_under(&ledger).run(rehearse()));
+    assert!(poll!(&mut run).is_pending());
+    assert_eq!(ledger.left(), 1.0, "not even while it lasts");
 }
 
 #[test]

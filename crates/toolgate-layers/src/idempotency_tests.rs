@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use futures::poll;
+use futures::{FutureExt, poll};
 use tokio::sync::Notify;
 use toolgate_core::{
     Answer, AnyLayer, ApprovalRequest, CallSeed, Decision, Executor, LayerExt, RedactionFailed, Redactor, Stack,
@@ -140,16 +140,22 @@ async fn a_key_function_that_panics_stops_the_call() {
     assert!(!outcome.settled().expect("settled").model_text().contains("hunter2"));
 }
 
+/// A stack over a layer that the test can look into.
+fn shared(layer: Idempotency, tool: impl Executor) -> (Arc<Idempotency>, Stack) {
+    let layer = Arc::new(layer);
+    let inner = layer.clone();
+    let sharing = from_fn(move |call, next| {
+        let layer = inner.clone();
+        async move { layer.handle(call, next).await }
+    });
+    (layer, Stack::over(tool).layer(sharing.in_band(Band::Repeat)).build().expect("in order"))
+}
+
 #[tokio::test]
 async fn the_number_of_results_is_bounded() {
     let (clock, tool) = (TestClock::new(), Scripted::new());
-    let layer = Arc::new(Idempotency::new(&IdempotencyOptions { max_entries: 3, ..Default::default() }).expect("fine"));
-    let shared = layer.clone();
-    let sharing = from_fn(move |call, next| {
-        let layer = shared.clone();
-        async move { layer.handle(call, next).await }
-    });
-    let stack = Stack::over(tool).layer(sharing.in_band(Band::Repeat)).build().expect("in order");
+    let layer = Idempotency::new(&IdempotencyOptions { max_entries: 3, ..Default::default() }).expect("fine");
+    let (layer, stack) = shared(layer, tool);
     for n in 11..30 {
         stack.run(Call::new(nth(&clock, n, "look", numbered(n as u64)))).await;
     }
@@ -205,6 +211,18 @@ async fn when_the_first_is_dropped_or_fails_exactly_one_of_the_others_is_next() 
         assert_eq!(failing.run(looks(&clock, n)).await.status(), status);
     }
     assert!(failing.run(looks(&clock, 24)).await.is_ok(), "nobody waits for what is over");
+}
+
+#[tokio::test]
+async fn those_who_wait_are_answered_even_if_the_result_is_forgotten_at_once() {
+    let (clock, gate) = (TestClock::new(), Gate::default());
+    let (layer, stack) = shared(Idempotency::default(), gate.clone());
+    let (mut first, mut second) = (pin!(stack.run(looks(&clock, 11))), pin!(stack.run(looks(&clock, 12))));
+    assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
+    gate.open.notify_one();
+    assert!(first.await.is_ok());
+    layer.kept.invalidate_all();
+    assert!(is_cached(&second.now_or_never().expect("does not run")));
 }
 
 #[tokio::test]
@@ -284,7 +302,8 @@ async fn a_rehearsal_looks_but_keeps_nothing_and_waits_for_nobody() {
     let rehearse = |n| Call::new(CallSeed { rehearsal: true, ..nth(&clock, n, "look", json!({ "path": "a" })) });
     let mut first = pin!(stack.run(looks(&clock, 11)));
     assert!(poll!(&mut first).is_pending());
-    assert_eq!(stack.run(rehearse(12)).await.status(), Some(Status::DryRun), "does not wait");
+    let rehearsed = stack.run(rehearse(12)).now_or_never().expect("does not wait");
+    assert_eq!(rehearsed.status(), Some(Status::DryRun));
     gate.open.notify_one();
     first.await;
     assert!(is_cached(&stack.run(rehearse(13)).await));
