@@ -1,0 +1,342 @@
+//! Asks somebody before a call runs.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use toolgate_core::{
+    Answer, ApprovalRequest, Band, Call, Consent, Decision, Json, Layer, LayerTraits, Next, Outcome, Principal, Record,
+    RecordKey, SideEffect, Status, StoreError, Timestamp, Verdict, contained_sync,
+};
+
+use crate::{BadOption, Configurable, Parts, Span, tool_globs::ToolGlobs};
+
+/// Suspends calls that need approval until somebody has decided.
+///
+/// The question goes out with exactly the arguments that will run. When the call comes back with an answer to this
+/// question, it runs, is denied, or has expired; an answer about other arguments or another version of the tool is no
+/// answer, and somebody is asked again. The model reads nothing while the call waits, and "Tool execution denied" with
+/// the reason if it is refused. Standing innermost among the layers that decide, it asks only about calls that every
+/// rule above allows.
+///
+/// If the function that says whether to ask panics, somebody is asked.
+///
+/// ```
+/// # use {toolgate_core::{SideEffect, Stack}, toolgate_layers::Approval, toolgate_testkit::{call, echo}};
+/// # futures::executor::block_on(async {
+/// let large = |call: &toolgate_core::Call| {
+///     let amount = call.arguments.get("amount")?.as_f64()?;
+///     (amount > 100.0).then(|| "more than 100".to_owned())
+/// };
+/// let asking = Approval::when(large).on_denied(|call, _| println!("{} was denied", call.tool));
+/// let stack = Stack::over(echo()).layer(asking).build()?;
+/// assert!(stack.run(call("refund")).await.is_ok());
+/// # Ok::<(), toolgate_core::StackError>(())
+/// # }).unwrap();
+/// ```
+pub struct Approval {
+    tools: Option<ToolGlobs>,
+    ask_from: Option<SideEffect>,
+    when: Option<AskWhen>,
+    expires_after: Option<Duration>,
+    reason: Option<String>,
+    on_request: Option<OnRequest>,
+    on_approved: Option<OnDecision>,
+    on_denied: Option<OnDecision>,
+}
+
+type OnRequest = Box<dyn Fn(&Call, &ApprovalRequest) + Send + Sync>;
+type OnDecision = Box<dyn Fn(&Call, &Decision) + Send + Sync>;
+
+/// Says why somebody has to be asked about a call, if so. A program can give it to configured layers as a part.
+#[derive(Clone)]
+pub struct AskWhen(Arc<Why>);
+
+type Why = dyn Fn(&Call) -> Option<String> + Send + Sync;
+
+impl AskWhen {
+    /// Asks about the calls for which `why` gives a reason.
+    pub fn new(why: impl Fn(&Call) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(why))
+    }
+}
+
+/// Which calls are asked about. If neither `tools` nor `ask_from` is given, and the program brings no rule of its own,
+/// these are the calls that may write.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApprovalOptions {
+    /// Names and globs of tools that are asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Calls whose effects reach at least this far are asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ask_from: Option<SideEffect>,
+    /// How long a question stands. A call that nobody has decided on by then is not made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_after: Option<Span>,
+    /// What people are told about why they are asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Approval {
+    /// Asks about the calls for which `why` gives a reason, and about no others.
+    pub fn when(why: impl Fn(&Call) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { when: Some(AskWhen::new(why)), ..Self::never() }
+    }
+
+    /// Asks about calls whose effects reach at least as far as `effect`.
+    pub fn from_effect(effect: SideEffect) -> Self {
+        Self { ask_from: Some(effect), ..Self::never() }
+    }
+
+    /// Asks as `options` say.
+    pub fn new(options: ApprovalOptions) -> Result<Self, BadOption> {
+        let ApprovalOptions { tools, mut ask_from, expires_after, reason } = options;
+        if expires_after.is_some_and(|span| span.get().is_zero()) {
+            return Err(BadOption::new("expires_after", "has to be longer than nothing"));
+        }
+        if reason.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
+            return Err(BadOption::new("reason", "is empty; leave it out or say something"));
+        }
+        if tools.is_none() && ask_from.is_none() {
+            ask_from = Some(SideEffect::WorkspaceWrite);
+        }
+        let tools = tools.as_deref().map(|tools| ToolGlobs::read("tools", tools)).transpose()?;
+        Ok(Self { tools, ask_from, expires_after: expires_after.map(Span::get), reason, ..Self::never() })
+    }
+
+    fn never() -> Self {
+        Self {
+            tools: None,
+            ask_from: None,
+            when: None,
+            expires_after: None,
+            reason: None,
+            on_request: None,
+            on_approved: None,
+            on_denied: None,
+        }
+    }
+
+    /// Also asks about the calls for which `why` gives a reason.
+    pub fn or_when(mut self, why: AskWhen) -> Self {
+        self.when = Some(why);
+        self
+    }
+
+    /// Lets a question stand for `span` only.
+    pub fn expires_after(mut self, span: Duration) -> Self {
+        self.expires_after = Some(span);
+        self
+    }
+
+    /// Runs `f` once for each question that goes out. If it panics, nothing changes; the same holds for the others.
+    pub fn on_request(mut self, f: impl Fn(&Call, &ApprovalRequest) + Send + Sync + 'static) -> Self {
+        self.on_request = Some(Box::new(f));
+        self
+    }
+
+    /// Runs `f` once for each call that is approved.
+    pub fn on_approved(mut self, f: impl Fn(&Call, &Decision) + Send + Sync + 'static) -> Self {
+        self.on_approved = Some(Box::new(f));
+        self
+    }
+
+    /// Runs `f` once for each call that is denied.
+    pub fn on_denied(mut self, f: impl Fn(&Call, &Decision) + Send + Sync + 'static) -> Self {
+        self.on_denied = Some(Box::new(f));
+        self
+    }
+
+    /// Why somebody has to be asked about this call, if so.
+    fn why(&self, call: &Call) -> Option<String> {
+        if let Some(AskWhen(when)) = &self.when {
+            let unclear = |_| Some("whether this call needs approval could not be decided".to_owned());
+            if let Some(reason) = contained_sync(|| when(call)).unwrap_or_else(unclear) {
+                return Some(reason);
+            }
+        }
+        let effect = call.annotations().effect();
+        let named = self.tools.as_ref().is_some_and(|tools| tools.matches(&call.tool));
+        let reaches = self.ask_from.is_some_and(|from| effect >= from);
+        (named || reaches).then(|| self.reason.clone().unwrap_or_else(|| plain_reason(call, effect)))
+    }
+
+    async fn ask(&self, call: Call, next: Next, why: String) -> Outcome {
+        let mut request = ApprovalRequest::about(&call).because(why);
+        let now = call.env().clock().now();
+        let mut first = First { at: now, is_new: false };
+        if !call.is_rehearsal() && (self.expires_after.is_some() || self.on_request.is_some()) {
+            // If this is not kept, the question goes out all the same, and again when the call comes back.
+            first = remember(&next, &call, &asked(call.generation)).await.unwrap_or(first);
+        }
+        if let Some(span) = self.expires_after {
+            let until = first.at.plus(span);
+            if now >= until {
+                return expired(&next, now);
+            }
+            request = request.until(until);
+        }
+        if let Some(on_request) = self.on_request.as_ref().filter(|_| first.is_new) {
+            let _ = contained_sync(|| on_request(&call, &request));
+        }
+        next.because("needs approval");
+        Outcome::ask(request)
+    }
+
+    /// Whether the question of this generation has lapsed; nothing if it is not known when it was asked.
+    async fn has_lapsed(&self, call: &Call, next: &Next, generation: u32) -> Option<bool> {
+        let Some(span) = self.expires_after else { return Some(false) };
+        let key = format!("{}/{}", next.layer_name(), asked(generation));
+        let kept = call.env().store().record(&RecordKey::Layer(call.id, key.into())).await;
+        let Ok(Some(Record::Json(kept))) = kept else { return None };
+        Some(call.env().clock().now() >= moment(&kept)?.plus(span))
+    }
+
+    async fn deny(&self, call: Call, next: Next, answer: Answer, reason: Option<&str>) -> Outcome {
+        let at = self.told(&call, &next, &answer, "denied", self.on_denied.as_ref()).await;
+        next.because(format!("denied by {}", answer.decision.by));
+        consent(Outcome::denied(reason), "denied", answer.decision.by, at)
+    }
+
+    async fn approve(&self, call: Call, next: Next, answer: Answer) -> Outcome {
+        match self.has_lapsed(&call, &next, answer.generation).await {
+            Some(false) => {}
+            Some(true) => return expired(&next, call.env().clock().now()),
+            None => return self.ask(call, next, "it is not known when this was asked before".to_owned()).await,
+        }
+        let at = self.told(&call, &next, &answer, "approved", self.on_approved.as_ref()).await;
+        next.because(format!("approved by {}", answer.decision.by));
+        consent(next.run(call).await, "approved", answer.decision.by, at)
+    }
+
+    /// Tells whoever wants to know about a decision, once. Returns when the decision was first met.
+    async fn told(&self, call: &Call, next: &Next, answer: &Answer, word: &str, who: Option<&OnDecision>) -> Timestamp {
+        let now = call.env().clock().now();
+        if call.is_rehearsal() {
+            return now;
+        }
+        let first = remember(next, call, &format!("{word}-{}", answer.generation)).await;
+        let first = first.unwrap_or(First { at: now, is_new: false });
+        if let Some(who) = who.filter(|_| first.is_new) {
+            let _ = contained_sync(|| who(call, &answer.decision));
+        }
+        first.at
+    }
+}
+
+/// The answer to this layer's question about the call as it is now.
+fn answer(call: &Call, next: &Next) -> Option<Answer> {
+    let answers = &call.resumed().answers;
+    if answers.is_empty() {
+        return None;
+    }
+    let decision = next.decision(call)?;
+    answers.iter().find(|answer| std::ptr::eq(&answer.decision, decision)).cloned()
+}
+
+/// When something happened for the first time, and whether that was just now.
+struct First {
+    at: Timestamp,
+    is_new: bool,
+}
+
+/// Writes down that something happens now, unless it has happened before.
+///
+/// It is claimed before it is done: what people are told must not be told twice, also by two processes at once.
+async fn remember(next: &Next, call: &Call, key: &str) -> Result<First, StoreError> {
+    let now = call.env().clock().now();
+    let claim = format!("{:016x}", fastrand::u64(..));
+    let mine = Json::new(json!({ "at": now, "claim": claim })).unwrap_or_else(|_| Json::null());
+    let kept = next.once(call, key, async || mine.clone()).await?;
+    Ok(First { at: moment(&kept).unwrap_or(now), is_new: kept == mine })
+}
+
+fn moment(kept: &Json) -> Option<Timestamp> {
+    kept.get("at")?.as_str()?.parse().ok()
+}
+
+fn asked(generation: u32) -> String {
+    format!("asked-{generation}")
+}
+
+fn plain_reason(call: &Call, effect: SideEffect) -> String {
+    let can = match effect {
+        SideEffect::None | SideEffect::ReadOnly => "is to be approved before it runs",
+        SideEffect::WorkspaceWrite => "can change files",
+        SideEffect::ProcessExec => "can run programs",
+        SideEffect::Network => "can reach the network",
+    };
+    format!("{} {can}", call.tool)
+}
+
+fn consent(outcome: Outcome, word: &str, by: Principal, at: Timestamp) -> Outcome {
+    outcome.noting(|notes| {
+        notes.consent = Some(Consent { decision: word.to_owned(), decided_by: by, decided_at: at });
+    })
+}
+
+fn expired(next: &Next, now: Timestamp) -> Outcome {
+    next.because("nobody decided in time");
+    let outcome = Outcome::refused(Status::Expired, "the call was not run: nobody decided on it in time");
+    consent(outcome, "expired", "nobody".into(), now)
+}
+
+impl Layer for Approval {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        let Some(answer) = answer(&call, &next) else {
+            return match self.why(&call) {
+                Some(why) => self.ask(call, next, why).await,
+                None => next.run(call).await,
+            };
+        };
+        match answer.decision.verdict.clone() {
+            Verdict::Deny { reason } => self.deny(call, next, answer, reason.as_deref()).await,
+            Verdict::Approve | Verdict::ApproveWithEdits { .. } => self.approve(call, next, answer).await,
+        }
+    }
+
+    fn band(&self) -> Band {
+        Band::Decide
+    }
+
+    fn traits(&self) -> LayerTraits {
+        LayerTraits::of(Self::NAME).answering().asking()
+    }
+}
+
+impl Configurable for Approval {
+    const NAME: &'static str = "approval";
+    const SUMMARY: &'static str = "Asks somebody before a call runs.";
+    type Options = ApprovalOptions;
+
+    fn configure(options: ApprovalOptions, parts: &Parts) -> Result<Self, BadOption> {
+        let chosen = options.tools.is_some() || options.ask_from.is_some();
+        let layer = Self::new(options)?;
+        Ok(match parts.get::<AskWhen>() {
+            Some(when) => Self { ask_from: layer.ask_from.filter(|_| chosen), ..layer }.or_when(when),
+            None => layer,
+        })
+    }
+}
+
+impl fmt::Debug for AskWhen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AskWhen")
+    }
+}
+
+impl fmt::Debug for Approval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Approval");
+        out.field("tools", &self.tools).field("ask_from", &self.ask_from).field("when", &self.when);
+        out.field("expires_after", &self.expires_after).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "approval_tests.rs"]
+mod tests;

@@ -1,0 +1,320 @@
+//! The rules of [`Approval`].
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use toolgate_core::{Arguments, CallSeed, Clock, Stack, Suspension};
+use toolgate_testkit::{Scripted, TestClock, run_twice};
+
+use super::*;
+use crate::try_out::*;
+
+/// A stack of one asking layer, with what is needed to answer it.
+struct Gate {
+    stack: Stack,
+    tool: Scripted,
+    clock: TestClock,
+    seed: CallSeed,
+}
+
+impl Gate {
+    fn new(layer: Approval) -> Self {
+        let (tool, clock) = (Scripted::new(), TestClock::new());
+        let stack = Stack::over(tool.clone()).layer(layer).build().expect("in order");
+        let seed = seed_at(&clock, "change", json!({ "n": 1 }));
+        Self { stack, tool, clock, seed }
+    }
+
+    async fn enter(&self) -> Outcome {
+        self.stack.run(Call::new(self.seed.clone())).await
+    }
+
+    /// Runs the call until it asks.
+    async fn asked(&self) -> ApprovalRequest {
+        match self.enter().await {
+            Outcome::Suspended(suspension) => match *suspension {
+                Suspension::Decision(request) => request,
+                Suspension::Result => panic!("it waits for something else"),
+            },
+            Outcome::Settled(settled) => panic!("nobody was asked: {settled:?}"),
+        }
+    }
+
+    /// Answers the open question and runs the call again.
+    async fn answer(&mut self, decision: Decision) -> Outcome {
+        let request = self.asked().await;
+        self.seed.resumed.answers.push(Answer::to(&request, decision));
+        self.seed.generation += 1;
+        self.enter().await
+    }
+
+    fn runs(&self) -> usize {
+        self.tool.seen().len()
+    }
+}
+
+fn everything() -> Approval {
+    Approval::when(|_| Some("because".to_owned()))
+}
+
+fn consent_of(outcome: &Outcome) -> (String, String) {
+    let notes = outcome.settled().expect("settled").notes.fields().expect("noted").clone();
+    let consent = notes.consent.expect("consent is noted");
+    (consent.decision, consent.decided_by.to_string())
+}
+
+#[tokio::test]
+async fn a_call_waits_and_runs_once_approved() {
+    let mut gate = Gate::new(everything());
+    let request = gate.asked().await;
+    assert_eq!((request.reason.as_deref(), gate.runs()), (Some("because"), 0));
+    assert_eq!(request.arguments.as_map().get("n"), Some(&json!(1)));
+    let outcome = gate.answer(Decision::approve("ann")).await;
+    assert!(outcome.is_ok());
+    assert_eq!((gate.runs(), consent_of(&outcome)), (1, ("approved".to_owned(), "ann".to_owned())));
+}
+
+#[tokio::test]
+async fn a_denied_call_never_runs_and_the_model_reads_why() {
+    for (reason, text) in [(Some("too risky"), "Tool execution denied: too risky"), (None, "Tool execution denied.")] {
+        let mut gate = Gate::new(everything());
+        let outcome = gate.answer(Decision::deny("bob", reason)).await;
+        let settled = outcome.settled().expect("settled");
+        assert_eq!((settled.status, &*settled.model_text()), (Status::Denied, text));
+        assert_eq!((gate.runs(), consent_of(&outcome)), (0, ("denied".to_owned(), "bob".to_owned())));
+    }
+}
+
+#[tokio::test]
+async fn edited_arguments_are_what_runs_even_if_they_would_not_have_been_asked_about() {
+    let over = |call: &Call| (call.arguments.get("n")?.as_u64()? > 0).then(|| "more than nothing".to_owned());
+    let mut gate = Gate::new(Approval::when(over));
+    let edited = Arguments::parse(r#"{"n":0}"#).expect("object");
+    let outcome = gate.answer(Decision::approve_with_edits("ann", edited.clone())).await;
+    assert!(outcome.is_ok());
+    assert_eq!(gate.tool.seen()[0].arguments, edited);
+    assert_eq!(consent_of(&outcome).0, "approved");
+}
+
+#[tokio::test]
+async fn an_answer_about_other_arguments_is_no_answer() {
+    let mut gate = Gate::new(everything());
+    let request = gate.asked().await;
+    gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("ann")));
+    let other = seed_at(&gate.clock, "change", json!({ "n": 2 }));
+    gate.seed.admission = other.admission;
+    gate.seed.generation = 1;
+    assert_eq!(gate.asked().await.generation, 1);
+    assert_eq!(gate.runs(), 0);
+}
+
+#[tokio::test]
+async fn tools_effects_and_a_function_say_what_is_asked_about() {
+    let options = |tools: Option<&str>, ask_from| ApprovalOptions {
+        tools: tools.map(|tool| vec![tool.to_owned()]),
+        ask_from,
+        ..Default::default()
+    };
+    let asks = |layer: &Approval, tool| layer.why(&call_at(&TestClock::new(), tool, json!({}))).is_some();
+    for (layer, look, change) in [
+        (Approval::new(options(Some("loo*"), None)).expect("fine"), true, false),
+        (Approval::new(options(None, Some(SideEffect::ReadOnly))).expect("fine"), true, true),
+        (Approval::new(options(None, Some(SideEffect::Network))).expect("fine"), false, true),
+        (Approval::new(options(None, None)).expect("fine"), false, true),
+        (Approval::from_effect(SideEffect::ProcessExec), false, true),
+        (Approval::when(|call| (call.tool == "look").then(String::new)), true, false),
+    ] {
+        assert_eq!((asks(&layer, "look"), asks(&layer, "change")), (look, change), "{layer:?}");
+    }
+    let parts = Parts::new().with(AskWhen::new(|call| (call.tool == "look").then(String::new)));
+    let plugged = Approval::configure(ApprovalOptions::default(), &parts).expect("fine");
+    assert_eq!((asks(&plugged, "look"), asks(&plugged, "change")), (true, false), "the rule stands alone");
+    let both = Approval::configure(options(Some("change"), None), &parts).expect("fine");
+    assert_eq!((asks(&both, "look"), asks(&both, "change")), (true, true));
+}
+
+#[tokio::test]
+async fn a_tool_that_says_nothing_about_itself_is_asked_about() {
+    let unknown = toolgate_testkit::call("mystery");
+    assert!(Approval::new(ApprovalOptions::default()).expect("fine").why(&unknown).is_some());
+}
+
+#[tokio::test]
+async fn a_function_that_panics_asks() {
+    let gate = Gate::new(Approval::when(|_| panic!("hunter2")));
+    let reason = gate.asked().await.reason.expect("a reason");
+    assert!(reason.contains("could not be decided") && !reason.contains("hunter2"));
+}
+
+#[tokio::test]
+async fn a_question_expires_and_a_late_approval_does_not_run_the_call() {
+    let hour = Duration::from_secs(3600);
+    let mut gate = Gate::new(everything().expires_after(hour));
+    let request = gate.asked().await;
+    assert_eq!(request.expires_at, Some(gate.clock.now().plus(hour)));
+    gate.clock.advance(hour - Duration::from_secs(1));
+    assert_eq!(gate.asked().await.expires_at, request.expires_at, "asking again does not prolong it");
+    gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("ann")));
+    gate.seed.generation = 1;
+    gate.clock.advance(Duration::from_secs(1));
+    let outcome = gate.enter().await;
+    assert_eq!((outcome.status(), gate.runs()), (Some(Status::Expired), 0));
+    assert_eq!(consent_of(&outcome), ("expired".to_owned(), "nobody".to_owned()));
+    assert!(outcome.settled().expect("settled").model_text().contains("in time"));
+
+    let gate = Gate::new(everything().expires_after(hour));
+    gate.asked().await;
+    gate.clock.advance(hour);
+    assert_eq!(gate.enter().await.status(), Some(Status::Expired), "nobody answered at all");
+}
+
+#[tokio::test]
+async fn an_approval_in_time_runs_and_one_of_unknown_age_asks_again() {
+    let hour = Duration::from_secs(3600);
+    let mut gate = Gate::new(everything().expires_after(hour));
+    gate.clock.advance(Duration::from_secs(60));
+    assert!(gate.answer(Decision::approve("ann")).await.is_ok());
+
+    let mut gate = Gate::new(everything().expires_after(hour));
+    let request = gate.asked().await;
+    gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("ann")));
+    gate.seed.generation = 1;
+    gate.seed.env = toolgate_testkit::env_at(&gate.clock);
+    gate.asked().await;
+    assert_eq!(gate.runs(), 0, "the store has forgotten when it was asked");
+}
+
+#[derive(Clone, Default)]
+struct Counted([Arc<AtomicUsize>; 3]);
+
+impl Counted {
+    fn watch(&self, layer: Approval) -> Approval {
+        let [requests, approved, denied] = self.0.clone();
+        let add = |counter: &AtomicUsize| {
+            counter.fetch_add(1, Ordering::SeqCst);
+        };
+        layer
+            .on_request(move |_, _| add(&requests))
+            .on_approved(move |_, _| add(&approved))
+            .on_denied(move |_, _| add(&denied))
+    }
+
+    fn all(&self) -> [usize; 3] {
+        self.0.clone().map(|counter| counter.load(Ordering::SeqCst))
+    }
+}
+
+#[tokio::test]
+async fn callbacks_fire_once_however_often_the_call_comes_back() {
+    let counted = Counted::default();
+    let mut gate = Gate::new(counted.watch(everything()));
+    gate.asked().await;
+    gate.asked().await;
+    assert_eq!(counted.all(), [1, 0, 0]);
+    let first = gate.answer(Decision::approve("ann")).await;
+    gate.clock.advance(Duration::from_secs(5));
+    let second = gate.enter().await;
+    assert_eq!(counted.all(), [1, 1, 0]);
+    let decided_at = |outcome: &Outcome| {
+        let notes = outcome.settled().expect("settled").notes.fields().expect("noted").clone();
+        notes.consent.expect("noted").decided_at
+    };
+    assert_eq!(decided_at(&first), decided_at(&second), "the decision does not get younger");
+
+    let counted = Counted::default();
+    let mut gate = Gate::new(counted.watch(everything()));
+    gate.answer(Decision::deny("ann", None)).await;
+    gate.enter().await;
+    assert_eq!(counted.all(), [1, 0, 1]);
+}
+
+#[tokio::test]
+async fn callbacks_fire_once_across_two_processes() {
+    let counted = Counted::default();
+    let (mut one, mut other) = (Gate::new(counted.watch(everything())), Gate::new(counted.watch(everything())));
+    other.seed.env = one.seed.env.clone();
+    let request = one.asked().await;
+    other.asked().await;
+    for gate in [&mut one, &mut other] {
+        gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("ann")));
+        gate.seed.generation = 1;
+        assert!(gate.enter().await.is_ok());
+    }
+    assert_eq!(counted.all(), [1, 1, 0]);
+}
+
+#[tokio::test]
+async fn a_callback_that_panics_changes_nothing() {
+    let layer = everything().on_request(|_, _| panic!("no")).on_approved(|_, _| panic!("no"));
+    let mut gate = Gate::new(layer.on_denied(|_, _| panic!("no")));
+    assert!(gate.answer(Decision::approve("ann")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_rehearsal_asks_but_tells_nobody_and_keeps_nothing() {
+    let counted = Counted::default();
+    let mut gate = Gate::new(counted.watch(everything()).expires_after(Duration::from_secs(60)));
+    gate.seed.rehearsal = true;
+    gate.asked().await;
+    gate.clock.advance(Duration::from_secs(600));
+    gate.asked().await;
+    assert_eq!(counted.all(), [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn what_needs_nobody_runs_at_once() {
+    let gate = Gate::new(Approval::when(|_| None));
+    assert!(gate.enter().await.is_ok());
+    run_twice(Approval::when(|_| None), gate.seed.clone()).await.assert_replays();
+    run_twice(everything(), gate.seed).await.assert_replays();
+}
+
+/// What is read from outside as a decision, if it is one.
+fn read(word: &str) -> Option<Decision> {
+    serde_json::from_value(json!({ "decision": word, "by": "ann" })).ok()
+}
+
+#[tokio::test]
+async fn a_word_that_is_no_decision_never_runs_a_tool() {
+    let words =
+        ["", "Approve", "APPROVE", "approved", "approve ", " approve", "yes", "y", "ok", "true", "allow", "sure"];
+    for word in words {
+        let mut gate = Gate::new(everything());
+        if let Some(decision) = read(word) {
+            gate.answer(decision).await;
+        }
+        gate.asked().await;
+        assert_eq!(gate.runs(), 0, "{word:?}");
+    }
+    let mut gate = Gate::new(everything());
+    gate.answer(read("approve").expect("a decision")).await;
+    assert_eq!(gate.runs(), 1);
+}
+
+#[tokio::test]
+async fn the_request_says_which_call_the_callback_is_about() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let watched = seen.clone();
+    let layer = everything().on_request(move |call, request| {
+        watched.lock().expect("whole").push((call.tool.clone(), request.approval_id));
+    });
+    let gate = Gate::new(layer);
+    let request = gate.asked().await;
+    assert_eq!(*seen.lock().expect("whole"), [("change".into(), request.approval_id)]);
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    for (options, key) in [
+        (ApprovalOptions { expires_after: Some(Span::secs(0)), ..Default::default() }, "expires_after"),
+        (ApprovalOptions { reason: Some(" ".into()), ..Default::default() }, "reason"),
+        (ApprovalOptions { tools: Some(Vec::new()), ..Default::default() }, "tools"),
+        (ApprovalOptions { tools: Some(vec!["[".into()]), ..Default::default() }, "tools"),
+    ] {
+        assert_eq!(Approval::new(options).expect_err("refused").key, key);
+    }
+    assert!(serde_json::from_str::<ApprovalOptions>(r#"{ "ask_from": "WorkspaceWrite" }"#).is_err());
+    assert!(serde_json::from_str::<ApprovalOptions>(r#"{ "ask_from": "workspace_write" }"#).is_ok());
+}
