@@ -11,7 +11,8 @@ use crate::{Arguments, Call, Json, Layer, Next, Outcome, Status, ToolName};
 ///
 /// Hooks for every tool come first, then those for the tool, each in the order they were added; hooks
 /// after the call run in exactly the reverse order. They run once per logical call: what the hooks before
-/// the call decided is kept in the store and used again when the call comes back from a suspension.
+/// the call decided is kept in the store and used again when the call comes back from a suspension. A call that is
+/// only rehearsed runs no hooks.
 ///
 /// ```
 /// use toolgate_core::{HookAction, Hooks};
@@ -120,6 +121,11 @@ fn decided(kept: &Json) -> Option<Result<Arguments, Outcome>> {
 
 impl Layer for Hooks {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
+        if call.is_rehearsal() {
+            // Somebody else's code: nobody knows what it would leave behind.
+            next.because("hooks do not run in a rehearsal");
+            return next.run(call).await;
+        }
         let mut handed = call.clone();
         if !for_tool(&self.before, &call.tool).is_empty() {
             let kept = match next.once(&call, "before", || self.decide(&call)).await {
@@ -141,6 +147,10 @@ impl Layer for Hooks {
             }
         }
         outcome
+    }
+
+    fn traits(&self) -> crate::LayerTraits {
+        crate::LayerTraits::of("hooks").rewriting().answering()
     }
 }
 

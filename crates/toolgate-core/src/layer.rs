@@ -77,7 +77,7 @@ pub struct LayerTraits {
     pub rewrites: bool,
     /// It may answer without running what is below.
     pub answers: bool,
-    /// It keeps or sends away what it sees.
+    /// It keeps or sends away what it sees, as it sees it.
     pub records: bool,
     /// It takes secrets out of what comes back. Only such a layer may also take back what was noted below it.
     pub redacts: bool,

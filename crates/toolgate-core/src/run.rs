@@ -47,6 +47,8 @@ struct State {
     decided: Vec<Arguments>,
     /// The arguments that were last found to fit the tool's own schema.
     valid: Option<Arguments>,
+    /// The arguments that the executor was last given.
+    executed: Option<Arguments>,
 }
 
 /// One pass through one layer.
@@ -179,7 +181,8 @@ async fn attempt(run: &Run, call: Call) -> Outcome {
             notes.metadata.insert("rehearsal".into(), true.into());
         });
     }
-    let call = call.with_attempt(run.next_attempt());
+    let attempt = run.next_attempt(&call.arguments);
+    let call = call.with_attempt(attempt);
     if let Some(result) = call.resumed().result(call.attempt) {
         return Outcome::from(Settled::clone(result));
     }
@@ -262,6 +265,7 @@ impl Run {
             decided: Vec::new(),
             // The view has checked these; if it shows the tool's own schema, that was the check.
             valid: call.shown().filter(|shown| shown.is_plain()).map(|_| call.arguments.clone()),
+            executed: None,
         };
         Self {
             plan,
@@ -410,9 +414,10 @@ impl Run {
         call.with_arguments(edited)
     }
 
-    fn next_attempt(&self) -> u32 {
+    fn next_attempt(&self, arguments: &Arguments) -> u32 {
         let mut state = self.state();
         state.attempts += 1;
+        state.executed = Some(arguments.clone());
         state.attempts
     }
 
@@ -559,6 +564,11 @@ impl Trail {
     /// How often the executor was started.
     pub fn attempts(&self) -> u32 {
         self.0.state().attempts
+    }
+
+    /// The arguments that the executor was last given, if the call got that far.
+    pub fn executed(&self) -> Option<Arguments> {
+        self.0.state().executed.clone()
     }
 }
 

@@ -18,6 +18,7 @@ mod inbox;
 mod journal;
 mod lanes;
 mod late;
+mod rehearse;
 mod resume;
 
 pub use bus::{Attached, Bus, Delivery, Follow, Subscription};
