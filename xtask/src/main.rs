@@ -1,5 +1,7 @@
 //! The project's chores. `cargo xtask` lists them.
 
+mod generated;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -9,7 +11,7 @@ use std::{
 /// One thing that can be done, and what it is for.
 const TASKS: [(&str, &str); 3] = [
     ("test", "format, lints, all tests, examples and docs: everything that has to be green"),
-    ("schema", "write the JSON Schema of events to docs/reference/events.schema.json"),
+    ("generate", "write what is made from the code: schemas of events and configuration, the page of layers"),
     ("help", "this list"),
 ];
 
@@ -17,7 +19,7 @@ fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_else(|| "help".to_owned());
     let done = match task.as_str() {
         "test" => test(),
-        "schema" => write_schema(),
+        "generate" => generated::write(&root()),
         "help" | "--help" | "-h" => {
             help();
             Ok(())
@@ -46,7 +48,7 @@ fn test() -> Result<(), String> {
     step("format", cargo(&["fmt", "--all", "--check"]), "`cargo fmt --all` mends it")?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"];
     step("lints", cargo(&clippy), "clippy says what to change")?;
-    schema_is_current()?;
+    generated::check(&root())?;
     run_tests()?;
     step(
         "doc tests",
@@ -56,11 +58,10 @@ fn test() -> Result<(), String> {
     let mut docs = cargo(&["doc", "--workspace", "--all-features", "--no-deps", "--locked"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     step("docs", docs, "rustdoc says which link or item")?;
-    step(
-        "first example",
-        cargo(&["run", "--quiet", "--locked", "-p", "parallel-tools"]),
-        "the README promises that it runs",
-    )?;
+    for example in ["parallel-tools", "captain"] {
+        let run = cargo(&["run", "--quiet", "--locked", "-p", example]);
+        step(&format!("example {example}"), run, "the README promises that it runs")?;
+    }
     println!("\neverything is green after {} s", start.elapsed().as_secs());
     Ok(())
 }
@@ -93,29 +94,4 @@ fn step(name: &str, mut command: Command, hint: &str) -> Result<(), String> {
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().map_or_else(|| here.to_owned(), Path::to_owned)
-}
-
-const SCHEMA: &str = "docs/reference/events.schema.json";
-
-fn schema() -> Result<String, String> {
-    let text = serde_json::to_string_pretty(&toolgate_core::Event::json_schema());
-    text.map(|text| text + "\n").map_err(|error| error.to_string())
-}
-
-fn write_schema() -> Result<(), String> {
-    let path = root().join(SCHEMA);
-    let folder = path.parent().map_or_else(root, Path::to_owned);
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    std::fs::write(&path, schema()?).map_err(|error| format!("{}: {error}", path.display()))?;
-    println!("wrote {SCHEMA}");
-    Ok(())
-}
-
-fn schema_is_current() -> Result<(), String> {
-    let published = std::fs::read_to_string(root().join(SCHEMA)).unwrap_or_default();
-    if published != schema()? {
-        return Err(format!("{SCHEMA} is not what the code says\nhint: `cargo xtask schema` writes it anew"));
-    }
-    println!("\n== event schema: published as it is in the code");
-    Ok(())
 }

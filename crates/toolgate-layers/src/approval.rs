@@ -10,7 +10,7 @@ use toolgate_core::{
     RecordKey, SideEffect, Status, StoreError, Timestamp, Verdict, contained_sync,
 };
 
-use crate::{BadOption, Configurable, Parts, Span, tool_globs::ToolGlobs};
+use crate::{BadOption, Configurable, Parts, Span, asks::PolicyAsks, tool_globs::ToolGlobs};
 
 /// Suspends calls that need approval until somebody has decided.
 ///
@@ -59,6 +59,11 @@ impl AskWhen {
     /// Asks about the calls for which `why` gives a reason.
     pub fn new(why: impl Fn(&Call) -> Option<String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(why))
+    }
+
+    /// Asks if either gives a reason.
+    pub fn or(self, other: Self) -> Self {
+        Self::new(move |call| (self.0)(call).or_else(|| (other.0)(call)))
     }
 }
 
@@ -316,7 +321,8 @@ impl Configurable for Approval {
     fn configure(options: ApprovalOptions, parts: &Parts) -> Result<Self, BadOption> {
         let chosen = options.tools.is_some() || options.ask_from.is_some();
         let layer = Self::new(options)?;
-        Ok(match parts.get::<AskWhen>() {
+        let policy = parts.get::<PolicyAsks>().and_then(|asks| asks.rule());
+        Ok(match policy.into_iter().chain(parts.get::<AskWhen>()).reduce(AskWhen::or) {
             Some(when) => Self { ask_from: layer.ask_from.filter(|_| chosen), ..layer }.or_when(when),
             None => layer,
         })

@@ -12,7 +12,7 @@ use crate::Parts;
 
 /// A layer that a configuration file can name.
 ///
-/// Bundled layers implement it; a layer of one's own that does so can be named as well ([`Catalog::add`]).
+/// Bundled layers implement it; a layer of one's own that does so can be named as well ([`Catalog::with`]).
 pub trait Configurable: Layer + Sized {
     /// What a configuration file calls it.
     const NAME: &'static str;
@@ -72,6 +72,8 @@ pub struct CatalogEntry {
     pub origin: &'static str,
     /// Where it differs from them, and why.
     pub differs: &'static str,
+    /// Whether it brings parts that other layers use, wherever they stand.
+    pub(crate) first: bool,
     schema: fn() -> Value,
     check: for<'a> fn(Spanned<DeValue<'a>>) -> Result<(), toml::de::Error>,
     make: for<'a> fn(Spanned<DeValue<'a>>, &Parts) -> Result<AnyLayer, MakeError>,
@@ -95,6 +97,7 @@ impl CatalogEntry {
             by_default: false,
             origin: "",
             differs: "",
+            first: false,
             schema: schema_of::<L::Options>,
             check: |options| read::<L>(options).map(drop),
             make: |options, parts| {
@@ -112,6 +115,11 @@ impl CatalogEntry {
     /// Puts the layer into the default stack.
     pub fn by_default(self) -> Self {
         Self { by_default: true, ..self }
+    }
+
+    /// Has the layer made before others, because they use parts that it brings.
+    pub(crate) fn first(self) -> Self {
+        Self { first: true, ..self }
     }
 
     /// Says what the design documents call it and where it differs from them.
@@ -155,7 +163,7 @@ fn schema_of<T: JsonSchema>() -> Value {
 
 impl Catalog {
     /// Adds a kind of layer of one's own at the inner end of its band.
-    pub fn add<L: Configurable>(self, band: Band) -> Self {
+    pub fn with<L: Configurable>(self, band: Band) -> Self {
         self.entry(CatalogEntry::of::<L>(band))
     }
 

@@ -24,7 +24,10 @@ use toml::{
 };
 use toolgate_core::{AnyLayer, LayerExt, Matcher};
 
-use crate::{Catalog, CatalogEntry, ConfigError, Parts, Span, catalog::MakeError, config_error::Origin};
+use crate::{
+    Approval, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Span, asks::PolicyAsks,
+    catalog::MakeError, config_error::Origin,
+};
 
 /// A configuration file that was read and checked.
 ///
@@ -139,7 +142,15 @@ impl Config {
     /// Makes the layers, outermost first.
     pub fn layers(&self, parts: &Parts) -> Result<Vec<AnyLayer>, ConfigError> {
         let document = self.document()?;
-        document.plan()?.into_iter().map(|section| document.layer(section, parts)).collect()
+        let plan = document.plan()?;
+        parts.put(PolicyAsks::new(asked_below(&plan)));
+        let mut layers: Vec<Option<AnyLayer>> = vec![None; plan.len()];
+        for first in [true, false] {
+            for (at, section) in plan.iter().enumerate().filter(|(_, section)| section.kind.first == first) {
+                layers[at] = Some(document.layer(section.clone(), parts)?);
+            }
+        }
+        Ok(layers.into_iter().flatten().collect())
     }
 
     /// The JSON Schema of the file, for editors.
@@ -353,6 +364,15 @@ impl Default for Config {
     fn default() -> Self {
         Self::parse("").expect("an empty file is valid")
     }
+}
+
+/// Whether an approval layer further in asks about every call that a policy wants to have asked about.
+fn asked_below(plan: &[LayerSection<'_>]) -> bool {
+    let policy = plan.iter().rposition(|section| section.kind.name == Policy::NAME);
+    // One that is restricted to some tools would let the others through unasked.
+    let asks = |section: &LayerSection<'_>| section.kind.name == Approval::NAME && section.on.is_none();
+    let approval = plan.iter().rposition(asks);
+    matches!((policy, approval), (Some(policy), Some(approval)) if policy < approval)
 }
 
 /// A layer about which the file says nothing.

@@ -121,7 +121,7 @@ pub(crate) const OTHERS: &[Detector] = others! {
 
 /// Upper and lower case letters and digits: no word of any language.
 fn mixed(text: &str) -> bool {
-    let has = |test: fn(&u8) -> bool| text.as_bytes().iter().any(|byte| test(byte));
+    let has = |test: fn(&u8) -> bool| text.as_bytes().iter().any(test);
     has(u8::is_ascii_digit) && has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase)
 }
 
@@ -214,7 +214,7 @@ fn user_info(text: &str, start: usize) -> Option<Range<usize>> {
     let (at, password) = match info.split_once(':') {
         Some((user, password)) => (user.len() + 1, password),
         // A token in place of the user.
-        None => (0, info.is_empty().then_some("").unwrap_or(info)),
+        None => (0, info),
     };
     let secret = if at > 0 { is_literal(password) } else { looks_random(password) };
     secret.then(|| start + at..start + at + password.len())
@@ -236,7 +236,7 @@ fn assigned(text: &str, name: Range<usize>, strength: Strength) -> Option<Range<
     let harmless = |word: &&str| {
         before.len() >= word.len() && before[before.len() - word.len()..].eq_ignore_ascii_case(word.as_bytes())
     };
-    if ["page", "next", "continuation", "sync", "cursor"].iter().any(|word| harmless(&word)) {
+    if ["page", "next", "continuation", "sync", "cursor"].iter().any(harmless) {
         return None;
     }
     let skip = |mut at: usize, set: &[u8]| {
@@ -256,7 +256,7 @@ fn assigned(text: &str, name: Range<usize>, strength: Strength) -> Option<Range<
     let start = mark + usize::from(quoted);
     // A sentence may end in "the password:" and go on in the next line.
     let stop = |b: &u8| if quoted { b"\"'`\\\r\n".contains(b) } else { b" \t\r\n\"'`,;&<>(){}\\".contains(b) };
-    let length = bytes[start..].iter().position(|b| stop(b)).unwrap_or(bytes.len() - start);
+    let length = bytes[start..].iter().position(stop).unwrap_or(bytes.len() - start);
     let value = &text[start..start + length];
     // `token = next_token()` is a call, `token: Token<'a>` a type.
     let code = !quoted && matches!(bytes.get(start + length), Some(b'(' | b'<' | b'{'));

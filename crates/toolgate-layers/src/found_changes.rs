@@ -1,7 +1,7 @@
 //! Reads from a call that went well which files it has changed.
 
 use serde_json::Value;
-use toolgate_core::{Arguments, Call, Kind, NoteFields, ResourceKind, Settled, Subject, Trail};
+use toolgate_core::{Arguments, Call, Kind, ResourceKind, Settled, Trail};
 
 use crate::{FileChange, FileChangeKind, patch_files::patch_files};
 
@@ -10,7 +10,8 @@ pub(crate) fn found(call: &Call, settled: &Settled, trail: &Trail) -> Vec<FileCh
     let listed = ["files_changed", "changes"].iter().filter_map(|key| settled.value.get(key));
     let noted = settled.notes.fields().and_then(|notes| notes.metadata.get("files"));
     let said = listed.chain(noted).map(listed_changes).find(|changes| !changes.is_empty());
-    said.or_else(|| Some(argued_changes(call, &final_arguments(call, trail)?))).unwrap_or_default()
+    // What a layer below or a person made of the arguments counts, not what the model wrote.
+    said.or_else(|| Some(argued_changes(call, &trail.executed()?))).unwrap_or_default()
 }
 
 /// A list of `{path, change, old_path}` or of paths. What cannot be read is left out.
@@ -60,21 +61,6 @@ fn named_paths(call: &Call, arguments: &Arguments) -> Vec<String> {
     let values = resources.filter_map(|resource| arguments.as_json().pointer(&resource.argument));
     let texts = values.flat_map(|value| value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice));
     texts.filter_map(Value::as_str).filter(|path| usable(path)).map(str::to_owned).collect()
-}
-
-/// The arguments that reached the tool, if this layer can know them.
-fn final_arguments(call: &Call, trail: &Trail) -> Option<Arguments> {
-    // What a person wrote is put in where deciding begins, and nothing may change it after that.
-    if let Some(edited) = call.resumed().edits() {
-        return Some(edited.clone());
-    }
-    let provenance = trail.provenance();
-    let mut known: Vec<&str> = vec!["/patch", "/diff"];
-    known.extend(call.annotations().resources.iter().map(|resource| resource.argument.as_str()));
-    let mut notes = NoteFields::default();
-    notes.provenance = provenance;
-    let untouched = known.iter().all(|pointer| notes.who_changed(Subject::Arguments, pointer).is_empty());
-    untouched.then(|| call.arguments.clone())
 }
 
 fn kind_of(word: &str) -> Option<FileChangeKind> {

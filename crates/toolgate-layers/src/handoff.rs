@@ -157,7 +157,7 @@ impl HandoffSink {
 
 impl Configurable for Handoff {
     const NAME: &'static str = "handoff";
-    const SUMMARY: &'static str = "recognises that a tool hands its work over to somebody else";
+    const SUMMARY: &'static str = "Recognises that a tool hands its work over to somebody else.";
     type Options = HandoffOptions;
 
     fn configure(options: HandoffOptions, parts: &Parts) -> Result<Self, BadOption> {
@@ -197,7 +197,8 @@ impl Layer for Handoff {
     }
 
     fn traits(&self) -> LayerTraits {
-        LayerTraits::of(Self::NAME).recording()
+        let traits = LayerTraits::of(Self::NAME);
+        if self.redactor.is_some() { traits } else { traits.recording() }
     }
 }
 

@@ -10,8 +10,7 @@ use crate::{BadOption, Configurable, Parts};
 
 /// Runs the hooks that the program put into its parts as an `Arc<Hooks>`; without any, calls pass unchanged.
 ///
-/// A file cannot hold functions, so it only names the place. In a rehearsal the hooks do not run: they are somebody
-/// else's code, and nobody knows what it would leave behind.
+/// A file cannot hold functions, so it only names the place.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,7 +38,7 @@ impl ConfiguredHooks {
 
 impl Configurable for ConfiguredHooks {
     const NAME: &'static str = "hooks";
-    const SUMMARY: &'static str = "runs the program's own functions before and after calls";
+    const SUMMARY: &'static str = "Runs the program's own functions before and after calls.";
     type Options = HooksOptions;
 
     fn configure(HooksOptions {}: HooksOptions, parts: &Parts) -> Result<Self, BadOption> {
@@ -50,10 +49,6 @@ impl Configurable for ConfiguredHooks {
 impl Layer for ConfiguredHooks {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         match &self.0 {
-            Some(_) if call.is_rehearsal() => {
-                next.because("hooks do not run in a rehearsal");
-                next.run(call).await
-            }
             Some(hooks) => hooks.handle(call, next).await,
             None => next.run(call).await,
         }

@@ -262,7 +262,8 @@ impl Layer for Idempotency {
     }
 
     fn traits(&self) -> LayerTraits {
-        LayerTraits::of(Self::NAME).answering().remembering().recording()
+        let traits = LayerTraits::of(Self::NAME).answering().remembering();
+        if self.redactor.is_some() { traits } else { traits.recording() }
     }
 }
 

@@ -1,9 +1,30 @@
-//! The bundled layers of Toolgate.
+//! The bundled layers of Toolgate, and what puts them together.
 //!
-//! One file per layer, each short enough to read in one go.
+//! One file per layer, each short enough to read in one go. [`default_stack`] returns them in order, [`Config`] reads
+//! `toolgate.toml`, [`lint`] finds what is wrong with an order, [`describe`] says why each layer stands where it does,
+//! and [`explain`] what would happen to a call.
+//!
+//! ```
+//! use toolgate_core::{Arguments, Call, Registry, Stack};
+//! use toolgate_layers::{Config, Parts, default_stack};
+//!
+//! # futures::executor::block_on(async {
+//! let parts = Parts::new();
+//! let config = Config::parse("[layers.scope]\nallowed_tools = ['read_file']")?;
+//! let stack = Stack::over(Registry::new()).any_layers(default_stack(&config, &parts)?).build()?;
+//! let outcome = stack.run(Call::detached("delete_file", Arguments::empty())).await;
+//! assert_eq!(outcome.status(), Some(toolgate_core::Status::OutOfScope));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! The three types to know are [`Config`], [`Parts`] (what no file can hold) and [`Catalog`] (which layers there are).
+//! Asking people, running turns and writing the journal is left to `toolgate-runtime`; a ledger of receipts and shared
+//! limits to the stores.
 
 mod approval;
 mod approvers;
+mod asks;
 mod budget;
 mod bundled;
 mod catalog;
@@ -13,6 +34,7 @@ mod commands;
 mod config;
 mod config_error;
 mod cut_text;
+mod describe;
 mod detectors;
 mod dry_run;
 mod explain;
@@ -90,6 +112,7 @@ pub use catch_panic::{CatchPanic, CatchPanicOptions};
 pub use circuit_breaker::{CircuitBreaker, CircuitBreakerOptions};
 pub use config::{Config, StackSection, default_stack};
 pub use config_error::ConfigError;
+pub use describe::{StackLine, describe};
 pub use dry_run::{DryRun, DryRunOptions};
 pub use explain::{Explained, ExplainedLayer, Explanation, explain};
 pub use file_changes::{FileChanges, FileChangesOptions};

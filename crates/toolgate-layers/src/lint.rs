@@ -52,19 +52,19 @@ const PAIRS: &[PairRule] = &[
     PairRule {
         rule: "record-inside-answer",
         reason: "what the outer layer answers or asks by itself goes unrecorded",
-        broken: |outer, inner| inner.traits.records && inner.band == Band::Record && outer.answers(),
+        broken: |outer, inner| inner.traits.records && inner.band == Band::Record && outer.answers_for_others(),
         blames_outer: false,
     },
     PairRule {
         rule: "record-inside-redaction",
         reason: "the inner layer keeps what comes back before secrets are taken out of it",
-        broken: |outer, inner| outer.traits.redacts && inner.traits.records,
+        broken: |outer, inner| outer.traits.redacts && inner.traits.records && !inner.is("output_cap"),
         blames_outer: false,
     },
     PairRule {
         rule: "spill-inside-redaction",
         reason: "the full text would be kept before secrets are taken out of it",
-        broken: |outer, inner| outer.traits.redacts && inner.is("output_cap"),
+        broken: |outer, inner| outer.traits.redacts && inner.traits.records && inner.is("output_cap"),
         blames_outer: false,
     },
     PairRule {
@@ -136,8 +136,9 @@ impl Seat {
         self.traits.kind == Some(kind)
     }
 
-    fn answers(&self) -> bool {
-        self.traits.answers || self.traits.asks || self.traits.remembers
+    /// Answers calls that a recorder should see. A recorder that cannot record answers too, but that is its own matter.
+    fn answers_for_others(&self) -> bool {
+        self.band != Band::Record && (self.traits.answers || self.traits.asks || self.traits.remembers)
     }
 
     /// Refuses by rule and without asking.

@@ -150,7 +150,7 @@ impl OutputCap {
 
 impl Configurable for OutputCap {
     const NAME: &'static str = "output_cap";
-    const SUMMARY: &'static str = "cuts results that are too long and keeps the whole where the model can read on";
+    const SUMMARY: &'static str = "Cuts results that are too long and keeps the whole where the model can read on.";
     type Options = OutputCapOptions;
 
     fn configure(options: OutputCapOptions, parts: &Parts) -> Result<Self, BadOption> {
@@ -183,7 +183,8 @@ impl Layer for OutputCap {
     }
 
     fn traits(&self) -> LayerTraits {
-        LayerTraits::of(Self::NAME).recording()
+        let traits = LayerTraits::of(Self::NAME);
+        if self.redactor.is_some() { traits } else { traits.recording() }
     }
 }
 

@@ -41,6 +41,8 @@ impl Receipt {
         let touched = layers.iter().any(|layer| layer.changed) || call.resumed().edits().is_some();
         let changes = if touched { next.trail().provenance() } else { Vec::new() };
         let (args, result) = (copy.json(call.arguments.as_json()), copy.json(&settled.value));
+        let executed = next.trail().executed().filter(|executed| *executed != call.arguments);
+        let executed = executed.and_then(|executed| copy.json(executed.as_json()));
         let refusal = settled.error.as_ref().filter(|_| settled.status.is_refusal());
         let mut receipt = Self {
             schema_version: Self::SCHEMA_VERSION,
@@ -64,6 +66,7 @@ impl Receipt {
             ended_at,
             args_digest: args.as_ref().map(Json::digest),
             args_bytes: args.as_ref().map(|args| args.size() as u64),
+            executed_args_digest: executed.as_ref().map(Json::digest),
             result_digest: result.as_ref().map(Json::digest),
             result_bytes: result.as_ref().map(|result| result.size() as u64),
             redaction_failed: false,
@@ -163,7 +166,7 @@ mod tests {
     use serde_json::json;
     use std::{collections::BTreeSet, time::Duration};
     use toolgate_core::{
-        CallSeed, Consent, Outcome, RedactionFailed, Redactor, Stack, Status, around, map_call, map_outcome,
+        Arguments, CallSeed, Consent, Outcome, RedactionFailed, Redactor, Stack, Status, around, map_call, map_outcome,
     };
     use toolgate_testkit::{TestClock, call_with, echo, echo_under, env_at, seed};
 
@@ -203,6 +206,19 @@ mod tests {
         let text = serde_json::to_string(&**receipt).expect("writes");
         assert!(!text.contains("contents"), "{text}");
         assert_eq!(serde_json::from_str::<Receipt>(&text).expect("reads"), **receipt);
+    }
+
+    #[tokio::test]
+    async fn what_the_tool_was_given_has_a_digest_of_its_own_if_a_layer_changed_it() {
+        let kept = MemoryReceipts::default();
+        let given = Arguments::try_from(json!({ "n": 2 })).expect("an object");
+        let handed = given.clone();
+        let rewrite = map_call(move |call: Call| call.with_arguments(handed.clone()));
+        let stack = Stack::over(echo()).layer(Receipts::to(kept.clone())).layer(rewrite).build().expect("in order");
+        stack.run(call_with("t", json!({ "n": 1 }))).await;
+        stack.run(call_with("t", json!({ "n": 2 }))).await;
+        let digests: Vec<_> = kept.receipts().iter().map(|receipt| receipt.executed_args_digest).collect();
+        assert_eq!(digests, [Some(given.digest()), None]);
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ use toolgate_core::{
 
 use crate::{
     BadOption, Configurable, Effect, Judgement, Parts, PolicyOptions, Workspace,
+    asks::{Marked, Marks, PolicyAsks},
     facts::{Facts, Needs},
     judge::RuleSet,
     paths::Root,
@@ -53,10 +54,11 @@ pub struct Policy {
 }
 
 /// Who asks when a rule says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Asks {
     Here,
-    Below,
+    /// A layer further in, which judges the call again or finds it among the marks.
+    Below(Option<Marks>),
 }
 
 impl Policy {
@@ -72,7 +74,7 @@ impl Policy {
 
     /// Leaves the asking to a layer further in, which finds out by [`Policy::requires_approval`] what to ask about.
     pub fn asked_below(self) -> Self {
-        Self { asks: Asks::Below, ..self }
+        Self { asks: Asks::Below(None), ..self }
     }
 
     /// A policy whose answer is always the stricter one of both. It takes the workspace of this one.
@@ -80,7 +82,7 @@ impl Policy {
         let sets = self.sets.iter().chain(other.sets.iter()).cloned().collect();
         let mut both = Self::of(sets, Root::clone(&self.root));
         // If one of them relies on a layer further in, that layer asks for both.
-        both.asks = if self.asks == Asks::Below { Asks::Below } else { other.asks };
+        both.asks = [&self.asks, &other.asks].into_iter().find(|asks| asks.is_below()).cloned().unwrap_or(Asks::Here);
         both
     }
 
@@ -135,7 +137,10 @@ impl Policy {
         match effect {
             Effect::Deny => Outcome::refused(Status::Blocked, reason.to_string()),
             Effect::Allow => next.run(call).await,
-            Effect::Ask if self.asks == Asks::Below => next.run(call).await,
+            Effect::Ask if self.asks.is_below() => {
+                let _mark = self.asks.mark(&call, reason);
+                next.run(call).await
+            }
             Effect::Ask => match next.decision(&call).cloned() {
                 None => Outcome::ask(ApprovalRequest::about(&call).because(&*reason)),
                 Some(Decision { verdict: Verdict::Approve | Verdict::ApproveWithEdits { .. }, .. }) => {
@@ -144,6 +149,20 @@ impl Policy {
                 }
                 Some(Decision { verdict: Verdict::Deny { reason }, .. }) => Outcome::denied(reason.as_deref()),
             },
+        }
+    }
+}
+
+impl Asks {
+    fn is_below(&self) -> bool {
+        matches!(self, Self::Below(_))
+    }
+
+    /// Tells the layer further in that this call has to be asked about.
+    fn mark(&self, call: &Call, reason: Arc<str>) -> Option<Marked<'_>> {
+        match self {
+            Self::Here | Self::Below(None) => None,
+            Self::Below(Some(marks)) => Some(marks.mark(call.id, reason)),
         }
     }
 }
@@ -172,7 +191,7 @@ impl Layer for Policy {
     fn traits(&self) -> LayerTraits {
         match self.asks {
             Asks::Here => LayerTraits::of(Self::NAME).answering().asking(),
-            Asks::Below => LayerTraits::of(Self::NAME).answering(),
+            Asks::Below(_) => LayerTraits::of(Self::NAME).answering(),
         }
     }
 }
@@ -183,9 +202,13 @@ impl Configurable for Policy {
     type Options = PolicyOptions;
 
     fn configure(options: PolicyOptions, parts: &Parts) -> Result<Self, BadOption> {
-        let policy = Self::new(options)?;
-        Ok(match parts.get::<Workspace>() {
-            Some(workspace) => policy.in_workspace(&workspace),
+        let mut policy = Self::new(options)?;
+        if let Some(workspace) = parts.get::<Workspace>() {
+            policy = policy.in_workspace(&workspace);
+        }
+        let marks = parts.get::<PolicyAsks>().and_then(|asks| asks.marks());
+        Ok(match marks {
+            Some(marks) => Self { asks: Asks::Below(Some(marks)), ..policy },
             None => policy,
         })
     }

@@ -60,7 +60,7 @@ impl Progress {
 
 impl Configurable for Progress {
     const NAME: &'static str = "progress";
-    const SUMMARY: &'static str = "shows that a tool which takes long is at work";
+    const SUMMARY: &'static str = "Shows that a tool which takes long is at work.";
     type Options = ProgressOptions;
 
     fn configure(options: ProgressOptions, parts: &Parts) -> Result<Self, BadOption> {

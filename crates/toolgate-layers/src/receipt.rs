@@ -80,6 +80,9 @@ pub struct Receipt {
     /// The size of what was digested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args_bytes: Option<u64>,
+    /// The digest of the arguments that the tool was given, redacted, if they are not the ones the model wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executed_args_digest: Option<Digest>,
     /// The digest of the raw result, redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_digest: Option<Digest>,

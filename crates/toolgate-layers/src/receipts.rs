@@ -148,7 +148,7 @@ pub struct ReceiptsOptions {
 
 impl Default for ReceiptsOptions {
     fn default() -> Self {
-        Self { sink: ReceiptSinkName::Local, dir: ".toolgate/receipts".into(), redact: Vec::new() }
+        Self { sink: ReceiptSinkName::Memory, dir: ".toolgate/receipts".into(), redact: Vec::new() }
     }
 }
 
@@ -342,12 +342,12 @@ mod tests {
     async fn a_configured_layer_writes_below_the_workspace_and_shares_memory_with_screens() {
         let dir = tempfile::tempdir().expect("a directory");
         let parts = Parts::new().with(Workspace::new(dir.path()));
-        let layer = Receipts::configure(ReceiptsOptions::default(), &parts).expect("fine");
+        let options = ReceiptsOptions { sink: ReceiptSinkName::Local, ..ReceiptsOptions::default() };
+        let layer = Receipts::configure(options, &parts).expect("fine");
         assert!(echo_under(layer).run(call("t")).await.is_ok());
         let file = dir.path().join(".toolgate/receipts").join(format!("{}.jsonl", call("t").turn().session));
         assert!(file.is_file());
-        let options = ReceiptsOptions { sink: ReceiptSinkName::Memory, ..ReceiptsOptions::default() };
-        echo_under(Receipts::configure(options, &parts).expect("fine")).run(call("t")).await;
+        echo_under(Receipts::configure(ReceiptsOptions::default(), &parts).expect("fine")).run(call("t")).await;
         assert_eq!(parts.get::<MemoryReceipts>().expect("there").receipts().len(), 1);
     }
 }

@@ -204,7 +204,7 @@ fn withheld(settled: &Settled) -> Settled {
 
 impl Configurable for Redact {
     const NAME: &'static str = "redact";
-    const SUMMARY: &'static str = "replaces secrets in results, errors and notes by a mark";
+    const SUMMARY: &'static str = "Replaces secrets in results, errors and notes by a mark.";
     type Options = RedactOptions;
 
     fn configure(options: RedactOptions, parts: &Parts) -> Result<Self, BadOption> {

@@ -171,7 +171,7 @@ impl Default for RequireReason {
 
 impl Configurable for RequireReason {
     const NAME: &'static str = "require_reason";
-    const SUMMARY: &'static str = "makes the model say why it calls a tool";
+    const SUMMARY: &'static str = "Makes the model say why it calls a tool.";
     type Options = RequireReasonOptions;
 
     fn configure(options: RequireReasonOptions, parts: &Parts) -> Result<Self, BadOption> {

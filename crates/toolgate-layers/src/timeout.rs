@@ -261,7 +261,7 @@ impl Layer for Timeout {
 
 impl Configurable for Timeout {
     const NAME: &'static str = "timeout";
-    const SUMMARY: &'static str = "gives each attempt a time and really stops the work when it is over";
+    const SUMMARY: &'static str = "Gives each attempt a time and really stops the work when it is over.";
     type Options = TimeoutOptions;
 
     fn configure(options: TimeoutOptions, _: &Parts) -> Result<Self, BadOption> {

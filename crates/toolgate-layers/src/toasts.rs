@@ -121,7 +121,7 @@ impl Toasts {
 
 impl Configurable for Toasts {
     const NAME: &'static str = "toasts";
-    const SUMMARY: &'static str = "tells people on the screen that a call failed or was refused";
+    const SUMMARY: &'static str = "Tells people on the screen that a call failed or was refused.";
     type Options = ToastsOptions;
 
     fn configure(options: ToastsOptions, parts: &Parts) -> Result<Self, BadOption> {

@@ -141,7 +141,11 @@ fn the_default_stack_is_in_band_order_and_builds() {
 fn every_bundled_layer_is_known_by_its_own_name_in_its_band_and_with_all_its_reasons() {
     let catalog = Catalog::bundled();
     let all: String = catalog.entries().iter().map(|entry| format!("[layers.{}]\n", entry.name)).collect();
-    let layers = read(&all).layers(&Parts::new()).expect("every layer can be made from its defaults");
+    // Two of them say nothing without a number.
+    let all = all
+        .replace("[layers.budget]", "[layers.budget]\nlimit = 1")
+        .replace("rate_limit]", "rate_limit]\nmax_calls = 9");
+    let layers = read(&all).layers(&Parts::new()).expect("every other layer can be made from its defaults");
     assert_eq!(layers.len(), catalog.entries().len());
     for (layer, entry) in layers.iter().zip(catalog.entries()) {
         assert_eq!((layer.name().as_str(), layer.band()), (entry.name, entry.band));
@@ -172,4 +176,50 @@ fn the_schema_for_editors_takes_what_loads_and_refuses_what_does_not() {
         refused(bad);
     }
     assert_eq!(schema.as_json()["title"], json!("toolgate.toml"));
+}
+
+#[test]
+fn the_file_in_the_guide_loads() {
+    let guide = include_str!("../../../docs/guide/04-configure-a-stack.md");
+    let file =
+        guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("the guide shows a file");
+    let names = names(&read(file));
+    assert!(["research", "policy", "rate_limit"].iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
+}
+
+/// A layer of a program's own that its file can name.
+struct Greets(String);
+
+#[derive(Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct GreetsOptions {
+    word: String,
+}
+
+impl toolgate_core::Layer for Greets {
+    async fn handle(&self, call: toolgate_core::Call, next: toolgate_core::Next) -> toolgate_core::Outcome {
+        next.because(self.0.as_str());
+        next.run(call).await
+    }
+}
+
+impl toolgate_layers::Configurable for Greets {
+    const NAME: &'static str = "greets";
+    const SUMMARY: &'static str = "Greets.";
+    type Options = GreetsOptions;
+
+    fn configure(options: GreetsOptions, _: &Parts) -> Result<Self, toolgate_layers::BadOption> {
+        Ok(Self(options.word))
+    }
+}
+
+#[test]
+fn a_layer_of_ones_own_can_be_named_like_a_bundled_one() {
+    let catalog = || Catalog::bundled().with::<Greets>(Band::Shape);
+    let config = Config::read("mine.toml", "[layers.greets]\nword = 'hello'\n", catalog()).expect("valid");
+    let names = names(&config);
+    let at = |name: &str| names.iter().position(|known| known == name).expect(name);
+    assert!(at("redact") < at("greets") && at("greets") < at("policy"));
+    let wrong = Config::read("mine.toml", "[layers.greets]\nwrod = 'hello'\n", catalog()).expect_err("misspelt");
+    assert_eq!(wrong.to_string(), "mine.toml:2:1: layers.greets has no option `wrod`; the nearest is `word`");
 }

@@ -60,7 +60,7 @@ fn rate() -> AnyLayer {
 }
 
 fn cap() -> AnyLayer {
-    says("cap", Band::Shape, LayerTraits::of("output_cap"))
+    says("cap", Band::Shape, LayerTraits::of("output_cap").recording())
 }
 
 fn timeout() -> AnyLayer {
@@ -123,8 +123,16 @@ fn clean(text: &str) -> Vec<Finding> {
 }
 
 #[test]
+fn the_captain_recipe_is_clean() {
+    assert_eq!(clean(include_str!("../../../examples/captain/captain.toml")), []);
+}
+
+#[test]
 fn the_default_stack_is_clean_with_and_without_everything() {
     assert_eq!(clean(""), []);
     let all: String = Catalog::bundled().entries().iter().map(|entry| format!("[layers.{}]\n", entry.name)).collect();
+    let all = all
+        .replace("[layers.budget]", "[layers.budget]\nlimit = 1")
+        .replace("rate_limit]", "rate_limit]\nmax_calls = 9");
     assert_eq!(clean(&all), []);
 }

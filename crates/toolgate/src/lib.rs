@@ -9,6 +9,8 @@
 //! 1. [Write a tool](guide::write_a_tool): [`tool`] on an async function, [`tool_fn`] for a closure, or [`Tool`].
 //! 2. [Write a layer](guide::write_a_layer): [`Layer`], [`from_fn`] and the sugar around it; a [`Stack`] puts them in order.
 //! 3. [Watch events](guide::watch_events): a [`Dispatcher`] runs a turn and publishes what happens on its [`Bus`].
+//! 4. [Configure a stack](guide::configure_a_stack): [`default_stack`] and the bundled [`layers`], a [`Config`] file,
+//!    [`lint()`] and [`explain()`].
 //!
 //! `use toolgate::prelude::*` brings the names that a program usually needs.
 
@@ -44,6 +46,8 @@ pub mod guide {
     pub mod write_a_layer {}
     #[doc = include_str!("../../../docs/guide/03-watch-events.md")]
     pub mod watch_events {}
+    #[doc = include_str!("../../../docs/guide/04-configure-a-stack.md")]
+    pub mod configure_a_stack {}
 }
 
 /// What the code written by `#[tool]` names. Not for use by hand.

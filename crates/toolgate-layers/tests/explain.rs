@@ -1,0 +1,134 @@
+//! Explanations: every layer's verdict in its own words, and nothing happens.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::json;
+use toolgate_core::{Annotations, CallSeed, Registry, Stack, Status, ToolError, View, tool_fn};
+use toolgate_layers::{
+    Catalog, Config, Explained, Explanation, MemoryReceipts, Parts, ToastManager, default_stack, explain,
+};
+use toolgate_testkit::{TestClock, env_at, seed_for};
+
+static RUNS: AtomicU32 = AtomicU32::new(0);
+
+fn registry() -> Registry {
+    let registry = Registry::new();
+    let run = async |_: serde_json::Value, _cx| {
+        RUNS.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, ToolError>("ran")
+    };
+    registry.register(tool_fn("look", "Looks.", run).annotated(Annotations::read_only())).expect("free");
+    registry.register(tool_fn("write", "Writes.", run)).expect("free");
+    registry
+}
+
+/// The default stack with every optional layer switched on.
+fn everything(parts: &Parts, more: &str) -> (Stack, View) {
+    let registry = registry();
+    let text = format!(
+        "{more}\n[layers.rate_limit]\nmax_calls = 2\n[layers.budget]\nlimit = 10\ndefault_cost = 1\n[layers.idempotency]\n[layers.telemetry]\n"
+    );
+    let layers = Config::parse(&text).and_then(|config| default_stack(&config, parts)).expect("valid");
+    let stack = Stack::over(registry.clone()).any_layers(layers).build().expect("in order");
+    let view = View::under(&registry, &stack).expect("additive");
+    (stack, view)
+}
+
+fn seed(view: &View, tool: &str, arguments: serde_json::Value) -> CallSeed {
+    CallSeed { env: env_at(&TestClock::new()), ..seed_for(view, tool, arguments) }
+}
+
+fn layer<'a>(explanation: &'a Explanation, name: &str) -> &'a toolgate_layers::ExplainedLayer {
+    explanation.layers.iter().find(|layer| layer.name.as_str() == name).expect(name)
+}
+
+#[tokio::test]
+async fn a_call_that_would_run_passes_every_layer_and_nothing_happens_however_often() {
+    let parts = Parts::new();
+    let (stack, view) = everything(&parts, "");
+    for _ in 0..5 {
+        let explanation = explain(&stack, seed(&view, "look", json!({}))).await;
+        assert_eq!(explanation.verdict, Explained::Runs, "{explanation}");
+        assert_eq!(explanation.layers.len(), stack.layers().count(), "every layer speaks");
+        assert!(explanation.layers.iter().all(|layer| layer.verdict == Explained::Runs), "{explanation}");
+    }
+    assert_eq!(RUNS.load(Ordering::SeqCst), 0);
+    assert!(parts.get_or_default::<MemoryReceipts>().receipts().is_empty());
+    assert!(parts.get_or_default::<ToastManager>().current().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_that_would_be_asked_about_says_who_asks_and_goes_on() {
+    let (stack, view) = everything(&Parts::new(), "");
+    let explanation = explain(&stack, seed(&view, "write", json!({}))).await;
+    assert_eq!(explanation.verdict, Explained::Asks, "{explanation}");
+    assert_eq!(layer(&explanation, "approval").verdict, Explained::Asks);
+    assert!(layer(&explanation, "policy").reason.as_deref().expect("says why").contains("no rule allows"));
+    assert_eq!(layer(&explanation, "timeout").verdict, Explained::Runs, "what lies below is explained as well");
+    assert!(explanation.to_string().ends_with("if somebody agrees"));
+}
+
+#[tokio::test]
+async fn a_call_that_would_be_refused_names_the_layer_the_rule_and_what_the_model_reads() {
+    let policy = "[layers.policy]\nrules = [{ name = 'hands off', effect = 'deny', tool = 'write' }]\n";
+    let (stack, view) = everything(&Parts::new(), policy);
+    let explanation = explain(&stack, seed(&view, "write", json!({}))).await;
+    assert_eq!(explanation.verdict, Explained::Settles(Status::Blocked));
+    assert_eq!(layer(&explanation, "policy").verdict, Explained::Settles(Status::Blocked));
+    assert!(explanation.text.as_deref().expect("told").contains("hands off"), "{explanation}");
+    assert!(explanation.layers.iter().all(|layer| layer.name.as_str() != "approval"), "nobody further in was reached");
+}
+
+#[tokio::test]
+async fn the_words_of_an_explanation_are_the_words_of_the_receipt() {
+    let parts = Parts::new();
+    let policy = "[layers.policy]\nrules = [{ name = 'hands off', effect = 'deny', tool = 'write' }]\n";
+    let (stack, view) = everything(&parts, policy);
+    let explanation = explain(&stack, seed(&view, "write", json!({}))).await;
+    stack.run(toolgate_core::Call::new(seed(&view, "write", json!({})))).await;
+    let receipt = &parts.get_or_default::<MemoryReceipts>().receipts()[0];
+    let said = receipt.layers.iter().find(|layer| layer.name.as_str() == "policy").expect("was entered");
+    assert_eq!(said.reason.as_deref(), layer(&explanation, "policy").reason.as_deref());
+}
+
+#[tokio::test]
+async fn an_unknown_tool_and_broken_arguments_are_explained_too() {
+    let (stack, view) = everything(&Parts::new(), "");
+    let explanation = explain(&stack, seed(&view, "lock", json!({}))).await;
+    assert_eq!(explanation.verdict, Explained::Settles(Status::ToolNotFound));
+    assert!(explanation.text.expect("told").contains("look"));
+}
+
+#[test]
+fn the_catalog_has_every_layer_of_the_specification() {
+    let names: Vec<_> = Catalog::bundled().entries().iter().map(|entry| entry.name).collect();
+    assert_eq!(
+        names,
+        [
+            "receipts",
+            "telemetry",
+            "toasts",
+            "progress",
+            "file_changes",
+            "summary",
+            "hooks",
+            "output_cap",
+            "redact",
+            "require_reason",
+            "handoff",
+            "scope",
+            "policy",
+            "validate",
+            "rate_limit",
+            "budget",
+            "loop_guard",
+            "approval",
+            "idempotency",
+            "retry",
+            "circuit_breaker",
+            "timeout",
+            "dry_run",
+            "catch_panic",
+        ]
+    );
+}

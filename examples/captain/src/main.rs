@@ -1,0 +1,124 @@
+//! The governance recipe for an agent that acts on its own: every call is recorded, explained and bounded, what
+//! changes something is asked about, secrets stay inside, handoffs become records, and some tools are only pretended.
+//!
+//! Run it with `cargo run --release -p captain`. The stack is in `captain.toml`; the "model" is the list of calls.
+
+use toolgate::{
+    Config, Parts, SharedRedactor, default_stack, explain,
+    layers::{HandoffRecord, HandoffSink, MemoryReceipts, Receipt},
+    lint,
+    prelude::*,
+};
+
+/// Searches the log of the ship.
+#[tool(read_only, idempotent, kind = "search")]
+async fn search_log(
+    /// What to look for.
+    query: String,
+) -> String {
+    format!("2 entries about {query}; the harbour key is ghp_0123456789abcdefghijABCDEFGHIJ012345")
+}
+
+/// Changes the course.
+#[tool(kind = "edit", side_effect = "workspace_write")]
+async fn set_course(
+    /// Degrees from north.
+    degrees: u32,
+) -> String {
+    format!("steering {degrees}")
+}
+
+/// Hands the watch over to another agent.
+#[tool(read_only, idempotent)]
+async fn relieve_watch(
+    /// Who takes over.
+    officer: String,
+) -> serde_json::Value {
+    serde_json::json!({ "handoff": {
+        "target": officer, "task": "keep the course until dawn", "policy_override": { "allowed_tools": ["search_log"] },
+    } })
+}
+
+/// Wakes the crew. In this stack that is only pretended.
+#[tool(kind = "execute", side_effect = "process_exec")]
+async fn page_crew() -> String {
+    unreachable!("the stack pretends it")
+}
+
+/// The owner of the ship: agrees to small changes of course and to nothing else.
+struct Owner;
+
+impl Approver for Owner {
+    async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
+        let degrees = request.arguments.get("degrees").and_then(|value| value.as_u64());
+        Some(match degrees {
+            Some(0..=30) => Decision::approve("owner"),
+            Some(_) => Decision::deny("owner", Some("no more than 30 degrees without me on board")),
+            None => Decision::approve("owner"),
+        })
+    }
+}
+
+fn calls() -> Vec<ToolRequest> {
+    [
+        ("search_log", r#"{"query":"reefs","reason":"to find out what lies ahead"}"#),
+        ("search_log", r#"{"query":"reefs","reason":"to find out what lies ahead"}"#),
+        ("set_course", r#"{"degrees":20,"reason":"to pass the reef on the lee side"}"#),
+        ("set_course", r#"{"degrees":90,"reason":"to go home"}"#),
+        ("set_course", r#"{"degrees":10}"#),
+        ("page_crew", r#"{"reason":"to trim the sails"}"#),
+        ("relieve_watch", r#"{"officer":"mate","reason":"it is midnight"}"#),
+        ("search_log", r#"{"query":"weather","reason":"to plan the next day"}"#),
+    ]
+    .iter()
+    .enumerate()
+    .map(|(n, (tool, arguments))| ToolRequest::text(&format!("call_{n}"), tool, arguments))
+    .collect()
+}
+
+fn print(receipt: &Receipt) {
+    let consent = receipt
+        .consent
+        .as_ref()
+        .map_or_else(String::new, |consent| format!(", {} by {}", consent.decision, consent.decided_by));
+    let summary = receipt.summary.as_deref().unwrap_or("(no reason given)");
+    println!("  {:<14} {:<16} {summary}{consent}", receipt.tool_name, receipt.status);
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let registry = Registry::new();
+    registry.register(search_log)?;
+    registry.register(set_course)?;
+    registry.register(relieve_watch)?;
+    registry.register(page_crew)?;
+
+    // What no file can hold comes as parts.
+    let handoff = |record: &HandoffRecord, _: &Call| println!("handed over to {:?}: {:?}", record.target, record.task);
+    let parts = Parts::new().with(HandoffSink::new(handoff));
+    let config = Config::read("captain.toml", include_str!("../captain.toml"), Config::default().catalog().clone())?;
+    let layers = default_stack(&config, &parts)?;
+    for finding in lint(&layers, config.stack().turn_deadline.map(|span| span.get())) {
+        println!("warning: {finding}");
+    }
+    let stack = Stack::over(registry.clone()).any_layers(layers).build()?;
+    let view = View::under(&registry, &stack)?;
+
+    let redactor = parts.get::<SharedRedactor>().ok_or("the stack redacts")?;
+    let builder = Dispatcher::builder(stack).approver(Owner).redactor(redactor).max_concurrent(1);
+    let dispatcher = builder.build().await?;
+
+    let request = ToolRequest::text("", "set_course", r#"{"degrees":90,"reason":"to see what would happen"}"#);
+    println!("what would happen to a change of course:");
+    println!("{}\n", explain(dispatcher.stack(), dispatcher.rehearsal(&view, &request)).await);
+
+    let report = dispatcher.open(TurnRequest::new(view, calls())).await?.run().await?;
+
+    println!("\nwhat the model reads:");
+    for result in &report.results {
+        println!("  {:<14} {}", result.tool, result.model_text().unwrap_or_default());
+    }
+    println!("\nwhat the receipts say:");
+    parts.get_or_default::<MemoryReceipts>().receipts().iter().for_each(|receipt| print(receipt));
+    Ok(())
+}
