@@ -26,6 +26,7 @@ pub(crate) async fn contender(name: &str, times: usize) -> Result<(), String> {
                 black_box(gate.turn(&text, 1).await);
             }
         }
+        "usual" => crate::layers::count_usual(times).await,
         other => return Err(format!("there is no contender named {other}")),
     }
     Ok(())

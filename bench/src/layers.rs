@@ -1,10 +1,6 @@
 //! What each bundled layer costs alone, over a tool that does nothing, and what the default stack costs as a whole.
 
-use std::{
-    cell::Cell,
-    hint::black_box,
-    sync::Arc,
-};
+use std::{cell::Cell, hint::black_box, sync::Arc};
 
 use serde_json::{Value, json};
 use toolgate::{
@@ -32,6 +28,11 @@ sink = "noop"
 allowed_tools = ["noop"]
 [layers.rate_limit]
 max_calls = 1_000_000_000_000
+[layers.budget]
+limit = 1e9
+default_cost = 0.001
+[layers.dry_run]
+except = ["*"]
 "#;
 
 /// A tool that returns what it was given, or nothing.
@@ -131,7 +132,7 @@ impl Caller {
 }
 
 fn small() -> Value {
-    json!({ "text": "hello world", "path": "src/main.rs", "n": 0 })
+    json!({ "text": "hello world", "path": "src/main.rs", "reason": "to measure it", "n": 0 })
 }
 
 /// A thousand bytes of ordinary text.
@@ -160,19 +161,14 @@ fn stack_of(registry: &Registry, layers: impl IntoIterator<Item = AnyLayer>) -> 
     Stack::over(registry.clone()).any_layers(layers).build().expect("in order")
 }
 
-/// The layers that may be measured alone: not those that never let a call through by themselves.
-fn measurable() -> Vec<&'static str> {
-    let catalog = Catalog::bundled();
-    catalog.entries().iter().map(|entry| entry.name).filter(|name| !matches!(*name, "budget" | "dry_run")).collect()
-}
-
 /// One row per layer.
 pub(crate) async fn each(rounds: usize) -> Vec<Row> {
     let registry = registry();
     let view = View::of(&registry);
     let caller = Caller::new(&view, "noop", small());
     let empty = stack_of(&registry, []);
-    let names = measurable();
+    let catalog = Catalog::bundled();
+    let names: Vec<_> = catalog.entries().iter().map(|entry| entry.name).collect();
     let stacks: Vec<_> = names.iter().map(|name| (*name, stack_of(&registry, [layer(name)]))).collect();
     let (one, ten, plain) = (floors::Chain::new(1, None), floors::Chain::new(10, None), floors::plain_call());
     let boxed = |chain: &Arc<floors::Chain>| {
@@ -193,10 +189,26 @@ pub(crate) async fn each(rounds: usize) -> Vec<Row> {
     let results = contest.run(rounds).await;
     let ns = |name| of(&results, name);
     let floor = (ns("boxed10") - ns("boxed1")) / 9.0;
-    let row = |name: &&str| {
+    let row = |name: &&'static str| {
         Row::new(format!("layer {name}, alone"), ns(name) - ns("none"), "ns", Some(floor), "one boxed layer by hand")
     };
     names.iter().map(row).collect()
+}
+
+/// The default stack without a file, and a caller whose calls it lets through.
+fn usual() -> (Stack, Caller) {
+    let registry = registry();
+    let layers = Config::default().layers(&Parts::new()).expect("valid");
+    let caller = Caller::new(&View::of(&registry), "noop", small());
+    (stack_of(&registry, layers), caller)
+}
+
+/// So many small calls through the default stack, for being counted.
+pub(crate) async fn count_usual(times: usize) {
+    let (stack, caller) = usual();
+    for _ in 0..times {
+        black_box(stack.run(caller.call()).await);
+    }
 }
 
 /// What the dear ones cost on a kilobyte, what redaction makes of large text, and the default stack.
@@ -209,7 +221,8 @@ pub(crate) async fn whole(rounds: usize) -> Vec<Row> {
     let layers = config.layers(&Parts::new()).expect("valid");
     let count = layers.len();
     let (empty, usual) = (stack_of(&registry, []), stack_of(&registry, layers));
-    let [receipts, redact, validate] = ["receipts", "redact", "validate"].map(|name| stack_of(&registry, [layer(name)]));
+    let [receipts, redact, validate] =
+        ["receipts", "redact", "validate"].map(|name| stack_of(&registry, [layer(name)]));
     let (chain, plain) = (floors::Chain::new(count, None), floors::plain_call());
     let contest = Contest::new(Watch::Cpu)
         .add("chain", CALLS, || async {
@@ -265,5 +278,11 @@ fn throughput() -> Row {
         spent.push(start.elapsed().as_secs_f64());
     }
     let rate = text.len() as f64 / 1e6 / crate::measure::median(spent);
-    Row::new(format!("redaction of {} MB of source", text.len() / 1_000_000), rate, "MB/s", Some(200.0), "the goal (at least)")
+    Row::new(
+        format!("redaction of {} MB of source", text.len() / 1_000_000),
+        rate,
+        "MB/s",
+        Some(200.0),
+        "the goal (at least)",
+    )
 }

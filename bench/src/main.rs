@@ -2,12 +2,15 @@
 //!
 //! `cargo run --release -p toolgate-bench -- cost` prints a table, with `--json` an array of
 //! `{"name", "value", "unit", "floor", "ratio"}`. `--rounds N` measures longer. Where `valgrind` is installed,
-//! instructions are counted as well (`--no-instructions` leaves that out).
+//! instructions are counted as well (`--no-instructions` leaves that out). `--only PART` measures one part. `--write
+//! FILE` writes the table as a page, with the machine and the date; that is how `docs/reference/cost.md` is made.
 
 mod floors;
 mod instructions;
+mod layers;
 mod measure;
 mod ours;
+mod page;
 mod same_work;
 
 use std::{hint::black_box, process::ExitCode, time::Duration};
@@ -17,7 +20,7 @@ use same_work::HandWritten;
 use tower::ServiceExt;
 use tower_service::Service;
 
-const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions]";
+const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]";
 /// Calls per round of the small contests.
 const CALLS: usize = 2_000;
 const FAN: usize = 1_000;
@@ -27,7 +30,23 @@ struct Options {
     json: bool,
     rounds: usize,
     instructions: bool,
+    write: Option<String>,
+    only: Option<String>,
 }
+
+impl Options {
+    /// Whether a part of the sheet is wanted; says that it is being measured.
+    fn wants(&self, part: &str) -> bool {
+        let wanted = self.only.as_deref().is_none_or(|only| only == part);
+        if wanted && !self.json {
+            eprintln!("measuring {part} …");
+        }
+        wanted
+    }
+}
+
+/// The parts of the sheet.
+const PARTS: [&str; 7] = ["stacks", "dispatch", "fan-out", "waiting", "session", "layers", "instructions"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -52,12 +71,18 @@ fn main() -> ExitCode {
 }
 
 fn options(words: &[&str]) -> Result<Options, String> {
-    let mut options = Options { json: false, rounds: 15, instructions: true };
+    let mut options = Options { json: false, rounds: 15, instructions: true, write: None, only: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match *word {
             "--json" => options.json = true,
             "--no-instructions" => options.instructions = false,
+            "--only" => {
+                let part = words.next().filter(|part| PARTS.contains(part));
+                let unknown = || format!("--only takes one of {}", PARTS.join(", "));
+                options.only = Some((*part.ok_or_else(unknown)?).to_owned());
+            }
+            "--write" => options.write = Some((*words.next().ok_or("--write takes the name of a file")?).to_owned()),
             "--rounds" => {
                 let rounds = words.next().and_then(|text| text.parse().ok()).filter(|rounds| *rounds > 0);
                 options.rounds = rounds.ok_or("--rounds takes a whole number above 0")?;
@@ -69,24 +94,33 @@ fn options(words: &[&str]) -> Result<Options, String> {
 }
 
 async fn cost(options: &Options) -> Result<(), String> {
-    let progress = |what: &str| {
-        if !options.json {
-            eprintln!("measuring {what} …");
-        }
-    };
-    progress("stacks");
-    let mut rows = stacks(options.rounds).await;
-    progress("dispatch");
-    rows.extend(dispatch(options.rounds).await);
-    progress("fan-out");
-    rows.extend(fan_out(options.rounds).await);
-    progress("waiting tools");
-    rows.extend(waiting(options.rounds.min(7)).await);
-    progress("a long session");
-    rows.extend(long_session(options.rounds.min(7)).await);
-    if options.instructions {
-        progress("instructions");
+    let (wanted, rounds) = (|part: &str| options.wants(part), options.rounds);
+    let mut rows = Vec::new();
+    if wanted("stacks") {
+        rows.extend(stacks(rounds).await);
+    }
+    if wanted("dispatch") {
+        rows.extend(dispatch(rounds).await);
+    }
+    if wanted("fan-out") {
+        rows.extend(fan_out(rounds).await);
+    }
+    if wanted("waiting") {
+        rows.extend(waiting(rounds.min(7)).await);
+    }
+    if wanted("session") {
+        rows.extend(long_session(rounds.min(7)).await);
+    }
+    if wanted("layers") {
+        rows.extend(layers::each(rounds).await);
+        rows.extend(layers::whole(rounds).await);
+    }
+    if options.instructions && wanted("instructions") {
         rows.extend(instructions::rows());
+    }
+    if let Some(file) = &options.write {
+        std::fs::write(file, page::page(&rows)).map_err(|error| format!("{file}: {error}"))?;
+        eprintln!("wrote {file}");
     }
     print(&rows, options.json).map_err(|error| error.to_string())
 }
