@@ -25,7 +25,7 @@ use toml::{
 use toolgate_core::{AnyLayer, LayerExt, Matcher};
 
 use crate::{
-    Approval, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Span, asks::PolicyAsks,
+    Approval, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Redact, Span, asks::PolicyAsks,
     catalog::MakeError, config_error::Origin,
 };
 
@@ -145,10 +145,12 @@ impl Config {
         let plan = document.plan()?;
         parts.put(PolicyAsks::new(asked_below(&plan)));
         let mut layers: Vec<Option<AnyLayer>> = vec![None; plan.len()];
+        Redact::begin(parts);
         for first in [true, false] {
             for (at, section) in plan.iter().enumerate().filter(|(_, section)| section.kind.first == first) {
                 layers[at] = Some(document.layer(section.clone(), parts)?);
             }
+            Redact::share(parts);
         }
         Ok(layers.into_iter().flatten().collect())
     }

@@ -51,19 +51,19 @@ macro_rules! shapes {
 
 /// Tokens that can be told by their shape alone.
 pub(crate) const SHAPES: &[Detector] = shapes! {
-    "aws_key_id" "AKIA" r"^AKIA[0-9A-Z]{16}\b";
-    "aws_key_id" "ASIA" r"^ASIA[0-9A-Z]{16}\b";
-    "github_token" "ghp_" r"^ghp_[0-9A-Za-z]{30,255}";
-    "github_token" "gho_" r"^gho_[0-9A-Za-z]{30,255}";
-    "github_token" "ghu_" r"^ghu_[0-9A-Za-z]{30,255}";
-    "github_token" "ghs_" r"^ghs_[0-9A-Za-z]{30,255}";
-    "github_token" "ghr_" r"^ghr_[0-9A-Za-z]{30,255}";
+    "aws_key_id" "AKIA" r"^AKIA[0-9A-Z]{16}";
+    "aws_key_id" "ASIA" r"^ASIA[0-9A-Z]{16}";
+    "github_token" "ghp_" r"^ghp_[0-9A-Za-z]{20,255}";
+    "github_token" "gho_" r"^gho_[0-9A-Za-z]{20,255}";
+    "github_token" "ghu_" r"^ghu_[0-9A-Za-z]{20,255}";
+    "github_token" "ghs_" r"^ghs_[0-9A-Za-z]{20,255}";
+    "github_token" "ghr_" r"^ghr_[0-9A-Za-z]{20,255}";
     "github_token" "github_pat_" r"^github_pat_[0-9A-Za-z_]{40,255}";
     "gitlab_token" "glpat-" r"^glpat-[0-9A-Za-z_.-]{20,}";
     "gitlab_token" "gldt-" r"^gldt-[0-9A-Za-z_.-]{20,}";
     "gitlab_token" "glrt-" r"^glrt-[0-9A-Za-z_.-]{20,}";
     "gitlab_token" "glptt-" r"^glptt-[0-9a-f]{40}";
-    "npm_token" "npm_" r"^npm_[0-9A-Za-z]{36}\b";
+    "npm_token" "npm_" r"^npm_[0-9A-Za-z]{36}";
     "pypi_token" "pypi-AgEI" r"^pypi-AgEI[0-9A-Za-z_-]{50,}";
     "slack_token" "xoxb-" r"^xoxb-[0-9A-Za-z-]{10,}";
     "slack_token" "xoxp-" r"^xoxp-[0-9A-Za-z-]{10,}";
@@ -78,11 +78,11 @@ pub(crate) const SHAPES: &[Detector] = shapes! {
     "stripe_key" "rk_live_" r"^rk_live_[0-9A-Za-z]{16,}";
     "stripe_key" "whsec_" r"^whsec_[0-9A-Za-z]{24,}";
     "anthropic_key" "sk-ant-" r"^sk-ant-[0-9A-Za-z_-]{20,}";
-    "openai_key" "sk-" r"^sk-[0-9A-Za-z_-]{20,}" if mixed;
+    "openai_key" "sk-" r"^sk-[0-9A-Za-z_-]{20,}" if generated;
     "google_key" "AIza" r"^AIza[0-9A-Za-z_-]{35}";
     "google_token" "ya29." r"^ya29\.[0-9A-Za-z_.-]{20,}";
     "google_secret" "GOCSPX-" r"^GOCSPX-[0-9A-Za-z_-]{20,}";
-    "jwt" "eyJ" r"^eyJ[0-9A-Za-z_-]{8,}\.eyJ[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]*)?";
+    "jwt" "eyJ" r"^eyJ[0-9A-Za-z_-]{8,}(?:\.[0-9A-Za-z_-]{4,}){2,4}";
     "sendgrid_key" "SG." r"^SG\.[0-9A-Za-z_-]{16,}\.[0-9A-Za-z_-]{16,}";
     "huggingface_token" "hf_" r"^hf_[0-9A-Za-z]{30,}";
     "digitalocean_token" "dop_v1_" r"^dop_v1_[0-9a-f]{64}";
@@ -97,8 +97,8 @@ pub(crate) const SHAPES: &[Detector] = shapes! {
     "notion_token" "ntn_" r"^ntn_[0-9A-Za-z]{30,}";
     "postman_key" "PMAK-" r"^PMAK-[0-9a-f]{24}-[0-9a-f]{34}";
     "age_key" "AGE-SECRET-KEY-1" r"^AGE-SECRET-KEY-1[0-9A-Z]{50,}";
-    "bearer_token" "bearer " r"^(?i:bearer)\s+[0-9A-Za-z._~+/=-]{8,}" if credential;
-    "basic_auth" "basic " r"^(?i:basic)\s+[0-9A-Za-z+/]{12,}={0,2}" if credential;
+    "bearer_token" "bearer" r"^(?i:bearer)[:\s]\s*[0-9A-Za-z._~+/=-]{8,}" if credential;
+    "basic_auth" "basic" r"^(?i:basic)\s+[0-9A-Za-z+/]{12,}={0,2}" if credential;
 };
 
 macro_rules! others {
@@ -110,8 +110,8 @@ macro_rules! others {
 /// What is recognised by its surroundings.
 pub(crate) const OTHERS: &[Detector] = others! {
     "private_key" Look::Pem => "-----BEGIN";
-    "url_password" Look::UserInfo => "://";
-    "cookie" Look::Cookie => "cookie:";
+    "url_password" Look::UserInfo => "://" ":\\/\\/";
+    "cookie" Look::Cookie => "cookie";
     "password" Look::Assigned(Strength::Any) => "password" "passwd" "passphrase" "pwd" "client_secret" "clientsecret"
         "secret_key" "secretkey" "secret_access_key" "secretaccesskey" "accountkey" "sharedaccesskey";
     "secret" Look::Assigned(Strength::Random) => "secret" "token" "api_key" "apikey" "api-key" "access_key" "accesskey"
@@ -125,9 +125,15 @@ fn mixed(text: &str) -> bool {
     has(u8::is_ascii_digit) && has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase)
 }
 
+/// A part of it is too long and too varied for a word.
+fn generated(text: &str) -> bool {
+    let varied = |part: &str| part.bytes().any(|b| b.is_ascii_digit()) && part.bytes().any(|b| b.is_ascii_alphabetic());
+    mixed(text) || text.split(['-', '_']).any(|part| part.len() >= 20 && varied(part))
+}
+
 /// What follows `Bearer` or `Basic` is no ordinary word.
 fn credential(text: &str) -> bool {
-    let value = text.split_ascii_whitespace().nth(1).unwrap_or_default();
+    let value = text.split([' ', '\t', '\r', '\n', ':']).rfind(|part| !part.is_empty()).unwrap_or_default();
     value.bytes().any(|b| b.is_ascii_digit()) || mixed_case(value) && value.len() >= 12
 }
 
@@ -143,19 +149,41 @@ pub(crate) struct Compiled {
 }
 
 enum CompiledLook {
-    Shape(Regex, Option<fn(&str) -> bool>),
+    Shape(Shape),
     Assigned(Strength),
     Pem,
     UserInfo,
     Cookie,
 }
 
+struct Shape {
+    regex: Regex,
+    test: Option<fn(&str) -> bool>,
+    /// Whether its beginning says enough, also in the middle of a word.
+    distinctive: bool,
+}
+
+/// Beginnings that are also found inside ordinary words or encoded data.
+const COMMON: [&str; 17] = [
+    "sk-", "key-", "dapi", "SG.", "hf_", "r8_", "AKIA", "ASIA", "AIza", "eyJ", "xai-", "gsk_", "ntn_", "bearer",
+    "basic", "ya29.", "hvs.",
+];
+
+/// How far a detector looks before it has found something. What it finds may be longer; but a text of nothing but
+/// anchors must not be read to its end from each of them.
+const FAR: usize = 1024;
+/// No private key is longer.
+const KEY: usize = 16 * 1024;
+
 impl Compiled {
     pub(crate) fn new(detector: &Detector) -> Self {
-        let regex = |shape| Regex::new(shape).expect("the bundled shapes are valid");
+        let shape = |shape, test| {
+            let regex = Regex::new(shape).expect("the bundled shapes are valid");
+            CompiledLook::Shape(Shape { regex, test, distinctive: !COMMON.contains(&detector.anchor) })
+        };
         let look = match detector.look {
-            Look::Shape(shape) => CompiledLook::Shape(regex(shape), None),
-            Look::ShapeIf(shape, test) => CompiledLook::Shape(regex(shape), Some(test)),
+            Look::Shape(pattern) => shape(pattern, None),
+            Look::ShapeIf(pattern, test) => shape(pattern, Some(test)),
             Look::Assigned(strength) => CompiledLook::Assigned(strength),
             Look::Pem => CompiledLook::Pem,
             Look::UserInfo => CompiledLook::UserInfo,
@@ -167,7 +195,7 @@ impl Compiled {
     /// Where the secret is that the anchor at `anchor` introduces, if it does.
     pub(crate) fn find(&self, text: &str, anchor: Range<usize>) -> Option<Range<usize>> {
         match &self.look {
-            CompiledLook::Shape(regex, test) => shape(regex, *test, text, anchor.start),
+            CompiledLook::Shape(shape) => shape.find(text, anchor.start),
             CompiledLook::Assigned(strength) => assigned(text, anchor, *strength),
             CompiledLook::Pem => pem(text, anchor.start),
             CompiledLook::UserInfo => user_info(text, anchor.end),
@@ -176,31 +204,72 @@ impl Compiled {
     }
 }
 
-fn shape(regex: &Regex, test: Option<fn(&str) -> bool>, text: &str, start: usize) -> Option<Range<usize>> {
-    // `risk-…` is not `sk-…`.
-    let joined = text[..start].bytes().next_back().is_some_and(|b| b.is_ascii_alphanumeric());
-    let found = (!joined).then(|| regex.find(&text[start..])).flatten()?;
-    let passes = test.is_none_or(|test| test(found.as_str()));
-    passes.then(|| start..start + found.end())
+impl Shape {
+    fn find(&self, text: &str, start: usize) -> Option<Range<usize>> {
+        if !self.distinctive && is_joined(&text.as_bytes()[..start]) {
+            return None;
+        }
+        // A tested shape may fail over and over in one text; the others fail at once or are taken out.
+        let near = near(text, start, if self.test.is_some() { FAR } else { KEY });
+        let found = self.regex.find(near)?;
+        if !self.test.is_none_or(|test| test(found.as_str())) {
+            return None;
+        }
+        let cut = found.end() == near.len();
+        let more = if cut { text[start + found.end()..].bytes().take_while(|b| is_token(*b)).count() } else { 0 };
+        Some(start..start + found.end() + more)
+    }
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_.~+/=-".contains(&byte)
+}
+
+/// The text from `start` on, at most `most` bytes of it.
+fn near(text: &str, start: usize, most: usize) -> &str {
+    &text[start..text.floor_char_boundary(start.saturating_add(most).min(text.len()))]
+}
+
+/// Whether a word goes on where `before` ends: `risk-…` is not `sk-…`. Escapes and colours are no words.
+fn is_joined(before: &[u8]) -> bool {
+    let Some((last, rest)) = before.split_last() else { return false };
+    if !last.is_ascii_alphanumeric() {
+        return false;
+    }
+    let hex = |count: usize, mark: &[u8]| {
+        before.len() >= count + mark.len()
+            && before[before.len() - count..].iter().all(u8::is_ascii_hexdigit)
+            && before[..before.len() - count].ends_with(mark)
+    };
+    let escaped = matches!(last, b'n' | b't' | b'r' | b'f' | b'b') && rest.ends_with(b"\\");
+    !(escaped || hex(2, b"%") || hex(4, b"\\u") || hex(2, b"\\x") || is_colour(before))
+}
+
+/// Whether `before` ends in a sequence such as `ESC [ 3 2 m`.
+fn is_colour(before: &[u8]) -> bool {
+    let Some(rest) = before.strip_suffix(b"m") else { return false };
+    let length = rest.iter().rev().take(16).take_while(|b| b.is_ascii_digit() || **b == b';').count();
+    rest[..rest.len() - length].ends_with(b"[")
 }
 
 /// The armour of a private key, up to its end or to where it was cut off.
 fn pem(text: &str, start: usize) -> Option<Range<usize>> {
-    let rest = &text[start..];
-    let header = rest["-----BEGIN".len()..].find("-----").filter(|length| *length < 64)?;
-    let header = "-----BEGIN".len() + header;
+    const BEGIN: usize = "-----BEGIN".len();
+    let rest = near(text, start, KEY);
+    let header = BEGIN + near(rest, BEGIN, 72).find("-----")?;
     if !rest[..header].contains("PRIVATE KEY") {
         return None;
     }
-    let end = match rest[header + 5..].find("-----END") {
+    let body = header + 5;
+    let end = match rest[body..].find("-----END") {
         Some(end) => {
-            let end = header + 5 + end + "-----END".len();
-            rest[end..].find("-----").filter(|length| *length < 64).map_or(end, |length| end + length + 5)
+            let end = body + end + "-----END".len();
+            near(rest, end, 72).find("-----").map_or(end, |length| end + length + 5)
         }
-        // Cut off: everything that can belong to a key.
+        // Cut off: everything that can belong to a key, also with numbers or marks in front of its lines.
         None => {
-            let key = |c: char| c.is_ascii_alphanumeric() || c.is_ascii_whitespace() || "+/=\\:,-".contains(c);
-            rest.find(|c| !key(c)).unwrap_or(rest.len())
+            let key = |c: char| c.is_ascii_alphanumeric() || c.is_ascii_whitespace() || "+/=\\:,-|>".contains(c);
+            body + text[start + body..].find(|c| !key(c)).unwrap_or(text.len() - start - body)
         }
     };
     Some(start..start + end)
@@ -208,9 +277,15 @@ fn pem(text: &str, start: usize) -> Option<Range<usize>> {
 
 /// The password in `user:password@host`; `start` is behind `://`.
 fn user_info(text: &str, start: usize) -> Option<Range<usize>> {
-    let rest = &text[start..];
-    let end = rest.find(|c: char| c.is_whitespace() || "/?#\"'<>`\\".contains(c)).unwrap_or(rest.len());
-    let info = &rest[..rest[..end].rfind('@')?];
+    let whole = near(text, start, FAR);
+    let until = |stops: &str| {
+        let end = whole.find(|c: char| c.is_whitespace() || stops.contains(c)).unwrap_or(whole.len());
+        whole[..end].rfind('@').map(|at| &whole[..at])
+    };
+    // A password may hold what should have been escaped; but behind a port begins a path, and an `@` in it is one.
+    let strict = until("/?#\"'<>`\\");
+    let loose = || until("\"'<>`").filter(|info| !info.split_once(':').is_some_and(|(_, rest)| begins_with_port(rest)));
+    let info = strict.or_else(loose)?;
     let (at, password) = match info.split_once(':') {
         Some((user, password)) => (user.len() + 1, password),
         // A token in place of the user.
@@ -220,69 +295,216 @@ fn user_info(text: &str, start: usize) -> Option<Range<usize>> {
     secret.then(|| start + at..start + at + password.len())
 }
 
-/// The values of a cookie header, up to the end of the line.
+fn begins_with_port(text: &str) -> bool {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    digits > 0 && !matches!(text.as_bytes().get(digits), Some(byte) if byte.is_ascii_alphanumeric())
+}
+
+/// The values of a cookie header, up to the end of the line or string; `start` is behind the name.
 fn cookie(text: &str, start: usize) -> Option<Range<usize>> {
-    let line = text[start..].find(['\r', '\n', '"', '\'', '\\']).map_or(text.len(), |length| start + length);
-    let skipped = text[start..line].len() - text[start..line].trim_start().len();
-    let value = text[start + skipped..line].trim_end();
-    (value.contains('=') && !value.starts_with('[')).then(|| start + skipped..start + skipped + value.len())
+    let bytes = text.as_bytes();
+    let sign = skip(bytes, start, b"\"'\\ \t");
+    let value = match bytes.get(sign)? {
+        b':' => skip(bytes, sign + 1, b"\"'\\ \t"),
+        _ => return None,
+    };
+    let looks = near(text, value, FAR);
+    // A quote ends it where a string can end; a cookie may hold quotes of its own.
+    let line = |text: &str| {
+        let after =
+            |at: usize| text.as_bytes().get(at + 1).is_none_or(|b| b.is_ascii_whitespace() || b",;)}]".contains(b));
+        let ends = |(at, c): (usize, char)| matches!(c, '\r' | '\n' | '\\') || matches!(c, '"' | '\'') && after(at);
+        text.char_indices().find(|found| ends(*found)).map_or(text.len(), |(at, _)| at)
+    };
+    let begin = &looks[..line(looks)];
+    if !begin.contains('=') || begin.starts_with('[') {
+        return None;
+    }
+    let length = text[value..][..line(&text[value..])].trim_end().len();
+    Some(value..value + length)
+}
+
+/// The place from `at` on that is none of `set`.
+fn skip(bytes: &[u8], mut at: usize, set: &[u8]) -> usize {
+    while bytes.get(at).is_some_and(|byte| set.contains(byte)) {
+        at += 1;
+    }
+    at
 }
 
 /// The value that is assigned to the name which ends with `name`.
 fn assigned(text: &str, name: Range<usize>, strength: Strength) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
-    // A model needs `next_page_token` to go on.
-    let before = bytes[..name.start].strip_suffix(b"_").unwrap_or(&bytes[..name.start]);
-    let harmless = |word: &&str| {
-        before.len() >= word.len() && before[before.len() - word.len()..].eq_ignore_ascii_case(word.as_bytes())
-    };
-    if ["page", "next", "continuation", "sync", "cursor"].iter().any(harmless) {
+    if is_pointer_to_go_on(bytes, &name) {
         return None;
     }
-    let skip = |mut at: usize, set: &[u8]| {
-        while at < bytes.len() && set.contains(&bytes[at]) {
-            at += 1;
-        }
-        at
-    };
     // `"password" : "…"`, `password = '…'`, `password=>…`, `\"password\":\"…\"`.
-    let sign = skip(name.end, b"\"'\\] \t");
+    let sign = skip(bytes, name.end, b"\"'\\] \t");
     let behind = match bytes.get(sign)? {
-        b'=' | b':' => skip(sign + 1, b"=:> \t"),
+        b'=' | b':' => value_start(bytes, sign + 1),
+        // `<password>…</password>`
+        b'>' if sign == name.end => sign + 1,
+        // `--password …`
+        _ if sign == name.end + 1 && is_flag(bytes, &name) => sign,
         _ => return None,
     };
-    let mark = skip(behind, b"\\");
-    let quoted = matches!(bytes.get(mark), Some(b'"' | b'\'' | b'`'));
-    let start = mark + usize::from(quoted);
-    // A sentence may end in "the password:" and go on in the next line.
-    let stop = |b: &u8| if quoted { b"\"'`\\\r\n".contains(b) } else { b" \t\r\n\"'`,;&<>(){}\\".contains(b) };
-    let length = bytes[start..].iter().position(stop).unwrap_or(bytes.len() - start);
-    let value = &text[start..start + length];
+    let mark = skip(bytes, behind, b"\\");
+    let quote = bytes.get(mark).copied().filter(|byte| b"\"'`".contains(byte));
+    let start = mark + usize::from(quote.is_some());
+    if near(text, start, 16).starts_with("-----BEGIN") {
+        return pem(text, start);
+    }
+    let end = Ends { text, name: name.start, start, quote, escaped: mark > behind };
+    let value = end.value(FAR);
     // `token = next_token()` is a call, `token: Token<'a>` a type.
-    let code = !quoted && matches!(bytes.get(start + length), Some(b'(' | b'<' | b'{'));
-    // The scheme stays, so that a reader sees what kind of credential was there.
-    let (scheme, value) = match value.split_once(' ') {
+    let code = quote.is_none() && is_word(value) && matches!(bytes.get(start + value.len()), Some(b'(' | b'<' | b'{'));
+    // `PASSWORD=word` in a shell or a file of settings is no word of a program.
+    let setting = sign == name.end && behind == sign + 1 && bytes[sign] == b'=' && is_upper(bytes, &name);
+    let (scheme, credential) = without_scheme(value);
+    let secret = match strength {
+        Strength::Random if scheme > 0 && credential.len() >= 8 => is_literal(credential),
+        Strength::Any => {
+            is_literal(value) && (quote.is_some() || setting || !is_word(value)) && !value.starts_with(' ')
+        }
+        Strength::Random => looks_random(credential),
+    };
+    if !secret || code {
+        return None;
+    }
+    let length = if value.len() + 4 >= FAR { end.value(usize::MAX).len() } else { value.len() };
+    Some(start + scheme..start + length)
+}
+
+/// Where a value begins behind its sign: a string may stand in the next line or in a list.
+fn value_start(bytes: &[u8], behind: usize) -> usize {
+    let here = skip(bytes, behind, b"=:> \t");
+    let further = skip(bytes, here, b"[ \t\r\n");
+    if matches!(bytes.get(further), Some(b'"' | b'\'')) { further } else { here }
+}
+
+/// Whether the name is an option such as `--password`.
+fn is_flag(bytes: &[u8], name: &Range<usize>) -> bool {
+    let part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_-".contains(byte);
+    let front = bytes[..name.start].iter().rev().take(64).take_while(part).count();
+    bytes[name.start - front..].starts_with(b"--")
+}
+
+/// A model needs `next_page_token` to go on.
+fn is_pointer_to_go_on(bytes: &[u8], name: &Range<usize>) -> bool {
+    let before = bytes[..name.start].strip_suffix(b"_").unwrap_or(&bytes[..name.start]);
+    let ends = |word: &&str| {
+        before.len() >= word.len() && before[before.len() - word.len()..].eq_ignore_ascii_case(word.as_bytes())
+    };
+    bytes[name.clone()].eq_ignore_ascii_case(b"token")
+        && ["page", "next", "continuation", "sync", "cursor"].iter().any(|word| ends(word))
+}
+
+/// Whether the whole name around `name` is in capitals, as settings are written.
+fn is_upper(bytes: &[u8], name: &Range<usize>) -> bool {
+    let part = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
+    let front = bytes[..name.start].iter().rev().take(64).take_while(part).count();
+    !bytes[name.start - front..name.end].iter().any(u8::is_ascii_lowercase)
+}
+
+/// The scheme stays, so that a reader sees what kind of credential was there.
+fn without_scheme(value: &str) -> (usize, &str) {
+    match value.split_once([' ', '\t']) {
         Some((scheme @ ("Bearer" | "bearer" | "Basic" | "basic" | "token" | "Token"), value)) => {
             (scheme.len() + 1, value)
         }
         _ => (0, value),
-    };
-    let secret = match strength {
-        Strength::Any => is_literal(value) && (quoted || !is_word(value)),
-        Strength::Random => looks_random(value),
-    };
-    (secret && !code).then(|| start + scheme..start + scheme + value.len())
+    }
+}
+
+/// Where an assigned value ends.
+struct Ends<'a> {
+    text: &'a str,
+    name: usize,
+    start: usize,
+    quote: Option<u8>,
+    /// Whether the quote itself is escaped, as in JSON inside of text.
+    escaped: bool,
+}
+
+impl<'a> Ends<'a> {
+    fn value(&self, most: usize) -> &'a str {
+        let near = near(self.text, self.start, most);
+        let length = match self.quote {
+            Some(quote) => self.quoted(near.as_bytes(), quote),
+            None => self.bare(near.as_bytes()),
+        };
+        &near[..near.floor_char_boundary(length)]
+    }
+
+    fn quoted(&self, bytes: &[u8], quote: u8) -> usize {
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'\r' | b'\n' => return at,
+                b'\\' if self.escaped => return at,
+                b'\\' => at += 1,
+                byte if *byte == quote => return at,
+                _ => {}
+            }
+            at += 1;
+        }
+        bytes.len()
+    }
+
+    fn bare(&self, bytes: &[u8]) -> usize {
+        let before = &self.text.as_bytes()[self.name.saturating_sub(512)..self.name];
+        let word = before.iter().rev().take_while(|byte| !byte.is_ascii_whitespace());
+        let query = word.into_iter().any(|byte| b"?&".contains(byte));
+        let ends =
+            |at: usize| bytes.get(at + 1).is_none_or(|next| next.is_ascii_whitespace() || b",;)]}".contains(next));
+        let stop = |(at, byte): (usize, &u8)| match byte {
+            b' ' | b'\t' | b'\r' | b'\n' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' => true,
+            b'&' => query,
+            b',' | b';' | b')' | b'}' | b']' => ends(at),
+            // Up to here it may be the name of a function or type.
+            b'(' | b'{' => std::str::from_utf8(&bytes[..at]).is_ok_and(is_word),
+            _ => false,
+        };
+        let length = |from: usize| bytes[from..].iter().enumerate().position(|(at, byte)| stop((from + at, byte)));
+        let first = length(0).unwrap_or(bytes.len());
+        // `Bearer` alone is no credential; the word behind it is.
+        let scheme =
+            ["bearer", "basic", "token"].iter().any(|word| bytes[..first].eq_ignore_ascii_case(word.as_bytes()));
+        if !scheme || bytes.get(first) != Some(&b' ') {
+            return first;
+        }
+        length(first + 1).map_or(bytes.len(), |length| first + 1 + length)
+    }
 }
 
 /// Whether a value stands for itself: not empty, not a variable, not a placeholder, not redacted before.
 pub(crate) fn is_literal(value: &str) -> bool {
-    let placeholder = value.starts_with(['$', '<', '{', '%', '[', '*', '@', ' '])
+    const WORDS: [&str; 10] =
+        ["null", "none", "true", "false", "undefined", "string", "str", "password", "changeme", "redacted"];
+    !value.is_empty() && !is_placeholder(value) && !WORDS.iter().any(|word| value.eq_ignore_ascii_case(word))
+}
+
+/// Whether the whole of a value is a variable or says that something belongs here.
+fn is_placeholder(value: &str) -> bool {
+    let word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_ .-".contains(&b));
+    let within = |open: &str, close: &str| value.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+    let variable = value.strip_prefix('$').is_some_and(|name| {
+        name.is_empty() || name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+    });
+    variable
+        || within("${", "}").is_some()
+        || within("$(", ")").is_some()
+        || within("{{", "}}").is_some()
+        || value.starts_with("[redacted:")
+        || within("<", ">").is_some_and(word)
+        || within("%", "%").is_some_and(word)
+        || value.bytes().all(|b| b == b'*')
         || value.len() > 2 && value.bytes().all(|b| matches!(b, b'x' | b'X' | b'.' | b'-'))
-        || value.starts_with("process.env")
-        || value.starts_with("os.environ")
-        || value.starts_with("env.");
-    let word = ["null", "none", "true", "false", "undefined", "string", "str", "password", "changeme", "redacted"];
-    !value.is_empty() && !placeholder && !word.iter().any(|word| value.eq_ignore_ascii_case(word))
+        || ["process.env", "os.environ", "env."].iter().any(|begin| value.starts_with(begin) && word_of_code(value))
+}
+
+fn word_of_code(value: &str) -> bool {
+    value.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.[]'\"".contains(&b))
 }
 
 /// A plain word or a path of code such as `config.password` or `&str`: what stands behind `password:` in a program.
@@ -297,8 +519,15 @@ pub(crate) fn looks_random(value: &str) -> bool {
     }
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
-    let path = value.matches(['/', '.']).count() > 2;
-    digits > 0 && letters > 0 && !path && entropy(value) > 3.0
+    digits > 0 && letters > 0 && !is_path(value) && entropy(value) > 3.0
+}
+
+/// `src/auth/token.rs`, and not base64 that happens to hold slashes.
+fn is_path(value: &str) -> bool {
+    let parts = value.split(['/', '.']).filter(|part| !part.is_empty());
+    let rooted = ["/", "./", "../", "~/"].iter().any(|root| value.starts_with(root));
+    let separators = value.bytes().filter(|b| b"/.".contains(b)).count();
+    (rooted || separators > 2) && parts.into_iter().all(|part| part.len() <= 32 && !mixed(part))
 }
 
 /// Bits per byte.

@@ -46,6 +46,12 @@ impl Parts {
         self.map().insert(TypeId::of::<T>(), part);
     }
 
+    /// Takes a part out.
+    pub fn take<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+        let part = self.map().remove(&TypeId::of::<T>())?;
+        part.value.downcast::<T>().ok().map(|part| *part)
+    }
+
     /// The part of this type, if there is one.
     pub fn get<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
         self.map().get(&TypeId::of::<T>()).and_then(|part| part.value.downcast_ref::<T>()).cloned()
@@ -98,6 +104,16 @@ impl SharedRedactor {
         Self(Arc::new(redactor))
     }
 
+    /// Lets `other` work on what this one has left.
+    pub fn and(self, other: impl Redactor) -> Self {
+        Self::new(Both(self, Self::new(other)))
+    }
+
+    /// Whether both are the very same redactor.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// A copy that may be kept, or nothing if that cannot be made sure.
     pub fn json(&self, value: &Json) -> Option<Json> {
         contained_sync(|| self.0.redact(value).ok()).ok().flatten()
@@ -115,6 +131,18 @@ impl Redactor for SharedRedactor {
     }
     fn redact_text(&self, text: &str) -> Result<String, toolgate_core::RedactionFailed> {
         self.text(text).ok_or(toolgate_core::RedactionFailed)
+    }
+}
+
+/// Two redactors, one after the other.
+struct Both(SharedRedactor, SharedRedactor);
+
+impl Redactor for Both {
+    fn redact(&self, value: &Json) -> Result<Json, toolgate_core::RedactionFailed> {
+        self.1.redact(&self.0.redact(value)?)
+    }
+    fn redact_text(&self, text: &str) -> Result<String, toolgate_core::RedactionFailed> {
+        self.1.redact_text(&self.0.redact_text(text)?)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use toolgate_core::{
     Arguments, Band, Call, CallError, Json, Layer, LayerTraits, Next, Notes, Outcome, RedactionFailed, Redactor,
     Settled, Status, ToolName, contained_sync,
@@ -77,9 +77,11 @@ impl Redact {
         self
     }
 
-    /// Adds a redactor of one's own. It sees arguments and results and returns a copy, or nothing to leave them.
+    /// Adds a redactor of one's own. It sees arguments, and on the way back values, texts, errors and notes, and returns
+    /// a copy, or nothing to leave them. A text comes as a JSON string and has to stay one.
     ///
-    /// Its copy of the arguments reaches the tool only if `arguments` is asked for; but if it fails on them, the call
+    /// What never passes this layer on its way out (events, progress, spans of arguments) it does not see. Rules that
+    /// hold there too are a [`Redactor`], given to [`Redact::with`] with [`SharedRedactor::and`]. Its copy of the arguments reaches the tool only if `arguments` is asked for; but if it fails on them, the call
     /// does not run at all.
     pub fn own<F>(mut self, redactor: F) -> Self
     where
@@ -119,32 +121,52 @@ impl Redact {
     }
 
     fn outbound(&self, call: &Call, settled: &mut Settled) -> Result<(), RedactionFailed> {
-        let own = self.own_copy(Phase::Out, call, &settled.value)?;
-        settled.value = self.secrets.redact(&own.unwrap_or_else(|| settled.value.clone()))?;
+        settled.value = self.value(call, &settled.value)?;
         if let Some(text) = &settled.text {
-            let clean = self.secrets.redact_text(text)?;
+            let clean = self.text(call, text)?;
             if *clean != **text {
                 settled.text = Some(clean.into());
             }
         }
         if let Some(error) = &mut settled.error {
-            error.model = self.secrets.redact_text(&error.model)?;
-            error.operator = error.operator.as_deref().map(|text| self.secrets.redact_text(text)).transpose()?;
+            error.model = self.text(call, &error.model)?;
+            error.operator = error.operator.as_deref().map(|text| self.text(call, text)).transpose()?;
         }
-        self.notes(&mut settled.notes)
+        self.notes(call, &mut settled.notes)
     }
 
-    fn notes(&self, notes: &mut Notes) -> Result<(), RedactionFailed> {
+    fn value(&self, call: &Call, value: &Json) -> Result<Json, RedactionFailed> {
+        let own = self.own_copy(Phase::Out, call, value)?;
+        self.secrets.redact(own.as_ref().unwrap_or(value))
+    }
+
+    fn text(&self, call: &Call, text: &str) -> Result<String, RedactionFailed> {
+        if self.own.is_none() {
+            return self.secrets.redact_text(text);
+        }
+        match self.own_copy(Phase::Out, call, &Json::from(text))? {
+            None => self.secrets.redact_text(text),
+            Some(own) => self.secrets.redact_text(own.as_str().ok_or(RedactionFailed)?),
+        }
+    }
+
+    fn notes(&self, call: &Call, notes: &mut Notes) -> Result<(), RedactionFailed> {
         let Some(fields) = notes.fields().filter(|fields| fields.has_remarks()) else { return Ok(()) };
         let mut clean = fields.clone();
         for text in [&mut clean.summary, &mut clean.description].into_iter().flatten() {
-            *text = self.secrets.redact_text(text)?;
+            *text = self.text(call, text)?;
         }
         if let Some(scope) = &mut clean.scope {
-            *scope = self.clean(scope)?;
+            *scope = self.clean(call, scope)?;
         }
-        for value in clean.metadata.values_mut().chain(clean.superseded.iter_mut().map(|entry| &mut entry.value)) {
-            *value = self.clean(value)?;
+        if !clean.metadata.is_empty() {
+            clean.metadata = self.clean_map(call, std::mem::take(&mut clean.metadata))?;
+        }
+        for entry in &mut clean.superseded {
+            // The name says what the value is.
+            let name = entry.field.rsplit('/').next().unwrap_or_default().to_owned();
+            let alone = self.clean_map(call, Map::from_iter([(name, entry.value.take())]))?;
+            entry.value = alone.into_iter().next().map(|(_, value)| value).unwrap_or_default();
         }
         if clean != *fields {
             *notes.edit() = clean;
@@ -152,9 +174,18 @@ impl Redact {
         Ok(())
     }
 
-    fn clean(&self, value: &Value) -> Result<Value, RedactionFailed> {
+    fn clean(&self, call: &Call, value: &Value) -> Result<Value, RedactionFailed> {
         let json = Json::new(value.clone()).map_err(|_| RedactionFailed)?;
-        Ok(self.secrets.redact(&json)?.as_value().clone())
+        Ok(self.value(call, &json)?.as_value().clone())
+    }
+
+    fn clean_map(&self, call: &Call, map: Map<String, Value>) -> Result<Map<String, Value>, RedactionFailed> {
+        match self.clean(call, &Value::Object(map))? {
+            Value::Object(map) => Ok(map),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                Err(RedactionFailed)
+            }
+        }
     }
 }
 
@@ -209,15 +240,52 @@ impl Configurable for Redact {
 
     fn configure(options: RedactOptions, parts: &Parts) -> Result<Self, BadOption> {
         let RedactOptions { arguments, fields, shown_fields, environment } = options;
-        let own = SecretsOptions { fields, shown_fields };
-        let shared =
-            parts.get::<SharedRedactor>().filter(|_| own == SecretsOptions::default() && environment.is_empty());
-        let redactor = shared.unwrap_or_else(|| {
-            let known = environment.iter().filter_map(|name| std::env::var(name).ok());
-            SharedRedactor::new(Secrets::with(own, known))
-        });
-        parts.put(redactor.clone());
+        let known = environment.iter().filter_map(|name| std::env::var(name).ok());
+        let secrets = Secrets::with(SecretsOptions { fields, shown_fields }, known);
+        // What the program brought along works first, and what an earlier layer of this stack knows is kept.
+        let earlier =
+            parts.get::<StackRedactor>().and_then(|stack| stack.made).or_else(|| parts.get::<SharedRedactor>());
+        let redactor = match earlier {
+            Some(earlier) => earlier.and(secrets),
+            None => SharedRedactor::new(secrets),
+        };
+        StackRedactor::made(parts, redactor.clone());
         Ok(Self { arguments, ..Self::with(redactor) })
+    }
+}
+
+/// What all redacting layers of the stack that is being made know together, and what the program brought along.
+#[derive(Clone, Default)]
+struct StackRedactor {
+    program: Option<SharedRedactor>,
+    made: Option<SharedRedactor>,
+}
+
+impl StackRedactor {
+    fn made(parts: &Parts, redactor: SharedRedactor) {
+        let stack = parts.get_or_default::<Self>();
+        parts.put(Self { made: Some(redactor), ..stack });
+    }
+}
+
+impl Redact {
+    /// Forgets what an earlier stack left among the parts.
+    pub(crate) fn begin(parts: &Parts) {
+        let (before, now) = (parts.get_or_default::<StackRedactor>(), parts.get::<SharedRedactor>());
+        let ours = matches!((&before.made, &now), (Some(made), Some(now)) if made.same(now));
+        let program = if ours { before.program } else { now };
+        match &program {
+            Some(program) => parts.put(program.clone()),
+            None => drop(parts.take::<SharedRedactor>()),
+        }
+        parts.put(StackRedactor { program, made: None });
+    }
+
+    /// Leaves what the redacting layers of this stack know for the layers that record, and for the program.
+    pub(crate) fn share(parts: &Parts) {
+        if let Some(made) = parts.get::<StackRedactor>().and_then(|stack| stack.made) {
+            parts.put(made);
+        }
     }
 }
 
@@ -306,6 +374,33 @@ mod tests {
         });
         let shown = after(Outcome::ok(json!({ "by": "Ann", "with": TOKEN })), own).await;
         assert!(shown.contains("somebody") && shown.contains("[redacted:github_token]"), "{shown}");
+    }
+
+    #[tokio::test]
+    async fn an_own_redactor_sees_everything_that_the_model_and_the_notes_say() {
+        let own = || {
+            Redact::new().own(|_, _, value: &Json| {
+                value.to_string().replace("Ann", "somebody").parse().map(Some).map_err(|_| RedactionFailed)
+            })
+        };
+        for outcome in [
+            Outcome::ok(ToolOutput::from(json!({ "n": "Ann" })).with_text("Ann lives here")),
+            Outcome::failed(ToolError::new("no such person Ann").with_operator("Ann")),
+            Outcome::ok("x").noting(|notes| notes.summary = Some("Ann".into())),
+        ] {
+            let shown = after(outcome, own()).await;
+            assert!(shown.contains("somebody") && !shown.contains("Ann"), "{shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn notes_are_redacted_by_their_names_too() {
+        let outcome = Outcome::ok("x").noting(|notes| {
+            notes.metadata.insert("password".into(), json!("Tr0ub4dor9"));
+            notes.metadata.insert(TOKEN.into(), json!(1));
+        });
+        let shown = after(outcome, Redact::new()).await;
+        assert!(!shown.contains("Tr0ub4dor9") && !shown.contains(TOKEN), "{shown}");
     }
 
     #[tokio::test]

@@ -55,6 +55,9 @@ const FIELDS: &[&str] = &[
     "signingkey",
     "encryptionkey",
     "credentials",
+    "credential",
+    "secrets",
+    "passwords",
     "accountkey",
     "sharedaccesskey",
 ];
@@ -150,44 +153,106 @@ impl Secrets {
                 Cow::Borrowed(_) => None,
                 Cow::Owned(text) => Some(Value::String(text)),
             },
-            Value::Array(items) => each(items, |item| self.value(item)),
+            Value::Array(items) => self.lines(items),
             Value::Object(map) => self.object(map).map(Value::Object),
             Value::Null | Value::Bool(_) | Value::Number(_) => None,
         }
     }
 
     fn object(&self, map: &Map<String, Value>) -> Option<Map<String, Value>> {
+        // `{"name": "DB_PASSWORD", "value": "…"}`
+        let named = ["name", "key"].iter().find_map(|key| map.get(*key)?.as_str()).and_then(|name| self.field(name));
+        self.members(map, |key, value| match (self.field(key), named) {
+            (Some(kind), _) => self.conceal(value, kind),
+            (None, Some(kind)) if key == "value" => self.conceal(value, kind),
+            (None, _) => self.value(value),
+        })
+    }
+
+    /// A copy of the object of which some members or their names were changed; nothing if none was.
+    fn members(
+        &self,
+        map: &Map<String, Value>,
+        change: impl Fn(&str, &Value) -> Option<Value>,
+    ) -> Option<Map<String, Value>> {
         let mut copy: Option<Map<String, Value>> = None;
         for (key, value) in map {
             let shown = match self.text(key) {
                 Cow::Borrowed(_) => None,
                 Cow::Owned(key) => Some(key),
             };
-            let kind = self.field(key);
-            let changed = match kind {
-                Some(kind) => conceal(value, kind),
-                None => self.value(value),
-            };
+            let changed = change(key, value);
             if changed.is_none() && shown.is_none() {
                 continue;
             }
             let copy = copy.get_or_insert_with(|| map.clone());
             let changed = changed.unwrap_or_else(|| value.clone());
-            match shown {
-                None => drop(copy.insert(key.clone(), changed)),
-                Some(shown) => {
-                    copy.remove(key);
-                    copy.insert(shown, changed);
-                }
+            if let Some(shown) = shown {
+                copy.remove(key);
+                copy.insert(shown, changed);
+            } else {
+                copy.insert(key.clone(), changed);
             }
         }
         copy
     }
 
+    /// The words of a command or the name and value of a header: a name may stand in front of its secret.
+    fn words(&self, items: &[Value]) -> Option<Value> {
+        let names = |at: usize| {
+            let word = items.get(at.checked_sub(1)?)?.as_str()?;
+            // A flag, or the first of two: any other word may only talk of passwords.
+            (word.starts_with("--") || items.len() == 2 && at == 1).then(|| self.field(word))?
+        };
+        let changed: Vec<_> = items
+            .iter()
+            .enumerate()
+            .map(|(at, item)| match (names(at), item) {
+                (Some(kind), Value::String(_)) => self.conceal(item, kind),
+                _ => self.value(item),
+            })
+            .collect();
+        merged(items, changed)
+    }
+
+    /// The lines of a text: a private key may begin in one and end in another.
+    fn lines(&self, items: &[Value]) -> Option<Value> {
+        let has = |item: &Value, word: &str| item.as_str().is_some_and(|text| text.contains(word));
+        let Some(begin) = items.iter().position(|item| has(item, "-----BEGIN") && has(item, "PRIVATE KEY-----")) else {
+            return self.words(items);
+        };
+        let length =
+            items[begin..].iter().position(|item| has(item, "-----END")).map_or(items.len() - begin, |at| at + 1);
+        let mark = || Value::String("[redacted:private_key]".to_owned());
+        let line = |(at, item): (usize, &Value)| match item {
+            Value::String(_) if (begin..begin + length).contains(&at) => mark(),
+            item => self.value(item).unwrap_or_else(|| item.clone()),
+        };
+        Some(items.iter().enumerate().map(line).collect())
+    }
+
+    /// Replaces every literal inside a secret field.
+    fn conceal(&self, value: &Value, kind: &str) -> Option<Value> {
+        let mark = || Value::String(format!("[redacted:{kind}]"));
+        match value {
+            Value::String(text) if is_literal(text) => Some(mark()),
+            Value::String(_) => self.value(value),
+            // `"token": 7` counts something; a password may be all digits.
+            Value::Number(_) => {
+                matches!(kind, "password" | "passwd" | "pwd" | "passphrase" | "secret" | "field").then(mark)
+            }
+            Value::Array(items) => each(items, |item| self.conceal(item, kind)),
+            Value::Object(map) => self.members(map, |_, value| self.conceal(value, kind)).map(Value::Object),
+            Value::Null | Value::Bool(_) => None,
+        }
+    }
+
     /// The kind of secret that a field of this name holds.
     fn field(&self, key: &str) -> Option<&'static str> {
+        // The end of a name says what it is.
+        let key = &key[key.ceil_char_boundary(key.len().saturating_sub(LONGEST_NAME))..];
         let mut buffer = [0; LONGEST_NAME];
-        let name = field_name(key, &mut buffer)?;
+        let name = field_name(key, &mut buffer)?.trim_end_matches(|c: char| c.is_ascii_digit());
         if self.0.shown_fields.contains(name) {
             return None;
         }
@@ -231,38 +296,18 @@ impl fmt::Debug for Secrets {
 
 /// A copy of the items of which some were changed; nothing if none was.
 fn each(items: &[Value], change: impl Fn(&Value) -> Option<Value>) -> Option<Value> {
-    let changed: Vec<_> = items.iter().map(change).collect();
-    let merge = |(new, old): (Option<Value>, &Value)| new.unwrap_or_else(|| old.clone());
-    changed.iter().any(Option::is_some).then(|| changed.into_iter().zip(items).map(merge).collect())
+    merged(items, items.iter().map(change).collect())
 }
 
-/// Replaces every literal inside a secret field.
-fn conceal(value: &Value, kind: &str) -> Option<Value> {
-    let mark = || Value::String(format!("[redacted:{kind}]"));
-    match value {
-        Value::String(text) => is_literal(text).then(mark),
-        // `"token": 7` counts something; a password may be all digits.
-        Value::Number(_) => {
-            matches!(kind, "password" | "passwd" | "pwd" | "passphrase" | "secret" | "field").then(mark)
-        }
-        Value::Array(items) => each(items, |item| conceal(item, kind)),
-        Value::Object(map) => {
-            let mut copy: Option<Map<String, Value>> = None;
-            for (key, value) in map {
-                if let Some(hidden) = conceal(value, kind) {
-                    copy.get_or_insert_with(|| map.clone()).insert(key.clone(), hidden);
-                }
-            }
-            copy.map(Value::Object)
-        }
-        Value::Null | Value::Bool(_) => None,
-    }
+fn merged(items: &[Value], changed: Vec<Option<Value>>) -> Option<Value> {
+    let merge = |(new, old): (Option<Value>, &Value)| new.unwrap_or_else(|| old.clone());
+    changed.iter().any(Option::is_some).then(|| changed.into_iter().zip(items).map(merge).collect())
 }
 
 /// `X-Api-Key`, `api_key` and `apiKey` are one name, written into `buffer`; nothing for a name that is too long to be one.
 fn field_name<'a>(key: &str, buffer: &'a mut [u8; LONGEST_NAME]) -> Option<&'a str> {
     let mut length = 0;
-    for byte in key.bytes().filter(|byte| !matches!(byte, b'_' | b'-' | b' ' | b'.')) {
+    for byte in key.bytes().filter(|byte| !matches!(byte, b'_' | b'-' | b' ' | b'.' | b':' | b'?')) {
         *buffer.get_mut(length)? = byte.to_ascii_lowercase();
         length += 1;
     }

@@ -1,7 +1,7 @@
 //! What counts as a secret and what does not, by example. The corpus of ordinary text is measured, not only asserted.
 
 use serde_json::json;
-use toolgate_layers::{Secrets, SecretsOptions};
+use toolgate_layers::{Config, Parts, Secrets, SecretsOptions, SharedRedactor};
 
 /// Made-up secrets of every kind that is known, each with a text that holds it.
 fn canaries() -> Vec<(&'static str, &'static str, String)> {
@@ -33,7 +33,7 @@ fn canaries() -> Vec<(&'static str, &'static str, String)> {
             "-----BEGIN OPENSSH PRIVATE KEY-----\\nb3BlbnNzaC1rZXktdjEAAAAA".into(),
         ),
         text("url_password", "hunter2", "postgres://ann:{}@db.internal:5432/app"),
-        text("bearer_token", "c2VjcmV0LXRva2VuLTEyMw", "curl -H 'Authorization: Bearer {}'"),
+        text("bearer_token", "c2VjcmV0LXRva2VuLTEyMw", "curl -H 'X-Auth: Bearer {}'"),
         text("basic_auth", "YW5uOmh1bnRlcjI5OTk5", "proxy: Basic {}"),
         text("cookie", "sid=s%3Aabc123def456", "Cookie: {}\nAccept: */*"),
         text("password", "corr3ct-h0rse", "password: {}"),
@@ -211,4 +211,127 @@ fn fields_can_be_added_and_shown_and_known_values_are_found_anywhere() {
 fn a_secret_as_the_name_of_a_field_is_taken_out_too() {
     let shown = Secrets::standard().value(&json!({ "AKIAQ3EGRIHT4NOTREAL": 1, "b": 2 }));
     assert_eq!(shown, Some(json!({ "[redacted:aws_key_id]": 1, "b": 2 })));
+}
+
+const TOKEN: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+
+#[test]
+fn escapes_colours_and_words_in_front_hide_no_token() {
+    for before in ["\\n", "\\t", "\u{1b}[31m", "q=token%3D", "a%20", "\\u003d", "x_", "a"] {
+        let text = format!("{before}{TOKEN}");
+        assert!(!Secrets::standard().text(&text).contains(TOKEN), "{text}");
+    }
+}
+
+#[test]
+fn a_private_key_is_taken_out_whole_wherever_it_stands() {
+    let body = "MIIEowIBAAKCAQEAx0Zm9vYmFy";
+    let key = format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----");
+    let numbered = format!("   1| -----BEGIN RSA PRIVATE KEY-----\n   2| {body}\n");
+    for text in [format!("SECRET_KEY=\"{key}\""), format!("password: {key}"), numbered, key.replace('\n', "\\n")] {
+        assert!(!Secrets::standard().text(&text).contains(body), "{text}");
+    }
+    let lines: Vec<_> = key.lines().chain(["after"]).collect();
+    let shown = Secrets::standard().value(&json!({ "lines": lines })).expect("changed");
+    assert!(!shown.to_string().contains(body) && shown.to_string().contains("after"), "{shown}");
+}
+
+#[test]
+fn odd_passwords_are_taken_out_to_their_end() {
+    for text in [
+        "password = \"it's-Tr0ub4dor\"",
+        "\"password\":\"ab\\\"cdTr0ub4dor\"",
+        "password=\"$uper-Tr0ub4dor\"",
+        "password=@Tr0ub4dor9",
+        "DB_PASSWORD=p9(Tr0ub4dor)",
+        "DB_PASSWORD=p9&Tr0ub4dor",
+        "DB_PASSWORD=p9,Tr0ub4dor",
+        "DB_PASSWORD=JustTr0ub4dor",
+        "next_page_password=Tr0ub4dor9",
+        "mysql --password Tr0ub4dor9 db",
+        "<password>Tr0ub4dor9</password>",
+        "\"password\":\n  \"Tr0ub4dor9\"",
+        "postgres://u:$Tr0ub4dor9@h/db",
+        "postgres://u:a/Tr0ub4dor9@h/db",
+        "postgres://u:@Tr0ub4dor9@h/db",
+        "https:\\/\\/u:Tr0ub4dor9@h",
+        "\"cookie\": \"sid=Tr0ub4dor9\"",
+        "-H 'Cookie: sid=\"Tr0ub4dor9\"'",
+        "authorization: bearer Tr0ub4dor",
+        "Authorization: Bearer\tTr0ub4dor9Tr0ub4dor9",
+    ] {
+        let shown = Secrets::standard().text(text).into_owned();
+        assert!(!shown.contains("Tr0ub4dor") && shown.contains("[redacted:"), "{text} => {shown}");
+    }
+    let shown = Secrets::standard().text("DB_PASSWORD=SuperSecretWord").into_owned();
+    assert_eq!(shown, "DB_PASSWORD=[redacted:password]");
+    let session = "IQoJb3JpZ2luX2VjEPz//wEaCXVzLWVhc3QtMSJHMEUCIQDx/7Zk3/aB9cDe/FgHiJ0kLmNoPq";
+    assert!(!Secrets::standard().text(&format!("AWS_SESSION_TOKEN={session}")).contains(session));
+}
+
+#[test]
+fn what_only_begins_like_a_placeholder_is_a_secret() {
+    let secrets = Secrets::standard();
+    for password in ["$uper-Tr0ub4dor", "@dmin-Tr0ub4dor", "*Tr0ub4dor9", "%Tr0ub4dor9", "[Tr0ub4dor9"] {
+        let shown = secrets.value(&json!({ "password": password })).expect(password);
+        assert_eq!(shown, json!({ "password": "[redacted:password]" }));
+    }
+    for (value, secret) in [
+        (json!({ "authorization": format!("<{TOKEN}>") }), TOKEN),
+        (json!({ "token": { TOKEN: true } }), TOKEN),
+        (json!({ "name": "DB_PASSWORD", "value": "Tr0ub4dor9" }), "Tr0ub4dor9"),
+        (json!({ "headers": [["Authorization", "Tr0ub4dor9"]] }), "Tr0ub4dor9"),
+        (json!({ "argv": ["mysql", "--password", "Tr0ub4dor9"] }), "Tr0ub4dor9"),
+        (json!({ "password_2": "Tr0ub4dor9", "credential": "x1" }), "Tr0ub4dor9"),
+    ] {
+        let shown = secrets.value(&value).unwrap_or_default().to_string();
+        assert!(!shown.contains(secret) && shown.contains("[redacted:"), "{value} => {shown}");
+    }
+}
+
+#[test]
+fn a_text_of_nothing_but_anchors_is_read_to_its_end() {
+    let secrets = Secrets::standard();
+    for unit in
+        ["password:", "token=", "cookie:", "-----BEGIN PRIVATE KEY-----!", "://", "sk-", "password=\"é", "://é:é@é"]
+    {
+        for shift in 0..4 {
+            let text = "a".repeat(shift) + &unit.repeat(500);
+            let shown = secrets.text(&text).into_owned();
+            assert_eq!(secrets.text(&shown), shown, "{unit}");
+        }
+    }
+}
+
+/// Knows one name.
+struct Ann;
+
+impl toolgate_core::Redactor for Ann {
+    fn redact(&self, value: &toolgate_core::Json) -> Result<toolgate_core::Json, toolgate_core::RedactionFailed> {
+        value.to_string().replace("Ann", "***").parse().map_err(|_| toolgate_core::RedactionFailed)
+    }
+    fn redact_text(&self, text: &str) -> Result<String, toolgate_core::RedactionFailed> {
+        Ok(text.replace("Ann", "***"))
+    }
+}
+
+#[test]
+fn configured_redaction_is_added_to_the_programs_own_and_every_layer_adds_to_what_recorders_know() {
+    let parts = Parts::new().with(SharedRedactor::new(Ann));
+    let text = "[layers.redact]\nfields = ['ssn']\n[layers.more]\nuse = 'redact'\nfields = ['iban']\n";
+    let config = Config::parse(text).expect("valid");
+    // However often a stack is made from the same parts.
+    for _ in 0..2 {
+        config.layers(&parts).expect("valid");
+        let shared = parts.get::<SharedRedactor>().expect("shared");
+        let value = json!({ "ssn": "1", "iban": "DE1", "by": "Ann", "key": TOKEN }).try_into().expect("shallow");
+        let shown = shared.json(&value).expect("redacts");
+        assert_eq!(
+            *shown.as_value(),
+            json!({ "ssn": "[redacted:field]", "iban": "[redacted:field]", "by": "***", "key": "[redacted:github_token]" })
+        );
+    }
+    Config::default().layers(&parts).expect("valid");
+    let plain = parts.get::<SharedRedactor>().expect("shared");
+    assert_eq!(plain.json(&json!({ "ssn": "1" }).try_into().expect("shallow")).expect("redacts")["ssn"], "1");
 }
