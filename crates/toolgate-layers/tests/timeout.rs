@@ -216,8 +216,8 @@ async fn a_process_with_grandchildren_that_ignores_sigterm_does_not_survive() {
     });
     registry.register(tool).expect("free");
     let view = View::of(&registry);
-    // Long enough for two processes to start on a busy machine.
-    let layer = Timeout::after(Duration::from_secs(3)).grace(Duration::from_millis(100));
+    // Long enough for two processes to start and to be killed on a busy machine.
+    let layer = Timeout::after(Duration::from_secs(3)).grace(Duration::from_secs(2));
     let stack = Stack::over(registry).layer(layer).build().expect("in order");
     let outcome = stack.run(real(seed_for(&view, "shell", json!({})))).await;
     assert_eq!(started.load(Ordering::SeqCst), 2, "both were running");
