@@ -91,7 +91,7 @@ pub use run::Trail;
 pub use schema::{Problem, Schema, SchemaError};
 pub use stack::{Stack, StackBuilder, StackError, StackWarning};
 pub use status::{Status, UnknownStatus};
-pub use stop::{Stopped, Stops};
+pub use stop::{StopHandle, Stopped, Stops};
 pub use store::{Batch, Record, RecordKey, Store, StoreError, StoreHandle, TakenCall, TurnRequests};
 pub use sugar::{FromFn, after, around, before, from_fn, map_call, map_outcome, observe, on_error};
 pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, tool_fn, typed};

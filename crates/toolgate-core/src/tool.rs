@@ -264,8 +264,24 @@ impl Context {
     }
 
     /// Says how to stop something that goes on when the tool is dropped, such as a child process.
-    pub fn on_stop(&self, stop: impl FnOnce() -> crate::Stopped + Send + 'static) {
-        self.0.stops().add(stop);
+    ///
+    /// It is run when the call is dropped or panics, or comes back after it was cancelled. Its word decides whether a
+    /// writing tool is said to have stopped: [`Stopped::Confirmed`](crate::Stopped::Confirmed) means that this was all
+    /// the work that still went on. A tool that goes on to something else takes it back first:
+    ///
+    /// ```
+    /// # use toolgate_core::{Context, Stopped, ToolError};
+    /// # fn kill() -> bool { true }
+    /// # async fn wait() {}
+    /// # async fn tool(cx: Context) -> Result<(), ToolError> {
+    /// let process = cx.on_stop(|| if kill() { Stopped::Confirmed } else { Stopped::Unconfirmed });
+    /// wait().await;
+    /// process.done();
+    /// # Ok(()) }
+    /// ```
+    // The handle does not take it back when dropped: it is dropped with the tool, just when the way to stop is needed.
+    pub fn on_stop(&self, stop: impl FnOnce() -> crate::Stopped + Send + 'static) -> crate::StopHandle {
+        self.0.stops().add(stop)
     }
 
     /// The time now.

@@ -571,3 +571,33 @@ async fn what_a_tool_started_is_stopped_when_it_is_dropped_or_panics_but_not_whe
         assert_eq!(stopped.load(Ordering::SeqCst), expected, "{how}");
     }
 }
+
+/// An executor that starts something and gives up when it is told to.
+struct GivesUp(Stopped, Arc<AtomicUsize>);
+
+impl Executor for GivesUp {
+    async fn execute(&self, call: Call) -> Outcome {
+        let (word, stopped, cx) = (self.0, self.1.clone(), Context::new(call));
+        cx.on_stop(move || {
+            stopped.fetch_add(1, Ordering::SeqCst);
+            word
+        });
+        cx.cancelled().await;
+        Outcome::failed(ToolError::cancelled())
+    }
+}
+
+#[tokio::test]
+async fn what_a_cancelled_tool_leaves_behind_is_stopped_and_its_word_counts() {
+    for (word, status) in [(Stopped::Confirmed, Status::Cancelled), (Stopped::Unconfirmed, Status::OutcomeUnknown)] {
+        let stopped = Arc::new(AtomicUsize::new(0));
+        let stack = Stack::over(GivesUp(word, stopped.clone())).build().expect("empty");
+        let call = call("start");
+        let cancel = call.cancel.clone();
+        let mut run = Box::pin(stack.run(call));
+        assert!(futures::poll!(&mut run).is_pending());
+        cancel.cancel();
+        assert_eq!(run.await.status(), Some(status));
+        assert_eq!(stopped.load(Ordering::SeqCst), 1);
+    }
+}

@@ -158,7 +158,23 @@ fn schema_of<T: JsonSchema>() -> Value {
     });
     let mut schema: Schema = settings.into_generator().into_root_schema_for::<T>();
     schema.remove("title");
-    schema.to_value()
+    let mut schema = schema.to_value();
+    bound_numbers(&mut schema);
+    schema
+}
+
+/// Says how large numbers may be, which `format` alone tells no editor.
+fn bound_numbers(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            if map.get("format").is_some_and(|format| format == "uint32") {
+                map.insert("maximum".into(), u32::MAX.into());
+            }
+            map.values_mut().for_each(bound_numbers);
+        }
+        Value::Array(items) => items.iter_mut().for_each(bound_numbers),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 impl Catalog {

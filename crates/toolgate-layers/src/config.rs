@@ -14,19 +14,23 @@
 //! are exactly the ones it lists, the first outermost. An unknown key, layer or word refuses to load, and the error
 //! names the line and the nearest valid word.
 
-use std::{collections::BTreeSet, ops::Range, path::Path, sync::Arc};
+use std::{collections::BTreeSet, ffi::OsString, ops::Range, path::Path, sync::Arc};
 
 use serde::{Deserialize, de::IntoDeserializer};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
-use toolgate_core::{AnyLayer, LayerExt, Matcher};
+use toolgate_core::{AnyLayer, Executor, LayerExt, Matcher, Stack};
 
 use crate::{
-    Approval, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Redact, Span, asks::PolicyAsks,
-    catalog::MakeError, config_error::Origin,
+    Approval, BuildError, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Redact, Span,
+    asks::PolicyAsks,
+    catalog::MakeError,
+    config_error::Origin,
+    config_schema,
+    variables::{Variable, is_ours},
 };
 
 /// A configuration file that was read and checked.
@@ -43,8 +47,8 @@ pub struct Config {
     catalog: Catalog,
     name: String,
     text: Arc<str>,
-    /// What is laid over the file.
-    variables: Vec<(String, String)>,
+    /// What is laid over the file, the later over the earlier.
+    variables: Vec<Variable>,
     stack: StackSection,
 }
 
@@ -65,7 +69,9 @@ struct Document<'a> {
     catalog: &'a Catalog,
     origin: Origin,
     stack: StackSection,
-    stack_place: Range<usize>,
+    /// The places of the names in `stack.order`, and of those in `stack.allow_out_of_band`.
+    order: Vec<Range<usize>>,
+    allowed: Vec<Range<usize>>,
     layers: Vec<LayerSection<'a>>,
 }
 
@@ -84,8 +90,6 @@ struct LayerSection<'a> {
 const COMMON: [&str; 3] = ["use", "enabled", "on"];
 /// The sections of the file.
 const SECTIONS: [&str; 2] = ["stack", "layers"];
-/// How variables begin that override something in the file.
-const PREFIXES: [&str; 2] = ["TOOLGATE_STACK__", "TOOLGATE_LAYERS__"];
 
 impl Config {
     /// Reads a configuration from text.
@@ -107,26 +111,52 @@ impl Config {
         Self { catalog, name, text: text.into(), variables: Vec::new(), stack }.checked()
     }
 
-    /// Lays variables such as `TOOLGATE_LAYERS__TIMEOUT__MAX_MS=5000` over the file. Others are left alone.
+    /// Lays variables such as `TOOLGATE_LAYERS__TIMEOUT__MAX_MS=5000` over the file, and over those of earlier calls.
     ///
-    /// The value is read as TOML, and as plain text if it is none.
+    /// The value is read as TOML, and as plain text if it is none. A variable that looks as if it were meant for the
+    /// file (`TOOLGATE_LAYER…`, `TOOLGATE_STACK…`, or one with `__` after `TOOLGATE_`) and overrides nothing is
+    /// refused; others are left alone.
     pub fn with_environment(
         mut self,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let ours = |(name, _): &(String, String)| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-        self.variables.extend(variables.into_iter().filter(ours));
+        let mut ours = Vec::new();
+        for (name, value) in variables {
+            ours.extend(Variable::read(&name, value, &self.catalog).map_err(|problem| self.bad(&name, problem))?);
+        }
         // The shorter path first, so that a part is laid over its whole.
-        self.variables.sort();
+        ours.sort_by(|a, b| a.path.cmp(&b.path));
+        self.variables.extend(ours);
         self.checked()
     }
 
-    /// The same with the variables of this process.
+    /// The same with the variables of this process. One of ours that is not UTF-8 is refused.
     pub fn with_process_environment(self) -> Result<Self, ConfigError> {
-        let variables = std::env::vars_os();
-        self.with_environment(
-            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
-        )
+        self.with_raw_environment(std::env::vars_os())
+    }
+
+    fn with_raw_environment(
+        self,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        let mut texts = Vec::new();
+        for (name, value) in variables {
+            let shown = name.to_string_lossy().into_owned();
+            if !is_ours(&shown) {
+                continue;
+            }
+            let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) else {
+                return Err(self.bad(&shown, "it is not UTF-8".to_owned()));
+            };
+            texts.push((name, value));
+        }
+        self.with_environment(texts)
+    }
+
+    fn bad(&self, variable: &str, problem: String) -> ConfigError {
+        let mut origin = Origin::file(&self.name, &self.text);
+        let place = origin.variable(variable);
+        origin.error(&place, problem, None)
     }
 
     /// What the file says about the stack as a whole.
@@ -155,48 +185,23 @@ impl Config {
         Ok(layers.into_iter().flatten().collect())
     }
 
+    /// Builds the whole stack over `executor`, with the layers that the file allows to stand outside their band.
+    ///
+    /// ```
+    /// use toolgate_core::Registry;
+    /// use toolgate_layers::{Config, Parts};
+    /// let stack = Config::default().build(Registry::new(), &Parts::new())?;
+    /// # Ok::<(), toolgate_layers::BuildError>(())
+    /// ```
+    pub fn build(&self, executor: impl Executor, parts: &Parts) -> Result<Stack, BuildError> {
+        let builder = Stack::over(executor).any_layers(self.layers(parts)?);
+        let allowed = self.stack.allow_out_of_band.iter();
+        Ok(allowed.fold(builder, |builder, name| builder.allow_out_of_band(name)).build()?)
+    }
+
     /// The JSON Schema of the file, for editors.
     pub fn json_schema(catalog: &Catalog) -> Value {
-        let common = json!({
-            "enabled": { "type": "boolean", "description": "Whether the stack has this layer." },
-            "on": { "type": "array", "items": { "type": "string" }, "description": "Only for tools whose name fits one of these patterns." },
-        });
-        let kind = |entry: &CatalogEntry| {
-            let mut schema = entry.schema();
-            schema["description"] = entry.summary.into();
-            if !schema["properties"].is_object() {
-                schema["properties"] = json!({});
-            }
-            let properties = schema["properties"].as_object_mut().expect("made an object above");
-            properties.extend(common.as_object().expect("an object").clone());
-            properties.insert("use".into(), json!({ "const": entry.name }));
-            (entry.name.to_owned(), schema)
-        };
-        let layers: Map<String, Value> = catalog.entries().iter().map(kind).collect();
-        let names: Vec<_> = catalog.entries().iter().map(|entry| entry.name).collect();
-        let mut stack = schemars::schema_for!(StackSection).to_value();
-        stack.as_object_mut().expect("a struct").remove("$schema");
-        let defs = stack.as_object_mut().and_then(|stack| stack.remove("$defs")).unwrap_or_else(|| json!({}));
-        json!({
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": "toolgate.toml",
-            "type": "object",
-            "additionalProperties": false,
-            "properties": {
-                "stack": stack,
-                "layers": {
-                    "type": "object",
-                    "properties": layers,
-                    "additionalProperties": {
-                        "type": "object",
-                        "description": "A layer under a name of its own.",
-                        "required": ["use"],
-                        "properties": { "use": { "enum": names } },
-                    },
-                },
-            },
-            "$defs": defs,
-        })
+        config_schema::schema(catalog)
     }
 
     fn checked(mut self) -> Result<Self, ConfigError> {
@@ -209,13 +214,10 @@ impl Config {
     fn document(&self) -> Result<Document<'_>, ConfigError> {
         let mut origin = Origin::file(&self.name, &self.text);
         let mut table = DeTable::parse(&self.text).map_err(|error| origin.toml(&error, "the file"))?.into_inner();
-        for (name, value) in &self.variables {
-            let place = origin.variable(name);
-            let path: Vec<_> = name["TOOLGATE_".len()..].split("__").map(str::to_lowercase).collect();
-            if path.iter().any(String::is_empty) {
-                return Err(origin.error(&place, "a part of the name is empty", None));
-            }
-            overlay(&mut table, &path, value_of(value, &place), &place)
+        for variable in &self.variables {
+            let place = origin.variable(&variable.name);
+            variable
+                .lay_over(&mut table, &place)
                 .map_err(|taken| origin.error(&place, format!("`{taken}` is a value and has no parts"), None))?;
         }
         Document::read(&self.catalog, origin, table)
@@ -225,13 +227,14 @@ impl Config {
 impl<'a> Document<'a> {
     fn read(catalog: &'a Catalog, origin: Origin, table: DeTable<'a>) -> Result<Self, ConfigError> {
         let (stack, layers) = (StackSection::default(), Vec::new());
-        let mut document = Self { catalog, origin, stack, stack_place: 0..0, layers };
+        let mut document = Self { catalog, origin, stack, order: Vec::new(), allowed: Vec::new(), layers };
         for (key, value) in table {
             match &**key.get_ref() {
                 "stack" => {
-                    document.stack_place = value.span();
-                    let stack = StackSection::deserialize(value.into_deserializer());
-                    document.stack = stack.map_err(|error| document.origin.toml(&error, "stack"))?;
+                    let stack = StackSection::deserialize(value.clone().into_deserializer());
+                    document.stack = stack.map_err(|error| document.origin.options(&error, "stack", &value, &[]))?;
+                    document.order = entries(&value, "order");
+                    document.allowed = entries(&value, "allow_out_of_band");
                 }
                 "layers" => document.layers = document.sections(value)?,
                 other => return Err(document.origin.unknown(&key.span(), "the file", "section", other, SECTIONS)),
@@ -269,10 +272,15 @@ impl<'a> Document<'a> {
         let Some(kind) = self.catalog.get(&named) else {
             return Err(self.origin.unknown(&named_at, "the catalog", "layer", &named, known));
         };
+        if kind.name != name && self.catalog.get(name).is_some() {
+            // The kind of that name would silently be missing.
+            let problem = format!("{path} is the table of the layer `{name}` and cannot use `{named}`");
+            return Err(self.origin.error(&named_at, problem, Some("give it a name of its own".into())));
+        }
         let enabled = enabled.map(|value| self.common::<bool>(&value, &path, "enabled")).transpose()?;
         let on = on.map(|value| self.matcher(&value, &path)).transpose()?;
         let options = Spanned::new(place, DeValue::Table(table));
-        kind.check(options.clone()).map_err(|error| self.origin.options(&error, &path, &COMMON))?;
+        kind.check(options.clone()).map_err(|error| self.origin.options(&error, &path, &options, &COMMON))?;
         Ok(LayerSection { name: name.to_owned(), kind, enabled, on, options, place: at })
     }
 
@@ -283,11 +291,15 @@ impl<'a> Document<'a> {
         key: &str,
     ) -> Result<T, ConfigError> {
         T::deserialize(value.clone().into_deserializer())
-            .map_err(|error| self.origin.toml(&error, &format!("{path}.{key}")))
+            .map_err(|error| self.origin.options(&error, &format!("{path}.{key}"), value, &[]))
     }
 
     fn matcher(&self, value: &Spanned<DeValue<'a>>, path: &str) -> Result<Matcher, ConfigError> {
         let patterns: Vec<String> = self.common(value, path, "on")?;
+        if patterns.is_empty() {
+            let problem = format!("{path}.on names no tool, so the layer would do nothing");
+            return Err(self.origin.error(&value.span(), problem, Some("set enabled = false to switch it off".into())));
+        }
         let mut all = Matcher::names([]);
         for pattern in patterns {
             let matcher = Matcher::glob(&pattern)
@@ -299,17 +311,33 @@ impl<'a> Document<'a> {
 
     /// The layers of the effective stack in order.
     fn plan(&self) -> Result<Vec<LayerSection<'a>>, ConfigError> {
-        match &self.stack.order {
-            Some(order) => self.listed(order),
-            None => Ok(self.usual()),
+        let plan = match &self.stack.order {
+            Some(order) => self.listed(order)?,
+            None => self.usual(),
+        };
+        self.check_allowed(&plan)?;
+        Ok(plan)
+    }
+
+    /// Refuses names in `stack.allow_out_of_band` that no layer of the stack has.
+    fn check_allowed(&self, plan: &[LayerSection<'a>]) -> Result<(), ConfigError> {
+        // A layer that is switched off for now may stay on the list.
+        let known = || plan.iter().chain(&self.layers).map(|section| &*section.name);
+        let place = |at: usize| self.allowed.get(at).cloned().unwrap_or(0..0);
+        match self.stack.allow_out_of_band.iter().enumerate().find(|(_, name)| !known().any(|known| known == *name)) {
+            Some((at, name)) => {
+                let known: BTreeSet<_> = known().collect();
+                Err(self.origin.unknown(&place(at), "the stack", "layer", name, known))
+            }
+            None => Ok(()),
         }
     }
 
     fn listed(&self, order: &[String]) -> Result<Vec<LayerSection<'a>>, ConfigError> {
         let mut seen = BTreeSet::new();
-        let place = self.stack_place.clone();
         let mut plan = Vec::new();
-        for name in order {
+        for (at, name) in order.iter().enumerate() {
+            let place = self.order.get(at).cloned().unwrap_or(0..0);
             if !seen.insert(name) {
                 let problem =
                     format!("stack.order names `{name}` twice; a second one needs a table with a name of its own");
@@ -347,7 +375,7 @@ impl<'a> Document<'a> {
             _ => None,
         };
         let layer = kind.make(options.clone(), parts).map_err(|error| match error {
-            MakeError::Unreadable(error) => self.origin.options(&error, &path, &COMMON),
+            MakeError::Unreadable(error) => self.origin.options(&error, &path, &options, &COMMON),
             MakeError::Bad(bad) => {
                 let at = key(bad.key).unwrap_or_else(|| place.clone());
                 self.origin.error(&at, format!("{path}.{}: {}", bad.key, bad.problem), None)
@@ -384,56 +412,17 @@ fn plain<'a>(kind: &'a CatalogEntry) -> LayerSection<'a> {
     LayerSection { name, kind, enabled: None, on: None, options, place: 0..0 }
 }
 
-/// Puts a value at a path; the part that is in the way if there is one.
-fn overlay<'a>(
-    table: &mut DeTable<'a>,
-    path: &[String],
-    value: Spanned<DeValue<'a>>,
-    place: &Range<usize>,
-) -> Result<(), String> {
-    let (first, rest) = path.split_first().expect("a variable that begins with a prefix has parts");
-    if rest.is_empty() {
-        table.remove(first.as_str());
-        table.insert(Spanned::new(place.clone(), first.clone().into()), value);
-        return Ok(());
+/// The places of the entries of a list.
+fn entries(table: &Spanned<DeValue<'_>>, key: &str) -> Vec<Range<usize>> {
+    match table.get_ref().get(key).map(Spanned::get_ref) {
+        Some(DeValue::Array(items)) => items.iter().map(Spanned::span).collect(),
+        _ => Vec::new(),
     }
-    if !table.contains_key(first.as_str()) {
-        let empty = Spanned::new(place.clone(), DeValue::Table(DeTable::new()));
-        table.insert(Spanned::new(place.clone(), first.clone().into()), empty);
-    }
-    match table.get_mut(first.as_str()).map(Spanned::get_mut) {
-        Some(DeValue::Table(inner)) => overlay(inner, rest, value, place),
-        _ => Err(first.clone()),
-    }
-}
-
-/// The value of a variable: TOML if it is some, else text.
-fn value_of<'a>(text: &'a str, place: &Range<usize>) -> Spanned<DeValue<'a>> {
-    let value = match DeValue::parse(text) {
-        Ok(value) => value.into_inner(),
-        Err(_) => DeValue::String(text.into()),
-    };
-    replaced(value, place)
-}
-
-/// The same value, all of whose parts are said to come from `place`.
-fn replaced<'a>(value: DeValue<'a>, place: &Range<usize>) -> Spanned<DeValue<'a>> {
-    let value = match value {
-        DeValue::Table(table) => {
-            let moved = table.into_iter().map(|(key, value)| {
-                (Spanned::new(place.clone(), key.into_inner()), replaced(value.into_inner(), place))
-            });
-            DeValue::Table(moved.collect())
-        }
-        DeValue::Array(items) => {
-            DeValue::Array(items.into_iter().map(|item| replaced(item.into_inner(), place)).collect())
-        }
-        plain => plain,
-    };
-    Spanned::new(place.clone(), value)
 }
 
 /// The layers of the default stack, as `config` adjusts them, outermost first.
+///
+/// Layers know nothing of `[stack] allow_out_of_band`; [`Config::build`] makes the whole stack and heeds it.
 ///
 /// ```
 /// use toolgate_core::{Registry, Stack};
@@ -444,4 +433,20 @@ fn replaced<'a>(value: DeValue<'a>, place: &Range<usize>) -> Spanned<DeValue<'a>
 /// ```
 pub fn default_stack(config: &Config, parts: &Parts) -> Result<Vec<AnyLayer>, ConfigError> {
     config.layers(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_variable_of_ours_that_is_not_utf_8_is_refused_and_others_are_left_alone() {
+        use std::os::unix::ffi::OsStringExt;
+        let broken = || OsString::from_vec(vec![b'5', 0xff]);
+        let with = |name: &str| Config::default().with_raw_environment([(name.into(), broken())]).map(drop);
+        assert_eq!(with("HOME"), Ok(()));
+        let error = with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS").expect_err("not UTF-8");
+        assert_eq!(error.to_string(), "the variable TOOLGATE_LAYERS__TIMEOUT__MAX_MS: it is not UTF-8");
+    }
 }

@@ -33,6 +33,7 @@ mod circuit_breaker;
 mod commands;
 mod config;
 mod config_error;
+mod config_schema;
 mod cut_text;
 mod describe;
 mod detectors;
@@ -103,6 +104,7 @@ mod tracer;
 #[cfg(test)]
 mod try_out;
 mod validate;
+mod variables;
 
 pub use approval::{Approval, ApprovalOptions, AskWhen};
 pub use approvers::{FirstOf, Fixed, NoName, Prompt, Suspend};
@@ -111,7 +113,7 @@ pub use catalog::{BadOption, Catalog, CatalogEntry, Configurable};
 pub use catch_panic::{CatchPanic, CatchPanicOptions};
 pub use circuit_breaker::{CircuitBreaker, CircuitBreakerOptions};
 pub use config::{Config, StackSection, default_stack};
-pub use config_error::ConfigError;
+pub use config_error::{BuildError, ConfigError};
 pub use describe::{StackLine, describe};
 pub use dry_run::{DryRun, DryRunOptions};
 pub use explain::{Explained, ExplainedLayer, Explanation, explain};

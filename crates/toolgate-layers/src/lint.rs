@@ -122,6 +122,18 @@ const PAIRS: &[PairRule] = &[
         blames_outer: true,
     },
     PairRule {
+        rule: "note-outside-record",
+        reason: "the line is written after the inner layer has kept its record, which then lacks it",
+        broken: |outer, inner| outer.is("summary") && inner.is("receipts"),
+        blames_outer: true,
+    },
+    PairRule {
+        rule: "breaker-outside-retry",
+        reason: "it would see only what came of all attempts together, so that a service that is down is tried on and on",
+        broken: |outer, inner| outer.is("circuit_breaker") && inner.traits.repeats,
+        blames_outer: true,
+    },
+    PairRule {
         rule: "same-layer-twice",
         reason: "it would do its work twice; give one of them a name of its own if that is meant",
         broken: |outer, inner| {

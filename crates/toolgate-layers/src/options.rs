@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
 /// A length of time as people write it: `250ms`, `30s`, `1h 30m`.
 ///
@@ -71,16 +71,39 @@ impl Serialize for Span {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Cow::<str>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        deserializer.deserialize_str(SpanText)
     }
 }
+
+/// Reads a length of time from text.
+struct SpanText;
+
+impl Visitor<'_> for SpanText {
+    type Value = Span;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a length of time such as \"5s\"")
+    }
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Span, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+/// Lengths of time as editors should know them: numbers with units, or ISO 8601.
+const PATTERN: &str = "^(PT([0-9]+([.,][0-9]+)?[HMShms])+|[0-9]+([.,][0-9]+)? *UNIT(,? *[0-9]+([.,][0-9]+)? *UNIT)*)$";
+const UNIT: &str = "(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|msecs?|millis?|milliseconds?|[uµ]s|[uµ]secs?|\
+                    micros?|microseconds?|ns|nsecs?|nanos?|nanoseconds?)";
 
 impl JsonSchema for Span {
     fn schema_name() -> Cow<'static, str> {
         "Span".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "description": "A length of time such as 250ms, 30s or 1h 30m." })
+        let pattern = PATTERN.replace("UNIT", UNIT);
+        json_schema!({
+            "type": "string",
+            "pattern": pattern,
+            "description": "A length of time such as 250ms, 30s or 1h 30m.",
+        })
     }
 }
 
@@ -96,6 +119,31 @@ mod tests {
         }
         for bad in ["", "30", "-3s", "soon", "3 parsecs"] {
             assert!(bad.parse::<Span>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn editors_take_the_same_texts_as_the_loader() {
+        let pattern = regex::Regex::new(&PATTERN.replace("UNIT", UNIT)).expect("valid");
+        for text in [
+            "250ms",
+            "30s",
+            "1h 30m",
+            "2h",
+            "1h30m",
+            "1.5h",
+            "2 hours, 3 minutes",
+            "5 µs",
+            "PT1H30M",
+            "",
+            "30",
+            "-3s",
+            "soon",
+            "3 parsecs",
+            "a while",
+            "1h soon",
+        ] {
+            assert_eq!(pattern.is_match(text), text.parse::<Span>().is_ok(), "{text}");
         }
     }
 }

@@ -122,7 +122,7 @@ impl RateLimit {
     pub fn new(options: RateLimitOptions) -> Result<Self, BadOption> {
         let RateLimitOptions { max_calls, limits, tools } = options;
         if max_calls.is_none() && limits.is_empty() {
-            return Err(BadOption::new("max_calls", "or at least one of limits has to be given"));
+            return Err(BadOption::new("max_calls", "has to be given if there are no `limits`"));
         }
         for limit in &limits {
             if limit.period.get().is_zero() {

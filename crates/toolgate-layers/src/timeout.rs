@@ -1,24 +1,27 @@
 //! Gives each attempt a time, and really stops the work when it is over.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, pin::pin, time::Duration};
 
 use futures::{
     FutureExt,
-    future::{BoxFuture, Either, select},
+    future::{BoxFuture, Either, join, pending, ready, select},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use toolgate_core::{Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Status, Stopped, Stops};
+use toolgate_core::{
+    Band, Call, CallError, Clock, ErrorCategory, Layer, LayerTraits, Next, Outcome, Status, Stopped, Stops,
+};
 
 use crate::{BadOption, Configurable, Parts, Span};
 
 /// Bounds one attempt in time.
 ///
-/// When the time is up, the work is stopped by a ladder: the call's cancellation token first, which tools, MCP
-/// connections and child processes answer; after the grace, everything that the tool has registered to be stopped
-/// (process groups are killed) and the future is dropped. The caller returns within limit and grace, even if the tool
-/// is stuck in code that does not yield. The status is honest: `timeout` if the tool came back and said so, if all it
+/// When the time is up or somebody cancels the call, the work is stopped by a ladder: the call's cancellation token
+/// first, which tools, MCP connections and child processes answer; in the last quarter of the grace the future is
+/// dropped and everything that the tool has registered to be stopped is run (process groups are killed). The caller
+/// returns within limit and grace, even if the tool is stuck in code that does not yield. The status is honest:
+/// `timeout` (`cancelled`, if that was the cause) if the tool came back and said so and left nothing behind, if all it
 /// started is known to be dead, or if it only reads; otherwise the work may have had its effect, and it is
 /// `outcome_unknown`. A result that arrives during the grace is a result.
 ///
@@ -44,7 +47,7 @@ pub struct TimeoutOptions {
     pub max_ms: u64,
     /// Other limits by the name of the tool, in milliseconds; 0 for no limit.
     pub per_tool: BTreeMap<String, u64>,
-    /// How long a tool may take to stop after it was told to.
+    /// How long a tool may take to stop after it was told to; the last quarter is for stopping it by force.
     pub grace: Span,
     /// What the model is told instead of the usual words.
     pub message: Option<String>,
@@ -72,7 +75,7 @@ impl Timeout {
         self
     }
 
-    /// How long a tool may take to stop after it was told to.
+    /// How long a tool may take to stop after it was told to; the last quarter is for stopping it by force.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -114,44 +117,100 @@ impl Timeout {
         let bounded = call.clone().with_time_limit(limit);
         let mut work = Work::start(bounded.clone(), next.clone());
         let clock = call.env().clock();
-        match select(&mut work.run, clock.sleep(limit)).await {
-            Either::Left((outcome, _)) => return work.done(outcome),
-            // Both at once: what is there is there.
-            Either::Right(((), run)) => {
-                if let Some(outcome) = run.now_or_never() {
-                    return work.done(outcome);
+        let cancelled = pin!(call.cancel.cancelled());
+        let over = select(clock.sleep(limit), cancelled);
+        // Both at once: what is there is there.
+        let (answered, end) = match select(&mut work.run, over).await {
+            Either::Left((outcome, _)) => (Some(outcome), End::Cancelled),
+            Either::Right((Either::Left(_), run)) => (run.now_or_never(), End::OutOfTime),
+            Either::Right((Either::Right(_), run)) => (run.now_or_never(), End::Cancelled),
+        };
+        let answered = match answered {
+            Some(outcome) if !bounded.cancel.is_cancelled() => return work.done(outcome),
+            Some(outcome) => Some(outcome),
+            None => {
+                next.because(end.reason());
+                bounded.cancel.cancel();
+                let force = self.grace / 4;
+                match select(&mut work.run, clock.sleep(self.grace.saturating_sub(force))).await {
+                    Either::Left((outcome, _)) => Some(outcome),
+                    Either::Right(((), _)) => None,
                 }
             }
-        }
-        next.because("its time was up");
-        bounded.cancel.cancel();
-        let answered = match select(&mut work.run, clock.sleep(self.grace)).await {
-            Either::Left((outcome, _)) => Some(work.done(outcome)),
-            Either::Right(((), _)) => None,
         };
-        self.ended(&call, limit, answered, work)
+        let stopped = work.stop(answered.is_some(), &**clock, (self.grace / 4).max(FORCE)).await;
+        self.ended(&call, (limit, end), answered, stopped)
     }
 
-    /// Says what came of a call whose time was up.
-    fn ended(&self, call: &Call, limit: Duration, answered: Option<Outcome>, work: Work) -> Outcome {
-        let writes = call.annotations().may_write();
-        let (stopped, how) = match answered {
+    /// Says what came of a call that was told to stop.
+    fn ended(&self, call: &Call, why: (Duration, End), answered: Option<Outcome>, stopped: Stopped) -> Outcome {
+        let (limit, end) = why;
+        let known = stopped == Stopped::Confirmed || !call.annotations().may_write();
+        let how = match answered {
             // It finished after all, or says itself that it cannot tell, or asks.
-            Some(outcome) if !gave_up(&outcome) => return late(outcome, limit),
-            Some(_) => (Stopped::Confirmed, "it stopped when it was told to"),
-            None => (work.stop(), "it did not stop when it was told to"),
+            Some(outcome) if !gave_up(&outcome) => return end.late(outcome, limit),
+            Some(outcome) if known && end == End::Cancelled => return outcome,
+            Some(_) if known => "it stopped when it was told to",
+            Some(_) => "it came back when it was told to, but what it had started may go on",
+            None => "it did not stop when it was told to",
         };
-        let known = stopped == Stopped::Confirmed || !writes;
-        let status = if known { Status::Timeout } else { Status::OutcomeUnknown };
-        let usual = match status {
-            Status::Timeout => format!("the call took longer than {} and was stopped", shown(limit)),
-            _ => format!("the call took longer than {}; it is not known whether it took effect", shown(limit)),
-        };
-        let text = self.message.clone().unwrap_or(usual);
-        let error = CallError::new(ErrorCategory::of(status), text).with_operator(how);
+        let status = end.status(known);
+        let usual = end.text(known, limit);
+        let own = self.message.clone().filter(|_| end == End::OutOfTime);
+        let error = CallError::new(ErrorCategory::of(status), own.unwrap_or(usual)).with_operator(how);
         Outcome::error(status, error).noting(|notes| {
             let ladder = serde_json::json!({ "limit_ms": millis(limit), "stopped": known, "how": how });
-            notes.metadata.insert("timeout".into(), ladder);
+            notes.metadata.insert(end.key().into(), ladder);
+        })
+    }
+}
+
+/// The least time for stopping by force: a kill takes a moment, however short the grace.
+const FORCE: Duration = Duration::from_millis(100);
+
+/// Why a call was told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    OutOfTime,
+    Cancelled,
+}
+
+impl End {
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::OutOfTime => "its time was up",
+            Self::Cancelled => "it was cancelled",
+        }
+    }
+
+    const fn key(self) -> &'static str {
+        match self {
+            Self::OutOfTime => "timeout",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    const fn status(self, known: bool) -> Status {
+        match (known, self) {
+            (true, Self::OutOfTime) => Status::Timeout,
+            (true, Self::Cancelled) => Status::Cancelled,
+            (false, _) => Status::OutcomeUnknown,
+        }
+    }
+
+    fn text(self, known: bool, limit: Duration) -> String {
+        let what = match self {
+            Self::OutOfTime => format!("the call took longer than {}", shown(limit)),
+            Self::Cancelled => "the call was cancelled".to_owned(),
+        };
+        what + if known { " and was stopped" } else { "; it is not known whether it took effect" }
+    }
+
+    /// A result that came although the call had been told to stop.
+    fn late(self, outcome: Outcome, limit: Duration) -> Outcome {
+        outcome.noting(|notes| {
+            let late = serde_json::json!({ "limit_ms": millis(limit), "finished_in_grace": true });
+            notes.metadata.insert(self.key().into(), late);
         })
     }
 }
@@ -161,13 +220,6 @@ fn gave_up(outcome: &Outcome) -> bool {
     let Some(settled) = outcome.settled() else { return false };
     let cancelled = settled.error.as_ref().is_some_and(|error| error.category == ErrorCategory::Cancelled);
     cancelled || matches!(settled.status, Status::Cancelled | Status::Timeout)
-}
-
-fn late(outcome: Outcome, limit: Duration) -> Outcome {
-    outcome.noting(|notes| {
-        let late = serde_json::json!({ "limit_ms": millis(limit), "finished_in_grace": true });
-        notes.metadata.insert("timeout".into(), late);
-    })
 }
 
 /// The attempt, on a task of its own where that helps.
@@ -181,6 +233,7 @@ struct Work {
 impl Work {
     fn start(call: Call, next: Next) -> Self {
         let stops = call.stops().clone();
+        stops.take_over();
         // A tool that blocks holds the thread that polls it. On a task of its own that is not the caller's thread;
         // with a single thread there is no other.
         let many = Handle::try_current().ok().filter(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
@@ -199,20 +252,42 @@ impl Work {
         outcome
     }
 
-    /// The end of the ladder: kills what was started and lets go of the rest.
-    fn stop(mut self) -> Stopped {
+    /// The end of the ladder: lets go of an attempt that did not answer, kills what was started, and says whether all
+    /// of it is known to be over.
+    async fn stop(mut self, answered: bool, clock: &dyn Clock, within: Duration) -> Stopped {
+        let stops = self.stops.take();
         // A future that is dropped may have sent its request long ago; only what was registered can be known to be dead.
-        let registered = !self.stops.is_empty();
-        let stopped = self.stops.run();
-        self.drop_now();
-        if registered { stopped } else { Stopped::Unconfirmed }
+        let vouched = answered || !stops.is_empty();
+        let gone = self.let_go(answered);
+        let killed = run_stops(stops);
+        match select(pin!(join(killed, gone)), clock.sleep(within)).await {
+            Either::Left(((stopped, ()), _)) if vouched => stopped,
+            Either::Left(_) | Either::Right(_) => Stopped::Unconfirmed,
+        }
     }
 
-    fn drop_now(&mut self) {
+    /// Drops the attempt. A task that is stuck in blocking code is not gone before that ends.
+    fn let_go(&mut self, answered: bool) -> BoxFuture<'static, ()> {
         self.over = true;
-        if let Some(task) = &self.task {
-            task.abort();
+        let run = std::mem::replace(&mut self.run, Box::pin(pending()));
+        match &self.task {
+            Some(task) if !answered => {
+                task.abort();
+                Box::pin(run.map(drop))
+            }
+            Some(_) | None => Box::pin(ready(())),
         }
+    }
+}
+
+/// Runs what was registered where it holds nobody, if there is such a place.
+fn run_stops(stops: Stops) -> BoxFuture<'static, Stopped> {
+    match Handle::try_current() {
+        Ok(handle) if !stops.is_empty() => {
+            let task = handle.spawn_blocking(move || stops.run());
+            Box::pin(task.map(|word| word.unwrap_or(Stopped::Unconfirmed)))
+        }
+        Ok(_) | Err(_) => Box::pin(ready(stops.run())),
     }
 }
 
@@ -220,8 +295,9 @@ impl Drop for Work {
     fn drop(&mut self) {
         // Somebody above stopped waiting: an interruption, a dropped turn.
         if !self.over {
-            self.stops.run();
-            self.drop_now();
+            // Right here: a runtime that is shutting down starts nothing any more.
+            self.stops.take().run();
+            drop(self.let_go(false));
         }
     }
 }
@@ -254,7 +330,9 @@ impl Layer for Timeout {
     }
 
     fn traits(&self) -> LayerTraits {
-        let longest = self.per_tool.values().copied().chain([self.max]).max().unwrap_or(self.max);
+        // Zero is no limit.
+        let long = |limit: Duration| if limit.is_zero() { Duration::MAX } else { limit };
+        let longest = self.per_tool.values().copied().map(long).fold(long(self.max), Duration::max);
         LayerTraits::of(Self::NAME).limiting(longest)
     }
 }

@@ -1,7 +1,7 @@
 //! Configuration files, good and bad. A bad one refuses to load and names the line and the nearest valid word.
 
 use serde_json::json;
-use toolgate_core::{AnyLayer, Band, Registry, Schema, Stack};
+use toolgate_core::{AnyLayer, Band, Registry, Schema, Stack, Status};
 use toolgate_layers::{Catalog, Config, ConfigError, Parts, default_stack};
 
 fn refused(text: &str) -> ConfigError {
@@ -33,10 +33,22 @@ fn an_unknown_word_of_any_kind_is_refused_with_its_line_and_the_nearest_one() {
             "[layers.x]\nuse = 'redcat'\n",
             "toolgate.toml:2:7: the catalog has no layer `redcat`; the nearest is `redact`",
         ),
+        (
+            "[layers.policy]\n[[layers.policy.rules]]\nname = 'x'\nefect = 'allow'\n",
+            "toolgate.toml:4:1: layers.policy.rules[0] has no option `efect`; the nearest is `effect`",
+        ),
+        (
+            "[layers.policy]\nrules = [{ name = 'x', effect = 'alow' }]\n",
+            "toolgate.toml:2:33: layers.policy.rules[0].effect has no word `alow`; the nearest is `allow`",
+        ),
+        (
+            "[stack]\norder = ['timeout',\n 'policy']\nallow_out_of_band = [\n  'tiemout']\n",
+            "toolgate.toml:5:3: the stack has no layer `tiemout`; the nearest is `timeout`",
+        ),
         ("[stack]\nordre = []\n", "toolgate.toml:2:1: stack has no option `ordre`; the nearest is `order`"),
         (
             "[stack]\norder = ['redact', 'timout']\n[layers.redact]\n",
-            "toolgate.toml:1:1: stack.order has no layer `timout`; the nearest is `timeout`",
+            "toolgate.toml:2:20: stack.order has no layer `timout`; the nearest is `timeout`",
         ),
     ] {
         assert_eq!(refused(text).to_string(), expected);
@@ -66,6 +78,121 @@ fn wrong_types_and_broken_syntax_name_the_line() {
     ] {
         assert_eq!(refused(text).place(), place, "{text}: {}", refused(text));
     }
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_named_with_its_key_in_the_words_of_a_file() {
+    for (text, expected) in [
+        ("[layers.timeout]\nmax_ms = '30s'\n", "layers.timeout.max_ms takes a whole number of at least 0, not \"30s\""),
+        ("[layers.timeout]\nmax_ms = -1\n", "layers.timeout.max_ms takes a whole number of at least 0, not -1"),
+        ("[layers.timeout]\ngrace = 5\n", "layers.timeout.grace takes a length of time such as \"5s\", not 5"),
+        (
+            "[layers.timeout]\nper_tool = { run_shell = '5m' }\n",
+            "layers.timeout.per_tool.run_shell takes a whole number of at least 0, not \"5m\"",
+        ),
+        ("[layers.timeout]\nenabled = 'yes'\n", "layers.timeout.enabled takes true or false, not \"yes\""),
+        ("[layers.retry]\njitter = 'some'\n", "layers.retry.jitter takes a number, not \"some\""),
+        ("[stack]\norder = 'timeout'\n", "stack.order takes a list, not \"timeout\""),
+        ("[layers.scope]\nallowed_tools = [3]\n", "layers.scope.allowed_tools[0] takes a text in quotes, not 3"),
+        ("[layers.telemetry]\nsink = [1]\n", "layers.telemetry.sink takes a text in quotes or a table"),
+        (
+            "[layers.timeout]\nmax_ms = 99999999999999999999\n",
+            "layers.timeout.max_ms takes a whole number of at least 0, not 99999999999999999999",
+        ),
+        (
+            "[layers.retry]\nmax_attempts = 5000000000\n",
+            "layers.retry.max_attempts takes a whole number from 0 to 4294967295, not 5000000000",
+        ),
+        (
+            "[layers.rate_limit]\nlimits = [{ calls = 5 }]\n",
+            "layers.rate_limit.limits[0] has no `period`, which has to be given",
+        ),
+        ("[layers.toasts.levels]\nokay = 'off'\n", "layers.toasts.levels has no word `okay`; the nearest is `ok`"),
+        ("[layers.rate_limit]\n", "layers.rate_limit.max_calls: has to be given if there are no `limits`"),
+    ] {
+        assert_eq!(refused(text).problem(), expected, "{text}");
+    }
+}
+
+#[test]
+fn only_the_table_of_a_layer_is_offered_the_keys_that_every_layer_has() {
+    let nested = refused("[layers.policy]\n[[layers.policy.rules]]\nname = 'x'\nzzz = 1\n");
+    assert!(!nested.hint().expect("a list").contains("enabled"), "{nested:?}");
+    assert!(refused("[layers.policy]\nzzz = 1\n").hint().expect("a list").contains("enabled"));
+}
+
+#[test]
+fn a_table_named_after_one_kind_cannot_be_another() {
+    let error = refused("[layers.policy]\nuse = 'summary'\n");
+    assert_eq!(error.problem(), "layers.policy is the table of the layer `policy` and cannot use `summary`");
+    assert!(names(&read("[layers.policy]\nuse = 'policy'\n")).contains(&"policy".to_owned()));
+}
+
+#[test]
+fn a_layer_for_no_tool_at_all_is_refused() {
+    let error = refused("[layers.policy]\non = []\n");
+    assert_eq!(error.place(), "toolgate.toml:2:6");
+    assert!(error.hint().expect("a hint").contains("enabled = false"));
+}
+
+#[test]
+fn a_stack_is_built_with_the_layers_that_may_stand_outside_their_band() {
+    let order = "[stack]\norder = ['timeout', 'policy']\n";
+    let refused = read(order).build(Registry::new(), &Parts::new()).expect_err("out of band");
+    assert!(refused.to_string().contains("allow_out_of_band"), "{refused}");
+    let allowed = read(&format!("{order}allow_out_of_band = ['timeout']\n"));
+    let stack = allowed.build(Registry::new(), &Parts::new()).expect("it is meant");
+    assert_eq!(stack.layers().count(), 2);
+    let bad = read("[layers.retry]\nmax_attempts = 0\n").build(Registry::new(), &Parts::new());
+    assert!(matches!(bad, Err(toolgate_layers::BuildError::Config(_))));
+}
+
+#[test]
+fn a_layer_that_is_switched_off_may_stay_on_the_list_of_those_out_of_band() {
+    read("[stack]\nallow_out_of_band = ['timeout']\n[layers.timeout]\nenabled = false\n");
+}
+
+fn pair(name: &str, value: &str) -> [(String, String); 1] {
+    [(name.to_owned(), value.to_owned())]
+}
+
+#[test]
+fn a_variable_that_overrides_nothing_is_refused_with_the_nearest() {
+    let error = Config::default().with_environment(pair("TOOLGATE_LAYER__TIMEOUT__MAX_MS", "5")).expect_err("misspelt");
+    assert_eq!(
+        error.to_string(),
+        "the variable TOOLGATE_LAYER__TIMEOUT__MAX_MS: it overrides nothing; the nearest is \
+         `TOOLGATE_LAYERS__TIMEOUT__MAX_MS`"
+    );
+    Config::default().with_environment(pair("TOOLGATE_INTERLEAVINGS", "5")).expect("somebody else's");
+}
+
+#[test]
+fn of_two_variables_the_later_counts() {
+    // No attempt at all is refused when the layer is made.
+    let attempts = |text: &str| pair("TOOLGATE_LAYERS__RETRY__MAX_ATTEMPTS", text);
+    for (first, second, valid) in [("9", "0", false), ("0", "9", true)] {
+        let config = Config::default().with_environment(attempts(first)).expect("read later");
+        let config = config.with_environment(attempts(second)).expect("read later");
+        assert_eq!(config.layers(&Parts::new()).is_ok(), valid, "{first}, then {second}");
+    }
+    let part = Config::default().with_environment(attempts("0")).expect("read later");
+    let whole = part.with_environment(pair("TOOLGATE_LAYERS__RETRY", "{ max_attempts = 2 }")).expect("valid");
+    assert!(whole.layers(&Parts::new()).is_ok(), "a whole laid over a part");
+}
+
+#[tokio::test]
+async fn the_name_of_a_tool_in_a_variable_is_kept_as_it_is_written() {
+    let variables = [
+        ("TOOLGATE_LAYERS__BUDGET__COSTS__DeleteUser", "5"),
+        ("TOOLGATE_LAYERS__BUDGET__LIMIT", "1.0"),
+        ("TOOLGATE_LAYERS__BUDGET__ON_UNKNOWN", "free"),
+    ];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let config = read("[stack]\norder = ['budget']\n").with_environment(variables).expect("valid");
+    let stack = config.build(toolgate_testkit::echo(), &Parts::new()).expect("in order");
+    let priced = stack.run(toolgate_testkit::call("DeleteUser")).await;
+    assert_eq!(priced.status(), Some(Status::BudgetExceeded));
 }
 
 #[test]
@@ -165,13 +292,26 @@ fn the_schema_for_editors_takes_what_loads_and_refuses_what_does_not() {
         "",
         "[layers.timeout]\nmax_ms = 3\nenabled = true\non = ['a*']\ngrace = '3s'\n",
         "[layers.mine]\nuse = 'redact'\narguments = true\n",
+        "[layers.mine]\nuse = 'timeout'\nmax_ms = 3\nenabled = true\non = ['a*']\n",
+        "[layers.timeout]\nuse = 'timeout'\n",
         "[stack]\norder = ['redact']\nturn_deadline = '5m'\n",
     ] {
         assert!(fits(good), "{good}");
         read(good);
     }
-    for bad in ["[layers.timeout]\nmax_sm = 3\n", "[layer]\n", "[layers.mine]\narguments = true\n", "[stack]\nx = 1\n"]
-    {
+    for bad in [
+        "[layers.timeout]\nmax_sm = 3\n",
+        "[layer]\n",
+        "[layers.mine]\narguments = true\n",
+        "[stack]\nx = 1\n",
+        "[layers.mine]\nuse = 'timeout'\nmax_sm = 3\n",
+        "[layers.mine]\nuse = 'timeout'\narguments = true\n",
+        "[layers.timeout]\ngrace = 'soon'\n",
+        "[layers.policy]\nuse = 'summary'\n",
+        "[layers.policy]\non = []\n",
+        "[layers.retry]\nmax_attempts = 5000000000\n",
+        "[stack]\nturn_deadline = 'soon'\n",
+    ] {
         assert!(!fits(bad), "{bad}");
         refused(bad);
     }

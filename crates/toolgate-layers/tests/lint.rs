@@ -63,6 +63,14 @@ fn cap() -> AnyLayer {
     says("cap", Band::Shape, LayerTraits::of("output_cap").recording())
 }
 
+fn summary() -> AnyLayer {
+    says("summary", Band::Record, LayerTraits::of("summary"))
+}
+
+fn breaker() -> AnyLayer {
+    says("breaker", Band::Repeat, LayerTraits::of("circuit_breaker").answering())
+}
+
 fn timeout() -> AnyLayer {
     AnyLayer::new(Timeout::after(Duration::from_secs(60)))
 }
@@ -88,6 +96,8 @@ fn each_bad_stack_gets_the_finding_that_names_what_is_wrong() {
         ("limit-outside-approval", "timeout", vec![timeout(), approval()]),
         ("pretend-before-deciding", "dry", vec![dry_run(), policy()]),
         ("same-layer-twice", "retry", vec![retry(), retry()]),
+        ("note-outside-record", "summary", vec![summary(), audit(), redact()]),
+        ("breaker-outside-retry", "breaker", vec![breaker(), retry()]),
     ];
     for (rule, layer, stack) in cases {
         let findings = lint(&stack, None);
@@ -102,6 +112,16 @@ fn a_limit_longer_than_the_turn_is_found() {
     let findings = lint(&[timeout()], Some(Duration::from_secs(59)));
     assert_eq!(findings.iter().map(|finding| finding.rule).collect::<Vec<_>>(), ["limit-beyond-turn"]);
     assert_eq!(lint(&[timeout()], Some(Duration::from_secs(60))), []);
+}
+
+#[test]
+fn no_limit_is_longer_than_any_turn() {
+    let none = AnyLayer::new(Timeout::after(Duration::ZERO));
+    let none_for_one = AnyLayer::new(Timeout::after(Duration::from_secs(1)).tool("build", Duration::ZERO));
+    for layer in [none, none_for_one] {
+        let findings = lint(&[layer], Some(Duration::from_secs(3600)));
+        assert_eq!(findings.iter().map(|finding| finding.rule).collect::<Vec<_>>(), ["limit-beyond-turn"]);
+    }
 }
 
 #[test]

@@ -13,8 +13,8 @@ use std::{
 use futures::future::BoxFuture;
 use serde_json::json;
 use toolgate_core::{
-    Annotations, Call, CallSeed, Clock, Context, Env, MemoryStore, Outcome, Registry, Settled, Stack, Status, Stopped,
-    StoreHandle, Timestamp, ToolError, Unwatched, View, tool_fn,
+    Annotations, Call, CallSeed, Clock, Context, Env, ErrorCategory, MemoryStore, Outcome, Registry, Settled, Stack,
+    Status, Stopped, StoreHandle, Timestamp, ToolError, Unwatched, View, tool_fn,
 };
 use toolgate_layers::Timeout;
 use toolgate_testkit::{TestClock, env_at, seed_for};
@@ -216,8 +216,8 @@ async fn a_process_with_grandchildren_that_ignores_sigterm_does_not_survive() {
     });
     registry.register(tool).expect("free");
     let view = View::of(&registry);
-    // Long enough for two processes to start on a busy machine.
-    let layer = Timeout::after(Duration::from_secs(3)).grace(Duration::from_millis(100));
+    // Long enough for two processes to start and to be killed on a busy machine.
+    let layer = Timeout::after(Duration::from_secs(3)).grace(Duration::from_secs(2));
     let stack = Stack::over(registry).layer(layer).build().expect("in order");
     let outcome = stack.run(real(seed_for(&view, "shell", json!({})))).await;
     assert_eq!(started.load(Ordering::SeqCst), 2, "both were running");
@@ -293,4 +293,157 @@ async fn zero_means_no_limit() {
     let outcome: Outcome = stack.run(call).await;
     assert!(outcome.is_ok());
     assert_eq!(clock.sleepers(), 0);
+}
+
+fn real_stack<F, Fut>(annotations: Annotations, layer: Timeout, tool: F) -> (Stack, Call)
+where
+    F: Fn(Nothing, Context) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<String, ToolError>> + Send + 'static,
+{
+    let registry = Registry::new();
+    registry.register(tool_fn("work", "Works.", tool).annotated(annotations)).expect("free");
+    let view = View::of(&registry);
+    (Stack::over(registry).layer(layer).build().expect("in order"), real(seed_for(&view, "work", json!({}))))
+}
+
+#[tokio::test]
+async fn what_a_tool_leaves_behind_when_it_gives_up_is_stopped_and_its_word_counts() {
+    for (word, status) in [(Stopped::Confirmed, Status::Timeout), (Stopped::Unconfirmed, Status::OutcomeUnknown)] {
+        let (clock, killed) = (TestClock::new(), Arc::new(AtomicBool::new(false)));
+        let seen = killed.clone();
+        let tool = move |_: Nothing, cx: Context| {
+            let killed = seen.clone();
+            async move {
+                cx.on_stop(move || {
+                    killed.store(true, Ordering::SeqCst);
+                    word
+                });
+                cx.cancelled().await;
+                Err(ToolError::cancelled())
+            }
+        };
+        let (stack, call) = stack_of(writes(), timeout(), tool, &clock);
+        let settled = through(&clock, &stack, call, &[LIMIT]).await;
+        assert_eq!(settled.status, status);
+        assert!(killed.load(Ordering::SeqCst), "nothing survives a call that was stopped");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_that_vouches_does_not_vouch_for_a_tool_that_goes_on_by_itself() {
+    let free = Arc::new(AtomicBool::new(false));
+    let seen = free.clone();
+    let (stack, call) = real_stack(writes(), quick(), move |_: Nothing, cx: Context| {
+        let free = seen.clone();
+        async move {
+            cx.on_stop(|| Stopped::Confirmed);
+            while !free.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            Ok("written".to_owned())
+        }
+    });
+    let outcome = stack.run(call).await;
+    free.store(true, Ordering::SeqCst);
+    assert_eq!(outcome.status(), Some(Status::OutcomeUnknown));
+}
+
+#[tokio::test]
+async fn what_has_ended_before_the_time_is_up_vouches_for_nothing() {
+    let clock = TestClock::new();
+    let tool = async |_: Nothing, cx: Context| {
+        cx.on_stop(|| Stopped::Confirmed).done();
+        std::future::pending().await
+    };
+    let (stack, call) = stack_of(writes(), timeout(), tool, &clock);
+    let settled = through(&clock, &stack, call, &[LIMIT, GRACE]).await;
+    assert_eq!(settled.status, Status::OutcomeUnknown);
+}
+
+#[tokio::test]
+async fn a_stop_that_blocks_does_not_hold_the_caller() {
+    let (free, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = Arc::new(std::sync::Mutex::new(Some(blocked)));
+    let (stack, call) = real_stack(writes(), quick(), move |_: Nothing, cx: Context| {
+        let blocked = blocked.lock().expect("whole").take().expect("one call");
+        async move {
+            // Until the test lets it go, which it does only after the call has come back.
+            cx.on_stop(move || match blocked.recv() {
+                Ok(()) | Err(_) => Stopped::Confirmed,
+            });
+            std::future::pending().await
+        }
+    });
+    let outcome = stack.run(call).await;
+    drop(free);
+    assert_eq!(outcome.status(), Some(Status::OutcomeUnknown), "it has confirmed nothing in time");
+}
+
+#[tokio::test]
+async fn cancelling_from_outside_starts_the_same_ladder_and_is_called_by_its_name() {
+    for (annotations, status) in [(writes(), Status::OutcomeUnknown), (Annotations::read_only(), Status::Cancelled)] {
+        let clock = TestClock::new();
+        let tool = async |_: Nothing, _: Context| std::future::pending().await;
+        let (stack, call) = stack_of(annotations, timeout(), tool, &clock);
+        let cancel = call.cancel.clone();
+        let run = tokio::spawn(stack.run(call));
+        while clock.sleepers() == 0 {
+            tokio::task::yield_now().await;
+        }
+        cancel.cancel();
+        while !run.is_finished() {
+            // Far less than the limit: only the grace passes.
+            tokio::task::yield_now().await;
+            clock.advance(GRACE / 100);
+        }
+        let settled = run.await.expect("no panic").settled().cloned().expect("settled");
+        assert_eq!(settled.status, status);
+        assert!(settled.model_text().starts_with("the call was cancelled"), "{}", settled.model_text());
+        assert!(settled.ended_at.since(settled.started_at) < LIMIT);
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_answers_cancelling_from_outside_keeps_its_words_and_leaves_nothing_behind() {
+    let (clock, killed) = (TestClock::new(), Arc::new(AtomicBool::new(false)));
+    let seen = killed.clone();
+    let tool = move |_: Nothing, cx: Context| {
+        let killed = seen.clone();
+        async move {
+            cx.on_stop(move || {
+                killed.store(true, Ordering::SeqCst);
+                Stopped::Confirmed
+            });
+            cx.cancelled().await;
+            Err(ToolError::new("half of it is done").with_category(ErrorCategory::Cancelled))
+        }
+    };
+    let (stack, call) = stack_of(writes(), timeout(), tool, &clock);
+    let cancel = call.cancel.clone();
+    let run = tokio::spawn(stack.run(call));
+    while clock.sleepers() == 0 {
+        tokio::task::yield_now().await;
+    }
+    cancel.cancel();
+    let settled = run.await.expect("no panic").settled().cloned().expect("settled");
+    assert_eq!((settled.status, &*settled.model_text()), (Status::Cancelled, "half of it is done"));
+    assert!(killed.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_writing_tool_that_itself_stopped_waiting_does_not_know_what_came_of_it() {
+    for (annotations, status) in [(writes(), Status::OutcomeUnknown), (Annotations::read_only(), Status::Timeout)] {
+        for in_grace in [false, true] {
+            let clock = TestClock::new();
+            let tool = move |_: Nothing, cx: Context| async move {
+                if in_grace {
+                    cx.cancelled().await;
+                }
+                Err(ToolError::new("the request timed out").with_category(ErrorCategory::Timeout))
+            };
+            let (stack, call) = stack_of(annotations.clone(), timeout(), tool, &clock);
+            let settled = through(&clock, &stack, call, &[LIMIT]).await;
+            assert_eq!(settled.status, status, "in the grace: {in_grace}");
+        }
+    }
 }
