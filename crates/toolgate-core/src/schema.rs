@@ -1,6 +1,7 @@
 //! JSON Schemas for arguments: generated, compiled once, checked with pointers and reasons.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{Arc, OnceLock},
 };
@@ -135,12 +136,12 @@ impl Schema {
 
     /// The root and everything else that is said about the same object, and whether that is all of it.
     fn parts(&self) -> (Vec<&Map<String, Value>>, bool) {
-        let (mut parts, mut all) = (Vec::<&Map<String, Value>>::new(), true);
+        let (mut parts, mut seen, mut all) = (Vec::new(), HashSet::new(), true);
         let mut waiting: Vec<&Value> = vec![self.0.json.as_value()];
         while let Some(next) = waiting.pop() {
             let Value::Object(part) = next else { continue };
             // A reference may lead back.
-            if parts.iter().any(|seen| std::ptr::eq(*seen, part)) {
+            if !seen.insert(std::ptr::from_ref(part)) {
                 continue;
             }
             parts.push(part);
