@@ -358,22 +358,27 @@ mod tests {
     async fn a_tool_with_closed_alternatives_stays_callable_and_needs_no_reason() {
         let branch =
             |name: &str| json!({ "properties": { name: {} }, "required": [name], "additionalProperties": false });
-        let schema = json!({ "type": "object", "oneOf": [branch("a"), branch("reason")] });
         let registry = Registry::new();
-        let spec = ToolSpec::new("either", "Works.", Schema::new(schema.clone()).expect("valid"));
-        registry.register_host(spec).expect("a new name");
+        for (tool, other) in [("either", "b"), ("own", "reason")] {
+            let schema = json!({ "type": "object", "oneOf": [branch("a"), branch(other)] });
+            let spec = ToolSpec::new(tool, "Works.", Schema::new(schema).expect("valid"));
+            registry.register_host(spec).expect("a new name");
+        }
         let executor = Scripted::new();
         let stack = Stack::over(executor.clone()).layer(RequireReason::new()).build().expect("in order");
         let view = View::under(&registry, &stack).expect("additive");
-        assert_eq!(*view.get("either").expect("shown").spec.input.as_json().as_value(), schema, "left alone");
-        let run = async |arguments: Value| {
-            let outcome = stack.run(Call::new(seed_for(&view, "either", arguments))).await;
+        let run = async |tool: &str, arguments: Value| {
+            let shown = view.get(tool).expect("shown");
+            assert_eq!(shown.spec.input, shown.entry.spec.input, "left alone");
+            let outcome = stack.run(Call::new(seed_for(&view, tool, arguments))).await;
             let settled = outcome.settled().expect("settled");
             (settled.status, summary(settled).map(str::to_owned))
         };
-        assert_eq!(run(json!({ "a": 1 })).await, (Status::Ok, Some("(no reason given)".into())));
-        assert_eq!(run(json!({ "reason": "mine" })).await, (Status::Ok, Some("mine".into())));
-        assert!(executor.seen()[1].arguments.get("reason").is_some(), "the tool's own parameter stays");
+        for tool in ["either", "own"] {
+            assert_eq!(run(tool, json!({ "a": 1 })).await, (Status::Ok, Some("(no reason given)".into())), "{tool}");
+        }
+        assert_eq!(run("own", json!({ "reason": "mine" })).await, (Status::Ok, Some("mine".into())));
+        assert!(executor.seen()[2].arguments.get("reason").is_some(), "the tool's own parameter stays");
     }
 
     #[tokio::test]
