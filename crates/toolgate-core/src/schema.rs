@@ -1,6 +1,7 @@
 //! JSON Schemas for arguments: generated, compiled once, checked with pointers and reasons.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{Arc, OnceLock},
 };
@@ -105,6 +106,62 @@ impl Schema {
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         let properties = self.0.json.get("properties").and_then(Value::as_object);
         properties.into_iter().flat_map(|map| map.keys().map(String::as_str))
+    }
+
+    /// Whether the schema declares a parameter, at its root or in one of its alternatives.
+    pub fn mentions(&self, name: &str) -> bool {
+        let declares =
+            |part: &Map<String, Value>| part.get("properties").is_some_and(|known| known.get(name).is_some());
+        let (parts, _) = self.parts();
+        parts.into_iter().any(declares)
+    }
+
+    /// Whether an object that fits still fits with one more parameter at the root.
+    ///
+    /// It does not if an alternative (`oneOf`, `anyOf`, `allOf`, `if`, …) or a reference says which parameters there may
+    /// be: such a part does not know of one that is added beside it. Where that cannot be told, the answer is no.
+    pub fn takes_more(&self) -> bool {
+        let open = |part: &Map<String, Value>, key: &str| match part.get(key) {
+            None | Some(Value::Bool(true)) => true,
+            Some(Value::Object(rule)) => rule.is_empty(),
+            Some(_) => false,
+        };
+        let any_name = |part: &Map<String, Value>| open(part, "propertyNames") && !part.contains_key("maxProperties");
+        let any_more =
+            |part: &Map<String, Value>| open(part, "additionalProperties") && open(part, "unevaluatedProperties");
+        let (parts, all) = self.parts();
+        // The root may be closed: it is there that a parameter is added.
+        all && parts.iter().enumerate().all(|(at, part)| any_name(part) && (at == 0 || any_more(part)))
+    }
+
+    /// The root and everything else that is said about the same object, and whether that is all of it.
+    fn parts(&self) -> (Vec<&Map<String, Value>>, bool) {
+        let (mut parts, mut seen, mut all) = (Vec::new(), HashSet::new(), true);
+        let mut waiting: Vec<&Value> = vec![self.0.json.as_value()];
+        while let Some(next) = waiting.pop() {
+            let Value::Object(part) = next else { continue };
+            // A reference may lead back.
+            if !seen.insert(std::ptr::from_ref(part)) {
+                continue;
+            }
+            parts.push(part);
+            for key in ["oneOf", "anyOf", "allOf"] {
+                waiting.extend(part.get(key).and_then(Value::as_array).into_iter().flatten());
+            }
+            waiting.extend(["if", "then", "else"].iter().filter_map(|key| part.get(*key)));
+            for key in ["dependentSchemas", "dependencies"] {
+                waiting.extend(part.get(key).and_then(Value::as_object).into_iter().flat_map(Map::values));
+            }
+            if let Some(reference) = part.get("$ref") {
+                let place = reference.as_str().and_then(|text| text.strip_prefix('#'));
+                match place.and_then(|place| self.0.json.pointer(place)) {
+                    Some(target) => waiting.push(target),
+                    None => all = false,
+                }
+            }
+            all &= !part.contains_key("$dynamicRef") && !part.contains_key("$recursiveRef");
+        }
+        (parts, all)
     }
 
     /// A copy that also takes `parameter`, or nothing if the parameter is there already.
@@ -245,6 +302,34 @@ mod tests {
             assert!(!text.contains(word), "{word} in {text}");
         }
         assert!(text.contains("How many."));
+    }
+
+    #[test]
+    fn what_alternatives_and_references_close_takes_no_more() {
+        let takes_more = |schema: Value| Schema::new(schema).expect("valid").takes_more();
+        let closed = json!({ "properties": { "a": {} }, "additionalProperties": false });
+        let open = json!({ "properties": { "a": { "additionalProperties": false } }, "additionalProperties": true });
+        for (key, part) in [("oneOf", json!([open, closed])), ("anyOf", json!([closed])), ("then", closed.clone())] {
+            assert!(!takes_more(json!({ "type": "object", key: part })), "{key}");
+        }
+        assert!(!takes_more(json!({ "allOf": [{ "oneOf": [{ "unevaluatedProperties": false }] }] })));
+        assert!(!takes_more(json!({ "oneOf": [{ "additionalProperties": { "type": "integer" } }] })));
+        assert!(!takes_more(json!({ "$ref": "#/$defs/x", "$defs": { "x": closed } })));
+        assert!(!takes_more(json!({ "propertyNames": { "enum": ["a"] } })));
+        assert!(!takes_more(json!({ "$ref": "#named", "$defs": { "x": { "$anchor": "named" } } })), "cannot be told");
+        assert!(takes_more(closed.clone()), "the root is where one is added");
+        assert!(takes_more(json!({ "oneOf": [open, { "required": ["a"] }], "additionalProperties": false })));
+        assert!(takes_more(json!({ "properties": { "nested": { "oneOf": [closed] } } })), "another object");
+        assert!(takes_more(json!({ "allOf": [{ "$ref": "#" }], "additionalProperties": false })), "ends");
+        assert!(takes_more(json!({ "$ref": "#/$defs/x", "$defs": { "x": open } })));
+    }
+
+    #[test]
+    fn a_parameter_of_an_alternative_is_mentioned() {
+        let schema =
+            json!({ "properties": { "a": { "properties": { "b": {} } } }, "oneOf": [{ "properties": { "c": {} } }] });
+        let schema = Schema::new(schema).expect("valid");
+        assert_eq!(["a", "b", "c"].map(|name| schema.mentions(name)), [true, false, true]);
     }
 
     #[test]

@@ -1,17 +1,32 @@
 //! Reads from a call that went well which files it has changed.
 
 use serde_json::Value;
-use toolgate_core::{Arguments, Call, Kind, ResourceKind, Settled, Trail};
+use toolgate_core::{Arguments, Call, Json, Kind, ResourceKind, Settled, Trail};
 
-use crate::{FileChange, FileChangeKind, patch_files::patch_files};
+use crate::{FileChange, FileChangeKind, long_text::written_size, patch_files::patch_files};
+
+/// Where a result lists its changes.
+const LISTS: [&str; 2] = ["files_changed", "changes"];
 
 /// The changes of a call, from the first place that says anything.
 pub(crate) fn found(call: &Call, settled: &Settled, trail: &Trail) -> Vec<FileChange> {
-    let listed = ["files_changed", "changes"].iter().filter_map(|key| settled.value.get(key));
+    let listed = LISTS.iter().filter_map(|key| settled.value.get(key));
     let noted = settled.notes.fields().and_then(|notes| notes.metadata.get("files"));
     let said = listed.chain(noted).map(listed_changes).find(|changes| !changes.is_empty());
     // What a layer below or a person made of the arguments counts, not what the model wrote.
     said.or_else(|| Some(argued_changes(call, &trail.executed()?))).unwrap_or_default()
+}
+
+/// The changes that a result lists, in the shape of a note: at most so many, and of at most so many bytes.
+pub(crate) fn listed_files(value: &Value, most: usize, bytes: usize) -> Option<Json> {
+    let listed = LISTS.iter().filter_map(|key| value.get(key)).map(listed_changes);
+    let changes = listed.into_iter().find(|changes| !changes.is_empty())?;
+    let notes = changes.iter().take(most).filter_map(|change| serde_json::to_value(change).ok());
+    let fits = |room: &mut usize, note: Value| {
+        *room = room.checked_sub(written_size(&note))?;
+        Some(note)
+    };
+    Json::new(notes.scan(bytes, fits).collect()).ok()
 }
 
 /// A list of `{path, change, old_path}` or of paths. What cannot be read is left out.

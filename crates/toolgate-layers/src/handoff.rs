@@ -18,13 +18,17 @@ use crate::{BadOption, Configurable, HandoffRecord, Parts, SharedRedactor, hando
 /// is noted as `handoff_error`, or with `strict` turns the call into an error. The sink is told once per call, however
 /// often the call comes back, and not about a result that is only remembered from an earlier call.
 ///
+/// A key is all it takes, so a page that a tool has fetched can pretend to be a handoff. Restrict the layer to the tools
+/// that really hand over: with `on`, in a program (see [`LayerExt`](toolgate_core::LayerExt)) as in a configuration
+/// file.
+///
 /// ```
-/// use toolgate_core::Stack;
+/// use toolgate_core::{LayerExt, Matcher, Stack};
 /// use toolgate_layers::Handoff;
 /// use toolgate_testkit::echo;
 ///
 /// let handoff = Handoff::new().sink(|record, _call| println!("{} takes over: {}", record.target, record.task));
-/// let stack = Stack::over(echo()).layer(handoff).build()?;
+/// let stack = Stack::over(echo()).layer(handoff.on(Matcher::name("delegate"))).build()?;
 /// # Ok::<(), toolgate_core::StackError>(())
 /// ```
 #[derive(Clone)]

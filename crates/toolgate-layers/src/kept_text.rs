@@ -1,12 +1,20 @@
 //! What is shown of a text that is kept elsewhere.
 
+use std::borrow::Cow;
+
 use serde_json::json;
 use toolgate_core::{Digest, Json};
 
 use crate::{OutputCapOptions, cut_text::middle, long_text::LongText};
 
+/// Where the marker names the tool to read on with.
+const READ_TOOL: &str = "{read_tool}";
+
 /// What stands in the gap if the whole text could not be kept.
 const LOST: &str = "\n…[{shown} of {total} bytes shown; the rest was not kept]…\n";
+
+/// What stands in the gap if the model has no tool to read on with.
+const NO_TOOL: &str = "\n…[{shown} of {total} bytes shown; the rest was left out]…\n";
 
 /// The bytes of a value that stay beside its pointer, at each end.
 const PREVIEW: usize = 200;
@@ -45,16 +53,25 @@ impl Kept {
     fn marker(&self, options: &OutputCapOptions, shown: usize, offset: usize) -> String {
         let total = self.text.as_str().len();
         match self.output {
-            Some(output) => filled_in(&options.marker, shown, total, offset, &output.to_string()),
+            Some(output) => filled_in(&template(options), shown, total, offset, &output.to_string()),
             None => filled_in(LOST, shown, total, offset, ""),
         }
     }
 }
 
-/// The length of a marker with the largest numbers.
-pub(crate) fn longest_marker(template: &str) -> usize {
+/// The marker for whoever has or has not a tool to read on with.
+fn template(options: &OutputCapOptions) -> Cow<'_, str> {
+    match &options.read_tool {
+        _ if !options.marker.contains(READ_TOOL) => Cow::Borrowed(&options.marker),
+        Some(tool) => options.marker.replace(READ_TOOL, tool).into(),
+        None => Cow::Borrowed(NO_TOOL),
+    }
+}
+
+/// The length of the marker with the largest numbers.
+pub(crate) fn longest_marker(options: &OutputCapOptions) -> usize {
     let output = Digest::of_bytes(b"").to_string();
-    filled_in(template, usize::MAX, usize::MAX, usize::MAX, &output).len()
+    filled_in(&template(options), usize::MAX, usize::MAX, usize::MAX, &output).len()
 }
 
 fn filled_in(template: &str, shown: usize, total: usize, offset: usize, output: &str) -> String {
@@ -101,11 +118,27 @@ mod tests {
         let long = "漢\u{1b}[1m".repeat(2000);
         for head in [0.0, 0.3, 1.0] {
             for marker in ["", "{output}{output}", "…"] {
-                let options = OutputCapOptions { max_bytes: 512, head, marker: marker.into() };
+                let options =
+                    OutputCapOptions { max_bytes: 512, head, marker: marker.into(), ..OutputCapOptions::default() };
                 let text = kept(&long).shortened(&options);
                 assert!(text.len() <= 512 && text.len() > 500, "{head} {marker} {}", text.len());
             }
         }
+    }
+
+    #[test]
+    fn the_marker_names_the_tool_that_the_model_has() {
+        let shown = |read_tool: Option<&str>, marker: Option<&str>| {
+            let mut options =
+                OutputCapOptions { read_tool: read_tool.map(str::to_owned), ..OutputCapOptions::default() };
+            options.max_bytes = 512;
+            options.marker = marker.map_or(options.marker, str::to_owned);
+            kept(&"x".repeat(5000)).shortened(&options)
+        };
+        assert!(shown(Some("output.read"), None).contains("read more with output.read {\"output\":\"sha256:"));
+        let without = shown(None, None);
+        assert!(without.contains("bytes shown; the rest was left out]") && !without.contains("read"), "{without}");
+        assert!(shown(None, Some("<cut>")).contains("x<cut>x"), "a marker that names no tool stands");
     }
 
     #[test]

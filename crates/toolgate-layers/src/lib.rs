@@ -91,6 +91,7 @@ mod secret_files;
 mod secrets;
 mod shell;
 mod single_flight;
+mod small_notes;
 mod span;
 mod span_sinks;
 mod summary;

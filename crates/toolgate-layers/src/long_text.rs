@@ -66,6 +66,23 @@ pub(crate) fn exceeds(value: &Value, most: usize) -> bool {
     }
 }
 
+/// The length of a value as JSON; found out without writing it down.
+pub(crate) fn written_size(value: &Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail; a value that cannot be written is as large as can be.
+    serde_json::to_writer(&mut count, value).map_or(usize::MAX, |()| count.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +97,7 @@ mod tests {
             assert!(exceeds(&value, size - 1), "{value}");
             assert!(!exceeds(&value, size), "{value}");
             assert_eq!(LongText::from(settled.value.clone()).as_str(), settled.model_text());
+            assert_eq!(written_size(&value), value.to_string().len());
         }
     }
 

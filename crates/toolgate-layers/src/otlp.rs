@@ -82,18 +82,20 @@ impl SpanSink for OtlpSpans {
 
     fn flush(&self, bound: Duration) -> Result<(), SinkError> {
         let late = || SinkError::new("the collector did not take all spans in time");
-        let until = Instant::now() + bound;
+        // A bound beyond what a clock can tell is none.
+        let until = Instant::now().checked_add(bound);
         let (done, flushed) = sync_channel(1);
         let mut message = Message::Flush(done);
         // There is no `send` with a bound; a full queue moves on as soon as a batch is sent or given up.
         while let Err(back) = self.0.try_send(message) {
             message = match back {
-                TrySendError::Full(message) if Instant::now() < until => message,
+                TrySendError::Full(message) if until.is_none_or(|until| Instant::now() < until) => message,
                 TrySendError::Full(_) | TrySendError::Disconnected(_) => return Err(late()),
             };
             thread::sleep(Duration::from_millis(5));
         }
-        flushed.recv_timeout(until.saturating_duration_since(Instant::now())).map_err(|_| late())
+        let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        flushed.recv_timeout(left).map_err(|_| late())
     }
 }
 
@@ -200,6 +202,25 @@ fn time(at: Timestamp) -> SystemTime {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn one_may_wait_without_a_bound() {
+        let (queue, messages) = sync_channel(1);
+        let worker = thread::spawn(move || {
+            while let Ok(message) = messages.recv() {
+                if let Message::Flush(done) = message {
+                    done.send(()).expect("somebody waits");
+                }
+            }
+        });
+        let spans = OtlpSpans(queue);
+        assert!(spans.flush(Duration::MAX).is_ok());
+        drop(spans);
+        worker.join().expect("no panic");
+        let (queue, messages) = sync_channel(1);
+        drop(messages);
+        assert!(OtlpSpans(queue).flush(Duration::MAX).is_err(), "nobody is left to wait for");
+    }
 
     #[test]
     fn addresses_and_headers_that_cannot_be_used_are_refused() {

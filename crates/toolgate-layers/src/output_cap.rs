@@ -6,11 +6,14 @@ use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use toolgate_core::{Band, Call, CallError, Layer, LayerTraits, Next, Outcome, Settled};
+use toolgate_core::{
+    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, RedactionFailed, Redactor, Settled, Status,
+};
 
 use crate::{
-    BadOption, Configurable, Parts, SharedRedactor,
+    BadOption, Configurable, Parts, ReadOutput, SharedRedactor,
     cut_text::middle,
+    found_changes::listed_files,
     kept_text::{Kept, longest_marker},
     long_text::{LongText, exceeds},
     read_output::keep,
@@ -18,13 +21,16 @@ use crate::{
 
 /// Shortens what the model reads to `max_bytes`: the beginning, a marker, the end.
 ///
-/// The whole text is kept in the store, and the marker tells the model how to read on with the `read_output` tool. If it
-/// cannot be kept, the text is cut all the same and the marker says that the rest is lost. The raw value is bounded
-/// too: a larger one is replaced by a small object that names where it is kept. No tool is exempt and nothing a tool says
-/// about itself is asked.
+/// The whole text is kept in the store, and the marker tells the model how to read on with the tool `read_output`. The
+/// layer cannot know whether the model has that tool: register [`ReadOutput`](crate::ReadOutput) beside your own, or set
+/// `read_tool` to nothing, so that the marker promises nothing. If the text cannot be kept, it is cut all the same and the
+/// marker says that the rest is lost. The raw value is bounded too: a larger one is replaced by a small object that names
+/// where it is kept. No tool is exempt and nothing a tool says about itself is asked.
 ///
 /// With a redactor, what is kept is redacted first and the model reads from the redacted text, so that a secret cannot be
-/// fetched in two halves. Layers that look into results belong below this one.
+/// fetched in two halves. If that fails, nothing of the result is shown and the status is `redacted`. Layers that look
+/// into results belong below this one; only the list of changed files in a result (`files_changed` or `changes`) is kept
+/// on the notes, the first 1000 files of it, where [`FileChanges`](crate::FileChanges) finds it.
 ///
 /// ```
 /// use toolgate_core::Stack;
@@ -49,15 +55,19 @@ pub struct OutputCapOptions {
     pub max_bytes: usize,
     /// The share of the kept bytes that comes from the beginning, from 0 to 1; the rest comes from the end.
     pub head: f64,
-    /// What stands in the gap. `{shown}`, `{total}`, `{output}` and `{offset}` are filled in.
+    /// What stands in the gap. `{shown}`, `{total}`, `{output}`, `{offset}` and `{read_tool}` are filled in. If there is
+    /// no `read_tool`, a marker that names it is replaced by one that only says how much is missing.
     pub marker: String,
+    /// The tool that the marker names for reading on. It has to be registered; an empty text means that there is none.
+    pub read_tool: Option<String>,
 }
 
 impl Default for OutputCapOptions {
     fn default() -> Self {
-        let marker = "\n…[{shown} of {total} bytes shown; read more with read_output \
+        let marker = "\n…[{shown} of {total} bytes shown; read more with {read_tool} \
              {\"output\":\"{output}\",\"offset\":{offset}}]…\n";
-        Self { max_bytes: 50_000, head: 0.7, marker: marker.to_owned() }
+        let read_tool = Some(ReadOutput::NAME.to_owned());
+        Self { max_bytes: 50_000, head: 0.7, marker: marker.to_owned(), read_tool }
     }
 }
 
@@ -67,6 +77,10 @@ impl OutputCap {
 
     /// The most bytes of an error that the operator reads.
     const OPERATOR: usize = 64 * 1024;
+
+    /// The most changed files that are kept on the notes, and the most bytes of their names.
+    const MOST_FILES: usize = 1000;
+    const FILES: usize = 256 * 1024;
 
     /// Caps results at `max_bytes`, or at [`LEAST`](Self::LEAST) if that is more.
     pub fn new(max_bytes: usize) -> Self {
@@ -86,20 +100,21 @@ impl OutputCap {
     }
 
     /// Bounds everything that was said. Returns whether anything had to be cut.
-    async fn bound(&self, call: &Call, settled: &mut Settled) -> bool {
+    async fn bound(&self, call: &Call, settled: &mut Settled) -> Result<bool, RedactionFailed> {
         let most = self.options.max_bytes;
         let mut cut = false;
         let read_as_text = settled.text.is_none() && settled.error.is_none();
         if exceeds(&settled.value, most) {
-            let kept = self.kept(call, settled.value.clone().into()).await;
+            let kept = self.kept(call, settled.value.clone().into()).await?;
             if read_as_text {
                 settled.text = Some(kept.shortened(&self.options).into());
             }
+            self.keep_changed_files(call, settled)?;
             settled.value = kept.pointer();
             cut = true;
         }
         if let Some(text) = settled.text.take_if(|text| text.len() > most) {
-            let kept = self.kept(call, text.into()).await;
+            let kept = self.kept(call, text.into()).await?;
             settled.text = Some(kept.shortened(&self.options).into());
             if let Some(output) = kept.output {
                 let full = json!({ "output": output, "bytes": kept.text.as_str().len() });
@@ -108,15 +123,15 @@ impl OutputCap {
             cut = true;
         }
         if let Some(error) = &mut settled.error {
-            cut |= self.bound_error(call, error).await;
+            cut |= self.bound_error(call, error).await?;
         }
-        cut
+        Ok(cut)
     }
 
-    async fn bound_error(&self, call: &Call, error: &mut CallError) -> bool {
+    async fn bound_error(&self, call: &Call, error: &mut CallError) -> Result<bool, RedactionFailed> {
         let mut cut = false;
         if error.model.len() > self.options.max_bytes {
-            let kept = self.kept(call, std::mem::take(&mut error.model).into()).await;
+            let kept = self.kept(call, std::mem::take(&mut error.model).into()).await?;
             error.model = kept.shortened(&self.options);
             cut = true;
         }
@@ -129,22 +144,35 @@ impl OutputCap {
             detail.shrink_to_fit();
             cut = true;
         }
-        cut
+        Ok(cut)
     }
 
-    /// Keeps the whole text, as far as that is allowed and possible.
-    async fn kept(&self, call: &Call, raw: LongText) -> Kept {
-        let safe = match &self.redactor {
-            Some(redactor) => redactor.text(raw.as_str()).map(LongText::from),
-            None => Some(raw.clone()),
+    /// Keeps the whole text, as far as that is possible.
+    async fn kept(&self, call: &Call, raw: LongText) -> Result<Kept, RedactionFailed> {
+        let text = match &self.redactor {
+            Some(redactor) => redactor.redact_text(raw.as_str())?.into(),
+            None => raw,
         };
-        let Some(text) = safe else { return Kept { text: raw, output: None } };
         if call.is_rehearsal() {
-            return Kept { text, output: None };
+            return Ok(Kept { text, output: None });
         }
         let bytes = Bytes::from_owner(text.clone());
         let output = keep(call.env().store(), call.turn().session, bytes).await.ok();
-        Kept { text, output }
+        Ok(Kept { text, output })
+    }
+
+    /// Notes which files a value lists as changed, before the value goes.
+    fn keep_changed_files(&self, call: &Call, settled: &mut Settled) -> Result<(), RedactionFailed> {
+        if settled.status != Status::Ok || !call.annotations().may_write() {
+            return Ok(());
+        }
+        let Some(files) = listed_files(&settled.value, Self::MOST_FILES, Self::FILES) else { return Ok(()) };
+        let files = match &self.redactor {
+            Some(redactor) => redactor.redact(&files)?,
+            None => files,
+        };
+        settled.notes.edit().metadata.insert("files".into(), files.as_value().clone());
+        Ok(())
     }
 }
 
@@ -160,7 +188,9 @@ impl Configurable for OutputCap {
         if !(0.0..=1.0).contains(&options.head) {
             return Err(BadOption::new("head", "has to be a share from 0 to 1, such as 0.7"));
         }
-        if longest_marker(&options.marker) > Self::LEAST / 2 {
+        let read_tool = options.read_tool.filter(|tool| !tool.trim().is_empty());
+        let options = OutputCapOptions { read_tool, ..options };
+        if longest_marker(&options) > Self::LEAST / 2 {
             return Err(BadOption::new("marker", format!("has to stay below {} bytes, filled in", Self::LEAST / 2)));
         }
         Ok(Self::with(options, parts.get()))
@@ -170,10 +200,14 @@ impl Configurable for OutputCap {
 impl Layer for OutputCap {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let mut outcome = next.clone().run(call.clone()).await;
-        if let Outcome::Settled(settled) = &mut outcome
-            && self.bound(&call, settled).await
-        {
-            next.because(self.because.clone());
+        let Outcome::Settled(settled) = &mut outcome else { return outcome };
+        match self.bound(&call, settled).await {
+            Ok(false) => {}
+            Ok(true) => next.because(self.because.clone()),
+            Err(RedactionFailed) => {
+                next.because("the long result could not be redacted and is withheld");
+                **settled = withheld(settled);
+            }
         }
         outcome
     }
@@ -188,16 +222,27 @@ impl Layer for OutputCap {
     }
 }
 
+/// What is left of an outcome that could not be redacted: that there was one.
+fn withheld(settled: &Settled) -> Settled {
+    let mut rest = Settled::new(Status::Redacted);
+    let text = "the call was made, but its result is withheld because it could not be redacted";
+    rest.error = Some(CallError::new(ErrorCategory::Internal, text));
+    rest.executor = settled.executor.clone();
+    rest.notes = settled.notes.clone();
+    rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{FileChangeKind, FileChanges, FileWatcher};
     use serde_json::Value;
     use std::ops::Range;
     use toolgate_core::{
-        Batch, CallSeed, Digest, Env, ErrorCategory, Event, Json, MemoryStore, Record, RecordKey, RedactionFailed,
-        Redactor, SessionId, Stack, Status, Store, StoreError, StoreHandle, ToolError, ToolOutput,
+        Annotations, Batch, CallSeed, Digest, Env, Event, Json, MemoryStore, Record, RecordKey, Registry, Schema,
+        SessionId, Stack, Store, StoreError, StoreHandle, ToolError, ToolOutput, ToolSpec, View,
     };
-    use toolgate_testkit::{Scripted, call, run_twice, seed};
+    use toolgate_testkit::{Scripted, call, run_twice, seed, seed_for};
 
     async fn through(layer: OutputCap, call: Call, outcome: Outcome) -> Settled {
         let stack = Stack::over(Scripted::new().then(outcome)).layer(layer).build().expect("in order");
@@ -303,16 +348,60 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_is_redacted_or_not_kept() {
+    async fn what_is_kept_is_redacted() {
         let layer = || OutputCap::new(1000).redactor(SharedRedactor::new(Censor));
-        let (first, second) = (call("cat"), call("cat"));
-        let long = "s3cret ".repeat(1000);
-        let settled = through(layer(), first.clone(), Outcome::ok(long.clone())).await;
+        let first = call("cat");
+        let settled = through(layer(), first.clone(), Outcome::ok("s3cret ".repeat(1000))).await;
         assert!(!settled.model_text().contains("s3cret"));
         assert!(!read_back(&first, &settled, 0..u64::MAX).await.contains("s3cret"));
-        let settled = through(layer(), second, Outcome::ok(long + "poison")).await;
-        assert_eq!(settled.value["output"], Value::Null);
-        assert!(settled.is_short());
+    }
+
+    #[tokio::test]
+    async fn a_long_result_that_cannot_be_redacted_is_withheld_whole() {
+        let long = "s3cret ".repeat(1000) + "poison";
+        let few = ToolOutput::from(json!([long])).with_text("few words");
+        let many = ToolOutput::from("small").with_text(long.clone());
+        for outcome in [
+            Outcome::ok(long.clone()),
+            Outcome::ok(few),
+            Outcome::ok(many),
+            Outcome::failed(ToolError::new(long.clone())),
+        ] {
+            let layer = OutputCap::new(1000).redactor(SharedRedactor::new(Censor));
+            let settled = through(layer, call("cat"), outcome).await;
+            assert_eq!(settled.status, Status::Redacted);
+            assert_eq!((settled.value.as_value(), &settled.text), (&Value::Null, &None));
+            let text = "the call was made, but its result is withheld because it could not be redacted";
+            assert!(settled.model_text().contains(text));
+            assert!(!serde_json::to_string(&settled).expect("writes").contains("s3cret"));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_files_that_a_large_result_lists_as_changed_stay_known() {
+        let registry = Registry::new();
+        for (name, annotations) in [("codemod", Annotations::default()), ("log", Annotations::read_only())] {
+            let spec = ToolSpec::new(name, "Works.", Schema::any_object()).with_annotations(annotations);
+            registry.register_host(spec).expect("a new name");
+        }
+        let view = View::of(&registry);
+        let run = async |tool: &str, paths: Vec<String>| {
+            let watcher = FileWatcher::new();
+            let files: Vec<_> = paths.iter().map(|path| json!({ "path": path, "type": "added" })).collect();
+            let script = Scripted::new().then(Outcome::ok(json!({ "files_changed": files })));
+            let watching = FileChanges::new(watcher.clone());
+            let stack = Stack::over(script).layer(watching).layer(OutputCap::new(512)).build().expect("in order");
+            let outcome = stack.run(Call::new(seed_for(&view, tool, json!({})))).await;
+            assert!(outcome.settled().expect("settled").value_size() < 1000);
+            watcher.recent(5000)
+        };
+        let changes = run("codemod", (0..900).map(|n| format!("src/{n}.rs")).collect()).await;
+        assert_eq!((changes.len(), changes[899].path.as_str()), (900, "src/0.rs"));
+        assert_eq!(changes[0].change, FileChangeKind::Created);
+        assert_eq!(run("codemod", (0..3000).map(|n| format!("{n}")).collect()).await.len(), 1000);
+        let long = |n: usize| format!("{n}/{}", "d".repeat(4000));
+        assert!((50..70).contains(&run("codemod", (0..900).map(long).collect()).await.len()), "bounded in bytes too");
+        assert!(run("log", (0..900).map(|n| format!("src/{n}.rs")).collect()).await.is_empty(), "it only reads");
     }
 
     #[tokio::test]
@@ -345,6 +434,10 @@ mod tests {
         assert_eq!(refused(&|options| options.marker = "x".repeat(1000)), Err("marker"));
         assert_eq!(refused(&|options| options.marker = "{output}".repeat(10)), Err("marker"));
         assert_eq!(refused(&|options| options.marker = "\n...[truncated]".into()), Ok(()));
+        assert_eq!(refused(&|options| options.read_tool = Some("x".repeat(300))), Err("marker"));
+        let empty = OutputCapOptions { read_tool: Some(" ".into()), ..OutputCapOptions::default() };
+        let layer = OutputCap::configure(empty, &Parts::new()).expect("makes sense");
+        assert_eq!(layer.options.read_tool, None, "a file says so with an empty text");
     }
 
     trait Short {

@@ -1,15 +1,19 @@
 //! Makes a receipt from a call and what came of it.
 
 use serde_json::{Map, Value};
-use toolgate_core::{Call, Hints, Json, LayerNote, Next, NoteFields, Settled, Timestamp};
+use toolgate_core::{Call, Change, Hints, Json, LayerNote, Next, NoteFields, Provenance, Settled, Status, Timestamp};
 
 use crate::{
     LayerDecision, Receipt,
     keep::{Keeper, bounded},
+    small_notes::{small_map, small_value},
 };
 
 /// The longest text taken over from a note or a provider, in characters.
 const MOST_TEXT: usize = 2_000;
+
+/// What stands in place of a text that could not be redacted and cannot be left out.
+const WITHHELD: &str = "[withheld]";
 
 /// When a call passed a recording layer, and how.
 pub(crate) struct Passage<'a> {
@@ -39,7 +43,7 @@ impl Receipt {
         let layers = copy.layers(passage.layers_below());
         // Looked up only when there is something: it is not free.
         let touched = layers.iter().any(|layer| layer.changed) || call.resumed().edits().is_some();
-        let changes = if touched { next.trail().provenance() } else { Vec::new() };
+        let changes = if touched { copy.changes(next.trail().provenance()) } else { Vec::new() };
         let (args, result) = (copy.json(call.arguments.as_json()), copy.json(&settled.value));
         let executed = next.trail().executed().filter(|executed| *executed != call.arguments);
         let executed = executed.and_then(|executed| copy.json(executed.as_json()));
@@ -51,7 +55,7 @@ impl Receipt {
             session_id: turn.session,
             turn_id: turn.turn,
             invocation_id: call.id,
-            call_id: bounded(call.provider_call_id(), MOST_TEXT),
+            call_id: copy.text(call.provider_call_id()).unwrap_or_else(|| WITHHELD.to_owned()),
             generation: call.generation,
             iteration: turn.iteration,
             emit_order: call.emit_order(),
@@ -85,7 +89,7 @@ impl Receipt {
             principal: turn.principal.clone(),
             agent_id: turn.agent_id.clone(),
             agent_name: turn.agent_name.clone(),
-            cost: annotations.cost,
+            cost: cost(passage, settled),
             audit: Map::new(),
         };
         if let Some(notes) = settled.notes.fields() {
@@ -101,16 +105,27 @@ impl Receipt {
         self.kind = notes.kind.or(self.kind);
         self.hints = notes.hints.or(self.hints);
         self.consent.clone_from(&notes.consent);
+        if let Some(consent) = &mut self.consent {
+            consent.decision = bounded(&consent.decision, MOST_TEXT);
+        }
         self.scope = notes.scope.as_ref().and_then(|scope| copy.value(scope));
         if !notes.metadata.is_empty() {
             self.audit = copy.map(&notes.metadata);
             self.policy_version = match self.audit.remove("policy_version") {
-                Some(Value::String(version)) => Some(version),
-                Some(other) => Some(other.to_string()),
+                Some(Value::String(version)) => Some(bounded(&version, MOST_TEXT)),
+                Some(other) => Some(bounded(&other.to_string(), MOST_TEXT)),
                 None => None,
             };
         }
     }
+}
+
+/// What the call has cost: what a budget booked, or the tool's price if the tool was started.
+fn cost(passage: &Passage<'_>, settled: &Settled) -> Option<f64> {
+    let amount = |cost: &f64| cost.is_finite() && *cost >= 0.0;
+    let booked = settled.notes.fields().and_then(|notes| notes.metadata.get("cost")?.as_f64()).filter(amount);
+    let ran = passage.next.trail().attempts() > 0 && !settled.cached && settled.status != Status::DryRun;
+    booked.or_else(|| passage.call.annotations().cost.filter(amount).filter(|_| ran))
 }
 
 /// Copies what may be kept and remembers whether something could not be.
@@ -130,17 +145,33 @@ impl Copyist<'_> {
     }
 
     fn value(&mut self, value: &Value) -> Option<Value> {
-        let json = Json::new(value.clone()).ok()?;
+        let json = Json::new(small_value(value)).ok()?;
         self.json(&json).map(|kept| kept.as_value().clone())
     }
 
     fn map(&mut self, map: &Map<String, Value>) -> Map<String, Value> {
-        self.noting(self.keeper.map(map)).unwrap_or_default()
+        self.noting(self.keeper.map(&small_map(map))).unwrap_or_default()
     }
 
     fn text(&mut self, text: &str) -> Option<String> {
         // Redacted whole and cut afterwards: half a secret is not recognised.
         self.noting(self.keeper.text(text)).map(|kept| bounded(&kept, MOST_TEXT))
+    }
+
+    /// Who changed what. Names of fields come from the model and the tool, so they may be secrets too.
+    fn changes(&mut self, changes: Vec<Provenance>) -> Vec<Provenance> {
+        let mut place = |change: Change| Change { pointer: self.pointer(&change.pointer), ..change };
+        let by_layer = |by: Provenance| Provenance { changes: by.changes.into_iter().map(&mut place).collect(), ..by };
+        changes.into_iter().map(by_layer).collect()
+    }
+
+    fn pointer(&mut self, pointer: &str) -> String {
+        let step = |step: &str| {
+            let name = step.replace("~1", "/").replace("~0", "~");
+            let kept = self.text(&name).unwrap_or_else(|| WITHHELD.to_owned());
+            kept.replace('~', "~0").replace('/', "~1")
+        };
+        bounded(&pointer.split('/').map(step).collect::<Vec<_>>().join("/"), MOST_TEXT)
     }
 
     fn layers(&mut self, notes: Vec<LayerNote>) -> Vec<LayerDecision> {
@@ -166,9 +197,10 @@ mod tests {
     use serde_json::json;
     use std::{collections::BTreeSet, time::Duration};
     use toolgate_core::{
-        Arguments, CallSeed, Consent, Outcome, RedactionFailed, Redactor, Stack, Status, around, map_call, map_outcome,
+        Annotations, AnyLayer, Arguments, CallSeed, Consent, Outcome, RedactionFailed, Redactor, Registry, Schema,
+        Stack, ToolSpec, View, around, from_fn, map_call, map_outcome,
     };
-    use toolgate_testkit::{TestClock, call_with, echo, echo_under, env_at, seed};
+    use toolgate_testkit::{Scripted, TestClock, call_with, echo, echo_under, env_at, seed, seed_for};
 
     #[tokio::test]
     async fn a_receipt_says_who_what_when_and_how_but_holds_no_contents() {
@@ -277,6 +309,82 @@ mod tests {
         let receipt = &kept.receipts()[0];
         assert!(receipt.redaction_failed);
         assert_eq!((receipt.args_digest, receipt.args_bytes, receipt.result_digest), (None, None, None));
+    }
+
+    #[tokio::test]
+    async fn names_of_fields_and_calls_are_redacted_step_by_step() {
+        let kept = MemoryReceipts::default();
+        let rewriting = map_call(|call: Call| {
+            let arguments = Arguments::try_from(json!({ "a/b~": { "hunter2/x": 2, "poison": 2 } }));
+            call.with_arguments(arguments.expect("an object"))
+        });
+        let receipts = Receipts::to(kept.clone()).redactor(SharedRedactor::new(Blank));
+        let stack = Stack::over(echo()).layer(receipts).layer(rewriting).build().expect("in order");
+        let asked = json!({ "a/b~": { "hunter2/x": 1, "poison": 1 } });
+        let seed = CallSeed { provider_call_id: "hunter2".into(), ..seed("t", asked) };
+        stack.run(Call::new(seed)).await;
+        let receipt = &kept.receipts()[0];
+        let places: Vec<_> = receipt.changes[0].changes.iter().map(|change| change.pointer.as_str()).collect();
+        assert_eq!(places, ["/a~1b~0/***~1x", "/a~1b~0/[withheld]"]);
+        assert_eq!((receipt.call_id.as_str(), receipt.redaction_failed), ("***", true));
+    }
+
+    #[tokio::test]
+    async fn a_receipt_says_what_a_call_has_cost_and_not_what_it_would_have() {
+        let kept = MemoryReceipts::default();
+        let registry = Registry::new();
+        let mut priced = Annotations::read_only();
+        priced.cost = Some(0.25);
+        let spec = ToolSpec::new("t", "Works.", Schema::any_object()).with_annotations(priced);
+        registry.register_host(spec).expect("a new name");
+        let view = View::of(&registry);
+        let run = async |below: AnyLayer| {
+            let layers = vec![AnyLayer::new(Receipts::to(kept.clone())), below];
+            let stack = Stack::over(Scripted::new()).any_layers(layers).build().expect("in order");
+            stack.run(Call::new(seed_for(&view, "t", json!({})))).await;
+            kept.receipts().last().expect("written").cost
+        };
+        let noting = |cost: Value| {
+            let note = move |_: &Call, outcome: Outcome| {
+                outcome.noting(|notes| drop(notes.metadata.insert("cost".into(), cost.clone())))
+            };
+            AnyLayer::new(map_outcome(note))
+        };
+        let answering =
+            |answer: fn() -> Outcome| AnyLayer::new(from_fn(move |_: Call, _: Next| std::future::ready(answer())));
+        let cached = map_outcome(|_: &Call, mut outcome: Outcome| {
+            outcome.settled_mut().expect("settled").cached = true;
+            outcome
+        });
+        assert_eq!(run(noting(json!(0.5))).await, Some(0.5), "what was booked");
+        assert_eq!(run(noting(json!("much"))).await, Some(0.25), "the price of what ran");
+        assert_eq!(run(noting(json!(-1))).await, Some(0.25));
+        assert_eq!(run(AnyLayer::new(cached)).await, None);
+        assert_eq!(run(answering(|| Outcome::refused(Status::DryRun, "pretended"))).await, None);
+        assert_eq!(run(answering(|| Outcome::denied(None))).await, None);
+        assert_eq!(run(answering(|| Outcome::ok("remembered"))).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_receipt_is_small_whatever_a_tool_notes() {
+        let kept = MemoryReceipts::default();
+        let long = "x ".repeat(1_000_000);
+        let noting = map_outcome(move |_: &Call, outcome: Outcome| {
+            outcome.noting(|notes| {
+                (notes.summary, notes.description) = (Some(long.clone()), Some(long.clone()));
+                notes.scope = Some(json!([long]));
+                notes.metadata.insert("dump".into(), json!({ "deep": [long] }));
+                notes.metadata.insert("policy_version".into(), json!("v7"));
+                notes.metadata.extend((0..100_000).map(|n| (format!("a{n}"), json!(n))));
+            })
+        });
+        let stack = Stack::over(echo()).layer(Receipts::to(kept.clone())).layer(noting).build().expect("in order");
+        stack.run(call_with("t", json!({}))).await;
+        let receipt = &kept.receipts()[0];
+        assert!(serde_json::to_string(&**receipt).expect("writes").len() < 100_000);
+        assert_eq!(receipt.policy_version.as_deref(), Some("v7"), "what the policy noted is not crowded out");
+        assert_eq!(receipt.scope, Some(json!({ "truncated": true, "bytes": 2_000_004 })));
+        assert!(!receipt.redaction_failed);
     }
 
     #[tokio::test]

@@ -137,10 +137,11 @@ pub struct Receipt {
     /// What the agent is called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_name: Option<Arc<str>>,
-    /// What a call of the tool costs, if that is declared.
+    /// What the call has cost, if that is known: what was booked, or else the tool's price if it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
-    /// What else was noted.
+    /// What else was noted. A note that is too large for a receipt is `{"truncated": true, "bytes": …}`, and
+    /// `notes_left_out` says how many there was no room for at all.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub audit: Map<String, Value>,
 }

@@ -3,11 +3,13 @@
 use std::{
     collections::HashMap,
     fmt::Write as _,
-    fs::{DirBuilder, File, OpenOptions},
+    fs::{DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use futures::future::BoxFuture;
@@ -18,11 +20,20 @@ use crate::{Receipt, ReceiptSink, SinkError};
 /// The most files that are held open; others are opened again when they are needed.
 const MOST_OPEN: usize = 64;
 
+/// How long another process may keep a file locked.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The longest pause between two looks at a locked file.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
 /// Appends receipts to `<dir>/<session id>.jsonl`, readable by the owner only. Cloning shares the files.
 ///
 /// A line is written whole, also when several calls or processes write at once, and a line that a crash tore is
 /// left as it is: the next receipt starts on a line of its own. A path whose last part is a symbolic link is
 /// refused. What was written survives the loss of the process; it is not forced to disk for the loss of power.
+///
+/// Another process that keeps the file locked, such as a backup, is waited for only so long (two seconds, see
+/// [`patience`](Self::patience)): before a call, which then does not run, and again when its receipt is written.
 ///
 /// ```no_run
 /// use toolgate_layers::{JsonlReceipts, Receipts};
@@ -31,6 +42,7 @@ const MOST_OPEN: usize = 64;
 #[derive(Debug, Clone)]
 pub struct JsonlReceipts {
     dir: PathBuf,
+    patience: Duration,
     logs: Arc<Mutex<HashMap<SessionId, SharedLog>>>,
 }
 
@@ -42,7 +54,13 @@ impl JsonlReceipts {
         let dir = dir.into();
         // Fixed now: a program that changes its directory later still finds its receipts in one place.
         let dir = std::path::absolute(&dir).unwrap_or(dir);
-        Self { dir, logs: Arc::default() }
+        Self { dir, patience: PATIENCE, logs: Arc::default() }
+    }
+
+    /// Waits at most so long for another process that has locked the file.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// The file of a session.
@@ -62,9 +80,11 @@ impl JsonlReceipts {
     async fn with_log<T: Send + 'static>(
         &self,
         session: SessionId,
-        work: impl FnOnce(&mut Log) -> io::Result<T> + Send + 'static,
+        work: impl FnOnce(&mut Log, Option<Instant>) -> io::Result<T> + Send + 'static,
     ) -> Result<T, SinkError> {
         let (log, path) = (self.log(session), self.path(session));
+        // From now on, so that those who wait for each other do not wait one after the other.
+        let until = Instant::now().checked_add(self.patience);
         off_thread(move || {
             let mut slot = log.lock().unwrap_or_else(PoisonError::into_inner);
             let failed = |error: io::Error| SinkError::new(format!("{}: {error}", path.display()));
@@ -73,7 +93,7 @@ impl JsonlReceipts {
                 Some(log) => log,
                 None => Log::open(&path).map_err(failed)?,
             };
-            let done = work(&mut log).map_err(failed)?;
+            let done = work(&mut log, until).map_err(failed)?;
             *slot = Some(log);
             Ok(done)
         })
@@ -85,18 +105,18 @@ impl ReceiptSink for JsonlReceipts {
     fn prepare<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<(), SinkError>> {
         let session = call.turn().session;
         let log = self.log(session);
-        // An open file needs no second look, and one that is being written is open.
-        if log.try_lock().map_or(true, |log| log.is_some()) {
+        // An open file that nobody has locked needs no second look; this one holds nobody up.
+        if log.try_lock().is_ok_and(|log| log.as_ref().is_some_and(Log::is_free)) {
             return Box::pin(std::future::ready(Ok(())));
         }
-        Box::pin(self.with_log(session, |_| Ok(())))
+        Box::pin(self.with_log(session, |log, until| log.locked(until, |_| Ok(()))))
     }
 
     fn write<'a>(&'a self, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
         Box::pin(async move {
             let mut line = serde_json::to_vec(&**receipt).map_err(|error| SinkError::new(error.to_string()))?;
             line.push(b'\n');
-            let number = self.with_log(receipt.session_id, move |log| log.append(line)).await?;
+            let number = self.with_log(receipt.session_id, move |log, until| log.append(line, until)).await?;
             Ok(Some(format!("{}#L{number}", file_uri(&self.path(receipt.session_id)))))
         })
     }
@@ -137,21 +157,32 @@ impl Log {
     }
 
     /// Appends a line and says which one it is, counted from 1.
-    fn append(&mut self, mut line: Vec<u8>) -> io::Result<u64> {
-        self.file.lock()?;
-        let written = self.catch_up().and_then(|()| {
-            if self.torn {
+    fn append(&mut self, mut line: Vec<u8>, until: Option<Instant>) -> io::Result<u64> {
+        self.locked(until, |log| {
+            log.catch_up()?;
+            if log.torn {
                 line.insert(0, b'\n');
             }
-            self.file.write_all(&line)?;
-            self.file.flush()
-        });
-        self.file.unlock()?;
-        written?;
+            log.file.write_all(&line)?;
+            log.file.flush()
+        })?;
         self.length += line.len() as u64;
         self.lines += if self.torn { 2 } else { 1 };
         self.torn = false;
         Ok(self.lines)
+    }
+
+    /// Whether the file can be locked right now.
+    fn is_free(&self) -> bool {
+        self.file.try_lock().is_ok() && self.file.unlock().is_ok()
+    }
+
+    /// Does something while no other process may write, if that can be had in time.
+    fn locked<T>(&mut self, until: Option<Instant>, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
+        lock(&self.file, until)?;
+        let done = work(self);
+        self.file.unlock()?;
+        done
     }
 
     /// Looks at what others have appended.
@@ -172,6 +203,22 @@ impl Log {
             self.lines += buffer[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
             self.length += read as u64;
         }
+    }
+}
+
+/// Locks a file, or fails at `until`. There is no lock with a bound, so it looks again and again.
+fn lock(file: &File, until: Option<Instant>) -> io::Result<()> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if until.is_some_and(|until| Instant::now() >= until) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps the file locked"));
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(pause),
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -259,11 +306,49 @@ mod tests {
         let other = File::open(&path).expect("opens");
         other.lock_shared().expect("locked");
         let (done, written) = std::sync::mpsc::channel();
-        let writer = std::thread::spawn(move || done.send(log.append(b"line\n".to_vec()).expect("written")));
+        let writer = std::thread::spawn(move || done.send(log.append(b"line\n".to_vec(), None).expect("written")));
         assert!(written.recv_timeout(std::time::Duration::from_millis(50)).is_err(), "it waits for its turn");
         other.unlock().expect("unlocked");
         assert_eq!(written.recv(), Ok(1));
         writer.join().expect("no panic").expect("heard");
+    }
+
+    #[tokio::test]
+    async fn no_call_runs_while_another_process_keeps_the_file_locked() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = file_in(dir.path());
+        std::fs::write(&file, "").expect("written");
+        let executor = Scripted::new();
+        let sink = JsonlReceipts::new(dir.path()).patience(Duration::from_millis(20));
+        let stack = Stack::over(executor.clone()).layer(Receipts::to(sink)).build().expect("in order");
+        let other = File::open(&file).expect("opens");
+        // The second round finds the file open already.
+        for before in 0..2 {
+            other.lock_shared().expect("locked");
+            let outcome = stack.run(call("t")).await;
+            assert_eq!(outcome.status(), Some(Status::ExecutorError));
+            let detail = outcome.settled().and_then(|settled| settled.error.clone()?.operator).expect("a detail");
+            assert!(detail.contains("keeps the file locked"), "{detail}");
+            assert_eq!(executor.seen().len(), before);
+            other.unlock().expect("unlocked");
+            assert!(stack.run(call("t")).await.is_ok(), "nothing was lost");
+        }
+        assert_eq!(lines(&file).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_locked_during_the_call_costs_the_receipt_but_hangs_nobody() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = file_in(dir.path());
+        std::fs::write(&file, "").expect("written");
+        let other = File::open(&file).expect("opens");
+        let locking = toolgate_core::map_call(move |call: Call| {
+            other.lock_shared().expect("locked");
+            call
+        });
+        let sink = JsonlReceipts::new(dir.path()).patience(Duration::from_millis(20));
+        let stack = Stack::over(Scripted::new()).layer(Receipts::to(sink)).layer(locking).build().expect("in order");
+        assert_eq!(stack.run(call("t")).await.status(), Some(Status::LayerException));
     }
 
     #[tokio::test]

@@ -18,6 +18,10 @@ use crate::{BadOption, Configurable, Parts, SharedRedactor};
 /// it: what the model writes there counts as the reason and reaches the tool. Installing the layer in a stack and
 /// building the view with `View::under` is all it takes; it works the same twice.
 ///
+/// A tool whose schema lists its parameters in alternatives or references that allow no others
+/// ([`Schema::takes_more`](toolgate_core::Schema::takes_more)) could not be called at all with one more. It is shown as it
+/// is, no reason is required for it, and the notes say that none was given.
+///
 /// ```
 /// use toolgate_core::{Registry, Schema, Stack, ToolSpec, View};
 /// use toolgate_layers::RequireReason;
@@ -114,8 +118,16 @@ impl RequireReason {
         let Some(shown) = call.shown() else { return true };
         match shown.injected.iter().find(|injected| injected.parameter == self.options.field) {
             Some(injected) => injected.by.as_str() == Self::NAME,
-            None => !shown.entry.spec.input.parameters().any(|name| name == self.options.field),
+            None => !shown.entry.spec.input.mentions(&self.options.field),
         }
+    }
+
+    /// Whether the model was shown a tool that takes no reason.
+    fn cannot_be_given(&self, call: &Call) -> bool {
+        call.shown().is_some_and(|shown| {
+            let added = shown.injected.iter().any(|injected| injected.parameter == self.options.field);
+            !added && !shown.entry.spec.input.takes_more()
+        })
     }
 
     /// What the model gave as its reason, trimmed and not empty.
@@ -191,8 +203,9 @@ impl Transform for RequireReason {
         if *on_missing == OnMissing::Reject && *schema_required {
             parameter["minLength"] = json!(min_length);
         }
-        // A schema that takes no further parameter stays as it is; the refusal will name the parameter.
-        if let Ok(Some(input)) = spec.input.with_parameter(field, parameter, *schema_required) {
+        // With one parameter more, a schema that takes no more would take nothing at all.
+        let asks = spec.input.takes_more() && !spec.input.mentions(field);
+        if asks && let Ok(Some(input)) = spec.input.with_parameter(field, parameter, *schema_required) {
             spec.input = input;
         }
         Some(spec)
@@ -209,6 +222,10 @@ impl Layer for RequireReason {
             }
             (Some(reason), OnMissing::Reject | OnMissing::FillBlank) => self.noted(&reason),
             (None, OnMissing::FillBlank) => Self::BLANK.to_owned(),
+            (None, OnMissing::Reject) if self.cannot_be_given(&call) => {
+                next.because("the tool takes no reason");
+                Self::BLANK.to_owned()
+            }
             (None, OnMissing::Reject) => {
                 next.because("no reason was given");
                 return self.refusal();
@@ -335,6 +352,33 @@ mod tests {
         assert_eq!(*settled.value.as_value(), json!({ "reason": "budget" }));
         let refused = sent(RequireReason::new(), "fire", json!({})).await;
         assert_eq!(refused.status, Status::SchemaViolation);
+    }
+
+    #[tokio::test]
+    async fn a_tool_with_closed_alternatives_stays_callable_and_needs_no_reason() {
+        let branch =
+            |name: &str| json!({ "properties": { name: {} }, "required": [name], "additionalProperties": false });
+        let registry = Registry::new();
+        for (tool, other) in [("either", "b"), ("own", "reason")] {
+            let schema = json!({ "type": "object", "oneOf": [branch("a"), branch(other)] });
+            let spec = ToolSpec::new(tool, "Works.", Schema::new(schema).expect("valid"));
+            registry.register_host(spec).expect("a new name");
+        }
+        let executor = Scripted::new();
+        let stack = Stack::over(executor.clone()).layer(RequireReason::new()).build().expect("in order");
+        let view = View::under(&registry, &stack).expect("additive");
+        let run = async |tool: &str, arguments: Value| {
+            let shown = view.get(tool).expect("shown");
+            assert_eq!(shown.spec.input, shown.entry.spec.input, "left alone");
+            let outcome = stack.run(Call::new(seed_for(&view, tool, arguments))).await;
+            let settled = outcome.settled().expect("settled");
+            (settled.status, summary(settled).map(str::to_owned))
+        };
+        for tool in ["either", "own"] {
+            assert_eq!(run(tool, json!({ "a": 1 })).await, (Status::Ok, Some("(no reason given)".into())), "{tool}");
+        }
+        assert_eq!(run("own", json!({ "reason": "mine" })).await, (Status::Ok, Some("mine".into())));
+        assert!(executor.seen()[2].arguments.get("reason").is_some(), "the tool's own parameter stays");
     }
 
     #[tokio::test]

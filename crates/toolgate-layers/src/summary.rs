@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{Band, Call, Hints, Layer, LayerTraits, Next, Outcome, Settled, Status, contained_sync};
 
-use crate::{BadOption, Configurable, Parts, keep::bounded};
+use crate::{BadOption, Configurable, Parts, SharedRedactor, keep::bounded};
 
 /// The longest line, in characters.
 const MOST: usize = 200;
@@ -14,7 +14,7 @@ const MOST: usize = 200;
 /// Fills `summary`, `kind` and `hints` of the notes where no tool or layer below has.
 ///
 /// The model notices nothing. The line holds no argument or result unless a formatter of your own puts it there; it
-/// is cut to 200 characters and has no line breaks. A reason that the model gave (`RequireReason`) stands. Put it
+/// is redacted, then cut to 200 characters, and has no line breaks; one that cannot be redacted is left out. A reason that the model gave (`RequireReason`) stands. Put it
 /// inside the layers that write summaries down. How the notes are called elsewhere is listed at
 /// [`Receipt`](crate::Receipt).
 ///
@@ -28,7 +28,10 @@ const MOST: usize = 200;
 /// # });
 /// ```
 #[derive(Clone)]
-pub struct Summary(Format);
+pub struct Summary {
+    format: Format,
+    redactor: Option<SharedRedactor>,
+}
 
 #[derive(Clone)]
 enum Format {
@@ -52,21 +55,32 @@ enum Piece {
 impl Summary {
     /// Asks a function for the line. If it panics or returns nothing but white space, there is none.
     pub fn new(format: impl Fn(&Call, &Outcome) -> String + Send + Sync + 'static) -> Self {
-        Self(Format::Function(Arc::new(format)))
+        Self { format: Format::Function(Arc::new(format)), redactor: None }
     }
 
     /// Fills in a template. See [`SummaryOptions::template`].
     pub fn template(template: &str) -> Result<Self, BadOption> {
-        pieces(template).map(|pieces| Self(Format::Template(pieces.into())))
+        pieces(template).map(|pieces| Self { format: Format::Template(pieces.into()), redactor: None })
+    }
+
+    /// Takes secrets out of the line.
+    pub fn redactor(mut self, redactor: SharedRedactor) -> Self {
+        self.redactor = Some(redactor);
+        self
     }
 
     fn line(&self, call: &Call, outcome: &Outcome, took: Duration) -> Option<String> {
-        let text = match (&self.0, outcome.settled()) {
+        let text: String = match (&self.format, outcome.settled()) {
             (Format::Function(format), _) => contained_sync(|| format(call, outcome)).ok()?,
             (Format::Template(pieces), Some(settled)) => {
                 pieces.iter().map(|piece| piece.filled(call, settled, took)).collect()
             }
             (Format::Template(_), None) => return None,
+        };
+        // Redacted whole and cut afterwards: half a secret is not recognised.
+        let text = match &self.redactor {
+            Some(redactor) => redactor.text(&text)?,
+            None => text,
         };
         let words: Vec<&str> =
             text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
@@ -82,7 +96,7 @@ impl Default for Summary {
 
 impl fmt::Debug for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.format {
             Format::Template(pieces) => f.debug_tuple("Summary").field(pieces).finish(),
             Format::Function(_) => f.write_str("Summary(..)"),
         }
@@ -214,8 +228,8 @@ impl Configurable for Summary {
     const SUMMARY: &'static str = "Gives every call one line for people.";
     type Options = SummaryOptions;
 
-    fn configure(options: SummaryOptions, _: &Parts) -> Result<Self, BadOption> {
-        Self::template(&options.template)
+    fn configure(options: SummaryOptions, parts: &Parts) -> Result<Self, BadOption> {
+        Ok(Self { redactor: parts.get(), ..Self::template(&options.template)? })
     }
 }
 
@@ -224,8 +238,8 @@ mod tests {
     use super::*;
     use serde_json::json;
     use toolgate_core::{
-        Annotations, CallSeed, Kind, NoteFields, Registry, Schema, Stack, Tool, ToolError, ToolOutput, ToolSpec, View,
-        map_outcome,
+        Annotations, CallSeed, Json, Kind, NoteFields, RedactionFailed, Redactor, Registry, Schema, Stack, Tool,
+        ToolError, ToolOutput, ToolSpec, View, map_outcome,
     };
     use toolgate_testkit::{Scripted, TestClock, call, call_with, echo, echo_under, env_at, run_twice, seed, seed_for};
 
@@ -299,6 +313,31 @@ mod tests {
         let line = notes(&outcome).summary.expect("a line");
         assert!(line.starts_with("a b [2J {") && line.ends_with('…'), "{line}");
         assert_eq!(line.chars().count(), MOST);
+    }
+
+    #[tokio::test]
+    async fn the_line_is_redacted_before_it_is_cut_or_withheld() {
+        struct Censor;
+        impl Redactor for Censor {
+            fn redact(&self, value: &Json) -> Result<Json, RedactionFailed> {
+                Ok(value.clone())
+            }
+            fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
+                if text.contains("poison") { Err(RedactionFailed) } else { Ok(text.replace("hunter2", "***")) }
+            }
+        }
+        let line = async |text: String| {
+            let summary = Summary::new(move |_, _| text.clone()).redactor(SharedRedactor::new(Censor));
+            notes(&echo_under(summary).run(call("t")).await).summary
+        };
+        // The cut would go through the middle of the word.
+        let across = line("x".repeat(MOST - 4) + "hunter2 and more").await.expect("a line");
+        assert!(across.ends_with("x***…") && !across.contains('h'), "{across}");
+        assert_eq!(line("poison".into()).await, None);
+        let parts = Parts::new().with(SharedRedactor::new(Censor));
+        let options = SummaryOptions { template: "hunter2 {status}".into() };
+        let configured = Summary::configure(options, &parts).expect("makes sense");
+        assert_eq!(notes(&echo_under(configured).run(call("t")).await).summary.as_deref(), Some("*** ok"));
     }
 
     #[tokio::test]

@@ -44,11 +44,12 @@ impl Tracer {
     fn describe(&self, span: &mut ToolSpan, call: &Call, attempts: u32) {
         let turn = call.turn();
         let text = |text: &Arc<str>| text.to_string();
+        let call_id = self.keeper.text(call.provider_call_id()).map(|id| bounded(&id, MOST_DESCRIPTION));
         let description = call.spec().map(|spec| bounded(&spec.description, MOST_DESCRIPTION));
         span.attributes
             .put("gen_ai.operation.name", "execute_tool")
             .put("gen_ai.tool.name", call.tool.to_string())
-            .put("gen_ai.tool.call.id", bounded(call.provider_call_id(), MOST_DESCRIPTION))
+            .put_some("gen_ai.tool.call.id", call_id)
             .put("gen_ai.tool.type", "function")
             .put_some("gen_ai.tool.description", description)
             .put("gen_ai.conversation.id", turn.session.to_string())
@@ -378,6 +379,16 @@ mod tests {
         let span = captured(redacting, spans, json!({ "k": "poison" })).await;
         for name in ["gen_ai.tool.call.arguments", "toolgate.arguments.digest", "toolgate.result.bytes"] {
             assert_eq!(span.attributes.get(name), None, "{name} of what cannot be redacted");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_providers_id_is_redacted_or_left_out() {
+        for (id, shown) in [("id-hunter2", Some("id-***")), ("poison", None)] {
+            let (telemetry, spans) = catching();
+            let seed = CallSeed { provider_call_id: id.into(), ..seed("t", json!({})) };
+            echo_under(telemetry.redactor(SharedRedactor::new(Blank))).run(Call::new(seed)).await;
+            assert_eq!(only(&spans).attributes.text("gen_ai.tool.call.id"), shown);
         }
     }
 
