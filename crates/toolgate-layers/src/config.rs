@@ -25,8 +25,10 @@ use toml::{
 use toolgate_core::{AnyLayer, LayerExt, Matcher};
 
 use crate::{
-    Approval, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Span, asks::PolicyAsks,
-    catalog::MakeError, config_error::Origin,
+    Approval, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Span,
+    asks::{AskedBelow, PolicyAsks},
+    catalog::MakeError,
+    config_error::Origin,
 };
 
 /// A configuration file that was read and checked.
@@ -143,10 +145,12 @@ impl Config {
     pub fn layers(&self, parts: &Parts) -> Result<Vec<AnyLayer>, ConfigError> {
         let document = self.document()?;
         let plan = document.plan()?;
-        parts.put(PolicyAsks::new(asked_below(&plan)));
+        let asks = PolicyAsks::new(asked_below(&plan));
+        parts.put(asks.clone());
         let mut layers: Vec<Option<AnyLayer>> = vec![None; plan.len()];
         for first in [true, false] {
             for (at, section) in plan.iter().enumerate().filter(|(_, section)| section.kind.first == first) {
+                asks.making(at);
                 layers[at] = Some(document.layer(section.clone(), parts)?);
             }
         }
@@ -366,13 +370,16 @@ impl Default for Config {
     }
 }
 
-/// Whether an approval layer further in asks about every call that a policy wants to have asked about.
-fn asked_below(plan: &[LayerSection<'_>]) -> bool {
-    let policy = plan.iter().rposition(|section| section.kind.name == Policy::NAME);
+/// The approval layer further in that asks about every call that a policy wants to have asked about, if there is one:
+/// the innermost.
+fn asked_below(plan: &[LayerSection<'_>]) -> Option<AskedBelow> {
+    let is_policy = |section: &LayerSection<'_>| section.kind.name == Policy::NAME;
+    let policy = plan.iter().rposition(is_policy)?;
     // One that is restricted to some tools would let the others through unasked.
     let asks = |section: &LayerSection<'_>| section.kind.name == Approval::NAME && section.on.is_none();
-    let approval = plan.iter().rposition(asks);
-    matches!((policy, approval), (Some(policy), Some(approval)) if policy < approval)
+    let at = plan.iter().rposition(asks).filter(|approval| policy < *approval)?;
+    let sees_all = plan.iter().any(|section| is_policy(section) && section.on.is_none());
+    Some(AskedBelow { at, sees_all })
 }
 
 /// A layer about which the file says nothing.

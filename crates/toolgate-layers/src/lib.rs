@@ -33,6 +33,7 @@ mod circuit_breaker;
 mod commands;
 mod config;
 mod config_error;
+mod consent;
 mod cut_text;
 mod describe;
 mod detectors;
