@@ -371,13 +371,19 @@ impl Default for Config {
 }
 
 /// The approval layer further in that asks about every call that a policy wants to have asked about, if there is one:
-/// the innermost.
+/// the innermost, first among those that do not say by themselves what they ask about.
 fn asked_below(plan: &[LayerSection<'_>]) -> Option<AskedBelow> {
     let is_policy = |section: &LayerSection<'_>| section.kind.name == Policy::NAME;
     let policy = plan.iter().rposition(is_policy)?;
     // One that is restricted to some tools would let the others through unasked.
     let asks = |section: &LayerSection<'_>| section.kind.name == Approval::NAME && section.on.is_none();
-    let at = plan.iter().rposition(asks).filter(|approval| policy < *approval)?;
+    let chooses = |section: &LayerSection<'_>| match section.options.get_ref() {
+        DeValue::Table(table) => table.contains_key("tools") || table.contains_key("ask_from"),
+        _ => false,
+    };
+    let inside = &plan[policy + 1..];
+    let general = inside.iter().rposition(|section| asks(section) && !chooses(section));
+    let at = policy + 1 + general.or_else(|| inside.iter().rposition(asks))?;
     let sees_all = plan.iter().any(|section| is_policy(section) && section.on.is_none());
     Some(AskedBelow { at, sees_all })
 }
