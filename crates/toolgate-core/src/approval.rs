@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ApprovalId, Arguments, Call, Digest, LayerName, Principal, SideEffect, Timestamp};
+use crate::{ApprovalId, Arguments, Call, Digest, LayerName, Principal, SideEffect, Timestamp, ToolName};
 
 /// The question put to a person about one call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +20,9 @@ pub struct ApprovalRequest {
     /// Which layer asks. Filled in by the runtime, so that no layer takes another one's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<LayerName>,
+    /// Which tool. A question that was kept before this was said names none.
+    #[serde(default = "unnamed")]
+    pub tool: ToolName,
     /// Exactly what will run.
     pub arguments: Arguments,
     /// Whether the arguments are left out here because they are too large to show or could not be redacted.
@@ -50,6 +53,7 @@ impl ApprovalRequest {
             approval_id: ApprovalId::of(call.id),
             generation: call.generation,
             asked_by: None,
+            tool: call.tool.clone(),
             arguments: call.arguments.clone(),
             withheld: false,
             arguments_digest: call.arguments.digest(),
@@ -78,6 +82,10 @@ impl ApprovalRequest {
         self.expires_at = Some(expires_at);
         self
     }
+}
+
+fn unnamed() -> ToolName {
+    ToolName::from("")
 }
 
 /// Which question a decision answers: about which call, asked for the how-manieth time, about which arguments.
@@ -249,6 +257,17 @@ mod tests {
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_question_names_its_tool_and_one_that_was_kept_without_a_name_still_reads() {
+        let request = ApprovalRequest::about(&Call::detached("pay", Arguments::empty()));
+        assert_eq!(request.tool.as_str(), "pay");
+        let mut kept = serde_json::to_value(&request).expect("writes");
+        assert_eq!(serde_json::from_value::<ApprovalRequest>(kept.clone()).expect("reads"), request);
+        kept.as_object_mut().expect("an object").remove("tool");
+        let old: ApprovalRequest = serde_json::from_value(kept).expect("reads");
+        assert_eq!(old, ApprovalRequest { tool: unnamed(), ..request });
     }
 
     #[test]

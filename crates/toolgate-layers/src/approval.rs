@@ -4,13 +4,17 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use toolgate_core::{
-    Answer, ApprovalRequest, Band, Call, Consent, Decision, Json, Layer, LayerTraits, Next, Outcome, Principal, Record,
-    RecordKey, SideEffect, Status, StoreError, Timestamp, Verdict, contained_sync,
+    Answer, ApprovalRequest, Band, Call, Decision, Layer, LayerTraits, Next, Outcome, Record, RecordKey, SideEffect,
+    Status, Timestamp, Verdict, contained_sync,
 };
 
-use crate::{BadOption, Configurable, Parts, Span, asks::PolicyAsks, tool_globs::ToolGlobs};
+use crate::{
+    BadOption, Configurable, Parts, Span,
+    asks::PolicyAsks,
+    consent::{First, answer, decided, moment, remember, undecided},
+    tool_globs::ToolGlobs,
+};
 
 /// Suspends calls that need approval until somebody has decided.
 ///
@@ -21,6 +25,9 @@ use crate::{BadOption, Configurable, Parts, Span, asks::PolicyAsks, tool_globs::
 /// rule above allows.
 ///
 /// If the function that says whether to ask panics, somebody is asked.
+///
+/// Whether an approval came in time is settled when the call first comes back with it. What was approved in time stays
+/// approved, however long the call then takes, and what has already run outside does not expire.
 ///
 /// ```
 /// # use {toolgate_core::{SideEffect, Stack}, toolgate_layers::Approval, toolgate_testkit::{call, echo}};
@@ -67,8 +74,8 @@ impl AskWhen {
     }
 }
 
-/// Which calls are asked about. If neither `tools` nor `ask_from` is given, and the program brings no rule of its own,
-/// these are the calls that may write.
+/// Which calls are asked about. If neither `tools` nor `ask_from` is given, these are the calls that may write, unless
+/// a rule stands in for that: one of the program's own, or a policy over all calls that leaves its asking to this layer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApprovalOptions {
@@ -128,7 +135,10 @@ impl Approval {
 
     /// Also asks about the calls for which `why` gives a reason.
     pub fn or_when(mut self, why: AskWhen) -> Self {
-        self.when = Some(why);
+        self.when = Some(match self.when.take() {
+            Some(when) => when.or(why),
+            None => why,
+        });
         self
     }
 
@@ -172,13 +182,13 @@ impl Approval {
 
     async fn ask(&self, call: Call, next: Next, why: String) -> Outcome {
         let mut request = ApprovalRequest::about(&call).because(why);
-        let now = call.env().clock().now();
-        let mut first = First { at: now, is_new: false };
+        let mut first = First::unsure(&call);
+        let now = first.at;
         if !call.is_rehearsal() && (self.expires_after.is_some() || self.on_request.is_some()) {
             // If this is not kept, the question goes out all the same, and again when the call comes back.
             first = remember(&next, &call, &asked(call.generation)).await.unwrap_or(first);
         }
-        if let Some(span) = self.expires_after {
+        if let Some(span) = self.expires_after.filter(|_| !has_run(&call)) {
             let until = first.at.plus(span);
             if now >= until {
                 return expired(&next, now);
@@ -192,76 +202,49 @@ impl Approval {
         Outcome::ask(request)
     }
 
-    /// Whether the question of this generation has lapsed; nothing if it is not known when it was asked.
-    async fn has_lapsed(&self, call: &Call, next: &Next, generation: u32) -> Option<bool> {
-        let Some(span) = self.expires_after else { return Some(false) };
+    /// Whether the answer to the question of this generation was first `met` too late; nothing if it is not known when
+    /// it was asked.
+    async fn has_lapsed(&self, call: &Call, next: &Next, generation: u32, met: Timestamp) -> Option<bool> {
+        // A rehearsal keeps no questions.
+        let Some(span) = self.expires_after.filter(|_| !call.is_rehearsal() && !has_run(call)) else {
+            return Some(false);
+        };
         let key = format!("{}/{}", next.layer_name(), asked(generation));
         let kept = call.env().store().record(&RecordKey::Layer(call.id, key.into())).await;
         let Ok(Some(Record::Json(kept))) = kept else { return None };
-        Some(call.env().clock().now() >= moment(&kept)?.plus(span))
+        Some(met >= moment(&kept)?.plus(span))
     }
 
     async fn deny(&self, call: Call, next: Next, answer: Answer, reason: Option<&str>) -> Outcome {
-        let at = self.told(&call, &next, &answer, "denied", self.on_denied.as_ref()).await;
+        let first = First::met(&next, &call, &answer).await;
+        tell(self.on_denied.as_ref(), &first, &call, &answer);
         next.because(format!("denied by {}", answer.decision.by));
-        consent(Outcome::denied(reason), "denied", answer.decision.by, at)
+        decided(Outcome::denied(reason), answer, first.at)
     }
 
     async fn approve(&self, call: Call, next: Next, answer: Answer) -> Outcome {
-        match self.has_lapsed(&call, &next, answer.generation).await {
+        let first = First::met(&next, &call, &answer).await;
+        match self.has_lapsed(&call, &next, answer.generation, first.at).await {
             Some(false) => {}
-            Some(true) => return expired(&next, call.env().clock().now()),
+            Some(true) => return expired(&next, first.at),
             None => return self.ask(call, next, "it is not known when this was asked before".to_owned()).await,
         }
-        let at = self.told(&call, &next, &answer, "approved", self.on_approved.as_ref()).await;
+        tell(self.on_approved.as_ref(), &first, &call, &answer);
         next.because(format!("approved by {}", answer.decision.by));
-        consent(next.run(call).await, "approved", answer.decision.by, at)
-    }
-
-    /// Tells whoever wants to know about a decision, once. Returns when the decision was first met.
-    async fn told(&self, call: &Call, next: &Next, answer: &Answer, word: &str, who: Option<&OnDecision>) -> Timestamp {
-        let now = call.env().clock().now();
-        if call.is_rehearsal() {
-            return now;
-        }
-        let first = remember(next, call, &format!("{word}-{}", answer.generation)).await;
-        let first = first.unwrap_or(First { at: now, is_new: false });
-        if let Some(who) = who.filter(|_| first.is_new) {
-            let _ = contained_sync(|| who(call, &answer.decision));
-        }
-        first.at
+        decided(next.run(call).await, answer, first.at)
     }
 }
 
-/// The answer to this layer's question about the call as it is now.
-fn answer(call: &Call, next: &Next) -> Option<Answer> {
-    let answers = &call.resumed().answers;
-    if answers.is_empty() {
-        return None;
+/// Tells whoever wants to know about a decision, once.
+fn tell(who: Option<&OnDecision>, first: &First, call: &Call, answer: &Answer) {
+    if let Some(who) = who.filter(|_| first.is_new) {
+        let _ = contained_sync(|| who(call, &answer.decision));
     }
-    let decision = next.decision(call)?;
-    answers.iter().find(|answer| std::ptr::eq(&answer.decision, decision)).cloned()
 }
 
-/// When something happened for the first time, and whether that was just now.
-struct First {
-    at: Timestamp,
-    is_new: bool,
-}
-
-/// Writes down that something happens now, unless it has happened before.
-///
-/// It is claimed before it is done: what people are told must not be told twice, also by two processes at once.
-async fn remember(next: &Next, call: &Call, key: &str) -> Result<First, StoreError> {
-    let now = call.env().clock().now();
-    let claim = format!("{:016x}", fastrand::u64(..));
-    let mine = Json::new(json!({ "at": now, "claim": claim })).unwrap_or_else(|_| Json::null());
-    let kept = next.once(call, key, async || mine.clone()).await?;
-    Ok(First { at: moment(&kept).unwrap_or(now), is_new: kept == mine })
-}
-
-fn moment(kept: &Json) -> Option<Timestamp> {
-    kept.get("at")?.as_str()?.parse().ok()
+/// Whether the call has run outside, at least once. Saying now that it was not run would be untrue.
+fn has_run(call: &Call) -> bool {
+    !call.resumed().results.is_empty()
 }
 
 fn asked(generation: u32) -> String {
@@ -278,16 +261,9 @@ fn plain_reason(call: &Call, effect: SideEffect) -> String {
     format!("{} {can}", call.tool)
 }
 
-fn consent(outcome: Outcome, word: &str, by: Principal, at: Timestamp) -> Outcome {
-    outcome.noting(|notes| {
-        notes.consent = Some(Consent { decision: word.to_owned(), decided_by: by, decided_at: at });
-    })
-}
-
-fn expired(next: &Next, now: Timestamp) -> Outcome {
+fn expired(next: &Next, at: Timestamp) -> Outcome {
     next.because("nobody decided in time");
-    let outcome = Outcome::refused(Status::Expired, "the call was not run: nobody decided on it in time");
-    consent(outcome, "expired", "nobody".into(), now)
+    undecided(Outcome::refused(Status::Expired, "the call was not run: nobody decided on it in time"), at)
 }
 
 impl Layer for Approval {
@@ -320,12 +296,14 @@ impl Configurable for Approval {
 
     fn configure(options: ApprovalOptions, parts: &Parts) -> Result<Self, BadOption> {
         let chosen = options.tools.is_some() || options.ask_from.is_some();
-        let layer = Self::new(options)?;
+        let mut layer = Self::new(options)?;
+        let program = parts.get::<AskWhen>();
         let policy = parts.get::<PolicyAsks>().and_then(|asks| asks.rule());
-        Ok(match policy.into_iter().chain(parts.get::<AskWhen>()).reduce(AskWhen::or) {
-            Some(when) => Self { ask_from: layer.ask_from.filter(|_| chosen), ..layer }.or_when(when),
-            None => layer,
-        })
+        // A policy that sees only some calls says nothing about the others.
+        let ruled = program.is_some() || policy.as_ref().is_some_and(|rule| rule.sees_all);
+        layer.ask_from = layer.ask_from.filter(|_| chosen || !ruled);
+        let rules = policy.map(|rule| rule.when).into_iter().chain(program);
+        Ok(rules.fold(layer, Self::or_when))
     }
 }
 

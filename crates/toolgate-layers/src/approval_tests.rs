@@ -5,11 +5,12 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use toolgate_core::{Arguments, CallSeed, Clock, Stack, Suspension};
-use toolgate_testkit::{Scripted, TestClock, run_twice};
+use serde_json::json;
+use toolgate_core::{Arguments, CallSeed, Clock, HostExecutor, LayerExt, Settled, Stack, Suspension};
+use toolgate_testkit::{Scripted, TestClock, echo, run_twice, seed};
 
 use super::*;
-use crate::try_out::*;
+use crate::{Config, DryRun, Explained, MemoryReceipts, Policy, PolicyOptions, default_stack, explain, try_out::*};
 
 /// A stack of one asking layer, with what is needed to answer it.
 struct Gate {
@@ -21,10 +22,32 @@ struct Gate {
 
 impl Gate {
     fn new(layer: Approval) -> Self {
+        Self::over(|tool| Stack::over(tool).layer(layer).build().expect("in order"))
+    }
+
+    /// A stack as a file describes it.
+    fn configured(text: &str, parts: &Parts) -> Self {
+        let layers = Config::parse(text).and_then(|config| default_stack(&config, parts)).expect(text);
+        Self::over(|tool| Stack::over(tool).any_layers(layers).build().expect("in order"))
+    }
+
+    fn over(stack: impl FnOnce(Scripted) -> Stack) -> Self {
         let (tool, clock) = (Scripted::new(), TestClock::new());
-        let stack = Stack::over(tool.clone()).layer(layer).build().expect("in order");
         let seed = seed_at(&clock, "change", json!({ "n": 1 }));
-        Self { stack, tool, clock, seed }
+        Self { stack: stack(tool.clone()), tool, clock, seed }
+    }
+
+    /// Agrees to everything until the call is over; returns who asked.
+    async fn agree(&mut self) -> (Vec<String>, Outcome) {
+        let mut asked = Vec::new();
+        loop {
+            let outcome = self.enter().await;
+            let Some(Suspension::Decision(request)) = outcome.suspension() else { return (asked, outcome) };
+            asked.push(request.asked_by.as_ref().expect("named").to_string());
+            assert!(asked.len() < 10, "{asked:?}");
+            self.seed.resumed.answers.push(Answer::to(request, Decision::approve("ann")));
+            self.seed.generation += 1;
+        }
     }
 
     async fn enter(&self) -> Outcome {
@@ -184,6 +207,129 @@ async fn an_approval_in_time_runs_and_one_of_unknown_age_asks_again() {
     gate.seed.env = toolgate_testkit::env_at(&gate.clock);
     gate.asked().await;
     assert_eq!(gate.runs(), 0, "the store has forgotten when it was asked");
+}
+
+#[tokio::test]
+async fn what_was_approved_in_time_and_ran_outside_does_not_expire_when_its_result_comes_late() {
+    let minute = Duration::from_secs(60);
+    let mut gate =
+        Gate::over(|_| Stack::over(HostExecutor).layer(everything().expires_after(minute)).build().expect("fine"));
+    let outcome = gate.answer(Decision::approve("ann")).await;
+    assert!(matches!(outcome.suspension(), Some(Suspension::Result)));
+    gate.clock.advance(minute * 10);
+    let mut done = Settled::new(Status::Ok);
+    done.value = toolgate_core::Json::new(json!("paid")).expect("shallow");
+    gate.seed.resumed.results.push((1, Arc::new(done)));
+    gate.seed.generation += 1;
+    let known = gate.enter().await;
+    let settled = known.settled().expect("settled");
+    assert_eq!((settled.status, &*settled.model_text()), (Status::Ok, "paid"));
+    assert_eq!(consent_of(&known).0, "approved");
+    gate.seed.env = toolgate_testkit::env_at(&gate.clock);
+    assert!(gate.enter().await.is_ok(), "also if it is no longer known when it was asked");
+}
+
+#[tokio::test]
+async fn an_approval_given_in_time_stays_one_while_somebody_else_is_asked() {
+    let owner = everything().expires_after(Duration::from_secs(60)).named("owner");
+    let mut gate = Gate::over(|tool| {
+        Stack::over(tool).layer(owner).layer(everything().named("security")).build().expect("in order")
+    });
+    assert!(gate.answer(Decision::approve("ann")).await.suspension().is_some());
+    let request = gate.asked().await;
+    gate.clock.advance(Duration::from_secs(600));
+    gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("bob")));
+    gate.seed.generation += 1;
+    assert!(gate.enter().await.is_ok());
+    assert_eq!(gate.runs(), 1);
+}
+
+#[tokio::test]
+async fn an_approval_that_came_too_late_stays_too_late() {
+    let minute = Duration::from_secs(60);
+    let counted = Counted::default();
+    let mut gate = Gate::new(counted.watch(everything().expires_after(minute)));
+    let request = gate.asked().await;
+    gate.clock.advance(minute);
+    gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("ann")));
+    gate.seed.generation += 1;
+    for _ in 0..2 {
+        assert_eq!(gate.enter().await.status(), Some(Status::Expired));
+    }
+    assert_eq!((gate.runs(), counted.all()), (0, [1, 0, 0]), "nobody is told of an approval");
+}
+
+#[tokio::test]
+async fn a_rehearsal_sees_what_lies_below_a_question_that_expires() {
+    let asking = everything().expires_after(Duration::from_secs(60));
+    let stack = Stack::over(echo()).layer(asking).layer(DryRun::all()).build().expect("in order");
+    let explanation = explain(&stack, seed("pay", json!({}))).await;
+    assert_eq!(explanation.verdict, Explained::Settles(Status::DryRun));
+}
+
+#[tokio::test]
+async fn a_second_rule_is_added_to_the_first() {
+    let never = || AskWhen::new(|_| None);
+    Gate::new(everything().or_when(never())).asked().await;
+    Gate::new(Approval::when(|_| None).or_when(AskWhen::new(|_| Some("because".into())))).asked().await;
+    Gate::new(Approval::when(|_| panic!("no")).or_when(never())).asked().await;
+}
+
+#[tokio::test]
+async fn nobody_is_asked_twice_about_what_one_policy_asks() {
+    let deploys = |name: &str| format!("[layers.{name}]\nuse = 'approval'\ntools = ['deploy*']\n");
+    for (text, asks) in [
+        ("[layers.approval]\n".to_owned(), "approval"),
+        (deploys("a_deploys") + "[layers.approval]\n", "approval"),
+        (deploys("z_deploys") + "[layers.approval]\n", "approval"),
+        (deploys("z_deploys") + "[layers.approval]\ntools = ['pay']\n", "z_deploys"),
+        ("[layers.z_deploys]\nuse = 'approval'\non = ['deploy*']\n[layers.approval]\n".to_owned(), "approval"),
+        ("[layers.approval]\nenabled = false\n".to_owned(), "policy"),
+    ] {
+        let mut gate = Gate::configured(&text, &Parts::new());
+        let (asked, outcome) = gate.agree().await;
+        assert_eq!((asked, outcome.is_ok(), gate.runs()), (vec![asks.to_owned()], true, 1), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_over_some_tools_does_not_stop_the_asking_about_others() {
+    for text in [
+        "[layers.policy]\non = ['shell']\ndefault = 'allow'\n",
+        "[layers.policy]\nenabled = false\n[layers.p2]\nuse = 'policy'\non = ['shell']\ndefault = 'allow'\n",
+        "[layers.approval]\nreason = 'x'\n[layers.policy]\non = ['shell']\ndefault = 'allow'\n",
+    ] {
+        Gate::configured(text, &Parts::new()).asked().await;
+    }
+    let unrestricted = Gate::configured("[layers.policy]\ndefault = 'allow'\n", &Parts::new());
+    assert!(unrestricted.enter().await.is_ok(), "a policy that sees every call says what is asked about");
+}
+
+#[tokio::test]
+async fn who_decided_is_noted_also_when_a_policy_asks_by_itself() {
+    for (decision, word) in [(Decision::approve("ann"), "approved"), (Decision::deny("ann", None), "denied")] {
+        let parts = Parts::new();
+        let mut gate = Gate::configured("[layers.approval]\nenabled = false\n", &parts);
+        let outcome = gate.answer(decision).await;
+        assert_eq!(consent_of(&outcome), (word.to_owned(), "ann".to_owned()));
+        let receipts = parts.get::<MemoryReceipts>().expect("kept").receipts();
+        assert_eq!(receipts[0].consent.as_ref().map(|consent| &*consent.decision), Some(word));
+    }
+}
+
+#[tokio::test]
+async fn combined_policies_ask_unless_both_leave_it_to_somebody_else() {
+    let policy = |text: &str| Policy::new(toml::from_str::<PolicyOptions>(text).expect(text)).expect(text);
+    let lenient = || policy("default = 'allow'").asked_below();
+    let careful = || policy("default = 'allow'\n[[rules]]\neffect = 'ask'\ntool = 'change'");
+    for both in [lenient().combine(&careful()), careful().combine(&lenient())] {
+        let asking = Approval::when(lenient().requirement());
+        let gate = Gate::over(|tool| Stack::over(tool).layer(both).layer(asking).build().expect("in order"));
+        gate.asked().await;
+    }
+    let below = lenient().combine(&careful().asked_below());
+    let gate = Gate::over(|tool| Stack::over(tool).layer(below).build().expect("in order"));
+    assert!(gate.enter().await.is_ok(), "it was left to a layer that is not there");
 }
 
 #[derive(Clone, Default)]

@@ -101,6 +101,7 @@ fn ask(request: &ApprovalRequest, input: &mut impl BufRead, output: &mut impl Wr
 fn show(request: &ApprovalRequest, output: &mut impl Write) -> io::Result<()> {
     let risk = serde_json::to_value(request.risk).unwrap_or_default();
     writeln!(output, "{}", request.approval_id)?;
+    writeln!(output, "  tool: {}", plain(request.tool.as_str()))?;
     writeln!(output, "  reason: {}", plain(request.reason.as_deref().unwrap_or("none given")))?;
     writeln!(output, "  risk: {}", risk.as_str().unwrap_or("unknown"))?;
     if request.withheld {

@@ -118,7 +118,7 @@ async fn what_a_model_wrote_cannot_take_over_the_screen() {
     let call = call_with("rm", json!({ "path": "\u{1b}[2J\u{9b}31m\u{202e}txt" }));
     prompt.decide(ApprovalRequest::about(&call).because("x\u{1b}]0;boo\u{7}\ny")).await;
     let shown = String::from_utf8(screen.0.lock().expect("whole").clone()).expect("text");
-    assert!(shown.contains("risk: network") && shown.contains("path"), "{shown}");
+    assert!(shown.contains("tool: rm\n") && shown.contains("risk: network") && shown.contains("path"), "{shown}");
     assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{7}']), "{shown:?}");
 }
 

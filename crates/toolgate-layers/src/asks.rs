@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use toolgate_core::CallId;
@@ -13,25 +16,50 @@ use crate::AskWhen;
 /// What the policies of one stack want asked about. Fresh for every stack that is made from a file.
 #[derive(Clone, Default)]
 pub(crate) struct PolicyAsks {
-    below: bool,
+    below: Option<AskedBelow>,
+    /// Whether the layer that is being made is the one that asks.
+    here: Arc<AtomicBool>,
     marks: Marks,
 }
 
+/// The one layer that asks for all policies of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AskedBelow {
+    /// Where in the stack it stands, counted from outside.
+    pub(crate) at: usize,
+    /// Whether at least one of the policies sees every call.
+    pub(crate) sees_all: bool,
+}
+
+/// What the layer that asks is told.
+pub(crate) struct PolicyRule {
+    pub(crate) when: AskWhen,
+    /// Whether a policy has looked at every call, so that nothing else has to say what is asked about.
+    pub(crate) sees_all: bool,
+}
+
 impl PolicyAsks {
-    /// `below` says whether an approval layer further in will ask.
-    pub(crate) fn new(below: bool) -> Self {
-        Self { below, marks: Marks::default() }
+    /// `below` says which layer further in will ask, if one does.
+    pub(crate) fn new(below: Option<AskedBelow>) -> Self {
+        Self { below, ..Self::default() }
+    }
+
+    /// Says that the layer at this place is made next.
+    pub(crate) fn making(&self, at: usize) {
+        self.here.store(self.below.is_some_and(|below| below.at == at), Ordering::SeqCst);
     }
 
     /// Where a policy leaves what has to be asked about; nothing if it has to ask by itself.
     pub(crate) fn marks(&self) -> Option<Marks> {
-        self.below.then(|| self.marks.clone())
+        self.below.map(|_| self.marks.clone())
     }
 
-    /// What the policies left, as a rule for the layer that asks.
-    pub(crate) fn rule(&self) -> Option<AskWhen> {
-        let marks = self.marks()?;
-        Some(AskWhen::new(move |call| marks.why(call.id)))
+    /// What the policies left, for the layer that asks and for no other: nobody is asked twice about one thing.
+    pub(crate) fn rule(&self) -> Option<PolicyRule> {
+        let below = self.below.filter(|_| self.here.load(Ordering::SeqCst))?;
+        let marks = self.marks.clone();
+        let when = AskWhen::new(move |call| marks.why(call.id));
+        Some(PolicyRule { when, sees_all: below.sees_all })
     }
 }
 
@@ -51,6 +79,11 @@ impl Marks {
     pub(crate) fn mark(&self, call: CallId, why: Arc<str>) -> Marked<'_> {
         self.map().entry(call).or_insert(Mark { times: 0, why }).times += 1;
         Marked { marks: self, call }
+    }
+
+    /// Whether a mark here is a mark there.
+    pub(crate) fn are_those_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     fn why(&self, call: CallId) -> Option<String> {
@@ -106,7 +139,19 @@ mod tests {
 
     #[test]
     fn without_a_layer_that_asks_the_policy_has_to() {
-        assert!(PolicyAsks::new(false).marks().is_none() && PolicyAsks::new(false).rule().is_none());
-        assert!(PolicyAsks::new(true).marks().is_some() && PolicyAsks::new(true).rule().is_some());
+        let nobody = PolicyAsks::new(None);
+        nobody.making(0);
+        assert!(nobody.marks().is_none() && nobody.rule().is_none());
+    }
+
+    #[test]
+    fn only_the_layer_that_asks_is_told_what_about() {
+        let asks = PolicyAsks::new(Some(AskedBelow { at: 2, sees_all: true }));
+        let told = [0, 1, 2, 3].map(|at| {
+            asks.making(at);
+            asks.rule().is_some()
+        });
+        assert_eq!(told, [false, false, true, false]);
+        assert!(asks.marks().is_some());
     }
 }

@@ -21,6 +21,11 @@ use crate::{
 /// attempts it took. If the ledger cannot tell, the call does not run. A tool without a price is refused unless
 /// `default_cost` or `on_unknown` says otherwise: not knowing is not free.
 ///
+/// While a call runs outside, its price stays reserved until it comes back with its result. One that never does, because
+/// its turn was cancelled or its work was given up meanwhile, is settled by the runtime without passing through the
+/// stack again: its price stays reserved in the ledger for good. That allows less and never more; a ledger of your own
+/// can give up reservations that are too old.
+///
 /// ```
 /// # use toolgate_core::{Stack, Status};
 /// # use toolgate_layers::{Budget, BudgetOptions, MemoryLedger, SharedLedger};
@@ -184,15 +189,20 @@ impl Drop for Held<'_> {
 
 impl Layer for Budget {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
+        // What has already run outside is not refused afterwards.
+        let has_run = !call.resumed().results.is_empty();
         let Some(cost) = self.cost(&call) else {
+            if has_run {
+                next.because("ran before its price was forgotten");
+                return next.run(call).await;
+            }
             next.because("the price of the tool is not known");
             let text = format!("the tool {} has no known price, and calls of unknown cost are not made", call.tool);
             return Outcome::refused(Status::BudgetExceeded, text);
         };
         let reservation = match self.reserve(&call, cost).await {
             Ok(reservation) => reservation,
-            // What has already run outside is not refused afterwards.
-            Err(_) if !call.resumed().results.is_empty() => {
+            Err(_) if has_run => {
                 next.because("ran before its cost could be set aside");
                 return next.run(call).await;
             }

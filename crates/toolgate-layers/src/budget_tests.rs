@@ -197,6 +197,15 @@ async fn while_a_call_runs_outside_its_cost_stays_reserved() {
 }
 
 #[tokio::test]
+async fn what_has_run_outside_is_not_refused_when_its_price_is_no_longer_known() {
+    let layer = Budget::new(BudgetOptions::default(), SharedLedger::new(ledger(1.0))).expect("fine");
+    let mut seed = seed_at(&TestClock::new(), "look", json!({}));
+    seed.resumed.results = vec![(1, Arc::new(Settled::new(Status::Ok)))];
+    seed.generation = 1;
+    assert!(echo_under(layer).run(Call::new(seed)).await.is_ok());
+}
+
+#[tokio::test]
 async fn a_rehearsal_is_judged_but_reserves_nothing() {
     let ledger = ledger(1.0);
     let rehearse = || Call::new(CallSeed { rehearsal: true, ..nth(&TestClock::new(), 11, "look", json!({})) });

@@ -26,7 +26,7 @@ use toolgate_core::{AnyLayer, Executor, LayerExt, Matcher, Stack};
 
 use crate::{
     Approval, BuildError, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Redact, Span,
-    asks::PolicyAsks,
+    asks::{AskedBelow, PolicyAsks},
     catalog::MakeError,
     config_error::Origin,
     config_schema,
@@ -173,11 +173,13 @@ impl Config {
     pub fn layers(&self, parts: &Parts) -> Result<Vec<AnyLayer>, ConfigError> {
         let document = self.document()?;
         let plan = document.plan()?;
-        parts.put(PolicyAsks::new(asked_below(&plan)));
+        let asks = PolicyAsks::new(asked_below(&plan));
+        parts.put(asks.clone());
         let mut layers: Vec<Option<AnyLayer>> = vec![None; plan.len()];
         Redact::begin(parts);
         for first in [true, false] {
             for (at, section) in plan.iter().enumerate().filter(|(_, section)| section.kind.first == first) {
+                asks.making(at);
                 layers[at] = Some(document.layer(section.clone(), parts)?);
             }
             Redact::share(parts);
@@ -396,13 +398,22 @@ impl Default for Config {
     }
 }
 
-/// Whether an approval layer further in asks about every call that a policy wants to have asked about.
-fn asked_below(plan: &[LayerSection<'_>]) -> bool {
-    let policy = plan.iter().rposition(|section| section.kind.name == Policy::NAME);
+/// The approval layer further in that asks about every call that a policy wants to have asked about, if there is one:
+/// the innermost, first among those that do not say by themselves what they ask about.
+fn asked_below(plan: &[LayerSection<'_>]) -> Option<AskedBelow> {
+    let is_policy = |section: &LayerSection<'_>| section.kind.name == Policy::NAME;
+    let policy = plan.iter().rposition(is_policy)?;
     // One that is restricted to some tools would let the others through unasked.
     let asks = |section: &LayerSection<'_>| section.kind.name == Approval::NAME && section.on.is_none();
-    let approval = plan.iter().rposition(asks);
-    matches!((policy, approval), (Some(policy), Some(approval)) if policy < approval)
+    let chooses = |section: &LayerSection<'_>| match section.options.get_ref() {
+        DeValue::Table(table) => table.contains_key("tools") || table.contains_key("ask_from"),
+        _ => false,
+    };
+    let inside = &plan[policy + 1..];
+    let general = inside.iter().rposition(|section| asks(section) && !chooses(section));
+    let at = policy + 1 + general.or_else(|| inside.iter().rposition(asks))?;
+    let sees_all = plan.iter().any(|section| is_policy(section) && section.on.is_none());
+    Some(AskedBelow { at, sees_all })
 }
 
 /// A layer about which the file says nothing.

@@ -27,7 +27,11 @@ use crate::{
 /// so a call that is answered here has been allowed, counted and approved like any other.
 ///
 /// Only tools that may be repeated are remembered unless `writes` says otherwise. What is kept has passed the redactor
-/// of the stack, if it has one, and is not kept if that fails.
+/// of the stack, if it has one, and is not kept if that fails. Neither is a result of more than 1 MB.
+///
+/// Calls that run outside do not wait for each other: one that is suspended may come back in another process or never,
+/// so identical ones that come before its result are sent out as well. Once it has come back with a success, that is
+/// remembered like any other. An outside system that must not do a thing twice has to tell repeats by itself.
 ///
 /// ```
 /// # use {toolgate_core::Stack, toolgate_layers::Idempotency, toolgate_testkit::echo};
@@ -47,6 +51,12 @@ pub struct Idempotency {
 
 type KeyFn = Arc<dyn Fn(&Call) -> Option<String> + Send + Sync>;
 
+/// A larger result is not kept: it would push out all the others.
+const MOST_BYTES_OF_ONE: usize = 1024 * 1024;
+
+/// What the keeping of a result takes besides the result.
+const BYTES_AROUND: usize = 512;
+
 /// What is remembered, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -55,6 +65,8 @@ pub struct IdempotencyOptions {
     pub ttl: Span,
     /// How many results are kept at most; those not asked for the longest go first.
     pub max_entries: u64,
+    /// How many bytes the results that are kept take at most, about; 4 GB is the most.
+    pub max_bytes: u64,
     /// Names and globs of the only tools that are remembered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only: Option<Vec<String>>,
@@ -81,6 +93,7 @@ impl Default for IdempotencyOptions {
         Self {
             ttl: Span::secs(300),
             max_entries: 10_000,
+            max_bytes: 64 * 1024 * 1024,
             only: None,
             except: None,
             key: IdempotencyKeyBy::Arguments,
@@ -106,6 +119,7 @@ enum Which {
 /// A success, ready to be handed out again.
 struct Kept {
     settled: Settled,
+    bytes: usize,
     at: Timestamp,
     from: CallId,
 }
@@ -113,15 +127,19 @@ struct Kept {
 impl Idempotency {
     /// Remembers as `options` say.
     pub fn new(options: &IdempotencyOptions) -> Result<Self, BadOption> {
-        let IdempotencyOptions { ttl, max_entries, only, except, key: IdempotencyKeyBy::Arguments, writes } = options;
+        let IdempotencyOptions { ttl, max_entries, max_bytes, only, except, key, writes } = options;
+        let IdempotencyKeyBy::Arguments = key;
         if ttl.get().is_zero() {
             return Err(BadOption::new("ttl", "has to be longer than nothing"));
         }
         if *max_entries == 0 {
             return Err(BadOption::new("max_entries", "has to be at least 1"));
         }
+        if *max_bytes == 0 || u32::try_from(*max_bytes).is_err() {
+            return Err(BadOption::new("max_bytes", "has to be at least 1 and less than 4 GB"));
+        }
         let covered = Covered::read(only.as_deref(), except.as_deref())?;
-        let kept = Cache::builder().max_capacity(*max_entries).eviction_policy(EvictionPolicy::lru()).build();
+        let kept = cache(*max_entries, *max_bytes);
         let (ttl, writes, flights) = (ttl.get(), *writes, Flights::new());
         Ok(Self { ttl, covered, writes, key_fn: None, redactor: None, kept, flights })
     }
@@ -166,8 +184,10 @@ impl Idempotency {
         let (from, clock) = (call.id, call.env().clock().clone());
         let outcome = next.run(call).await;
         if let Some(settled) = outcome.settled().and_then(|settled| self.copy(settled)) {
-            let kept = Arc::new(Kept { settled, at: clock.now(), from });
-            self.kept.insert(key, kept.clone());
+            let kept = Arc::new(Kept { bytes: bytes(&settled), settled, at: clock.now(), from });
+            if kept.bytes <= MOST_BYTES_OF_ONE {
+                self.kept.insert(key, kept.clone());
+            }
             if let Some(seat) = seat {
                 seat.land(kept);
             }
@@ -195,6 +215,29 @@ impl Idempotency {
         }
         Some(copy)
     }
+}
+
+/// A cache that keeps within both bounds: each entry weighs its bytes, and at least its share of them.
+fn cache(max_entries: u64, max_bytes: u64) -> Cache<Key, Arc<Kept>> {
+    let share = (max_bytes / max_entries).max(1);
+    let capacity = share.saturating_mul(max_entries).min(max_bytes);
+    let weigh = move |key: &Key, kept: &Arc<Kept>| {
+        let name = match &key.which {
+            Which::Arguments(_) => 0,
+            Which::Named(name) => name.len(),
+        };
+        let bytes = (BYTES_AROUND + name + kept.bytes) as u64;
+        u32::try_from(bytes.max(share)).unwrap_or(u32::MAX)
+    };
+    Cache::builder().max_capacity(capacity).weigher(weigh).eviction_policy(EvictionPolicy::lru()).build()
+}
+
+/// About how much memory a result takes.
+fn bytes(settled: &Settled) -> usize {
+    let text = settled.text.as_ref().map_or(0, |text| text.len());
+    let notes =
+        if settled.notes.is_empty() { 0 } else { serde_json::to_vec(&settled.notes).map_or(0, |vec| vec.len()) };
+    settled.value.size().saturating_add(text).saturating_add(notes)
 }
 
 /// What a tool or layer below remarked. Who agreed, which layers ran and who changed what belong to the other call.

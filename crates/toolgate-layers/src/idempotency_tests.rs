@@ -163,6 +163,45 @@ async fn the_number_of_results_is_bounded() {
     assert!(layer.kept.entry_count() <= 3);
 }
 
+#[tokio::test]
+async fn the_bytes_of_all_results_are_bounded() {
+    let large = || Outcome::ok("x".repeat(100_000));
+    let (clock, tool) = (TestClock::new(), (0..20).fold(Scripted::new(), |tool, _| tool.then(large())));
+    let layer = Idempotency::new(&IdempotencyOptions { max_bytes: 500_000, ..Default::default() }).expect("fine");
+    let (layer, stack) = shared(layer, tool);
+    for n in 11..31 {
+        stack.run(Call::new(nth(&clock, n, "look", numbered(n as u64)))).await;
+    }
+    layer.kept.run_pending_tasks();
+    assert_eq!(layer.kept.entry_count(), 4, "a fifth would be too much");
+    assert!(is_cached(&stack.run(Call::new(nth(&clock, 31, "look", numbered(30)))).await), "the newest stay");
+}
+
+#[tokio::test]
+async fn a_result_of_more_than_a_megabyte_is_not_kept() {
+    for (bytes, kept) in [(MOST_BYTES_OF_ONE - 100, true), (MOST_BYTES_OF_ONE, false)] {
+        let (clock, tool) = (TestClock::new(), Scripted::new().then(Outcome::ok("x".repeat(bytes))));
+        let stack = stack(Idempotency::default(), &tool);
+        stack.run(looks(&clock, 11)).await;
+        assert_eq!(is_cached(&stack.run(looks(&clock, 12)).await), kept, "{bytes}");
+    }
+}
+
+#[tokio::test]
+async fn identical_calls_that_run_outside_do_not_wait_for_each_other() {
+    let clock = TestClock::new();
+    let layer = Idempotency::new(&IdempotencyOptions { writes: true, ..Default::default() }).expect("fine");
+    let stack = Stack::over(toolgate_core::HostExecutor).layer(layer).build().expect("in order");
+    for n in [11, 12] {
+        let outcome = stack.run(looks(&clock, n)).await;
+        assert!(matches!(outcome.suspension(), Some(Suspension::Result)), "it is sent out by itself");
+    }
+    let mut back = CallSeed { generation: 1, ..nth(&clock, 11, "look", json!({ "path": "a" })) };
+    back.resumed.results.push((1, Arc::new(Settled::new(Status::Ok))));
+    assert!(stack.run(Call::new(back)).await.is_ok());
+    assert!(is_cached(&stack.run(looks(&clock, 13)).await), "its result is remembered");
+}
+
 /// Counts how often it runs and waits until it is told to finish.
 #[derive(Clone, Default)]
 struct Gate {
@@ -336,6 +375,8 @@ fn options_that_make_no_sense_are_refused() {
     for (options, key) in [
         (IdempotencyOptions { ttl: Span::secs(0), ..defaults() }, "ttl"),
         (IdempotencyOptions { max_entries: 0, ..defaults() }, "max_entries"),
+        (IdempotencyOptions { max_bytes: 0, ..defaults() }, "max_bytes"),
+        (IdempotencyOptions { max_bytes: 1 << 32, ..defaults() }, "max_bytes"),
         (IdempotencyOptions { only: list(), except: list(), ..defaults() }, "except"),
     ] {
         assert_eq!(Idempotency::new(&options).expect_err("refused").key, key);

@@ -17,6 +17,9 @@ use crate::BadOption;
 /// safe to repeat: reserving again for a call whose reservation is open gives that reservation, and settling or
 /// releasing one that is over changes nothing. What is reserved counts as spent until it is released, so that calls
 /// made at the same time cannot overshoot.
+///
+/// A call that runs outside and never comes back leaves its reservation open. A ledger that outlives such calls should
+/// let reservations lapse after a time that no call takes.
 pub trait Ledger: Send + Sync + 'static {
     /// Says whether `amount` could be reserved, without doing so.
     fn check<'a>(&'a self, account: &'a BudgetAccount, amount: f64) -> BoxFuture<'a, Result<(), BudgetRefusal>>;

@@ -34,6 +34,7 @@ mod commands;
 mod config;
 mod config_error;
 mod config_schema;
+mod consent;
 mod cut_text;
 mod describe;
 mod detectors;

@@ -13,7 +13,7 @@ use toolgate_core::{AgentId, Band, Call, Layer, LayerTraits, Next, Outcome, Sess
 
 use crate::{
     BadOption, Configurable, Parts,
-    loop_history::{History, Limits, Loop, Step},
+    loop_history::{History, Limits, Loop, Round, Step},
 };
 
 /// How many agents are watched at a time; those that did nothing the longest are forgotten first.
@@ -22,10 +22,21 @@ const MOST_AGENTS: u64 = 10_000;
 /// Refuses the call that would close a loop, after having said so once.
 ///
 /// A loop is the same call with the same result, two calls in turn with the same results, or the same error of the
-/// same tool, so many times in a row within one session. One before the limit the result carries a hint; then the call
-/// is refused until something else is done first. A result that changes is progress: polling is not a loop. Calls that
+/// same tool, so many times in a row for one agent of one session. One before the limit the result carries a hint; then
+/// the call is refused until something else is done first. After the same error that holds for calls with arguments
+/// that failed; others may be tried. What was refused by somebody or something is not an error of the tool. Calls that
 /// one message of the model makes side by side and that come to the same count once, because the model has not seen the
-/// first result when it asks for the second. Agents of one session are watched apart.
+/// first result when it asks for the second.
+///
+/// Everything starts anew when the rounds of the loop ([`TurnInfo::iteration`]) are counted from 0 again: the user has
+/// written something, and to do the same for it as for the last message is no loop. A program that does not count its
+/// rounds tells the guard that each one is the first, and the guard stops nothing.
+///
+/// A result that changes is progress. A tool that is polled and keeps saying "running" looks like a loop all the same:
+/// let it say something that changes, such as a percentage or the time, let it wait by itself for a while, raise
+/// `identical`, or leave it out with `on`.
+///
+/// [`TurnInfo::iteration`]: toolgate_core::TurnInfo::iteration
 ///
 /// ```
 /// # use toolgate_core::{Stack, Status};
@@ -44,17 +55,19 @@ type Agent = (SessionId, Option<AgentId>);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoopGuardOptions {
-    /// Which identical call with an identical result in a row is refused; at least 2.
+    /// Which identical call with an identical result in a row is refused; at least 2. Polling that says the same each
+    /// time is such a row.
     pub identical: u32,
     /// Which call of two that alternate, each with identical results, is refused; at least 4.
     pub ping_pong: u32,
-    /// Which call of a tool is refused that has only returned the same error; at least 2.
+    /// Which call of a tool is refused that has only returned the same error, if it is one of those that failed; at
+    /// least 2.
     pub errors: u32,
 }
 
 impl Default for LoopGuardOptions {
     fn default() -> Self {
-        Self { identical: 3, ping_pong: 6, errors: 4 }
+        Self { identical: 5, ping_pong: 6, errors: 4 }
     }
 }
 
@@ -71,20 +84,63 @@ impl LoopGuard {
         Ok(Self { limits: Limits { identical, ping_pong, errors }, agents })
     }
 
+    /// Whether the call would close a loop. From now on it counts as begun, unless it is only rehearsed.
+    fn closes(&self, call: &Call) -> Option<Loop> {
+        let (arguments, round) = (call.arguments.digest(), round(call));
+        if call.is_rehearsal() {
+            // Looking must not push out those that are at work.
+            let history = self.agents.get(&agent(call))?;
+            let history = history.lock().unwrap_or_else(PoisonError::into_inner);
+            return history.closes(&call.tool, arguments, self.limits).filter(|_| !history.starts_over(round));
+        }
+        self.history(call, |history| {
+            history.begin(round);
+            history.closes(&call.tool, arguments, self.limits)
+        })
+    }
+
     fn history<T>(&self, call: &Call, f: impl FnOnce(&mut History) -> T) -> T {
-        let agent = (call.turn().session, call.turn().agent_id.clone());
-        let history = self.agents.get_with(agent, Arc::default);
+        let history = self.agents.get_with(agent(call), Arc::default);
         // A history is plain numbers; at worst it is one step behind.
         f(&mut history.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes note of a call that is over and adds a hint if the next one would close a loop.
     fn record(&self, call: &Call, next: &Next, settled: &mut Settled) {
-        let (turn, step) = ((call.turn().turn, call.turn().iteration), step(call, settled));
-        if let Some(near) = self.history(call, |history| history.record(step, turn, self.limits)) {
+        let (round, step) = (round(call), step(call, settled));
+        if let Some(near) = self.history(call, |history| history.record(step, round, self.limits)) {
             next.because("one more of the same would be a loop");
             settled.text = Some(format!("{}\n\n{}", settled.model_text(), hint(near)).into());
         }
+    }
+}
+
+fn agent(call: &Call) -> Agent {
+    (call.turn().session, call.turn().agent_id.clone())
+}
+
+fn round(call: &Call) -> Round {
+    (call.turn().turn, call.turn().iteration)
+}
+
+/// Whether the tool, or what the model wrote for it, went wrong. Who is refused has not failed.
+fn went_wrong(status: Status) -> bool {
+    match status {
+        Status::SchemaViolation | Status::ExecutorError | Status::Timeout | Status::Exception => true,
+        Status::Ok
+        | Status::ToolNotFound
+        | Status::Denied
+        | Status::Expired
+        | Status::Blocked
+        | Status::OutOfScope
+        | Status::RateLimited
+        | Status::BudgetExceeded
+        | Status::LoopGuard
+        | Status::Cancelled
+        | Status::OutcomeUnknown
+        | Status::Redacted
+        | Status::DryRun
+        | Status::LayerException => false,
     }
 }
 
@@ -98,7 +154,8 @@ fn step(call: &Call, settled: &Settled) -> Step {
         (settled.status, settled.value.digest(), &settled.text).hash(hasher);
         settled.error.as_ref().map(|error| &error.model).hash(hasher);
     });
-    let error = settled.error.as_ref().map(|error| hash(&|hasher| (settled.status, &error.model).hash(hasher)));
+    let error = settled.error.as_ref().filter(|_| went_wrong(settled.status));
+    let error = error.map(|error| hash(&|hasher| (settled.status, &error.model).hash(hasher)));
     Step { tool: call.tool.clone(), arguments: call.arguments.digest(), outcome, error }
 }
 
@@ -111,7 +168,7 @@ fn hint(near: Loop) -> String {
             "[You have made two calls in turn, {times} in all, with the same results; a further one will be refused.]"
         ),
         Loop::Errors(times) => format!(
-            "[This tool has failed {times} times in a row with the same error; a further call of it will be refused \
+            "[This tool has failed {times} times in a row with the same error; calls that failed will be refused \
              unless you do something else first.]"
         ),
     }
@@ -126,7 +183,9 @@ fn refusal(closed: Loop) -> Outcome {
             format!("two calls were made in turn, {times} in all, with the same results; do something else")
         }
         Loop::Errors(times) => {
-            format!("this tool failed {times} times in a row with the same error; do something else first")
+            format!(
+                "this tool failed {times} times in a row with the same error, also for this call; change it or do something else first"
+            )
         }
     };
     Outcome::refused(Status::LoopGuard, text)
@@ -134,9 +193,9 @@ fn refusal(closed: Loop) -> Outcome {
 
 impl Layer for LoopGuard {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        let closed = self.history(&call, |history| history.closes(&call.tool, call.arguments.digest(), self.limits));
         // A call that comes back was let through before, and what has run since is not refused afterwards.
-        if let Some(closed) = closed.filter(|_| call.generation == 0) {
+        let is_new = call.generation == 0 && call.resumed().results.is_empty();
+        if let Some(closed) = is_new.then(|| self.closes(&call)).flatten() {
             next.because("the call would close a loop");
             return refusal(closed);
         }
@@ -182,122 +241,5 @@ impl fmt::Debug for LoopGuard {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::try_out::*;
-    use serde_json::json;
-    use toolgate_core::{CallSeed, Stack, ToolError};
-    use toolgate_testkit::{Scripted, TestClock, echo_under, run_twice};
-
-    fn nth_look(n: u128) -> CallSeed {
-        nth(&TestClock::new(), n, "look", json!({ "path": "a" }))
-    }
-
-    async fn text(stack: &Stack, seed: CallSeed) -> (Option<Status>, String) {
-        let outcome = stack.run(Call::new(seed)).await;
-        (outcome.status(), outcome.settled().expect("settled").model_text().into_owned())
-    }
-
-    #[tokio::test]
-    async fn the_second_identical_call_is_hinted_at_and_the_third_refused() {
-        let tool = Scripted::new().then(Outcome::ok("x")).then(Outcome::ok("x"));
-        let stack = Stack::over(tool.clone()).layer(LoopGuard::default()).build().expect("in order");
-        assert_eq!(text(&stack, nth_look(11)).await, (Some(Status::Ok), "x".to_owned()));
-        let hinted =
-            "x\n\n[You have made this call 2 times with the same result; a further one will be refused.]".to_owned();
-        assert_eq!(text(&stack, nth_look(12)).await, (Some(Status::Ok), hinted));
-        for n in [13, 14] {
-            assert_eq!(text(&stack, nth_look(n)).await.0, Some(Status::LoopGuard));
-        }
-        assert_eq!(tool.seen().len(), 2);
-        assert!(stack.run(Call::new(nth(&TestClock::new(), 15, "look", json!({})))).await.is_ok());
-        assert_eq!(text(&stack, nth_look(16)).await.0, Some(Status::Ok), "something else was done in between");
-    }
-
-    #[tokio::test]
-    async fn the_value_stays_what_it_was_when_a_hint_is_added() {
-        let stack = echo_under(LoopGuard::default());
-        stack.run(Call::new(nth_look(11))).await;
-        let hinted = stack.run(Call::new(nth_look(12))).await;
-        assert_eq!(hinted.settled().expect("settled").value.as_value(), &json!({ "path": "a" }));
-    }
-
-    #[tokio::test]
-    async fn polling_with_a_changing_result_is_progress() {
-        let tool = (0..10).fold(Scripted::new(), |tool, n| tool.then(Outcome::ok(json!({ "percent": n }))));
-        let stack = Stack::over(tool).layer(LoopGuard::default()).build().expect("in order");
-        for n in 11..21 {
-            let (status, text) = text(&stack, nth_look(n)).await;
-            assert!(status == Some(Status::Ok) && !text.contains("refused"));
-        }
-    }
-
-    #[tokio::test]
-    async fn the_same_error_over_and_over_stops_the_tool() {
-        let fail = || Outcome::failed(ToolError::new("no such table"));
-        let tool = (0..9).fold(Scripted::new(), |tool, _| tool.then(fail()));
-        let stack = Stack::over(tool.clone()).layer(LoopGuard::default()).build().expect("in order");
-        for n in 11..15_u64 {
-            stack.run(Call::new(nth(&TestClock::new(), n.into(), "look", numbered(n)))).await;
-        }
-        assert_eq!(tool.seen().len(), 3, "the fourth was refused");
-    }
-
-    #[tokio::test]
-    async fn sessions_are_watched_apart() {
-        let stack = echo_under(LoopGuard::default());
-        for n in 11..17_u128 {
-            assert!(stack.run(Call::new(in_session(nth_look(n), 50 + n % 3))).await.is_ok());
-        }
-        assert_eq!(text(&stack, in_session(nth_look(17), 50)).await.0, Some(Status::LoopGuard));
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn siblings_of_one_turn_count_once() {
-        let stack = echo_under(LoopGuard::default());
-        let sibling = |n| CallSeed { turn: nth_look(11).turn, ..nth_look(n) };
-        let calls = (0..20).map(|n| tokio::spawn(stack.run(Call::new(sibling(100 + n)))));
-        let outcomes = futures::future::try_join_all(calls).await.expect("no panic");
-        assert!(outcomes.iter().all(Outcome::is_ok));
-        assert_eq!(text(&stack, nth_look(12)).await.0, Some(Status::Ok), "this is the second time");
-        assert_eq!(text(&stack, nth_look(13)).await.0, Some(Status::LoopGuard));
-    }
-
-    #[tokio::test]
-    async fn a_rehearsal_is_judged_but_not_counted() {
-        let stack = echo_under(LoopGuard::default());
-        let rehearse = |n| CallSeed { rehearsal: true, ..nth_look(n) };
-        for n in 11..20 {
-            let (status, text) = text(&stack, rehearse(n)).await;
-            assert!(status == Some(Status::DryRun) && !text.contains("refused"));
-        }
-        for n in 21..23 {
-            assert!(stack.run(Call::new(nth_look(n))).await.is_ok());
-        }
-        assert_eq!(text(&stack, rehearse(23)).await.0, Some(Status::LoopGuard));
-    }
-
-    #[tokio::test]
-    async fn a_call_that_comes_back_counts_once_and_is_not_refused() {
-        run_twice(LoopGuard::default(), nth_look(11)).await.assert_replays();
-        let tool = Scripted::new().then_ask();
-        let stack = Stack::over(tool).layer(LoopGuard::default()).build().expect("in order");
-        assert!(stack.run(Call::new(nth_look(11))).await.suspension().is_some());
-        let again = CallSeed { generation: 1, attempts_before: 1, ..nth_look(11) };
-        assert!(!text(&stack, again).await.1.contains("refused"), "the first time that it is over");
-        stack.run(Call::new(nth_look(12))).await;
-        assert!(stack.run(Call::new(CallSeed { generation: 1, ..nth_look(13) })).await.is_ok());
-    }
-
-    #[test]
-    fn limits_that_make_no_sense_are_refused() {
-        let defaults = LoopGuardOptions::default;
-        for (options, key) in [
-            (LoopGuardOptions { identical: 1, ..defaults() }, "identical"),
-            (LoopGuardOptions { ping_pong: 3, ..defaults() }, "ping_pong"),
-            (LoopGuardOptions { errors: 0, ..defaults() }, "errors"),
-        ] {
-            assert_eq!(LoopGuard::new(&options).expect_err("refused").key, key);
-        }
-    }
-}
+#[path = "loop_guard_tests.rs"]
+mod tests;

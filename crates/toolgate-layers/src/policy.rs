@@ -7,13 +7,14 @@ use std::{
 
 use moka::{policy::EvictionPolicy, sync::Cache};
 use toolgate_core::{
-    ApprovalRequest, Band, Call, CallError, CallId, Decision, Digest, ErrorCategory, Layer, LayerTraits, Next, Outcome,
+    Answer, ApprovalRequest, Band, Call, CallError, CallId, Digest, ErrorCategory, Layer, LayerTraits, Next, Outcome,
     SessionId, Status, ToolName, Verdict, contained_sync,
 };
 
 use crate::{
     BadOption, Configurable, Effect, Judgement, Parts, PolicyOptions, Workspace,
     asks::{Marked, Marks, PolicyAsks},
+    consent::{First, answer, decided},
     facts::{Facts, Needs},
     judge::RuleSet,
     paths::Root,
@@ -77,12 +78,13 @@ impl Policy {
         Self { asks: Asks::Below(None), ..self }
     }
 
-    /// A policy whose answer is always the stricter one of both. It takes the workspace of this one.
+    /// A policy whose answer is always the stricter one of both. It takes the workspace of this one. It asks by itself
+    /// unless both leave that to a layer further in.
     pub fn combine(&self, other: &Self) -> Self {
         let sets = self.sets.iter().chain(other.sets.iter()).cloned().collect();
         let mut both = Self::of(sets, Root::clone(&self.root));
-        // If one of them relies on a layer further in, that layer asks for both.
-        both.asks = [&self.asks, &other.asks].into_iter().find(|asks| asks.is_below()).cloned().unwrap_or(Asks::Here);
+        // A layer further in that knows of one of them only would let through what the other wants asked about.
+        both.asks = if self.asks.is_same_below(&other.asks) { self.asks.clone() } else { Asks::Here };
         both
     }
 
@@ -141,21 +143,41 @@ impl Policy {
                 let _mark = self.asks.mark(&call, reason);
                 next.run(call).await
             }
-            Effect::Ask => match next.decision(&call).cloned() {
+            Effect::Ask => match answer(&call, &next) {
                 None => Outcome::ask(ApprovalRequest::about(&call).because(&*reason)),
-                Some(Decision { verdict: Verdict::Approve | Verdict::ApproveWithEdits { .. }, .. }) => {
-                    next.because(format!("{reason}; it was approved"));
-                    next.run(call).await
-                }
-                Some(Decision { verdict: Verdict::Deny { reason }, .. }) => Outcome::denied(reason.as_deref()),
+                Some(answer) => answered(answer, &reason, call, next).await,
             },
         }
     }
 }
 
+/// Does what somebody decided about a call that this policy asked about.
+async fn answered(answer: Answer, why: &str, call: Call, next: Next) -> Outcome {
+    let met = First::met(&next, &call, &answer).await.at;
+    let outcome = match &answer.decision.verdict {
+        Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
+            next.because(format!("{why}; approved by {}", answer.decision.by));
+            next.run(call).await
+        }
+        Verdict::Deny { reason } => {
+            next.because(format!("{why}; denied by {}", answer.decision.by));
+            Outcome::denied(reason.as_deref())
+        }
+    };
+    decided(outcome, answer, met)
+}
+
 impl Asks {
     fn is_below(&self) -> bool {
         matches!(self, Self::Below(_))
+    }
+
+    fn is_same_below(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Below(None), Self::Below(None)) => true,
+            (Self::Below(Some(marks)), Self::Below(Some(others))) => marks.are_those_of(others),
+            (Self::Here | Self::Below(_), Self::Here | Self::Below(_)) => false,
+        }
     }
 
     /// Tells the layer further in that this call has to be asked about.

@@ -209,7 +209,7 @@ impl Layer for RateLimit {
             return next.run(call).await;
         }
         // A store that cannot tell makes the call count again, which never allows more than the limit.
-        let counted = call.generation > 0 && was_counted(&call, &next).await;
+        let counted = was_counted(&call, &next).await;
         if !counted && let Err(refusal) = self.take(&call) {
             next.because("too many calls");
             return refusal.into_outcome();
@@ -235,7 +235,14 @@ impl Layer for RateLimit {
 
 const COUNTED: &str = "counted";
 
+/// Whether the call was let through before. What has run outside was, whatever the store says, and is not refused now.
 async fn was_counted(call: &Call, next: &Next) -> bool {
+    if !call.resumed().results.is_empty() {
+        return true;
+    }
+    if call.generation == 0 {
+        return false;
+    }
     let key = RecordKey::Layer(call.id, format!("{}/{COUNTED}", next.layer_name()).into());
     matches!(call.env().store().record(&key).await, Ok(Some(_)))
 }

@@ -117,6 +117,21 @@ async fn a_call_that_comes_back_without_having_been_counted_counts_now() {
 }
 
 #[tokio::test]
+async fn what_has_run_outside_is_not_refused_when_the_store_has_forgotten_that_it_counted() {
+    let clock = TestClock::new();
+    let host = toolgate_core::HostExecutor;
+    let stack = Stack::over(host).layer(RateLimit::max_calls(1)).build().expect("in order");
+    let mut seed = nth(&clock, 11, "look", json!({}));
+    assert!(stack.run(Call::new(seed.clone())).await.suspension().is_some());
+    seed.env = toolgate_testkit::env_at(&clock);
+    seed.resumed.results.push((1, std::sync::Arc::new(toolgate_core::Settled::new(Status::Ok))));
+    for generation in [1, 0] {
+        assert!(passes(&stack, CallSeed { generation, ..seed.clone() }).await);
+    }
+    assert!(!passes(&stack, nth(&clock, 12, "look", json!({}))).await, "it has its place");
+}
+
+#[tokio::test]
 async fn a_rehearsal_is_judged_but_not_counted() {
     let clock = TestClock::new();
     let stack = Stack::over(echo()).layer(RateLimit::max_calls(1)).build().expect("in order");
