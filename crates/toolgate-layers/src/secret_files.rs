@@ -86,13 +86,19 @@ const TELLTALES: &[&str] = &[
     "proc/self/environ",
 ];
 
-static SECRET: LazyLock<GlobSet> = LazyLock::new(|| {
+/// All of them; most paths need no further look.
+static ANY: LazyLock<GlobSet> = LazyLock::new(|| {
+    let environments = ENVIRONMENTS.iter().map(|name| format!("**/{name}"));
+    anywhere(secrets().chain(environments).collect())
+});
+static SECRET: LazyLock<GlobSet> = LazyLock::new(|| anywhere(secrets().collect()));
+static EXAMPLE: LazyLock<GlobSet> = LazyLock::new(|| by_name(EXAMPLES));
+
+fn secrets() -> impl Iterator<Item = String> {
     let inside = |name: &&str| [format!("**/{name}"), format!("**/{name}/**")];
     let files = FILES.iter().map(|name| format!("**/{name}"));
-    anywhere(files.chain(DIRECTORIES.iter().flat_map(inside)).collect())
-});
-static ENVIRONMENT: LazyLock<GlobSet> = LazyLock::new(|| by_name(ENVIRONMENTS));
-static EXAMPLE: LazyLock<GlobSet> = LazyLock::new(|| by_name(EXAMPLES));
+    files.chain(DIRECTORIES.iter().flat_map(inside))
+}
 
 fn by_name(names: &[&str]) -> GlobSet {
     anywhere(names.iter().map(|name| format!("**/{name}")).collect())
@@ -109,7 +115,7 @@ pub(crate) fn is_secret(place: &Place) -> bool {
 
 /// The path is folded: plain spelling, small letters.
 fn is_secret_path(path: &str) -> bool {
-    SECRET.is_match(path) || (ENVIRONMENT.is_match(path) && !EXAMPLE.is_match(path))
+    ANY.is_match(path) && (SECRET.is_match(path) || !EXAMPLE.is_match(path))
 }
 
 /// Whether a text that a shell or a tool expands could become the name of a secrets file.
@@ -141,7 +147,7 @@ fn ends_like(parts: &[&str], name: &str) -> bool {
     // `*.json` says what kind of file, not which one.
     let stem = |part: &str| part.rsplit_once('.').map(|(stem, _)| stem.to_owned()).filter(|stem| stem.contains('*'));
     let said: usize = parts.iter().map(|part| letters(&stem(part).unwrap_or_else(|| (*part).to_owned()))).sum();
-    let enough = said >= 2 || parts[0].starts_with('.');
+    let enough = said >= 3 || parts[0].starts_with('.');
     enough && parts.iter().zip(&names).all(fits)
 }
 

@@ -233,14 +233,22 @@ pub(crate) fn runs_anywhere(text: &str) -> Vec<Words> {
         also(&opened.replace([')', '|'], ""));
     }
     if unquoted.contains('{') && unquoted.contains(',') {
-        let words = unquoted.split_whitespace().filter(|word| word.contains('{')).take(MOST_BRACED_WORDS);
+        let is_braced = |word: &&str| word.contains('{') && word.len() <= LONGEST_BRACED_WORD;
+        let words = unquoted.split_whitespace().filter(is_braced).take(MOST_BRACED_WORDS);
         words.flat_map(braces_expanded).for_each(|word| also(&word));
-        also(&unquoted.split_whitespace().map(first_of_braces).collect::<Vec<_>>().join(" "));
+        let mut left = MOST_BRACED_WORDS;
+        let expanded = unquoted.split_whitespace().map(|word| {
+            let expands = left > 0 && is_braced(&word);
+            left -= usize::from(expands);
+            if expands { braces_expanded(word).join(" ") } else { word.to_owned() }
+        });
+        also(&expanded.collect::<Vec<_>>().join(" "));
     }
     all
 }
 
 const MOST_BRACED_WORDS: usize = 64;
+const LONGEST_BRACED_WORD: usize = 512;
 
 fn without_quotes(text: &str) -> String {
     text.chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect()
@@ -313,13 +321,6 @@ fn braces_expanded(word: &str) -> Vec<String> {
         }
     }
     done
-}
-
-fn first_of_braces(word: &str) -> String {
-    match word.contains('{') {
-        true => braces_expanded(word).join(" "),
-        false => word.to_owned(),
-    }
 }
 
 /// Every word once, and its parts: `.env` in `--file=.env`, `@.env`, `host:.env` and `-T.env`.
@@ -514,6 +515,13 @@ mod tests {
         {
             assert_eq!(argv(words), None, "{words:?}");
         }
+    }
+
+    #[test]
+    fn braces_are_expanded_up_to_a_bound() {
+        assert_eq!(braces_expanded("a{b,c}d").len(), 2);
+        assert!(braces_expanded(&"{a,b}".repeat(100)).len() < 200);
+        assert!(runs_anywhere(&"{a,b}".repeat(8_000)).iter().map(Vec::len).sum::<usize>() < 50_000);
     }
 
     #[test]
