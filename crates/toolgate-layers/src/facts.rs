@@ -464,8 +464,8 @@ fn plain_name(key: &str) -> String {
 
 /// `PATH` and `LD_PRELOAD` decide what a command means, and what it reads may be a program.
 fn changes_commands(name: &str) -> bool {
-    const SURROUNDINGS: [&str; 9] =
-        ["env", "envs", "environment", "environ", "variables", "vars", "stdin", "interpreter", "environments"];
+    const SURROUNDINGS: [&str; 10] =
+        ["env", "envs", "environment", "environ", "variables", "vars", "stdin", "input", "interpreter", "environments"];
     let ends = |end: &str| name.ends_with(end);
     SURROUNDINGS.contains(&name)
         || ends("env")
@@ -576,6 +576,7 @@ mod tests {
             json!({ "command": "git", "Args": "push" }),
             json!({ "command": "git", "args": ["push", 0] }),
             json!({ "command": "ls", "stdin": "x" }),
+            json!({ "command": "python", "input": "x" }),
             json!({ "command": "ls", "cwd": "/elsewhere" }),
             json!({ "command": format!("ls {}", "x".repeat(20_000)) }),
         ] {

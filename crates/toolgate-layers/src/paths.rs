@@ -255,7 +255,8 @@ pub(crate) fn has_no_width(c: char) -> bool {
 
 /// Whether a tool might read the text otherwise than the kernel does.
 fn is_odd(text: &str) -> bool {
-    text.starts_with(['~', '@']) || after_file_scheme(text).is_some() || text.trim() != text
+    let expands = text.contains("${") || text.contains("$HOME");
+    expands || text.starts_with(['~', '@']) || after_file_scheme(text).is_some() || text.trim() != text
 }
 
 /// What follows `file:`, however that is written.
@@ -365,7 +366,9 @@ mod tests {
     #[test]
     fn other_spellings_are_never_allowed_and_always_denied() {
         let (_dir, root) = workspace();
-        for text in ["SRC/a", "src\\a", " src/a", "src/a ", "~/src/a", "file:src/a", "/src/a"] {
+        for text in
+            ["SRC/a", "src\\a", " src/a", "src/a ", "~/src/a", "file:src/a", "/src/a", "src/$HOME/a", "src/${x}/a"]
+        {
             assert!(!allowed(&root, text), "{text}");
         }
         for text in [
