@@ -1,11 +1,12 @@
 //! Patterns for commands: `git status`, `cargo test *`, `rm -rf`.
 //!
 //! A pattern is a list of words and stands for every command that begins with them; a `*` inside a word stands for any
-//! text. A rule that allows takes this strictly, one that forbids generously.
+//! text. A rule that allows takes this strictly, one that forbids generously. Strictly means: further words are covered
+//! only if they are plain operands and options that run or write nothing else.
 
 use crate::{
-    BadOption,
-    shell::{Words, base_name, runs_anywhere},
+    BadOption, lists,
+    shell::{Words, base_name, starts_others},
 };
 
 /// One pattern, word by word.
@@ -32,52 +33,146 @@ impl CommandPattern {
         Ok(Self(words))
     }
 
-    /// Whether the command begins with these words, exactly.
+    /// Whether the command begins with these words, exactly, and what follows them is plain. Where any program may run,
+    /// any words may follow.
     pub(crate) fn covers(&self, words: &[String]) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        self.further(words).is_some_and(|further| {
+            let name = base_name(words.first().map(String::as_str).unwrap_or_default());
+            // The first word of `tar` is a cluster of options without a dash.
+            let dashless = matches!(name.as_str(), "tar" | "gtar") && further.len() + 1 == words.len();
+            let cluster = further.first().filter(|_| dashless).map(|word| format!("-{}", word.trim_start_matches('-')));
+            let is_plain = |word: &String| is_plain_word(&name, words, word);
+            cluster.is_none_or(|cluster| is_plain(&cluster)) && further.iter().all(is_plain)
+        })
+    }
+
+    /// The words behind those of the pattern, if the command begins with them.
+    pub(crate) fn further<'w>(&self, words: &'w [String]) -> Option<&'w [String]> {
         let fits = |(pattern, word): (&String, &String)| match pattern.contains('*') {
             // A star in a path does not lead out of it.
             true => !word.split('/').any(|part| part == "..") && wildcard(pattern, word),
             false => pattern == word,
         };
-        words.len() >= self.0.len() && self.0.iter().zip(words).all(fits)
+        let begins = words.len() >= self.0.len() && self.0.iter().zip(words).all(fits);
+        // The name of the program is no further word, even if the pattern is `*`.
+        begins.then(|| &words[self.0.len().max(1).min(words.len())..])
     }
 
-    /// Whether a text may run such a command. If nobody can say what the text runs (`certain` is false), the name of
-    /// the command anywhere in it is enough.
-    pub(crate) fn may_run(&self, text: &str, certain: bool) -> bool {
-        let runs = runs_anywhere(text);
+    /// Whether a text with these runs of words may run such a command. If nobody can say what the text runs (`certain`
+    /// is false), the name of the command anywhere in it is enough.
+    pub(crate) fn may_run(&self, runs: &[Words], certain: bool) -> bool {
         if self.0.is_empty() || runs.iter().any(|run| self.runs_in(run)) {
             return true;
         }
         // Also as a part of a word: `--exec=rm`, `X=rm`.
-        let parts = |word: &String| word.split(['=', ',', ':']).map(str::to_owned).collect::<Vec<_>>();
-        !certain && runs.iter().flatten().flat_map(parts).any(|part| self.names(&part))
+        !certain && runs.iter().flatten().flat_map(|word| word.split(['=', ',', ':'])).any(|part| self.names(part))
     }
 
     fn names(&self, word: &str) -> bool {
-        let Some(name) = self.0.first().map(|name| name.to_lowercase()) else { return true };
-        wildcard(&name, &word.to_lowercase()) || wildcard(&base_name(&name), &base_name(word))
+        let Some(name) = self.0.first() else { return true };
+        wildcard(&name.to_lowercase(), &word.to_lowercase()) || wildcard(&base_name(name), &base_name(word))
     }
 
     /// Whether the pattern begins at any word of the run.
     fn runs_in(&self, run: &Words) -> bool {
-        (0..run.len()).any(|at| self.names(&run[at]) && follows(&self.0[1..], &run[at + 1..]))
+        let (options, names): (Vec<&String>, Vec<&String>) = self.0[1..].iter().partition(|word| word.starts_with('-'));
+        let starter = run.first().is_some_and(|first| starts_others(first));
+        let begins = |at: &usize| {
+            // A glob stands for a program only where programs stand: `/bin/r?`, not `ls r*`.
+            let program = *at == 0 || starter || run[*at].contains("bin/");
+            (self.names(&run[*at]) || (program && self.expands(&run[*at]))) && follow(&names, &run[at + 1..])
+        };
+        // An option may stand anywhere behind the name, so the first place has them all.
+        (0..run.len()).find(begins).is_some_and(|at| options.iter().all(|option| is_given(option, &run[at + 1..])))
+    }
+
+    fn expands(&self, word: &str) -> bool {
+        let bare = word.chars().all(|c| matches!(c, '*' | '?'));
+        let name = self.0.first().filter(|_| word.contains(['*', '?', '[']) && !bare);
+        name.is_some_and(|name| lists::may_expand_to(&base_name(word), &base_name(name)))
+    }
+}
+
+/// Options that run, load or write something else, in any program. An abbreviation counts too.
+const RISKY: &str = "exec exec-batch execdir exec-path eval execute pre upload-pack receive-pack extcmd ext-diff output \
+    output-file output-document output-dir out-dir compress-program use-compress-program to-command checkpoint-action \
+    info-script new-volume-script rsh rsh-command rsync-path script-shell config config-file config-env run command shell \
+    init-file rcfile require import load plugin plugins pager open-files-in-pager editor use-askpass wrapper toolexec \
+    vettool overlay modfile delete remove-source-files directory chdir cwd file makefile include prefix manifest-path \
+    git-dir work-tree interpreter preload env env-file ok okdir fprint fprint0 fprintf fls specs compiler linker hook \
+    hooks callback proxy proxy-command filter rust-log-file";
+
+/// Letters of short options that do the same, by program.
+const RISKY_LETTERS: [(&str, &str); 25] = [
+    ("git", "cCxOo"),
+    ("sort", "oT"),
+    ("rsync", "eTf"),
+    ("tar", "IFTC"),
+    ("gtar", "IFTC"),
+    ("fd", "xX"),
+    ("fdfind", "xX"),
+    ("curl", "oOKxTcD"),
+    ("wget", "OoPie"),
+    ("scp", "oSFJ"),
+    ("sftp", "oSFJbD"),
+    ("make", "fCIE"),
+    ("gmake", "fCIE"),
+    ("cmake", "EPCS"),
+    ("ruby", "erIxCS"),
+    ("node", "epri"),
+    ("php", "rBREfdzc"),
+    ("python", "cmi"),
+    ("python3", "cmi"),
+    ("psql", "cfvo"),
+    ("pytest", "pco"),
+    ("tcpdump", "zwr"),
+    ("gcc", "Bo"),
+    ("test", "v"),
+    ("npm", "c"),
+];
+
+/// Programs whose operand `run` or `exec` starts another one.
+const RUNNERS: [&str; 13] =
+    ["bundle", "poetry", "uv", "pipenv", "hatch", "rye", "pdm", "conda", "mamba", "nix", "opam", "ip", "cargo-make"];
+
+/// Whether a further word of a command leaves it what it is.
+fn is_plain_word(name: &str, words: &[String], word: &str) -> bool {
+    let identifier = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    let Some(option) = word.strip_prefix('-').filter(|option| !option.is_empty() && *option != "-") else {
+        let assigns = word.split_once('=').is_some_and(|(variable, _)| identifier(variable));
+        let runs = RUNNERS.contains(&name) && matches!(word, "run" | "exec" | "shell" | "develop");
+        let escapes = word.contains("\\!") || (name == "sqlite3" && word.starts_with('.') && word.contains(' '));
+        return !assigns && !runs && !escapes;
+    };
+    let long = option.strip_prefix('-');
+    let risky = |option: &str| RISKY.split_whitespace().any(|risky| risky.starts_with(option));
+    match long {
+        // `--x=value` is as free as any program that reads it.
+        Some(long) => !long.contains('=') && !risky(long),
+        None => {
+            let letters = RISKY_LETTERS.iter().find(|(program, _)| *program == name).map_or("", |(_, letters)| letters);
+            let clones = name == "git" && words.get(1).is_some_and(|word| word == "clone") && option.contains('u');
+            let cluster = option.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+            let spelled = RISKY.split_whitespace().any(|risky| risky == option);
+            cluster && !spelled && !clones && !option.contains(|c| letters.contains(c))
+        }
     }
 }
 
 /// Whether the words of a pattern come next, with options in between (`git --no-pager push`, `git -C x push`).
-/// An option that the pattern names may stand anywhere behind the name (`rm x -fr` for `rm -rf`).
-fn follows(pattern: &[String], words: &[String]) -> bool {
-    let (options, names): (Vec<_>, Vec<_>) = pattern.iter().partition(|word| word.starts_with('-'));
-    let fits = |pattern: &str, word: &str| wildcard(&pattern.to_lowercase(), &word.to_lowercase());
-    let given = |option: &&String| words.iter().any(|word| fits(option, word)) || has_letters(option, words);
+fn follow(names: &[&String], words: &[String]) -> bool {
+    // Behind more options than anybody writes, anything may come.
+    const MOST: usize = 64;
     let mut at = 0;
     for name in names {
         loop {
             let Some(word) = words.get(at) else { return false };
             let behind_option = at > 0 && words[at - 1].starts_with('-');
             at += 1;
-            if fits(name, word) {
+            if fits(name, word) || at > MOST {
                 break;
             }
             if !word.starts_with('-') && !behind_option {
@@ -85,7 +180,22 @@ fn follows(pattern: &[String], words: &[String]) -> bool {
             }
         }
     }
-    options.iter().all(given)
+    true
+}
+
+/// Whether an option of a pattern is among the words: `-rf` in `rm x -fr`.
+fn is_given(option: &str, words: &[String]) -> bool {
+    words.iter().any(|word| fits(option, word)) || has_letters(option, words)
+}
+
+/// Whether a word is meant by a word of a pattern, also if a shell has to expand it first.
+fn fits(pattern: &str, word: &str) -> bool {
+    let (pattern, word) = (pattern.to_lowercase(), word.to_lowercase());
+    let expands = || {
+        let said = word.contains(|c: char| c.is_alphanumeric()) && word.contains(['*', '?', '[']);
+        said && pattern.len() > 2 && lists::may_expand_to(&word, &pattern)
+    };
+    wildcard(&pattern, &word) || expands()
 }
 
 /// Whether the letters of a cluster such as `-rf` are all given, in any order and however they are split.
@@ -118,7 +228,7 @@ fn wildcard(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::commands;
+    use crate::shell::{commands, runs_anywhere};
 
     fn pattern(text: &str) -> CommandPattern {
         CommandPattern::new(text).expect("readable")
@@ -129,7 +239,7 @@ mod tests {
     }
 
     fn denies(denied: &str, text: &str) -> bool {
-        pattern(denied).may_run(text, commands(text).is_some())
+        pattern(denied).may_run(&runs_anywhere(text), commands(text).is_some())
     }
 
     #[test]
@@ -152,6 +262,51 @@ mod tests {
         }
         assert!(covers("git status*", "git status") && covers("git status *", "git status -s") && covers("*", "ls"));
         assert!(covers("rm build/*", "rm build/x") && !covers("rm build/*", "rm build/../x"));
+    }
+
+    #[test]
+    fn further_words_that_run_or_write_something_else_are_not_covered() {
+        for (allowed, text) in [
+            ("make test", "make test '--eval=x'"),
+            ("make test", "make test SHELL=/tmp/x"),
+            ("make test", "make test -f x.mk"),
+            ("rg", "rg --pre x y"),
+            ("go test", "go test -exec x ./..."),
+            ("go vet", "go vet -vettool=x"),
+            ("git push", "git push --receive-pack=x origin"),
+            ("git fetch", "git fetch --upload-pac x origin"),
+            ("git clone", "git clone -u x y"),
+            ("git diff", "git diff --output x"),
+            ("git diff", "git diff --ext-diff"),
+            ("git rebase", "git rebase -x/tmp/x HEAD^"),
+            ("sort", "sort -o x y"),
+            ("find", "find / -delete"),
+            ("rsync", "rsync -ave x a b:c"),
+            ("tar", "tar cfI a.tar x y"),
+            ("tar", "tar xf a.tar --to-com x"),
+            ("fd", "fd -Hx rm"),
+            ("ruby", "ruby -ne x"),
+            ("scp", "scp -oProxyCommand=x a b:c"),
+            ("curl", "curl -o x https://y"),
+            ("npm test", "npm test --script-shell=x"),
+            ("cargo test", "cargo test --config x"),
+            ("uv", "uv run rm"),
+        ] {
+            assert!(!covers(allowed, text), "{text}");
+        }
+        for (allowed, text) in [
+            ("git log", "git log --oneline -5 --all src/a.rs HEAD~2"),
+            ("cargo test", "cargo test --workspace --lib -- --nocapture x"),
+            ("git commit", "git commit -am 'fix: a = b'"),
+            ("tar", "tar xzf a.tar"),
+            ("uv run pytest", "uv run pytest -x tests"),
+            ("make SHELL=/bin/x", "make SHELL=/bin/x all"),
+            ("git log --format=*", "git log --format=oneline x"),
+            ("rg", "rg -n --files x"),
+            ("*", "make SHELL=x"),
+        ] {
+            assert!(covers(allowed, text), "{text}");
+        }
     }
 
     #[test]
@@ -195,6 +350,9 @@ mod tests {
             "$(git push)",
             "x | xargs git push",
             "eval git; push",
+            "git p?sh",
+            "git pu\\\nsh",
+            "/usr/bin/gi? push",
         ] {
             assert!(denies("git push", text), "{text:?}");
         }
@@ -215,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_certain_text_without_the_denied_command_is_left_alone() {
-        for text in ["git status", "git commit -m 'fix push'", "git log push", "pushd x"] {
+        for text in ["git status", "git commit -m 'fix push'", "git log push", "pushd x", "ls g* push"] {
             assert!(!denies("git push", text), "{text:?}");
         }
         for text in ["rm x", "rm -r x", "rmdir x", "echo farm"] {

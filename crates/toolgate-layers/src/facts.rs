@@ -1,12 +1,16 @@
 //! What a rule can know about a call: the paths, commands and hosts its arguments name.
+//!
+//! What an argument is called decides only what may be allowed. For what is forbidden every short text of a call
+//! counts, keys included, because nobody knows what a tool does with an argument of another name.
 
-use std::cell::OnceCell;
+use std::{borrow::Cow, cell::OnceCell};
 
 use serde_json::{Map, Value};
 use toolgate_core::{Call, ResourceKind};
 
 use crate::{
-    hosts::{PlainUrl, hosts_anywhere, plain_authority, plain_url},
+    hosts::{PlainUrl, hosts_anywhere, may_be_host, plain_authority, plain_url},
+    patch_files::patch_files,
     paths::{Place, Root, Unresolved},
     shell::{self, Words},
 };
@@ -32,7 +36,20 @@ pub(crate) struct Facts<'a> {
     pub(crate) paths_certain: bool,
     pub(crate) commands: Vec<Command>,
     pub(crate) urls: Vec<Url>,
+    /// Whether every argument that names a URL or a host was understood.
+    pub(crate) urls_certain: bool,
+    /// What arguments with the name of a path say.
+    named: Vec<(Cow<'a, str>, Means)>,
+    /// Other short texts and keys that may name a path or a host.
+    texts: Vec<&'a str>,
+    /// The directories that the call names; relative paths may start there.
+    dirs: Vec<String>,
+    /// Whether something beside the commands changes what they mean.
+    surrounded: bool,
+    hinted: OnceCell<Vec<Place>>,
     spoken: OnceCell<Vec<Place>>,
+    words: OnceCell<Vec<String>>,
+    hosts: OnceCell<Vec<String>>,
 }
 
 /// A command that the call names.
@@ -40,6 +57,18 @@ pub(crate) struct Command {
     pub(crate) text: String,
     /// What it runs, if that is certain.
     pub(crate) runs: Option<Vec<Words>>,
+    said: OnceCell<Vec<Words>>,
+}
+
+impl Command {
+    fn new(text: String, runs: Option<Vec<Words>>) -> Self {
+        Self { text, runs, said: OnceCell::new() }
+    }
+
+    /// Every run of words that could be a command, however it is quoted.
+    pub(crate) fn said(&self) -> &[Words] {
+        self.said.get_or_init(|| shell::runs_anywhere(&self.text))
+    }
 }
 
 /// A URL or host that the call names.
@@ -49,18 +78,33 @@ pub(crate) struct Url {
     pub(crate) plain: Option<PlainUrl>,
 }
 
-impl Url {
-    /// Every host that it may lead to.
-    pub(crate) fn hosts(&self) -> Vec<String> {
-        hosts_anywhere(&self.text)
-    }
-}
+/// A longer text is not taken for a path or a host, unless its name says so.
+const LONGEST_HINT: usize = 512;
+/// So many texts or words are looked up; of more only the spelling counts.
+const MOST_LOOKUPS: usize = 256;
+const MOST_DIRS: usize = 16;
 
 impl<'a> Facts<'a> {
     pub(crate) fn of(call: &'a Call, root: &'a Root, needs: Needs, earlier: usize) -> Self {
-        let (places, commands, urls) = (Vec::new(), Vec::new(), Vec::new());
-        let spoken = OnceCell::new();
-        let mut facts = Self { call, root, earlier, places, lost: false, paths_certain: true, commands, urls, spoken };
+        let mut facts = Self {
+            call,
+            root,
+            earlier,
+            places: Vec::new(),
+            lost: false,
+            paths_certain: true,
+            commands: Vec::new(),
+            urls: Vec::new(),
+            urls_certain: true,
+            named: Vec::new(),
+            texts: Vec::new(),
+            dirs: Vec::new(),
+            surrounded: false,
+            hinted: OnceCell::new(),
+            spoken: OnceCell::new(),
+            words: OnceCell::new(),
+            hosts: OnceCell::new(),
+        };
         if needs.paths || needs.commands || needs.urls {
             facts.walk(call.arguments.as_map(), needs);
         }
@@ -70,6 +114,7 @@ impl<'a> Facts<'a> {
                 facts.paths(value, Means::Path);
             }
         }
+        facts.resolve();
         facts
     }
 
@@ -79,54 +124,199 @@ impl<'a> Facts<'a> {
         runs.map(|runs| runs.into_iter().flatten().collect())
     }
 
+    /// The places that texts of any name may lead to.
+    pub(crate) fn hinted(&self) -> &[Place] {
+        self.hinted.get_or_init(|| {
+            // `event.key` is code rather than a file, unless there is one.
+            let is_code = |text: &str| text.contains('.') && !text.contains(['/', '\\', '~']) && !text.starts_with('.');
+            let is_there = |text: &str| {
+                let from = |dir: &String| self.root.has(&format!("{dir}/{text}"));
+                self.root.has(text) || self.dirs.iter().any(from)
+            };
+            let texts = self.texts.iter().map(|text| text.trim_matches(['@', ' ']));
+            self.places_of(texts.filter(|text| !is_code(text) || is_there(text)))
+        })
+    }
+
     /// The places that words of the commands may name.
     pub(crate) fn spoken(&self) -> &[Place] {
-        self.spoken.get_or_init(|| {
-            let texts = self.commands.iter().map(|command| command.text.as_str());
-            let words = texts.flat_map(shell::words_anywhere).filter(|word| self.may_be_path(word));
-            words.filter_map(|word| self.root.locate(&word).ok()).collect()
+        self.spoken.get_or_init(|| self.places_of(self.words().iter().map(String::as_str)))
+    }
+
+    /// Every word of the commands, however they are quoted.
+    pub(crate) fn words(&self) -> &[String] {
+        self.words.get_or_init(|| shell::words_of(self.commands.iter().flat_map(Command::said)))
+    }
+
+    /// What a shell or a tool may expand to other paths.
+    pub(crate) fn globs(&self) -> impl Iterator<Item = &str> {
+        let named = self.named.iter().map(|(text, _)| &**text);
+        let all = named.chain(self.texts.iter().copied()).chain(self.words().iter().map(String::as_str));
+        all.filter(|text| text.contains(['*', '?', '[']))
+    }
+
+    /// Every host that the call may name, under whatever name.
+    pub(crate) fn hosts(&self) -> &[String] {
+        self.hosts.get_or_init(|| {
+            let named = self.named.iter().map(|(text, _)| &**text).filter(|text| text.len() <= LONGEST_HINT);
+            let hints = named.chain(self.texts.iter().copied()).chain(self.words().iter().map(String::as_str));
+            let urls = self.urls.iter().map(|url| url.text.as_str());
+            urls.chain(hints.filter(|text| may_be_host(text))).flat_map(hosts_anywhere).collect()
         })
+    }
+
+    /// Every text that may be a URL, under whatever name.
+    pub(crate) fn url_texts(&self) -> impl Iterator<Item = &str> {
+        let named = self.named.iter().map(|(text, _)| &**text).filter(|text| text.len() <= LONGEST_HINT);
+        let hints = named.chain(self.texts.iter().copied()).chain(self.words().iter().map(String::as_str));
+        self.urls.iter().map(|url| url.text.as_str()).chain(hints.filter(|text| text.contains(':')))
     }
 
     /// `build` in `cargo build` is a path only if there is one.
     fn may_be_path(&self, word: &str) -> bool {
-        word.contains(['/', '.', '~', '\\']) || self.root.has(word)
+        word.contains(['/', '.', '~', '\\', ':', '@']) || may_be_key(word) || self.root.has(word)
     }
 
-    fn walk(&mut self, object: &Map<String, Value>, needs: Needs) {
-        for (key, value) in object {
-            match means(key) {
-                means @ (Means::Path | Means::PerhapsPath) if needs.paths => self.paths(value, means),
-                Means::Command if needs.commands => self.command(value, object),
-                Means::Commands if needs.commands => self.commands(value, object),
-                means if needs.urls || needs.paths => self.url(value, means, needs),
-                _ => {}
+    /// Where texts may lead, from the root and from every directory that the call names.
+    fn places_of<'t>(&self, texts: impl Iterator<Item = &'t str>) -> Vec<Place> {
+        let mut places = Vec::new();
+        let mut dirs = self.dirs.clone();
+        shell::directories(self.commands.iter().flat_map(Command::said), &mut dirs, MOST_DIRS);
+        for text in texts {
+            let cheap = places.len() >= MOST_LOOKUPS;
+            let find = |text: &str| match cheap {
+                true => self.root.spelled(text),
+                false => self.root.locate(text).unwrap_or_else(|_| self.root.spelled(text)),
+            };
+            if cheap || self.may_be_path(text) {
+                places.push(find(text));
             }
-            self.walk_inside(value, needs);
+            if is_relative(text) {
+                let most = if cheap { MOST_DIRS / 4 } else { MOST_DIRS };
+                places.extend(dirs.iter().take(most).map(|dir| find(&format!("{dir}/{text}"))));
+            }
+        }
+        places
+    }
+
+    /// Finds out where the named paths lead.
+    fn resolve(&mut self) {
+        let mut more = Vec::new();
+        for (text, means) in &self.named {
+            let from_dirs = self.dirs.iter().filter(|dir| is_relative(text) && *dir != text);
+            let from_dirs = from_dirs.map(|dir| Cow::Owned(format!("{dir}/{text}")));
+            for text in [Cow::Borrowed(&**text)].into_iter().chain(from_dirs) {
+                match self.root.locate(&text) {
+                    Ok(place) => more.push(place),
+                    // Source code in an argument called `source` is no path, and no path that long can be opened.
+                    Err(Unresolved::TooLong) if *means == Means::PerhapsPath => self.paths_certain = false,
+                    Err(_) => self.lost = true,
+                }
+            }
+        }
+        self.places = more;
+        if self.commands.is_empty() {
+            return;
+        }
+        // In another directory the same words may run other things.
+        let elsewhere = |dir: &String| !self.root.locate(dir).is_ok_and(|place| place.is_inside_root());
+        if self.surrounded || self.dirs.iter().any(elsewhere) {
+            self.commands.iter_mut().for_each(|command| command.runs = None);
         }
     }
 
-    fn walk_inside(&mut self, value: &Value, needs: Needs) {
+    fn walk(&mut self, object: &'a Map<String, Value>, needs: Needs) {
+        for (key, value) in object {
+            let name = plain_name(key);
+            let means = means(&name);
+            self.surrounded |= changes_commands(&name) && !is_nothing(value);
+            self.hint(key);
+            if names_directory(&name) {
+                strings(value, &mut |dir| self.dirs.push(dir.to_owned()));
+                self.dirs.truncate(MOST_DIRS);
+            }
+            match means {
+                Means::Path | Means::PerhapsPath if needs.paths => self.paths(value, means),
+                Means::Patch if needs.paths => self.patches(value),
+                Means::Url if needs.paths => self.local(value),
+                Means::Command if needs.commands => self.command(value, object),
+                Means::Commands if needs.commands => self.commands(value, object),
+                _ => {}
+            }
+            if needs.urls {
+                self.url(value, means);
+            }
+            // These texts have been looked at.
+            let known = match means {
+                Means::Path | Means::PerhapsPath | Means::Patch => needs.paths,
+                Means::Command | Means::Commands => needs.commands,
+                Means::Url | Means::Host | Means::Other => false,
+            };
+            if !known || !value.is_string() {
+                self.walk_inside(value, needs);
+            }
+        }
+    }
+
+    fn walk_inside(&mut self, value: &'a Value, needs: Needs) {
         match value {
             Value::Object(object) => self.walk(object, needs),
             Value::Array(items) => items.iter().for_each(|item| self.walk_inside(item, needs)),
+            Value::String(text) => {
+                self.hint(text);
+                if needs.paths && text.trim_start().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
+                {
+                    self.paths(value, Means::Path);
+                }
+                if needs.paths && is_patch(text) {
+                    self.patches(value);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// Keeps a short text that may name a path or a host.
+    fn hint(&mut self, text: &'a str) {
+        let telling = |c: char| matches!(c, '/' | '.' | '\\' | ':' | '*' | '?' | '[' | '。' | '．' | '｡');
+        let short = text.len() <= LONGEST_HINT && (text.contains(telling) || may_be_key(text));
+        if short && !text.trim().contains('\n') {
+            self.texts.push(text);
+        }
+    }
+
+    fn paths(&mut self, value: &'a Value, means: Means) {
+        match value {
+            Value::String(text) if means == Means::PerhapsPath && is_patch(text) => self.patches(value),
+            Value::String(text) => self.named.push((Cow::Borrowed(text), means)),
+            Value::Array(items) => items.iter().for_each(|item| self.paths(item, means)),
+            // Of what an object holds, nobody knows what is the path.
+            Value::Bool(_) | Value::Number(_) | Value::Object(_) => self.paths_certain = false,
+            Value::Null => {}
+        }
+    }
+
+    /// A URL without a scheme may be a path.
+    fn local(&mut self, value: &'a Value) {
+        match value {
+            Value::String(text) if !text.contains("://") => self.paths(value, Means::PerhapsPath),
+            Value::Array(items) => items.iter().for_each(|item| self.local(item)),
+            Value::Object(_) => self.paths_certain = false,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
 
-    fn paths(&mut self, value: &Value, means: Means) {
-        match value {
-            Value::String(text) => match self.root.locate(text) {
-                Ok(place) => self.places.push(place),
-                // Source code in an argument called `source` is no path, and no path that long can be opened.
-                Err(Unresolved::TooLong) if means == Means::PerhapsPath => self.paths_certain = false,
-                Err(_) => self.lost = true,
-            },
-            Value::Array(items) => items.iter().for_each(|item| self.paths(item, means)),
-            Value::Bool(_) | Value::Number(_) => self.paths_certain = false,
-            // What an object holds is looked at key by key.
-            Value::Object(_) | Value::Null => {}
-        }
+    /// A patch names the files it changes.
+    fn patches(&mut self, value: &Value) {
+        let mut found = Vec::new();
+        let mut unread = matches!(value, Value::Number(_) | Value::Object(_));
+        strings(value, &mut |patch| {
+            let before = found.len();
+            found.extend(patch_files(patch).into_iter().flat_map(|file| [Some(file.path), file.old_path]).flatten());
+            unread |= found.len() == before;
+        });
+        self.paths_certain &= !unread;
+        self.named.extend(found.into_iter().map(|path| (Cow::Owned(path), Means::Path)));
     }
 
     /// A list of commands, where [`Facts::command`] takes a list for the words of one.
@@ -138,39 +328,33 @@ impl<'a> Facts<'a> {
     }
 
     fn command(&mut self, value: &Value, beside: &Map<String, Value>) {
-        let given = |key: &str| beside.get(key).filter(|value| !value.is_null());
-        let arguments = given("args").or_else(|| given("arguments"));
-        // `PATH` and `LD_PRELOAD` decide what a command means.
-        let surrounded = ["env", "environment"].iter().any(|key| given(key).is_some());
         let (text, runs) = match value {
             Value::Null | Value::Bool(_) => return,
             Value::String(text) => (text.clone(), shell::commands(text)),
             Value::Array(items) => {
                 let words: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
-                let text = words.as_ref().map_or_else(|| value.to_string(), |words| words.join(" "));
-                (text, words.and_then(|words| shell::argv(&words)).map(|words| vec![words]))
+                let runs = words.and_then(|words| shell::argv(&words)).map(|words| vec![words]);
+                (all_texts(value), runs)
             }
-            Value::Number(_) | Value::Object(_) => (value.to_string(), None),
+            Value::Number(_) | Value::Object(_) => (all_texts(value), None),
         };
-        let command = match arguments {
-            None => Command { text, runs },
-            Some(more) => with_arguments(text, runs, more),
+        let is_argument = |(key, more): &(&String, &Value)| {
+            ARGUMENTS.contains(&plain_name(key).as_str()) && !is_nothing(more) && !std::ptr::eq(*more, value)
         };
-        let command = if surrounded { Command { runs: None, ..command } } else { command };
+        let arguments: Vec<&Value> = beside.iter().filter(is_argument).map(|(_, more)| more).collect();
+        let command = with_arguments(text, runs, &arguments);
         let urls = command.text.split_whitespace().filter(|word| word.contains("://"));
         self.urls.extend(urls.map(|word| Url { text: word.to_owned(), plain: plain_url(word) }));
         self.commands.push(command);
     }
 
-    fn url(&mut self, value: &Value, means: Means, needs: Needs) {
+    fn url(&mut self, value: &Value, means: Means) {
+        let named = matches!(means, Means::Url | Means::Host);
         match value {
             Value::String(text) => {
-                if needs.paths && text.trim_start().starts_with("file:") {
-                    self.paths(value, Means::Path);
-                }
-                let named = matches!(means, Means::Url | Means::Host);
-                let whole = || text.contains("://") && !text.contains(char::is_whitespace);
-                if !needs.urls || !(named || whole()) {
+                let whole = text.trim();
+                let is_url = (whole.contains("://") && !whole.contains(char::is_whitespace)) || whole.starts_with("//");
+                if !named && !is_url {
                     return;
                 }
                 let host = || {
@@ -179,25 +363,83 @@ impl<'a> Facts<'a> {
                 };
                 self.urls.push(Url { plain: plain_url(text).or_else(host), text: text.clone() });
             }
-            Value::Array(items) => items.iter().for_each(|item| self.url(item, means, needs)),
+            Value::Array(items) => items.iter().for_each(|item| self.url(item, means)),
+            Value::Number(number) if named => self.urls.push(Url { text: number.to_string(), plain: None }),
+            Value::Object(_) if named => self.urls_certain = false,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
         }
     }
 }
 
-/// `{ "command": "git", "args": ["status"] }` is one command.
-fn with_arguments(text: String, runs: Option<Vec<Words>>, more: &Value) -> Command {
-    let more: Option<Vec<&str>> = more.as_array().and_then(|items| items.iter().map(Value::as_str).collect());
-    let Some(more) = more else { return Command { text, runs: None } };
-    let whole = format!("{text} {}", more.join(" "));
-    let runs = match runs.as_deref() {
-        Some([one]) => {
+/// Whether a text is a patch, under whatever name.
+fn is_patch(text: &str) -> bool {
+    let text = text.trim_start();
+    ["*** Begin Patch", "*** Update File: ", "diff --git ", "--- "].iter().any(|start| text.starts_with(start))
+}
+
+/// What the arguments beside a command are called.
+const ARGUMENTS: [&str; 8] = ["args", "arguments", "argv", "params", "parameters", "flags", "options", "opts"];
+
+/// `{ "command": "git", "args": ["status"] }` is one command. Where there are several lists, or something else than a
+/// list of words, nobody knows which of them the tool takes: all of it counts as said and none of it as certain.
+fn with_arguments(text: String, runs: Option<Vec<Words>>, more: &[&Value]) -> Command {
+    let (first, rest) = match more {
+        [] => return Command::new(text, runs),
+        [first, rest @ ..] => (first, rest),
+    };
+    let whole = more.iter().fold(text, |text, value| format!("{text} {}", all_texts(value)));
+    let words: Option<Vec<&str>> = first.as_array().and_then(|items| items.iter().map(Value::as_str).collect());
+    let runs = match (runs.as_deref(), words) {
+        (Some([one]), Some(more)) if rest.is_empty() => {
             let words: Vec<&str> = one.iter().map(String::as_str).chain(more).collect();
             shell::argv(&words).map(|words| vec![words])
         }
-        Some(_) | None => None,
+        _ => None,
     };
-    Command { text: whole, runs }
+    Command::new(whole, runs)
+}
+
+/// Every text in a value, keys included, with spaces between.
+fn all_texts(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(all_texts).collect::<Vec<_>>().join(" "),
+        Value::Object(object) => {
+            let texts = object.iter().map(|(key, value)| format!("{key} {}", all_texts(value)));
+            texts.collect::<Vec<_>>().join(" ")
+        }
+        Value::Null => String::new(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+/// Looks at a text or at each of a list of them.
+fn strings(value: &Value, look: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => look(text),
+        Value::Array(items) => items.iter().for_each(|item| strings(item, look)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn is_relative(text: &str) -> bool {
+    !text.starts_with(['/', '~', '\\', '-']) && !text.contains("://")
+}
+
+/// Private keys have no dot in their names.
+fn may_be_key(word: &str) -> bool {
+    let start = |start: &str| word.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start));
+    start("id_") || start("_netrc")
 }
 
 /// What an argument means, going by its name.
@@ -206,6 +448,7 @@ enum Means {
     Path,
     /// A path in one tool and something else in another.
     PerhapsPath,
+    Patch,
     Command,
     /// A list holds commands, not the words of one.
     Commands,
@@ -214,10 +457,35 @@ enum Means {
     Other,
 }
 
+/// The name of an argument without what only spells it differently.
+fn plain_name(key: &str) -> String {
+    key.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// `PATH` and `LD_PRELOAD` decide what a command means, and what it reads may be a program.
+fn changes_commands(name: &str) -> bool {
+    const SURROUNDINGS: [&str; 10] =
+        ["env", "envs", "environment", "environ", "variables", "vars", "stdin", "input", "interpreter", "environments"];
+    let ends = |end: &str| name.ends_with(end);
+    SURROUNDINGS.contains(&name)
+        || ends("env")
+        || ends("envs")
+        || ends("environment")
+        || name.starts_with("envvar")
+        || ends("envvars")
+        || ends("environmentvariables")
+}
+
+fn names_directory(name: &str) -> bool {
+    let ends = ["cwd", "pwd", "dir", "directory", "folder"];
+    matches!(name, "root" | "basepath" | "rootpath" | "base") || ends.iter().any(|end| name.ends_with(end))
+}
+
 fn means(key: &str) -> Means {
-    const PATHS: [&str; 12] = [
+    const PATHS: [&str; 13] = [
         "path",
         "paths",
+        "pathname",
         "file",
         "files",
         "filename",
@@ -229,20 +497,25 @@ fn means(key: &str) -> Means {
         "folder",
         "folders",
     ];
-    let key: String = key.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
-    match key.as_str() {
+    // `path1`, `file_2`.
+    let key = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    let ends = |ends: &[&str]| ends.iter().any(|end| key.ends_with(end));
+    match key {
         "profile" => Means::Other,
-        "cwd" | "pwd" | "workdir" | "root" => Means::Path,
+        "cwd" | "pwd" | "root" => Means::Path,
         "source" | "sources" | "src" | "target" | "targets" | "dest" | "destination" | "from" | "to" | "input"
         | "output" | "location" | "old" | "new" => Means::PerhapsPath,
-        "command" | "commandline" | "cmd" | "argv" | "shell" | "bash" => Means::Command,
-        "commands" | "cmds" | "script" | "scripts" => Means::Commands,
+        "commandline" | "cmdline" | "commandstring" | "commandtext" | "argv" | "shell" | "bash" | "program"
+        | "executable" | "run" | "exec" => Means::Command,
+        "script" | "scripts" => Means::Commands,
         "endpoint" | "href" | "link" | "links" | "origin" => Means::Url,
-        key if key.ends_with("url") || key.ends_with("urls") || key.ends_with("uri") || key.ends_with("uris") => {
-            Means::Url
-        }
-        key if key.ends_with("host") || key.ends_with("hostname") || key.ends_with("domain") => Means::Host,
-        key if PATHS.iter().any(|name| key.ends_with(name)) => Means::Path,
+        "server" | "proxy" | "remote" | "upstream" => Means::Host,
+        _ if ends(&["patch", "patches", "diff", "diffs"]) => Means::Patch,
+        _ if ends(&["command", "cmd"]) => Means::Command,
+        _ if ends(&["commands", "cmds"]) => Means::Commands,
+        _ if ends(&["url", "urls", "uri", "uris"]) => Means::Url,
+        _ if ends(&["host", "hostname", "domain"]) => Means::Host,
+        _ if ends(&PATHS) => Means::Path,
         _ => Means::Other,
     }
 }
@@ -263,7 +536,8 @@ mod tests {
     fn paths_are_found_by_name_at_any_depth() {
         for (arguments, count) in [
             (json!({ "path": "a" }), 1),
-            (json!({ "filePath": "a", "old_path": "b", "cwd": "c", "to": "d" }), 4),
+            (json!({ "filePath": "a", "old_path": "b", "path2": "c", "to": "d" }), 4),
+            (json!({ "path": "a", "cwd": "b", "patch": "*** Update File: c\n" }), 5),
             (json!({ "edits": [{ "path": "a" }, { "path": "b" }], "files": ["c", ["d"]] }), 4),
             (json!({ "file": { "path": "a" } }), 1),
             (json!({ "text": "a", "profile": "b", "path": null }), 0),
@@ -295,6 +569,16 @@ mod tests {
             json!({ "command": { "run": "ls" } }),
             json!({ "cmd": "ls", "script": "$(x)" }),
             json!({ "command": "ls", "env": { "PATH": "." } }),
+            json!({ "command": "ls", "ENV": { "PATH": "." } }),
+            json!({ "command": "ls", "env_vars": ["PATH=."] }),
+            json!({ "command": "ls", "opts": { "env": { "PATH": "." } } }),
+            json!({ "command": "git", "args": ["status"], "arguments": ["push"] }),
+            json!({ "command": "git", "Args": "push" }),
+            json!({ "command": "git", "args": ["push", 0] }),
+            json!({ "command": "ls", "stdin": "x" }),
+            json!({ "command": "python", "input": "x" }),
+            json!({ "command": "ls", "cwd": "/elsewhere" }),
+            json!({ "command": format!("ls {}", "x".repeat(20_000)) }),
         ] {
             assert_eq!(runs(uncertain.clone()), None, "{uncertain}");
         }
@@ -317,5 +601,7 @@ mod tests {
         }
         assert_eq!(hosts(json!({ "url": "a.com" })), [None]);
         assert_eq!(hosts(json!({ "content": "see https://a.com for more" })), []);
+        assert_eq!(hosts(json!({ "path": " https://a.com" })), [None]);
+        assert_eq!(hosts(json!({ "page": "//a.com/x" })), [None]);
     }
 }

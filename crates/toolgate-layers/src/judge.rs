@@ -10,7 +10,7 @@ use crate::{
     BadOption, Effect, Fallback, OneOrMany, PolicyOptions, Rule,
     commands::CommandPattern,
     facts::{Command, Facts, Needs, Url},
-    hosts::{Domains, PlainUrl, url_globs},
+    hosts::{Domains, PlainUrl, plain_url, tidy_url, url_globs},
     lists,
     path_patterns::{AnyOf, Within},
     paths::percent_decoded,
@@ -99,9 +99,11 @@ impl RuleSet {
         if facts.lost {
             return Some(Judgement::built_in("paths", "nobody can say where a path of the call leads"));
         }
-        let secret = || facts.places.iter().any(secret_files::is_secret);
-        let named = || facts.commands.iter().any(|command| secret_files::names_secret(facts.root, &command.text));
-        let secret = self.options.secrets_files && (secret() || named());
+        if !self.options.secrets_files {
+            return None;
+        }
+        let places = facts.places.iter().chain(facts.hinted()).chain(facts.spoken());
+        let secret = { places }.any(secret_files::is_secret) || facts.globs().any(secret_files::expands_to_secret);
         secret.then(|| Judgement::built_in("secrets files", "the call names a file that holds secrets"))
     }
 
@@ -114,7 +116,7 @@ impl RuleSet {
             return Some(rule.judgement());
         }
         let runs = facts.runs().filter(|runs| !runs.is_empty())?;
-        let covering = |words: &&Words| fitting.iter().find(|rule| rule.covers(words)).copied();
+        let covering = |words: &&Words| fitting.iter().find(|rule| rule.covers(words, facts)).copied();
         let rules: Vec<&Compiled> = runs.iter().map(covering).collect::<Option<_>>()?;
         let labels: BTreeSet<&str> = rules.iter().map(|rule| &*rule.label).collect();
         let labels: Arc<str> = labels.into_iter().collect::<Vec<_>>().join(" and ").into();
@@ -211,18 +213,23 @@ impl Compiled {
         let annotations = facts.call.annotations();
         let kind = |kinds: &Vec<Kind>| annotations.kind.is_none_or(|kind| kinds.contains(&kind));
         let path = |paths: &Paths| match paths {
-            Paths::AnyOf(patterns) => facts.places.iter().chain(facts.spoken()).any(|place| place.may_be(patterns)),
+            Paths::AnyOf(patterns) => {
+                let mut places = facts.places.iter().chain(facts.hinted()).chain(facts.spoken());
+                places.any(|place| place.may_be(patterns)) || facts.globs().any(|text| patterns.may_expand_to(text))
+            }
             Paths::Within(_) => false,
         };
         let command = |patterns: &Vec<CommandPattern>| {
             let runs = |command: &Command| {
-                patterns.iter().any(|pattern| pattern.may_run(&command.text, command.runs.is_some()))
+                patterns.iter().any(|pattern| pattern.may_run(command.said(), command.runs.is_some()))
             };
             facts.commands.iter().any(runs)
         };
-        let domain =
-            |domains: &Domains| facts.urls.iter().flat_map(|url| url.hosts()).any(|host| domains.contains(&host));
-        let url = |globs: &GlobSet| facts.urls.iter().any(|url| url_may_fit(globs, url));
+        let domain = |domains: &Domains| facts.hosts().iter().any(|host| domains.contains(host));
+        let url = |globs: &GlobSet| {
+            let plain = |url: &Url| url.plain.as_ref().is_some_and(|url| globs.is_match(url.whole.to_lowercase()));
+            facts.urls.iter().any(plain) || facts.url_texts().any(|text| url_may_fit(globs, text))
+        };
         self.is_about(facts)
             && self.kind.as_ref().is_none_or(kind)
             && self.side_effect.is_none_or(|least| annotations.effect() >= least)
@@ -245,7 +252,9 @@ impl Compiled {
             }
         };
         let urls = |test: &dyn Fn(&PlainUrl) -> bool| {
-            !facts.urls.is_empty() && facts.urls.iter().all(|url| url.plain.as_ref().is_some_and(test))
+            facts.urls_certain
+                && !facts.urls.is_empty()
+                && facts.urls.iter().all(|url| url.plain.as_ref().is_some_and(test))
         };
         self.is_about(facts)
             && self.kind.as_ref().is_none_or(kind)
@@ -259,15 +268,42 @@ impl Compiled {
     /// Whether every command of the call is covered by this rule.
     fn covers_all(&self, facts: &Facts<'_>) -> bool {
         if self.command.is_some() {
-            return facts.runs().is_some_and(|runs| !runs.is_empty() && runs.iter().all(|words| self.covers(words)));
+            let all = |runs: Vec<&Words>| !runs.is_empty() && runs.iter().all(|words| self.covers(words, facts));
+            return facts.runs().is_some_and(all);
         }
         // What a command does is not bounded by the host or the directory that it names.
         let about_names = self.path.is_some() || self.domain.is_some() || self.url.is_some();
         !about_names || facts.commands.is_empty()
     }
 
-    fn covers(&self, words: &[String]) -> bool {
-        self.command.as_ref().is_some_and(|patterns| patterns.iter().any(|pattern| pattern.covers(words)))
+    fn covers(&self, words: &[String], facts: &Facts<'_>) -> bool {
+        let covers = |pattern: &CommandPattern| {
+            pattern.covers(words) && pattern.further(words).is_some_and(|words| self.bounds(words, facts))
+        };
+        self.command.as_ref().is_some_and(|patterns| patterns.iter().any(covers))
+    }
+
+    /// Whether the further words of a command stay within the paths, hosts and URLs of the rule, if it names any.
+    fn bounds(&self, words: &[String], facts: &Facts<'_>) -> bool {
+        let within = match &self.path {
+            Some(Paths::Within(patterns)) => Some(patterns),
+            Some(Paths::AnyOf(_)) | None => None,
+        };
+        if within.is_none() && self.domain.is_none() && self.url.is_none() {
+            return true;
+        }
+        let is_allowed = |url: PlainUrl| {
+            let host = self.domain.as_ref().is_none_or(|domains| domains.contains(&url.host));
+            host && self.url.as_ref().is_none_or(|globs| globs.is_match(&url.whole))
+        };
+        let about_hosts = self.domain.is_some() || self.url.is_some();
+        words.iter().all(|word| {
+            let is_option = word.starts_with('-') && !word.contains(['/', '.', ':', '~', '@']);
+            // A glob may lead through links, and a colon to another machine.
+            let path = || facts.root.locate(word).ok().filter(|_| !word.contains(['*', '?', '[', ':']));
+            let inside = || within.is_some_and(|patterns| path().is_some_and(|place| place.is_within(patterns)));
+            is_option || inside() || (about_hosts && plain_url(word).is_some_and(is_allowed))
+        })
     }
 
     /// The conditions that mean the same for every effect: which tool, whose tool, which agent.
@@ -288,10 +324,10 @@ impl Compiled {
     }
 }
 
-fn url_may_fit(globs: &GlobSet, url: &Url) -> bool {
-    let plain = url.plain.as_ref().is_some_and(|plain| globs.is_match(plain.whole.to_lowercase()));
-    let decoded = percent_decoded(&url.text).to_lowercase();
-    plain || globs.is_match(url.text.to_lowercase()) || globs.is_match(decoded)
+fn url_may_fit(globs: &GlobSet, text: &str) -> bool {
+    let decoded = percent_decoded(text).to_lowercase();
+    let tidy = || tidy_url(text).is_some_and(|tidy| globs.is_match(tidy));
+    globs.is_match(text.to_lowercase()) || globs.is_match(decoded) || tidy()
 }
 
 fn explanation(label: &str, rule: &Rule) -> String {

@@ -86,6 +86,54 @@ fn globs<T: AsRef<str>>(key: &'static str, patterns: &[T], slashes: bool) -> Res
     set.build().map_err(unreadable)
 }
 
+/// Whether a pattern as shells know it (`*`, `?`, `[…]`) may stand for a text. A class counts as any character.
+pub(crate) fn may_expand_to(pattern: &str, text: &str) -> bool {
+    enum Piece {
+        Any,
+        One,
+        Exactly(char),
+    }
+    let mut pieces = Vec::new();
+    let mut rest = pattern;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        // A class ends at the first bracket behind its first character; `[[:alpha:]]` has two.
+        let class = || rest.get(1..).and_then(|tail| Some(1 + tail.find(']')?));
+        match (c, class()) {
+            ('*', _) => pieces.push(Piece::Any),
+            ('?', _) => pieces.push(Piece::One),
+            ('[', Some(end)) => {
+                let named = rest.starts_with("[:") && rest[end + 1..].starts_with(']');
+                rest = &rest[end + 1 + usize::from(named)..];
+                pieces.push(Piece::One);
+            }
+            (c, _) => pieces.push(Piece::Exactly(c)),
+        }
+    }
+    // Which numbers of pieces may have been used up by the text so far.
+    let mut reached = vec![false; pieces.len() + 1];
+    let skip_stars = |reached: &mut Vec<bool>| {
+        for (at, piece) in pieces.iter().enumerate() {
+            reached[at + 1] |= reached[at] && matches!(piece, Piece::Any);
+        }
+    };
+    reached[0] = true;
+    skip_stars(&mut reached);
+    for c in text.chars() {
+        let mut next = vec![false; pieces.len() + 1];
+        for (at, piece) in pieces.iter().enumerate().filter(|(at, _)| reached[*at]) {
+            match piece {
+                Piece::Any => next[at] = true,
+                Piece::One => next[at + 1] = true,
+                Piece::Exactly(wanted) => next[at + 1] |= *wanted == c,
+            }
+        }
+        skip_stars(&mut next);
+        reached = next;
+    }
+    reached[pieces.len()]
+}
+
 /// The JSON pointer to a parameter, which is named or is a pointer already.
 pub(crate) fn pointer(parameter: &str) -> String {
     match parameter.starts_with('/') {
@@ -107,6 +155,25 @@ mod tests {
         assert_eq!(read("[]").expect("none"), OneOrMany(vec![]));
         assert!(read(r#""edti""#).expect_err("misspelt").to_string().contains("edti"));
         assert!(read("7").is_err());
+    }
+
+    #[test]
+    fn a_shell_pattern_may_stand_for_what_fits_it() {
+        for (pattern, text, fits) in [
+            (".en*", ".env", true),
+            (".e?v", ".env", true),
+            (".[e]nv", ".env", true),
+            (".[[:alpha:]]nv", ".env", true),
+            (".[!z]nv", ".env", true),
+            ("*", "", true),
+            ("*a*b", "xaxb", true),
+            ("[", "[", true),
+            (".e?", ".env", false),
+            ("*.rs", ".env", false),
+            ("a*b", "abc", false),
+        ] {
+            assert_eq!(may_expand_to(pattern, text), fits, "{pattern} {text}");
+        }
     }
 
     #[test]

@@ -17,11 +17,14 @@ pub(crate) struct AnyOf {
     /// At any depth, anywhere.
     floating: GlobSet,
     absolute: GlobSet,
+    /// The patterns that are plain paths, part by part.
+    plain: Vec<Vec<String>>,
 }
 
 impl AnyOf {
     pub(crate) fn new(patterns: &[String]) -> Result<Self, BadOption> {
         let (mut anchored, mut floating, mut absolute) = (Vec::new(), Vec::new(), Vec::new());
+        let mut plain = Vec::new();
         let patterns: Vec<String> = patterns.iter().map(|pattern| readable(pattern)).collect::<Result<_, _>>()?;
         // Both as written and where it leads.
         let leading = patterns.iter().filter(|pattern| is_absolute(pattern)).map(|pattern| without_links(pattern));
@@ -29,6 +32,9 @@ impl AnyOf {
             let pattern = fold_case(&pattern);
             // What is inside a directory is covered by the directory.
             let pattern = pattern.strip_suffix("/**").filter(|rest| !rest.is_empty()).unwrap_or(&pattern);
+            if !pattern.contains(['*', '?', '[', '{', '\\']) {
+                plain.push(pattern.split('/').map(str::to_owned).collect());
+            }
             match pattern {
                 pattern if is_absolute(pattern) => absolute.push(pattern.to_owned()),
                 pattern if pattern.starts_with("**") => floating.push(pattern.to_owned()),
@@ -38,7 +44,22 @@ impl AnyOf {
         }
         let [anchored, floating, absolute] =
             [anchored, floating, absolute].map(|patterns| lists::paths("rules", &patterns));
-        Ok(Self { anchored: anchored?, floating: floating?, absolute: absolute? })
+        Ok(Self { anchored: anchored?, floating: floating?, absolute: absolute?, plain })
+    }
+
+    /// Whether a text that a shell or a tool expands could lead to one of the patterns that are plain paths.
+    pub(crate) fn may_expand_to(&self, text: &str) -> bool {
+        let text = fold_case(text.trim().trim_start_matches("./"));
+        let parts: Vec<&str> = text.split('/').collect();
+        let fits = |(part, name): (&&str, &String)| {
+            let bare = part.chars().all(|c| c == '*');
+            !bare && lists::may_expand_to(part, name)
+        };
+        // A name alone holds at any depth.
+        self.plain.iter().any(|names| match names.as_slice() {
+            [name] => parts.iter().any(|part| fits((part, name))),
+            names => parts.len() >= names.len() && parts.iter().zip(names).all(fits),
+        })
     }
 
     pub(crate) fn matches(&self, spot: &Spot) -> bool {

@@ -15,6 +15,8 @@ use crate::path_patterns::{AnyOf, Within};
 #[derive(Debug, Clone)]
 pub(crate) struct Root {
     path: PathBuf,
+    /// The same under both spellings that places are compared in.
+    folded: [String; 2],
     home: Option<PathBuf>,
 }
 
@@ -52,7 +54,18 @@ impl Root {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let path = follow(Path::new("/"), &absolute).unwrap_or(absolute);
         let home = std::env::home_dir().filter(|home| home.is_absolute());
-        Self { path, home }
+        let text = slashes(&path.to_string_lossy());
+        let folded = [fold(&text), fold_case(&text)].map(|root| root.trim_end_matches('/').to_owned());
+        Self { path, folded, home }
+    }
+
+    /// What `text` spells, without a look at what is there.
+    pub(crate) fn spelled(&self, text: &str) -> Place {
+        let mut folded = Vec::new();
+        for spelling in self.spellings(text) {
+            self.fold_into(&lexical(&self.path, Path::new(&spelling)), &mut folded);
+        }
+        Place { folded, exact: None }
     }
 
     /// Finds out where `text` leads.
@@ -75,10 +88,7 @@ impl Root {
                 Some(exact)
             });
             for path in leads_to.iter().chain([&tidy]) {
-                let spot = self.folded_spot(path);
-                if !folded.contains(&spot) {
-                    folded.push(spot);
-                }
+                self.fold_into(path, &mut folded);
             }
         }
         Ok(Place { folded, exact })
@@ -99,9 +109,16 @@ impl Root {
         };
         also(text.trim().to_owned());
         also(text.replace('\\', "/"));
-        if let Some(rest) = text.trim().strip_prefix("file:") {
+        if let Some(rest) = after_file_scheme(text.trim()) {
             let rest = rest.strip_prefix("//localhost").unwrap_or(rest);
-            also(format!("/{}", percent_decoded(rest).trim_start_matches('/')));
+            let bare = rest.split(['?', '#']).next().unwrap_or_default();
+            for rest in [rest, bare] {
+                also(format!("/{}", percent_decoded(rest).trim_start_matches('/')));
+            }
+        }
+        // Some tools read the file that is named behind an `@`.
+        if let Some(rest) = text.trim().strip_prefix('@') {
+            also(rest.to_owned());
         }
         if let (Some(rest), Some(home)) = (text.trim().strip_prefix('~'), &self.home) {
             also(format!("{}/{}", home.display(), rest.trim_start_matches(['/', '\\'])));
@@ -115,13 +132,18 @@ impl Root {
         Some(Spot { absolute: text(path)?, inside: inside.transpose().ok()? })
     }
 
-    fn folded_spot(&self, path: &Path) -> Spot {
-        let absolute = fold(&slashes(&path.to_string_lossy()));
-        let root = fold(&slashes(&self.path.to_string_lossy()));
-        let rest = absolute.strip_prefix(root.trim_end_matches('/'));
-        let inside = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        let inside = inside.map(|rest| rest.trim_start_matches('/').to_owned());
-        Spot { absolute, inside }
+    /// Adds the plainest spelling of a path, and the one that keeps what some systems cut off.
+    fn fold_into(&self, path: &Path, spots: &mut Vec<Spot>) {
+        let text = slashes(&path.to_string_lossy());
+        for (absolute, root) in [fold(&text), fold_case(&text)].into_iter().zip(&self.folded) {
+            if spots.iter().any(|spot| spot.absolute == absolute) {
+                continue;
+            }
+            let rest = absolute.strip_prefix(root.as_str());
+            let inside = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+            let inside = inside.map(|rest| rest.trim_start_matches('/').to_owned());
+            spots.push(Spot { absolute, inside });
+        }
     }
 }
 
@@ -134,6 +156,11 @@ impl Place {
     /// Whether the place is certain and fits the patterns exactly.
     pub(crate) fn is_within(&self, patterns: &Within) -> bool {
         self.exact.as_ref().is_some_and(|spots| spots.iter().all(|spot| patterns.matches(spot)))
+    }
+
+    /// Whether the place is for certain the root or below it.
+    pub(crate) fn is_inside_root(&self) -> bool {
+        self.exact.as_ref().is_some_and(|spots| spots.iter().all(|spot| spot.inside.is_some()))
     }
 
     /// Whether the place, as a whole path, passes a test under any of its spellings.
@@ -222,13 +249,19 @@ pub(crate) fn fold_case(text: &str) -> String {
     if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_uppercase().to_lowercase() }
 }
 
-fn has_no_width(c: char) -> bool {
+pub(crate) fn has_no_width(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{ad}')
 }
 
 /// Whether a tool might read the text otherwise than the kernel does.
 fn is_odd(text: &str) -> bool {
-    text.starts_with('~') || text.starts_with("file:") || text.trim() != text
+    let expands = text.contains("${") || text.contains("$HOME");
+    expands || text.starts_with(['~', '@']) || after_file_scheme(text).is_some() || text.trim() != text
+}
+
+/// What follows `file:`, however that is written.
+fn after_file_scheme(text: &str) -> Option<&str> {
+    text.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("file:")).map(|_| &text[5..])
 }
 
 pub(crate) fn climbs(path: &str) -> bool {
@@ -333,7 +366,9 @@ mod tests {
     #[test]
     fn other_spellings_are_never_allowed_and_always_denied() {
         let (_dir, root) = workspace();
-        for text in ["SRC/a", "src\\a", " src/a", "src/a ", "~/src/a", "file:src/a", "/src/a"] {
+        for text in
+            ["SRC/a", "src\\a", " src/a", "src/a ", "~/src/a", "file:src/a", "/src/a", "src/$HOME/a", "src/${x}/a"]
+        {
             assert!(!allowed(&root, text), "{text}");
         }
         for text in [
@@ -355,6 +390,10 @@ mod tests {
         let absolute = root.path.join("a/.env").display().to_string();
         assert!(denied(&root, &[".env"], &absolute));
         assert!(denied(&root, &[".env"], &format!("file://{}", absolute.replace(".env", "%2Eenv"))));
+        assert!(denied(&root, &[".env"], &format!("FILE://{absolute}?x#y")) && denied(&root, &[".env"], "@.env"));
+        for odd in ["logs:prod", "odd.", "notes.txt:more"] {
+            assert!(denied(&root, &[odd], &format!("{odd}/x")), "a pattern fits what it spells: {odd}");
+        }
         assert!(!denied(&root, &[".env"], "environment"));
     }
 

@@ -56,6 +56,9 @@ pub enum Effect {
 /// Rules that ask or deny take a condition generously: one path, host or command of the call that may fit is enough.
 /// Rules that allow take it strictly: everything the call names has to fit for certain, and a call that names no path
 /// (command, host) is not covered by a rule about paths (commands, hosts). An empty list allows nothing.
+///
+/// What an argument is called (`path`, `command`, `url`) counts for rules that allow. For the others every short text
+/// of a call may be a path or a host, whatever its name; only commands are looked for by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -84,6 +87,9 @@ pub struct Rule {
     pub path: Option<OneOrMany<String>>,
     /// Commands by their first words: `git status` covers `git status --short`. A `*` stands for any text inside a word. When
     /// allowing, every command of a text has to be covered by a rule, and a text that does more than run plain commands is not.
+    /// Further words are covered if they are plain operands or options; `--option=value`, `NAME=value` and options that run,
+    /// load or write something else (`--exec`, `--output`, `git -c`) only if the pattern itself names them. If the rule names
+    /// paths, hosts or URLs too, every further word has to be one of those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<OneOrMany<String>>,
     /// URLs as globs such as `https://api.example.com/v1/**`.

@@ -2,18 +2,13 @@
 
 use std::sync::LazyLock;
 
-use globset::{GlobBuilder, GlobSet};
+use globset::GlobSet;
 
-use crate::{
-    lists,
-    paths::{Place, Root, fold},
-    shell::words_anywhere,
-};
+use crate::{lists, paths::Place};
 
 /// Files by name, at any depth, in small letters.
 const FILES: &[&str] = &[
-    ".env",
-    ".env.*",
+    ".envrc",
     "*.pem",
     "*.key",
     "*.p12",
@@ -21,6 +16,7 @@ const FILES: &[&str] = &[
     "*.jks",
     "*.keystore",
     "*.kdbx",
+    "*.ppk",
     "id_rsa*",
     "id_ed25519*",
     "id_ecdsa*",
@@ -36,6 +32,7 @@ const FILES: &[&str] = &[
     "credentials.json",
     "secrets.{toml,yaml,yml,json}",
     ".aws/credentials",
+    ".aws/config",
     ".cargo/credentials",
     ".cargo/credentials.toml",
     ".config/gh/hosts.yml",
@@ -47,36 +44,65 @@ const FILES: &[&str] = &[
     "etc/shadow-",
     "etc/gshadow",
     "etc/sudoers",
-    "proc/*/environ",
+    "proc/**/environ",
 ];
+
+/// Files by name that may be examples instead.
+const ENVIRONMENTS: &[&str] = &[".env", ".env.*", ".env-*", ".env_*", ".env~", "*.env"];
 
 /// Directories all of which is secret.
 const DIRECTORIES: &[&str] = &[".ssh", ".gnupg", ".azure", ".config/gcloud", ".password-store"];
 
 /// What stands in for the real file and is meant to be read.
-const EXAMPLES: &[&str] = &[".env.example", ".env.sample", ".env.template", ".env.dist", ".env.*.example"];
+const EXAMPLES: &[&str] = &[
+    ".env.example",
+    ".env.sample",
+    ".env.template",
+    ".env.dist",
+    ".env.*.example",
+    ".env-example",
+    ".env-sample",
+    "example.env",
+    "sample.env",
+    // Code that is searched for.
+    "process.env",
+    "import.meta.env",
+    "deno.env",
+    "bun.env",
+];
 
-/// Names that a shell pattern is tried on.
+/// What patterns above stand for; a shell pattern is tried on it.
 const TELLTALES: &[&str] = &[
     ".env",
     ".env.local",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".ssh",
-    ".gnupg",
+    ".env.production",
     "id_rsa",
     "id_ed25519",
-    "key.pem",
-    "shadow",
+    "id_ecdsa",
+    "id_dsa",
+    "secrets.toml",
+    "secrets.yaml",
+    "secrets.json",
+    "proc/self/environ",
 ];
 
-static SECRET: LazyLock<GlobSet> = LazyLock::new(|| {
+/// All of them; most paths need no further look.
+static ANY: LazyLock<GlobSet> = LazyLock::new(|| {
+    let environments = ENVIRONMENTS.iter().map(|name| format!("**/{name}"));
+    anywhere(secrets().chain(environments).collect())
+});
+static SECRET: LazyLock<GlobSet> = LazyLock::new(|| anywhere(secrets().collect()));
+static EXAMPLE: LazyLock<GlobSet> = LazyLock::new(|| by_name(EXAMPLES));
+
+fn secrets() -> impl Iterator<Item = String> {
     let inside = |name: &&str| [format!("**/{name}"), format!("**/{name}/**")];
     let files = FILES.iter().map(|name| format!("**/{name}"));
-    anywhere(files.chain(DIRECTORIES.iter().flat_map(inside)).collect())
-});
-static EXAMPLE: LazyLock<GlobSet> = LazyLock::new(|| anywhere(EXAMPLES.iter().map(|n| format!("**/{n}")).collect()));
+    files.chain(DIRECTORIES.iter().flat_map(inside))
+}
+
+fn by_name(names: &[&str]) -> GlobSet {
+    anywhere(names.iter().map(|name| format!("**/{name}")).collect())
+}
 
 fn anywhere(patterns: Vec<String>) -> GlobSet {
     lists::paths("secrets_files", &patterns).expect("the built-in patterns are readable")
@@ -89,40 +115,62 @@ pub(crate) fn is_secret(place: &Place) -> bool {
 
 /// The path is folded: plain spelling, small letters.
 fn is_secret_path(path: &str) -> bool {
-    SECRET.is_match(path) && !EXAMPLE.is_match(path)
+    ANY.is_match(path) && (SECRET.is_match(path) || !EXAMPLE.is_match(path))
 }
 
-/// Whether a command names a secrets file where it can be seen.
-pub(crate) fn names_secret(root: &Root, command: &str) -> bool {
-    words_anywhere(command).iter().any(|word| word_is_secret(root, word))
+/// Whether a text that a shell or a tool expands could become the name of a secrets file.
+pub(crate) fn expands_to_secret(text: &str) -> bool {
+    let text = text.trim().to_lowercase();
+    let parts: Vec<&str> = text.split('/').collect();
+    let Some(last) = parts.last().filter(|_| text.len() <= 512) else { return false };
+    // `*.ke?`; but `*.*` means "everything here" rather than one kind of file.
+    let kind = |name: &&str| {
+        let wanted = name.strip_prefix("*.").filter(|kind| !kind.contains('*'));
+        let given = last.rsplit_once('.').map(|(_, kind)| kind).filter(|kind| letters(kind) > 0);
+        wanted.zip(given).is_some_and(|(wanted, given)| lists::may_expand_to(given, wanted))
+    };
+    let file = |name: &&str| !name.contains('*') && ends_like(&parts, name);
+    let directory = |name: &&str| (1..=parts.len()).any(|end| ends_like(&parts[..end], name));
+    FILES.iter().chain(ENVIRONMENTS).any(|name| kind(name) || file(name))
+        || TELLTALES.iter().any(file)
+        || DIRECTORIES.iter().any(directory)
 }
 
-fn word_is_secret(root: &Root, word: &str) -> bool {
-    match root.locate(word) {
-        Ok(place) => is_secret(&place) || expands_to_secret(word),
-        // No path that could be opened; what it spells still counts.
-        Err(_) => is_secret_path(&fold(word)),
-    }
+/// Whether the last parts of a path may stand for `name`, and say enough to mean it.
+fn ends_like(parts: &[&str], name: &str) -> bool {
+    let names: Vec<&str> = name.split('/').collect();
+    let Some(parts) = parts.len().checked_sub(names.len()).map(|from| &parts[from..]) else { return false };
+    // A star leaves out what begins with a dot.
+    let fits = |(part, name): (&&str, &&str)| {
+        !(part.starts_with('*') && name.starts_with('.')) && lists::may_expand_to(part, name)
+    };
+    // `*.json` says what kind of file, not which one.
+    let stem = |part: &str| part.rsplit_once('.').map(|(stem, _)| stem.to_owned()).filter(|stem| stem.contains('*'));
+    let said: usize = parts.iter().map(|part| letters(&stem(part).unwrap_or_else(|| (*part).to_owned()))).sum();
+    let enough = said >= 3 || parts[0].starts_with('.');
+    enough && parts.iter().zip(&names).all(fits)
 }
 
-/// Whether a word that a shell expands could become the name of a secrets file.
-fn expands_to_secret(word: &str) -> bool {
-    let name = word.rsplit('/').next().unwrap_or(word);
-    // A bare star leaves out what begins with a dot, and means "everything here" rather than one file.
-    if !name.contains(['*', '?', '[']) || name.trim_matches('*').is_empty() {
-        return false;
-    }
-    let glob = GlobBuilder::new(&name.to_lowercase()).build();
-    glob.is_ok_and(|glob| {
-        let glob = glob.compile_matcher();
-        TELLTALES.iter().any(|secret| (name.starts_with('.') || !secret.starts_with('.')) && glob.is_match(secret))
-    })
+/// How many characters of a pattern stand for themselves.
+fn letters(pattern: &str) -> usize {
+    pattern.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']')).count()
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use crate::{
+        paths::Root,
+        shell::{runs_anywhere, words_of},
+    };
     use std::{fs, os::unix::fs::symlink};
+
+    fn names_secret(root: &Root, command: &str) -> bool {
+        let is_glob = |word: &String| word.contains(['*', '?', '[']);
+        words_of(runs_anywhere(command).iter())
+            .iter()
+            .any(|word| secret(root, word) || (is_glob(word) && expands_to_secret(word)))
+    }
 
     fn secret(root: &Root, path: &str) -> bool {
         root.locate(path).map_or(true, |place| is_secret(&place))
@@ -163,6 +211,15 @@ mod tests {
             "file:///etc/shadow",
             ".env.example/../.env",
             ".env.example/.env",
+            ".ssh/.env.example",
+            "/proc/self/task/1/environ",
+            ".envrc",
+            "prod.env",
+            ".env~",
+            ".env-prod",
+            "server.ppk",
+            ".aws/config",
+            "prod:server.key",
         ] {
             assert!(secret(&root, path), "{path}");
         }
@@ -212,10 +269,33 @@ mod tests {
             "cat x/../.env",
             "cat $HOME/.ssh/x",
             "scp h:.env .",
+            "curl -T.env x",
+            "cat .en{v,}",
+            "cat .e${x}nv",
+            "cat ~/.aws/cred*",
+            "cat ~/.aws/*",
+            "cat ~/.ss?/config",
+            "cat /et?/shadow",
+            "cat *.ke?",
+            "cat x.pe[m]",
+            "cat [.]env",
+            "cat .kube/conf*",
         ] {
             assert!(names_secret(&root, text), "{text}");
         }
-        for text in ["cat .env.example", "ls *", "cargo test", "cat *.rs", "printenv"] {
+        for text in [
+            "cat .env.example",
+            "ls *",
+            "cargo test",
+            "cat *.rs",
+            "printenv",
+            "ls *.*",
+            "ls s*",
+            "cat *.js*",
+            "cat *.json",
+            "ls */*",
+            "grep process.env x",
+        ] {
             assert!(!names_secret(&root, text), "{text}");
         }
     }

@@ -3,11 +3,16 @@
 //! This is no shell. It understands plain words, quotes without expansions, and lists of commands; whatever goes
 //! beyond that is "not certain", and what is not certain is never covered by a rule that allows.
 
+use std::collections::HashSet;
+
 /// One command: its name and its arguments.
 pub(crate) type Words = Vec<String>;
 
 /// The commands that `text` runs, in order, or nothing if that is not certain.
 pub(crate) fn commands(text: &str) -> Option<Vec<Words>> {
+    if text.len() > LONGEST_TEXT {
+        return None;
+    }
     // Other quotes and escapes hold there.
     if cfg!(windows) && text.contains(['\'', '"', '%', '^']) {
         return None;
@@ -29,6 +34,9 @@ pub(crate) fn argv(words: &[&str]) -> Option<Words> {
     let owned: Words = words.iter().map(|word| (*word).to_owned()).collect();
     (words.iter().all(plain) && is_plain_command(&owned)).then_some(owned)
 }
+
+/// Nobody reads through a longer text before agreeing to it.
+const LONGEST_TEXT: usize = 16 * 1024;
 
 /// Characters that mean something to a shell outside quotes.
 const SPECIAL: &str = ";&|<>()$`\\\"'*?[]{}~!#\n";
@@ -140,7 +148,7 @@ pub(crate) fn base_name(word: &str) -> String {
 /// Shells, and words that a shell understands itself.
 const BUILT_IN: &str = "sh bash zsh dash ksh mksh fish csh tcsh ash rbash busybox toybox pwsh powershell cmd eval exec \
     source . trap alias unalias builtin command enable hash set unset shopt export declare typeset readonly local let read \
-    mapfile readarray getopts bind complete fc coproc wait if then else elif fi for while until do done case esac select \
+    mapfile readarray getopts bind complete compgen jobs fc coproc wait if then else elif fi for while until do done case esac select \
     function in time [[";
 
 /// Programs that start another one.
@@ -150,8 +158,13 @@ const STARTERS: &str = "env xargs sudo doas su runuser nohup timeout gtimeout ni
     pipx";
 
 /// Programs whose arguments are a program.
-const INTERPRETERS: &str =
-    "awk gawk mawk nawk sed gsed perl osascript ed ex vi vim nvim emacs less more man tclsh m4 dc";
+const INTERPRETERS: &str = "awk gawk mawk nawk sed gsed perl osascript ed ex vi vim vimdiff view rvim rview gvim nvim emacs less more man tclsh m4 dc";
+
+/// Whether what follows the name is a command of its own: `sudo rm`.
+pub(crate) fn starts_others(name: &str) -> bool {
+    let name = base_name(name);
+    [BUILT_IN, STARTERS].iter().any(|list| list.split(' ').any(|known| known == name))
+}
 
 /// Whether a program runs what its arguments say, or changes what later commands mean.
 fn runs_others(name: &str, arguments: &[String]) -> bool {
@@ -194,23 +207,164 @@ fn runs_others(name: &str, arguments: &[String]) -> bool {
 
 /// Every run of words in a text that could be a command, wherever it stands and however it is quoted.
 ///
-/// For what is forbidden: it is read twice, once as if quotes were not there (`r'm'`) and once as if each began
-/// something new (`sh -c"rm"`).
+/// For what is forbidden, so it is read in several ways: as if quotes were not there (`r'm'`), as if each began
+/// something new (`sh -c"rm"`), with expansions left out (`r$@m`), escapes decoded (`$'r\\x6d'`), braces expanded
+/// (`r{m,}`) and groups of patterns opened (`r+(m)`).
 pub(crate) fn runs_anywhere(text: &str) -> Vec<Words> {
-    let unquoted: String = text.chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect();
-    let mut runs = runs(&unquoted);
+    let joined = text.contains('\\').then(|| text.replace("\\\n", "").replace("\\\r\n", ""));
+    let text = joined.as_deref().unwrap_or(text);
+    let unquoted = without_quotes(text);
+    let mut all = runs(&unquoted);
+    let mut also = |reading: &str| {
+        let more = runs(reading);
+        all.extend(more);
+    };
     if unquoted.len() < text.len() {
-        runs.extend(self::runs(&text.replace(['\'', '"', '\\'], "\n")));
+        also(&text.replace(['\'', '"', '\\'], "\n"));
     }
-    runs
+    if text.contains("$'") && text.contains('\\') {
+        also(&without_quotes(&escapes_decoded(text).replace("$'", "")));
+    }
+    if unquoted.contains(['$', '`']) {
+        also(&without_expansions(&unquoted));
+    }
+    if ["?(", "*(", "+(", "@("].iter().any(|group| unquoted.contains(group)) {
+        let opened = ["?(", "*(", "+(", "@("].iter().fold(unquoted.clone(), |text, group| text.replace(group, ""));
+        also(&opened.replace([')', '|'], ""));
+    }
+    if unquoted.contains('{') && unquoted.contains(',') {
+        let is_braced = |word: &&str| word.contains('{') && word.len() <= LONGEST_BRACED_WORD;
+        let words = unquoted.split_whitespace().filter(is_braced).take(MOST_BRACED_WORDS);
+        words.flat_map(braces_expanded).for_each(|word| also(&word));
+        let mut left = MOST_BRACED_WORDS;
+        let expanded = unquoted.split_whitespace().map(|word| {
+            let expands = left > 0 && is_braced(&word);
+            left -= usize::from(expands);
+            if expands { braces_expanded(word).join(" ") } else { word.to_owned() }
+        });
+        also(&expanded.collect::<Vec<_>>().join(" "));
+    }
+    all
 }
 
-/// Every word of a text, wherever it stands, and its parts: `.env` in `--file=.env`, `@.env` and `host:.env`.
-pub(crate) fn words_anywhere(text: &str) -> Vec<String> {
-    let words: Vec<String> = runs_anywhere(text).into_iter().flatten().collect();
-    let parts = words.iter().flat_map(|word| word.split(['=', ',', ':', '@'])).filter(|part| !part.is_empty());
-    let parts: Vec<String> = parts.map(str::to_owned).collect();
-    words.into_iter().chain(parts).collect()
+const MOST_BRACED_WORDS: usize = 64;
+const LONGEST_BRACED_WORD: usize = 512;
+
+fn without_quotes(text: &str) -> String {
+    text.chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect()
+}
+
+/// Leaves out `$x`, `${x}`, `$@`, `$(…)` and what is between backquotes: they may well be empty.
+fn without_expansions(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (c, chars.peek().copied()) {
+            ('`', _) => drop(chars.by_ref().find(|c| *c == '`')),
+            ('$', Some(open @ ('{' | '('))) => {
+                let close = if open == '{' { '}' } else { ')' };
+                let mut depth = 0_usize;
+                for c in chars.by_ref() {
+                    depth = if c == open { depth + 1 } else { depth - usize::from(c == close) };
+                    if depth == 0 {
+                        break;
+                    }
+                }
+            }
+            ('$', Some(name)) if name.is_ascii_alphabetic() || name == '_' => {
+                while chars.next_if(|c| c.is_ascii_alphanumeric() || *c == '_').is_some() {}
+            }
+            ('$', Some(_)) => drop(chars.next()),
+            (c, _) => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// Writes out `\\x65`, `\\145` and `\\u0065`.
+fn escapes_decoded(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        plain.push_str(before);
+        let (radix, skip, most) = match after.bytes().next() {
+            Some(b'x') => (16, 1, 2),
+            Some(b'u') => (16, 1, 4),
+            Some(b'U') => (16, 1, 8),
+            _ => (8, 0, 3),
+        };
+        let digits = after.get(skip..).unwrap_or_default();
+        let length = digits.chars().take(most).take_while(|c| c.is_digit(radix)).count();
+        match u32::from_str_radix(&digits[..length], radix).ok().and_then(char::from_u32) {
+            Some(c) => (plain.push(c), rest = &digits[length..]).1,
+            None => rest = after,
+        }
+    }
+    plain + rest
+}
+
+/// What `a{b,c}d` stands for, up to a bound.
+fn braces_expanded(word: &str) -> Vec<String> {
+    const MOST: usize = 64;
+    let mut done = Vec::new();
+    let mut open = vec![word.to_owned()];
+    while let Some(word) = open.pop() {
+        // The innermost pair first.
+        let inner = word.find('}').and_then(|end| Some((word[..end].rfind('{')?, end)));
+        match inner.filter(|_| done.len() + open.len() < MOST) {
+            Some((start, end)) => {
+                let (head, tail) = (&word[..start], &word[end + 1..]);
+                let choices = word[start + 1..end].split(',').take(MOST);
+                open.extend(choices.map(|choice| format!("{head}{choice}{tail}")));
+            }
+            None => done.push(word),
+        }
+    }
+    done
+}
+
+/// Every word once, and its parts: `.env` in `--file=.env`, `@.env`, `host:.env` and `-T.env`.
+pub(crate) fn words_of<'a>(runs: impl Iterator<Item = &'a Words>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let mut words = Vec::new();
+    for word in runs.flatten() {
+        if !seen.insert(word.as_str()) {
+            continue;
+        }
+        words.push(word.clone());
+        let attached = word.strip_prefix('-').filter(|rest| !rest.starts_with('-')).and_then(|rest| {
+            let mut rest = rest.chars();
+            rest.next().map(|_| rest.as_str())
+        });
+        let parts = word.split(['=', ',', ':', '@']).filter(|part| part.len() < word.len());
+        for part in parts.chain(attached).filter(|part| !part.is_empty()) {
+            if seen.insert(part) {
+                words.push(part.to_owned());
+            }
+        }
+    }
+    words
+}
+
+/// Adds the directories that commands go to: `cd x`, `tar -C x`, `git --directory=x`.
+pub(crate) fn directories<'a>(runs: impl Iterator<Item = &'a Words>, dirs: &mut Vec<String>, most: usize) {
+    for run in runs {
+        for (at, word) in run.iter().enumerate() {
+            let next = || run.get(at + 1).map(String::as_str);
+            let goes = matches!(word.as_str(), "cd" | "pushd" | "chdir" | "-C" | "--directory" | "--cwd" | "--chdir");
+            let attached = ["--directory=", "--cwd=", "--chdir=", "-C"].iter().find_map(|flag| word.strip_prefix(flag));
+            let Some(dir) = attached.filter(|dir| !dir.is_empty()).or_else(|| next().filter(|_| goes)) else {
+                continue;
+            };
+            let relative = !dir.starts_with(['/', '~']);
+            let deeper: Vec<String> = dirs.iter().filter(|_| relative).map(|from| format!("{from}/{dir}")).collect();
+            let new = deeper.into_iter().chain([dir.to_owned()]).filter(|dir| !dirs.contains(dir)).collect::<Vec<_>>();
+            dirs.extend(new);
+            if dirs.len() >= most {
+                return dirs.truncate(most);
+            }
+        }
+    }
 }
 
 fn runs(text: &str) -> Vec<Words> {
@@ -364,6 +518,13 @@ mod tests {
     }
 
     #[test]
+    fn braces_are_expanded_up_to_a_bound() {
+        assert_eq!(braces_expanded("a{b,c}d").len(), 2);
+        assert!(braces_expanded(&"{a,b}".repeat(100)).len() < 200);
+        assert!(runs_anywhere(&"{a,b}".repeat(8_000)).iter().map(Vec::len).sum::<usize>() < 50_000);
+    }
+
+    #[test]
     fn a_word_is_found_wherever_it_hides() {
         for text in [
             "rm x",
@@ -382,6 +543,16 @@ mod tests {
             "\"rm\"",
             "{ rm; }",
             "a\u{a0}rm",
+            "r\\\nm x",
+            "r$@m x",
+            "r${x}m x",
+            "r``m x",
+            "r$()m x",
+            "r{m,} x",
+            "{r,}m x",
+            "$'r\\x6d' x",
+            "$'\\162m' x",
+            "r+(m) x",
         ] {
             let found = runs_anywhere(text).iter().flatten().any(|word| word == "rm");
             assert!(found, "{text:?}: {:?}", runs_anywhere(text));

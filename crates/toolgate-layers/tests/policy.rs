@@ -265,8 +265,11 @@ fn an_allow_rule_about_paths_needs_every_path_inside_and_at_least_one() {
 fn a_path_that_an_annotation_names_counts_too() {
     let rules = policy("default = \"allow\"\n[[rules]]\neffect = \"deny\"\npath = \"private\"");
     let annotations = Annotations::default().with_resource(Resource::path("where"));
-    assert_eq!(judge_tool(&rules, annotations, json!({ "where": "private/x" })), Effect::Deny);
-    assert_eq!(judge_tool(&rules, Annotations::default(), json!({ "where": "private/x" })), Effect::Allow);
+    assert_eq!(judge_tool(&rules, annotations.clone(), json!({ "where": "private" })), Effect::Deny);
+    assert_eq!(judge_tool(&rules, Annotations::default(), json!({ "where": "private" })), Effect::Allow);
+    let rules = policy("default = \"ask\"\n[[rules]]\neffect = \"allow\"\npath = \"src/**\"");
+    assert_eq!(judge_tool(&rules, annotations, json!({ "where": "src/x" })), Effect::Allow);
+    assert_eq!(judge_tool(&rules, Annotations::default(), json!({ "where": "src/x" })), Effect::Ask);
 }
 
 #[cfg(unix)]
@@ -457,6 +460,248 @@ fn a_judgement_repeats_no_value_of_the_call() {
     {
         assert!(!rules.judge(&call_with("x", arguments)).reason.contains("hunter2"));
     }
+}
+
+// ---- what arguments of other names and shapes say ----
+
+/// Where everything is allowed but secrets files.
+fn secrets_denied(arguments: &Value) -> bool {
+    effect(&policy("default = \"allow\""), "x", arguments.clone()) == Effect::Deny
+}
+
+#[test]
+fn arguments_beside_a_command_count_under_any_name_and_are_certain_under_one() {
+    let allow = policy("default = \"ask\"\n[[rules]]\neffect = \"allow\"\ncommand = \"git status\"");
+    assert_eq!(effect(&allow, "sh", json!({ "command": "git", "Args": ["status"] })), Effect::Allow);
+    for arguments in [
+        json!({ "command": "git", "args": ["status"], "arguments": ["push", "--force"] }),
+        json!({ "command": "git status", "Args": ["; rm -rf x"] }),
+        json!({ "command": "git", "args": "status" }),
+        json!({ "command": "git status", "params": { "force": true } }),
+        json!({ "command": "git status", "env_vars": { "PATH": "x" } }),
+        json!({ "command": "git status", "ENV": { "PATH": "x" } }),
+        json!({ "command": "git status", "variables": { "PATH": "x" } }),
+        json!({ "command": "git status", "opts": { "env": { "PATH": "x" } } }),
+        json!({ "command": "git status", "program": "rm" }),
+        json!({ "command": "git status", "shell_command": "rm -rf x" }),
+        json!({ "command": "git status", "cwd": "/elsewhere" }),
+        json!({ "command": "git status", "stdin": "x" }),
+    ] {
+        assert_eq!(effect(&allow, "sh", arguments.clone()), Effect::Ask, "{arguments}");
+    }
+    let deny = policy("default = \"allow\"\n[[rules]]\neffect = \"deny\"\ncommand = [\"rm\", \"git push\"]");
+    for arguments in [
+        json!({ "command": "sudo", "args": ["rm", 0] }),
+        json!({ "command": "sudo", "args": "rm x" }),
+        json!({ "command": "env", "args": { "a": "rm" } }),
+        json!({ "command": "git", "args": ["status"], "arguments": ["push"] }),
+        json!({ "command": "git", "parameters": ["push"] }),
+        json!({ "shell_command": "rm x" }),
+        json!({ "cmdline": "rm" }),
+        json!({ "program": "rm", "args": ["x"] }),
+        json!({ "steps": [{ "run": "rm x" }] }),
+    ] {
+        assert_eq!(effect(&deny, "sh", arguments.clone()), Effect::Deny, "{arguments}");
+    }
+    for arguments in [
+        json!({ "command": "cat", "args": ".env" }),
+        json!({ "command": "cat", "args": [".env", 0] }),
+        json!({ "command": "cat", "Args": [".env"] }),
+        json!({ "command": "cat", "params": ".env" }),
+        json!({ "bash_command": "cat .env" }),
+        json!({ "executable": "cat", "args": [".env"] }),
+    ] {
+        assert!(secrets_denied(&arguments), "{arguments}");
+    }
+}
+
+#[test]
+fn a_patch_is_judged_by_the_files_it_changes() {
+    let deny = policy("default = \"allow\"\n[[rules]]\neffect = \"deny\"\npath = \"infra/prod/**\"");
+    let marked = "*** Begin Patch\n*** Update File: infra/prod/x\n";
+    let unified = "--- a/infra/prod/x\n+++ b/infra/prod/x\n@@ -1 +1 @@\n-a\n+b\n";
+    for arguments in
+        [json!({ "patch": marked }), json!({ "diff": unified }), json!({ "input": marked }), json!({ "x": unified })]
+    {
+        assert_eq!(effect(&deny, "apply", arguments.clone()), Effect::Deny, "{arguments}");
+    }
+    assert_eq!(effect(&deny, "apply", json!({ "patch": unified.replace("prod", "dev") })), Effect::Allow);
+    let allow = policy("default = \"ask\"\n[[rules]]\neffect = \"allow\"\npath = \"src/**\"");
+    let patch = |path: &str| json!({ "patch": unified.replace("infra/prod", path) });
+    assert_eq!(effect(&allow, "apply", patch("src")), Effect::Allow);
+    assert_eq!(effect(&allow, "apply", patch("lib")), Effect::Ask);
+    assert_eq!(effect(&allow, "apply", json!({ "path": "src/a", "patch": "who knows" })), Effect::Ask);
+}
+
+#[test]
+fn a_secrets_file_is_seen_under_any_name_in_keys_and_in_patterns() {
+    for arguments in [
+        json!({ "url": "FILE:///etc/shadow" }),
+        json!({ "url": "file:///etc/shadow?x" }),
+        json!({ "url": "file:///etc/shadow#x" }),
+        json!({ "uri": "/etc/shadow" }),
+        json!({ "pathname": "/etc/shadow" }),
+        json!({ "path1": ".env" }),
+        json!({ "document": ".env" }),
+        json!({ "name": " .env" }),
+        json!({ "resource": "/home/u/.ssh/id_rsa" }),
+        json!({ "files": { ".env": "new" } }),
+        json!({ "file": { "name": ".env" } }),
+        json!({ "paths": [{ "p": ".env" }] }),
+        json!({ "path": ".en*" }),
+        json!({ "glob": "**/.env" }),
+        json!({ "pattern": ".e?v" }),
+        json!({ "path": "@.env" }),
+        json!({ "path": "prod:server.key" }),
+        json!({ "path": "/proc/self/task/1/environ" }),
+        json!({ "path": ".ssh/.env.example" }),
+    ] {
+        assert!(secrets_denied(&arguments), "{arguments}");
+    }
+    for arguments in [
+        json!({ "pattern": "event.key", "path": "src" }),
+        json!({ "pattern": "process.env", "dir": "src" }),
+        json!({ "content": "never commit .env files" }),
+        json!({ "query": "*.json", "text": "what is this?" }),
+        json!({ "path": ".env.example" }),
+    ] {
+        assert!(!secrets_denied(&arguments), "{arguments}");
+    }
+}
+
+#[test]
+fn a_denied_path_is_seen_under_any_name_in_keys_and_in_patterns() {
+    let rules = policy(
+        "default = \"allow\"\n[[rules]]\neffect = \"deny\"\npath = [\"infra/prod/**\", \"logs:prod/**\", \"odd./**\"]",
+    );
+    for arguments in [
+        json!({ "where": "infra/prod/x" }),
+        json!({ "files": { "infra/prod/x": "y" } }),
+        json!({ "uri": "infra/prod/x" }),
+        json!({ "path": "infra/pro?/x" }),
+        json!({ "command": "rm inf*/prod/x" }),
+        json!({ "command": "rm infra/{prod,x}/y" }),
+        json!({ "command": "rm infra/p\\\nrod/x" }),
+        json!({ "path": "logs:prod/x" }),
+        json!({ "path": "odd./x" }),
+    ] {
+        assert_eq!(effect(&rules, "x", arguments.clone()), Effect::Deny, "{arguments}");
+    }
+    for arguments in [json!({ "where": "infra/dev/x" }), json!({ "command": "ls infra/d*" })] {
+        assert_eq!(effect(&rules, "x", arguments.clone()), Effect::Allow, "{arguments}");
+    }
+}
+
+#[test]
+fn relative_paths_may_start_in_any_directory_that_the_call_names() {
+    for arguments in [
+        json!({ "dir": "/etc", "file": "shadow" }),
+        json!({ "directory": "/home/u/.aws", "filename": "credentials" }),
+        json!({ "command": "cat shadow", "cwd": "/etc" }),
+        json!({ "command": "cat", "cwd": "/home/u/.aws", "args": ["credentials"] }),
+        json!({ "command": "cd /etc; cat shadow" }),
+        json!({ "command": "cd ~; cd .aws && cat credentials" }),
+        json!({ "command": "tar -C /etc -cf - shadow" }),
+    ] {
+        assert!(secrets_denied(&arguments), "{arguments}");
+    }
+    let deny = policy("default = \"allow\"\n[[rules]]\neffect = \"deny\"\npath = \"infra/prod/**\"");
+    for arguments in [
+        json!({ "dir": "infra", "file": "prod/x" }),
+        json!({ "command": "rm -r prod", "cwd": "infra" }),
+        json!({ "command": "cd infra; rm -r prod" }),
+    ] {
+        assert_eq!(effect(&deny, "x", arguments.clone()), Effect::Deny, "{arguments}");
+    }
+}
+
+#[test]
+fn what_is_named_in_an_unexpected_shape_is_not_allowed() {
+    let paths = policy("default = \"ask\"\n[[rules]]\neffect = \"allow\"\npath = \"src/**\"");
+    for more in [
+        json!({ "file": { "name": "/etc/passwd" } }),
+        json!({ "files": { "/etc/passwd": "x" } }),
+        json!({ "path2": "/etc/passwd" }),
+        json!({ "uri": "/etc/passwd" }),
+        json!({ "page": "FILE:///etc/passwd" }),
+        json!({ "shell_command": "rm -rf /" }),
+        json!({ "root": { "x": "/" } }),
+    ] {
+        let mut arguments = json!({ "path": "src/a" });
+        arguments.as_object_mut().expect("object").extend(more.as_object().expect("object").clone());
+        assert_eq!(effect(&paths, "x", arguments.clone()), Effect::Ask, "{arguments}");
+    }
+    let hosts = policy("default = \"ask\"\n[[rules]]\neffect = \"allow\"\ndomain = \"ok.com\"");
+    for more in [
+        json!({ "target": "https://evil.com" }),
+        json!({ "path": "//evil.com/x" }),
+        json!({ "endpoint": { "raw": "evil.com" } }),
+        json!({ "host": 2130706433_u64 }),
+        json!({ "proxy": "evil.com:80" }),
+        json!({ "page": " https://evil.com" }),
+    ] {
+        let mut arguments = json!({ "url": "https://ok.com" });
+        arguments.as_object_mut().expect("object").extend(more.as_object().expect("object").clone());
+        assert_eq!(effect(&hosts, "x", arguments.clone()), Effect::Ask, "{arguments}");
+    }
+}
+
+#[test]
+fn a_rule_that_allows_a_command_in_a_place_holds_for_its_words_too() {
+    let cat = policy("default = \"ask\"\n[[rules]]\neffect = \"allow\"\ncommand = \"cat\"\npath = \"src/**\"");
+    let run = |text: &str| effect(&cat, "sh", json!({ "command": text, "cwd": "src/x" }));
+    assert_eq!((run("cat -n src/a"), run("cat")), (Effect::Allow, Effect::Allow));
+    for text in ["cat /etc/passwd", "cat src/../x", "cat -n/etc/passwd", "cat src/*", "cat word"] {
+        assert_eq!(run(text), Effect::Ask, "{text}");
+    }
+    let curl = policy("default = \"ask\"\n[[rules]]\neffect = \"allow\"\ncommand = \"curl\"\ndomain = \"ok.com\"");
+    let run = |text: &str| effect(&curl, "sh", json!({ "command": text }));
+    assert_eq!(run("curl -s https://ok.com/x"), Effect::Allow);
+    for text in ["curl https://ok.com evil.com", "curl -x evil:80 https://ok.com", "curl https://ok.com intranet"] {
+        assert_eq!(run(text), Effect::Ask, "{text}");
+    }
+}
+
+#[test]
+fn a_denied_host_is_seen_under_any_name_and_in_the_words_of_commands() {
+    let rules =
+        policy("default = \"allow\"\n[[rules]]\neffect = \"deny\"\ndomain = [\"evil.com\", \"127.0.0.1\", \"[::1]\"]");
+    for arguments in [
+        json!({ "path": "https://evil.com/x" }),
+        json!({ "page": "https://evil.com\n" }),
+        json!({ "page": "//evil.com/x" }),
+        json!({ "whatever": "evil.com:80" }),
+        json!({ "remote": "git@evil.com:a/b" }),
+        json!({ "url": { "https://evil.com": 1 } }),
+        json!({ "host": 2130706433_u64 }),
+        json!({ "url": "http://[0:0:0:0:0:0:0:1]/" }),
+        json!({ "command": "curl evil.com" }),
+        json!({ "command": "git clone git@evil.com:a/b" }),
+        json!({ "command": "curl https://ev''il.com" }),
+        json!({ "command": "curl https://{evil,x}.com" }),
+        json!({ "command": "ping 127.0.0.1" }),
+    ] {
+        assert_eq!(effect(&rules, "x", arguments.clone()), Effect::Deny, "{arguments}");
+    }
+    assert_eq!(effect(&rules, "x", json!({ "command": "curl good.com", "url": "https://good.com" })), Effect::Allow);
+    let url = policy("default = \"allow\"\n[[rules]]\neffect = \"deny\"\nurl = \"https://evil.com/admin/**\"");
+    for text in ["https://u@evil.com//admin/x", "https:evil.com/y/../admin/x", "https://evil.com:0443/%2e/admin/x"] {
+        assert_eq!(effect(&url, "x", json!({ "url": text })), Effect::Deny, "{text}");
+        assert_eq!(effect(&url, "x", json!({ "command": format!("curl '{text}'") })), Effect::Deny, "{text}");
+    }
+}
+
+#[test]
+fn a_text_that_is_too_long_to_read_is_not_allowed_but_still_denied() {
+    let rules = policy(
+        "default = \"ask\"\n[[rules]]\neffect = \"allow\"\ncommand = \"echo\"\n[[rules]]\neffect = \"deny\"\ncommand = \"git push\"",
+    );
+    let long = |text: &str| json!({ "command": format!("echo {} {text}", "x ".repeat(10_000)) });
+    assert_eq!(effect(&rules, "sh", json!({ "command": "echo x x" })), Effect::Allow);
+    assert_eq!(effect(&rules, "sh", long("")), Effect::Ask);
+    assert_eq!(effect(&rules, "sh", long("; git push")), Effect::Deny);
+    assert_eq!(effect(&rules, "sh", long("; cat .env")), Effect::Deny);
+    assert_eq!(effect(&rules, "sh", json!({ "command": "git -x ".repeat(100) })), Effect::Deny, "who knows what comes");
 }
 
 // ---- order and combination ----
