@@ -396,7 +396,7 @@ fn is_pointer_to_go_on(bytes: &[u8], name: &Range<usize>) -> bool {
         before.len() >= word.len() && before[before.len() - word.len()..].eq_ignore_ascii_case(word.as_bytes())
     };
     bytes[name.clone()].eq_ignore_ascii_case(b"token")
-        && ["page", "next", "continuation", "sync", "cursor"].iter().any(|word| ends(word))
+        && ["page", "next", "continuation", "sync", "cursor"].iter().any(ends)
 }
 
 /// Whether the whole name around `name` is in capitals, as settings are written.
