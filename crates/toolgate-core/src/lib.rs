@@ -39,6 +39,7 @@ mod executor;
 mod hooks;
 mod ids;
 mod json;
+mod last_step;
 mod layer;
 mod lifecycle;
 mod matcher;

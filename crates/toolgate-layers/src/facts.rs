@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use toolgate_core::{Call, ResourceKind};
 
 use crate::{
+    argument_names::{Means, changes_commands, means, names_directory, plain_name},
     hosts::{PlainUrl, hosts_anywhere, may_be_host, plain_authority, plain_url},
     patch_files::patch_files,
     paths::{Place, Root, Unresolved},
@@ -440,84 +441,6 @@ fn is_relative(text: &str) -> bool {
 fn may_be_key(word: &str) -> bool {
     let start = |start: &str| word.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start));
     start("id_") || start("_netrc")
-}
-
-/// What an argument means, going by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Means {
-    Path,
-    /// A path in one tool and something else in another.
-    PerhapsPath,
-    Patch,
-    Command,
-    /// A list holds commands, not the words of one.
-    Commands,
-    Url,
-    Host,
-    Other,
-}
-
-/// The name of an argument without what only spells it differently.
-fn plain_name(key: &str) -> String {
-    key.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
-}
-
-/// `PATH` and `LD_PRELOAD` decide what a command means, and what it reads may be a program.
-fn changes_commands(name: &str) -> bool {
-    const SURROUNDINGS: [&str; 10] =
-        ["env", "envs", "environment", "environ", "variables", "vars", "stdin", "input", "interpreter", "environments"];
-    let ends = |end: &str| name.ends_with(end);
-    SURROUNDINGS.contains(&name)
-        || ends("env")
-        || ends("envs")
-        || ends("environment")
-        || name.starts_with("envvar")
-        || ends("envvars")
-        || ends("environmentvariables")
-}
-
-fn names_directory(name: &str) -> bool {
-    let ends = ["cwd", "pwd", "dir", "directory", "folder"];
-    matches!(name, "root" | "basepath" | "rootpath" | "base") || ends.iter().any(|end| name.ends_with(end))
-}
-
-fn means(key: &str) -> Means {
-    const PATHS: [&str; 13] = [
-        "path",
-        "paths",
-        "pathname",
-        "file",
-        "files",
-        "filename",
-        "filenames",
-        "dir",
-        "dirs",
-        "directory",
-        "directories",
-        "folder",
-        "folders",
-    ];
-    // `path1`, `file_2`.
-    let key = key.trim_end_matches(|c: char| c.is_ascii_digit());
-    let ends = |ends: &[&str]| ends.iter().any(|end| key.ends_with(end));
-    match key {
-        "profile" => Means::Other,
-        "cwd" | "pwd" | "root" => Means::Path,
-        "source" | "sources" | "src" | "target" | "targets" | "dest" | "destination" | "from" | "to" | "input"
-        | "output" | "location" | "old" | "new" => Means::PerhapsPath,
-        "commandline" | "cmdline" | "commandstring" | "commandtext" | "argv" | "shell" | "bash" | "program"
-        | "executable" | "run" | "exec" => Means::Command,
-        "script" | "scripts" => Means::Commands,
-        "endpoint" | "href" | "link" | "links" | "origin" => Means::Url,
-        "server" | "proxy" | "remote" | "upstream" => Means::Host,
-        _ if ends(&["patch", "patches", "diff", "diffs"]) => Means::Patch,
-        _ if ends(&["command", "cmd"]) => Means::Command,
-        _ if ends(&["commands", "cmds"]) => Means::Commands,
-        _ if ends(&["url", "urls", "uri", "uris"]) => Means::Url,
-        _ if ends(&["host", "hostname", "domain"]) => Means::Host,
-        _ if ends(&PATHS) => Means::Path,
-        _ => Means::Other,
-    }
 }
 
 #[cfg(test)]

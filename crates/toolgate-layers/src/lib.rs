@@ -24,6 +24,7 @@
 
 mod approval;
 mod approvers;
+mod argument_names;
 mod asks;
 mod budget;
 mod bundled;
