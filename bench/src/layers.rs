@@ -105,6 +105,7 @@ impl Caller {
             resumed: Resumed::default(),
             attempts_before: 0,
             rehearsal: false,
+            closing: None,
             cancel: Default::default(),
             env: Env::new(Arc::new(SystemClock::new()), StoreHandle::new(MemoryStore::new()), Arc::new(Unwatched)),
         };

@@ -44,6 +44,79 @@ pub struct ApprovalRequest {
     /// When the question lapses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// On whose behalf the call is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<Principal>,
+    /// The version of the policy under which it is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_version: Option<String>,
+    /// The files that what is shown was made from, as they were then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileState>,
+    /// How many have to agree, if one is not enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quorum: Option<Quorum>,
+    /// Why it is asked again although somebody has approved: what is not as it was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<Changed>,
+}
+
+/// A file as it was when a question about it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FileState {
+    /// Where it is.
+    pub path: String,
+    /// The digest of its content; nothing if there was no such file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+}
+
+/// How many have to agree before a call runs. One who denies is enough for it not to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Quorum {
+    /// How many different people have to approve.
+    pub needed: u32,
+    /// Who may decide; anybody, if nobody is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub among: Vec<Principal>,
+}
+
+/// What is not as it was when somebody approved. The call is not made; somebody is asked again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Changed {
+    /// The call has other arguments now.
+    Arguments,
+    /// The tool has another fingerprint now.
+    Tool,
+    /// The policy is another one now.
+    Policy,
+    /// A file is not as it was shown.
+    File {
+        /// Which one.
+        path: String,
+    },
+    /// The approval carries no token, or one that was not signed by us.
+    Forged,
+    /// The approval was signed with a key that does not count any more.
+    KeyGone,
+    /// The token was used for another run of the call.
+    Replayed,
+}
+
+impl Changed {
+    /// The word for it, in codes and logs.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Arguments => "arguments_changed",
+            Self::Tool => "tool_changed",
+            Self::Policy => "policy_changed",
+            Self::File { .. } => "file_changed",
+            Self::Forged => "forged",
+            Self::KeyGone => "key_gone",
+            Self::Replayed => "replayed",
+        }
+    }
 }
 
 impl ApprovalRequest {
@@ -62,6 +135,11 @@ impl ApprovalRequest {
             risk: call.annotations().effect(),
             shown: None,
             expires_at: None,
+            requester: call.turn().principal.clone(),
+            policy_version: None,
+            files: Vec::new(),
+            quorum: None,
+            changed: Vec::new(),
         }
     }
 
@@ -178,6 +256,15 @@ pub struct Answer {
     pub fingerprint: Option<Digest>,
     /// What was decided.
     pub decision: Decision,
+    /// When it was taken in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_at: Option<Timestamp>,
+    /// The signed token that binds the decision to the question and to whoever made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Who else approved, if it took more than one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<Principal>,
 }
 
 impl Answer {
@@ -189,6 +276,9 @@ impl Answer {
             arguments_digest: request.arguments_digest,
             fingerprint: request.fingerprint,
             decision,
+            decided_at: None,
+            token: None,
+            with: Vec::new(),
         }
     }
 

@@ -135,6 +135,7 @@ struct Fixed {
     resumed: Resumed,
     attempts_before: u32,
     rehearsal: bool,
+    closing: Option<Arc<Settled>>,
     env: Env,
 }
 
@@ -162,6 +163,9 @@ pub struct CallSeed {
     pub attempts_before: u32,
     /// Whether the call is only walked through to see what would happen. It never reaches the executor.
     pub rehearsal: bool,
+    /// How the call ended outside the stack, if it did: its turn was interrupted, or its process was lost. It enters
+    /// once more so that those who record and those who have to clear up see the end. Nothing is decided or run.
+    pub closing: Option<Arc<Settled>>,
     /// Tells the call to stop.
     pub cancel: CancellationToken,
     /// The surroundings.
@@ -193,6 +197,7 @@ impl Call {
             resumed,
             attempts_before,
             rehearsal,
+            closing,
             cancel,
             env,
         } = seed;
@@ -208,6 +213,7 @@ impl Call {
             resumed,
             attempts_before,
             rehearsal,
+            closing,
             env,
         });
         let (attempt, deadline, stops) = (1, None, Stops::default());
@@ -227,6 +233,7 @@ impl Call {
             resumed: Resumed::default(),
             attempts_before: 0,
             rehearsal: false,
+            closing: None,
             cancel: CancellationToken::new(),
             env: Env::detached(),
         })
@@ -266,6 +273,11 @@ impl Call {
     /// Whether the call is only walked through to see what would happen: nothing may be counted, kept or sent for it.
     pub fn is_rehearsal(&self) -> bool {
         self.fixed.rehearsal
+    }
+
+    /// How the call ended outside the stack, if that is why it enters once more.
+    pub fn closing(&self) -> Option<&Arc<Settled>> {
+        self.fixed.closing.as_ref()
     }
 
     /// The arguments exactly as the model wrote them.

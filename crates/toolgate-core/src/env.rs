@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Call, Clock, MemoryStore, StoppedClock, StoreHandle};
+use crate::{Call, Clock, LedgerDraft, MemoryStore, StoppedClock, StoreHandle};
 
 /// The surroundings of a call. Cloning shares them.
 #[derive(Clone)]
@@ -66,6 +66,12 @@ pub trait Probe: Send + Sync + 'static {
 
     /// Somebody has a diagnostic line; nothing may depend on it.
     fn log(&self, call: &Call, level: LogLevel, text: &str);
+
+    /// Takes an entry that is to be sealed in the same write as the outcome of this pass, in place of an earlier one for
+    /// the same chain. Gives it back if nobody writes that outcome down.
+    fn seal_with_outcome(&self, _call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
+        Err(entry)
+    }
 }
 
 /// Whether an executor may be started: known at once, or when the intent is durable.

@@ -87,6 +87,8 @@ pub struct LayerTraits {
     pub repeats: bool,
     /// It may ask a person.
     pub asks: bool,
+    /// It wants to see a call that ended outside the stack, as recorders and redacting layers do, though it is neither.
+    pub closes: bool,
     /// The longest time it gives what is below.
     pub time_limit: Option<std::time::Duration>,
 }
@@ -95,8 +97,8 @@ impl LayerTraits {
     /// The traits of a layer that a configuration file knows under `kind`.
     pub const fn of(kind: &'static str) -> Self {
         let (rewrites, answers, records, redacts) = (false, false, false, false);
-        let (remembers, repeats, asks, time_limit) = (false, false, false, None);
-        Self { kind: Some(kind), rewrites, answers, records, redacts, remembers, repeats, asks, time_limit }
+        let (remembers, repeats, asks, closes, time_limit) = (false, false, false, false, None);
+        Self { kind: Some(kind), rewrites, answers, records, redacts, remembers, repeats, asks, closes, time_limit }
     }
 
     /// It may hand down other arguments than it was given.
@@ -132,6 +134,11 @@ impl LayerTraits {
     /// It may ask a person.
     pub const fn asking(self) -> Self {
         Self { asks: true, ..self }
+    }
+
+    /// It wants to see a call that ended outside the stack; see [`Call::closing`].
+    pub const fn closing(self) -> Self {
+        Self { closes: true, ..self }
     }
 
     /// The longest time it gives what is below.

@@ -41,6 +41,8 @@ mod ids;
 mod json;
 mod last_step;
 mod layer;
+mod lease;
+mod ledger;
 mod lifecycle;
 mod matcher;
 mod memory;
@@ -48,12 +50,14 @@ mod notes;
 mod outcome;
 mod panic;
 mod registry;
+mod rows;
 mod run;
 mod schema;
 mod stack;
 mod status;
 mod stop;
 mod store;
+mod store_handle;
 mod sugar;
 mod text;
 mod tool;
@@ -64,7 +68,9 @@ mod turn;
 mod view;
 
 pub use annotations::{Annotations, ConflictKey, Hints, Kind, Resource, ResourceKind, SideEffect};
-pub use approval::{Answer, ApprovalRequest, Approver, Decision, DynApprover, Edits, Question, Verdict};
+pub use approval::{
+    Answer, ApprovalRequest, Approver, Changed, Decision, DynApprover, Edits, FileState, Question, Quorum, Verdict,
+};
 pub use call::{Call, CallData, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
 pub use clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use diff::{Change, ChangeOp};
@@ -81,6 +87,8 @@ pub use ids::{
 };
 pub use json::{Arguments, Json, JsonError, MAX_DEPTH};
 pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, LayerTraits, Next};
+pub use lease::{Lease, LeaseRequest, Post};
+pub use ledger::{InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry};
 pub use lifecycle::{IllegalEvent, Phase, ToolEvent};
 pub use matcher::{Matcher, MatcherError};
 pub use memory::MemoryStore;
@@ -88,12 +96,14 @@ pub use notes::{Consent, LayerNote, LayerStatus, NoteFields, Notes, Provenance, 
 pub use outcome::{CallError, ErrorCategory, Outcome, Settled, Suspension, denied_text};
 pub use panic::{contained, contained_sync};
 pub use registry::{Existing, RegisterError, Registered, Registry, ToolEntry, Trust};
+pub use rows::{ApprovalFilter, ApprovalRow, ApprovalState, RowChange, SessionFilter, SessionRow, TurnFilter, TurnRow};
 pub use run::Trail;
 pub use schema::{Problem, Schema, SchemaError};
 pub use stack::{Stack, StackBuilder, StackError, StackWarning};
 pub use status::{Status, UnknownStatus};
 pub use stop::{StopHandle, Stopped, Stops};
-pub use store::{Batch, Record, RecordKey, Store, StoreError, StoreHandle, TakenCall, TurnRequests};
+pub use store::{Batch, Position, Record, RecordKey, Store, StoreError, TakenCall, TurnRequests};
+pub use store_handle::StoreHandle;
 pub use sugar::{FromFn, after, around, before, from_fn, map_call, map_outcome, observe, on_error};
 pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, tool_fn, typed};
 #[cfg(feature = "tower")]

@@ -1,14 +1,21 @@
 //! A store in memory: for tests, for embedding, and as the shortest description of what a store does.
 
 use std::{
-    ops::Range,
+    collections::BTreeMap,
+    future::Future,
+    ops::{Bound, Range},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::Bytes;
 use hashbrown::{HashMap, hash_map::Entry};
+use tokio::sync::watch;
 
-use crate::{Batch, Digest, Event, Record, RecordKey, SessionId, Store, StoreError};
+use crate::{
+    ApprovalFilter, ApprovalRow, ApprovalState, Batch, CallId, Digest, Event, Lease, LeaseRequest, LedgerDraft,
+    LedgerHead, LedgerName, Position, Post, Record, RecordKey, RowChange, SealedEntry, SessionFilter, SessionId,
+    SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
+};
 
 /// Keeps everything in memory, for as long as some clone of it lives.
 ///
@@ -18,9 +25,24 @@ pub struct MemoryStore(Arc<Mutex<Shelf>>);
 
 #[derive(Default)]
 struct Shelf {
-    logs: HashMap<SessionId, Vec<Arc<Event>>>,
+    sessions: BTreeMap<SessionId, Session>,
+    turns: BTreeMap<TurnId, TurnRow>,
+    approvals: BTreeMap<CallId, ApprovalRow>,
     records: HashMap<RecordKey, Record>,
+    /// The same records as `RecordKey::Other`, for listing.
+    named: BTreeMap<Arc<str>, Record>,
     blobs: HashMap<Digest, Bytes>,
+    ledgers: BTreeMap<LedgerName, Vec<SealedEntry>>,
+}
+
+#[derive(Default)]
+struct Session {
+    log: Vec<Arc<Event>>,
+    fence: u64,
+    held: Option<(Arc<str>, Timestamp)>,
+    posts: BTreeMap<u64, Post>,
+    /// The number of the newest post.
+    posted: watch::Sender<u64>,
 }
 
 impl MemoryStore {
@@ -37,46 +59,126 @@ impl MemoryStore {
 
 impl std::fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryStore").field("sessions", &self.shelf().logs.len()).finish_non_exhaustive()
+        f.debug_struct("MemoryStore").field("sessions", &self.shelf().sessions.len()).finish_non_exhaustive()
     }
 }
 
-impl Store for MemoryStore {
-    async fn append(&self, session: SessionId, expected: u64, batch: Batch) -> Result<u64, StoreError> {
-        let mut shelf = self.shelf();
-        let found = shelf.logs.get(&session).map_or(0, |log| log.len() as u64);
-        if found != expected {
-            return Err(StoreError::Conflict { session, found });
+impl Session {
+    fn revision(&self) -> u64 {
+        self.log.len() as u64
+    }
+
+    fn row(&self, session: SessionId) -> SessionRow {
+        let at = |event: Option<&Arc<Event>>| event.map_or(Timestamp::EPOCH, |event| event.at());
+        let (created_at, updated_at) = (at(self.log.first()), at(self.log.last()));
+        SessionRow { session, revision: self.revision(), created_at, updated_at, held: self.held.clone() }
+    }
+
+    /// Whether somebody at `at` may append these events.
+    fn check(&self, session: SessionId, at: Position, events: &[Arc<Event>]) -> Result<(), StoreError> {
+        if self.fence != at.fence {
+            return Err(StoreError::Fenced { session, found: self.fence });
         }
-        for (before, event) in (expected..).zip(&batch.events) {
+        if self.revision() != at.revision {
+            return Err(StoreError::Conflict { session, found: self.revision() });
+        }
+        for (before, event) in (at.revision..).zip(events) {
             if event.sequence() != before + 1 {
                 return Err(StoreError::Gap { expected: before, found: event.sequence() });
             }
         }
-        if let Some((key, _)) = batch.records.iter().find(|(key, _)| shelf.records.contains_key(key)) {
-            return Err(StoreError::Exists { key: key.clone() });
+        Ok(())
+    }
+}
+
+impl Shelf {
+    fn check_records(&self, records: &[(RecordKey, Record)]) -> Result<(), StoreError> {
+        match records.iter().find(|(key, _)| self.records.contains_key(key)) {
+            Some((key, _)) => Err(StoreError::Exists { key: key.clone() }),
+            None => Ok(()),
         }
-        shelf.records.extend(batch.records);
-        let log = shelf.logs.entry(session).or_default();
-        log.extend(batch.events);
-        Ok(log.len() as u64)
+    }
+
+    fn keep(&mut self, records: Vec<(RecordKey, Record)>) {
+        for (key, record) in records {
+            if let RecordKey::Other(name) = &key {
+                self.named.insert(name.clone(), record.clone());
+            }
+            self.records.insert(key, record);
+        }
+    }
+
+    fn apply(&mut self, change: RowChange) {
+        match change {
+            RowChange::TurnOpened(row) => drop(self.turns.insert(row.turn, row)),
+            RowChange::TurnSettled(turn, at) => {
+                if let Some(row) = self.turns.get_mut(&turn) {
+                    row.settled_at = Some(at);
+                }
+            }
+            RowChange::Asked(row) => drop(self.approvals.insert(row.request.approval_id.call(), *row)),
+            RowChange::Answered(call) => self.mark(call, ApprovalState::Answered),
+            RowChange::Settled(call, status) => self.mark(call, ApprovalState::Settled(status)),
+        }
+    }
+
+    fn mark(&mut self, call: CallId, state: ApprovalState) {
+        if let Some(row) = self.approvals.get_mut(&call) {
+            row.state = state;
+        }
+    }
+
+    fn seal(&mut self, draft: LedgerDraft) -> LedgerHead {
+        let chain = self.ledgers.entry(draft.ledger.clone()).or_default();
+        let head = chain.last().map_or_else(|| LedgerHead::start(draft.ledger), SealedEntry::head);
+        let entry = head.seal(draft.body);
+        let head = entry.head();
+        chain.push(entry);
+        head
+    }
+}
+
+impl Store for MemoryStore {
+    async fn append(&self, session: SessionId, at: Position, batch: Batch) -> Result<u64, StoreError> {
+        let shelf = &mut *self.shelf();
+        match shelf.sessions.get(&session) {
+            Some(known) => known.check(session, at, &batch.events)?,
+            None => Session::default().check(session, at, &batch.events)?,
+        }
+        shelf.check_records(&batch.records)?;
+        shelf.keep(batch.records);
+        batch.entries.into_iter().for_each(|draft| drop(shelf.seal(draft)));
+        batch.events.iter().filter_map(|event| RowChange::of(event)).for_each(|change| shelf.apply(change));
+        let known = shelf.sessions.entry(session).or_default();
+        if let Some((held, until)) = known.held.as_mut().zip(at.lease_until) {
+            held.1 = until;
+        }
+        known.log.extend(batch.events);
+        if let Some(taken) = batch.taken_posts {
+            known.posts.retain(|number, _| *number > taken);
+        }
+        Ok(known.revision())
     }
 
     async fn events(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<Arc<Event>>, StoreError> {
         let shelf = self.shelf();
-        let log = shelf.logs.get(&session).map_or(&[][..], Vec::as_slice);
+        let log = shelf.sessions.get(&session).map_or(&[][..], |known| known.log.as_slice());
         let from = usize::try_from(after).unwrap_or(usize::MAX).min(log.len());
         Ok(log[from..].iter().take(limit).cloned().collect())
     }
 
     async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
-        Ok(self.shelf().logs.get(&session).map_or(0, |log| log.len() as u64))
+        Ok(self.shelf().sessions.get(&session).map_or(0, Session::revision))
     }
 
     async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
-        match self.shelf().records.entry(key) {
+        let shelf = &mut *self.shelf();
+        match shelf.records.entry(key) {
             Entry::Occupied(entry) => Ok(Some(entry.get().clone())),
             Entry::Vacant(entry) => {
+                if let RecordKey::Other(name) = entry.key() {
+                    shelf.named.insert(name.clone(), record.clone());
+                }
                 entry.insert(record);
                 Ok(None)
             }
@@ -101,5 +203,119 @@ impl Store for MemoryStore {
             bytes.slice(start..end.max(start))
         };
         Ok(shelf.blobs.get(&digest).map(cut))
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<str>, Record)>, StoreError> {
+        let from = match after.filter(|after| *after >= prefix) {
+            Some(after) => Bound::Excluded(after),
+            None => Bound::Included(prefix),
+        };
+        let shelf = self.shelf();
+        let found = shelf.named.range::<str, _>((from, Bound::Unbounded));
+        let found = found.take_while(|(key, _)| key.starts_with(prefix)).take(limit);
+        Ok(found.map(|(key, record)| (key.clone(), record.clone())).collect())
+    }
+
+    async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
+        let mut shelf = self.shelf();
+        let LeaseRequest { session, .. } = request;
+        let known = shelf.sessions.entry(session).or_default();
+        let held = known.held.as_ref().map(|(holder, until)| (&**holder, *until));
+        if let Some((holder, until)) = held.filter(|held| !request.is_granted(Some(*held), known.fence)) {
+            return Err(StoreError::Held { session, holder: holder.into(), until, fence: known.fence });
+        }
+        known.fence += 1;
+        known.held = Some((request.holder, request.until));
+        Ok(Lease { session, fence: known.fence, revision: known.revision() })
+    }
+
+    async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
+        let mut shelf = self.shelf();
+        let known = shelf.sessions.entry(lease.session).or_default();
+        match (&mut known.held, known.fence == lease.fence) {
+            (Some(held), true) => held.1 = until,
+            _ => return Err(StoreError::Fenced { session: lease.session, found: known.fence }),
+        }
+        Ok(())
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+        let mut shelf = self.shelf();
+        if let Some(known) = shelf.sessions.get_mut(&lease.session).filter(|known| known.fence == lease.fence) {
+            known.held = None;
+        }
+        Ok(())
+    }
+
+    async fn post(&self, session: SessionId, post: Post, records: Vec<(RecordKey, Record)>) -> Result<(), StoreError> {
+        let shelf = &mut *self.shelf();
+        shelf.check_records(&records)?;
+        shelf.keep(records);
+        if let Post::Answer { call, .. } = &post {
+            shelf.mark(*call, ApprovalState::Answered);
+        }
+        let known = shelf.sessions.entry(session).or_default();
+        let number = *known.posted.borrow() + 1;
+        known.posts.insert(number, post);
+        known.posted.send_replace(number);
+        Ok(())
+    }
+
+    async fn posts(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<(u64, Post)>, StoreError> {
+        let shelf = self.shelf();
+        let Some(known) = shelf.sessions.get(&session) else { return Ok(Vec::new()) };
+        let found = known.posts.range((Bound::Excluded(after), Bound::Unbounded)).take(limit);
+        Ok(found.map(|(number, post)| (*number, post.clone())).collect())
+    }
+
+    fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
+        let mut watching = self.shelf().sessions.entry(session).or_default().posted.subscribe();
+        async move {
+            // The sender lives as long as the store.
+            let _ = watching.wait_for(|newest| *newest > after).await;
+        }
+    }
+
+    async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
+        let shelf = self.shelf();
+        let open = |session| shelf.turns.values().any(|row| row.session == session && row.settled_at.is_none());
+        let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let found = shelf.sessions.range((from, Bound::Unbounded)).filter(|(_, known)| !known.log.is_empty());
+        let found = found.filter(|(session, _)| !filter.with_open_turns || open(**session));
+        Ok(found.take(filter.limit).map(|(session, known)| known.row(*session)).collect())
+    }
+
+    async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
+        let shelf = self.shelf();
+        let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let found = shelf.turns.range((from, Bound::Unbounded)).map(|(_, row)| row);
+        let wanted = |row: &&TurnRow| row.session == filter.session && (!filter.open || row.settled_at.is_none());
+        Ok(found.filter(wanted).take(filter.limit).cloned().collect())
+    }
+
+    async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
+        let shelf = self.shelf();
+        Ok(shelf.approvals.values().filter(|row| filter.wants(row)).take(filter.limit).cloned().collect())
+    }
+
+    async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
+        let mut shelf = self.shelf();
+        Ok(drafts.into_iter().map(|draft| shelf.seal(draft)).collect())
+    }
+
+    async fn entries(&self, ledger: &LedgerName, after: u64, limit: usize) -> Result<Vec<SealedEntry>, StoreError> {
+        let shelf = self.shelf();
+        let chain = shelf.ledgers.get(ledger).map_or(&[][..], Vec::as_slice);
+        let from = usize::try_from(after).unwrap_or(usize::MAX).min(chain.len());
+        Ok(chain[from..].iter().take(limit).cloned().collect())
+    }
+
+    async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
+        Ok(self.shelf().ledgers.values().filter_map(|chain| chain.last()).map(SealedEntry::head).collect())
     }
 }

@@ -99,6 +99,11 @@ fn start(plan: Arc<Plan>, call: Call) -> (Arc<Run>, BoxFuture<'static, Outcome>)
 /// Goes down from frame `at`: past layers that do not want the call, into the first that does, or to the executor.
 pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, mut call: Call) -> BoxFuture<'static, Outcome> {
     loop {
+        if let Some(end) = call.closing().filter(|_| at == run.plan.frames.len()) {
+            let end = Outcome::from(Settled::clone(end));
+            run.told(parent, &end);
+            return Box::pin(std::future::ready(end));
+        }
         if at == run.plan.seal_at {
             call = run.begin_deciding(call);
         }
@@ -341,6 +346,9 @@ impl Run {
 
     /// What the runtime itself has to say where one band ends and another begins.
     fn edge(&self, at: usize, call: &Call) -> Option<Outcome> {
+        if call.closing().is_some() {
+            return None;
+        }
         if at == self.plan.admit_at
             && let Some(refusal) = call.refusal()
         {

@@ -52,11 +52,16 @@ pub(crate) struct Frame {
     pub(crate) band: Band,
     /// Whether it may take back what was noted below it.
     pub(crate) redacts: bool,
+    /// Whether it sees a call that ended outside the stack.
+    pub(crate) closes: bool,
 }
 
 impl Frame {
     /// Whether the layer wraps this call; an error if its matcher panicked.
     pub(crate) fn wants(&self, call: &Call) -> Result<bool, PanicReport> {
+        if call.closing().is_some() && !self.closes {
+            return Ok(false);
+        }
         match self.layer.matcher() {
             None => Ok(true),
             Some(matcher) => contain_sync(|| matcher.matches(call)),
@@ -153,8 +158,9 @@ impl StackBuilder {
     pub fn build(self) -> Result<Stack, StackError> {
         let mut frames: Vec<Frame> = Vec::with_capacity(self.layers.len());
         for AnyLayer(layer) in self.layers {
-            let (name, band, redacts) = (unique(layer.name(), &frames), layer.band(), layer.traits().redacts);
-            frames.push(Frame { layer, name, band, redacts });
+            let (name, band, traits) = (unique(layer.name(), &frames), layer.band(), layer.traits());
+            let closes = band == Band::Record || traits.redacts || traits.closes;
+            frames.push(Frame { layer, name, band, redacts: traits.redacts, closes });
         }
         check_bands(&frames, &self.allowed)?;
         let first = |from: Band| frames.iter().position(|frame| frame.band >= from).unwrap_or(frames.len());

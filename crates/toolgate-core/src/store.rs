@@ -1,27 +1,34 @@
-//! Where sessions live: an ordered log of events per session, records that are written once, and blobs.
+//! Where sessions live: logs of events, records that are written once, blobs, and chains of sealed entries.
 
 use std::{fmt, future::Future, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::{Answer, ApprovalRequest, CallId, Digest, Event, Json, SessionId, Settled, ToolRequest, TurnId, TurnInfo};
+use crate::{
+    Answer, ApprovalFilter, ApprovalRequest, ApprovalRow, CallId, Digest, Event, Json, Lease, LeaseRequest,
+    LedgerDraft, LedgerHead, LedgerName, Post, SealedEntry, SessionFilter, SessionId, SessionRow, Settled, Timestamp,
+    ToolRequest, TurnFilter, TurnId, TurnInfo, TurnRow,
+};
 
 /// Keeps what must not be lost.
 ///
-/// A session is its log of events, numbered from 1 without gaps. Appending names the last number the
-/// writer knows; if the log has moved on, nothing is written, which is what keeps two processes from
-/// driving one session. Records are written once and never changed. When an `append` or `once` returns,
-/// what it wrote survives the loss of the process.
+/// A session is its log of events, numbered from 1 without gaps. Appending names the last number the writer knows and
+/// the fence of its lease; if the log has moved on or somebody else has taken the lease, nothing is written, which is
+/// what keeps two processes from driving one session. Records are written once and never changed. Whoever does not
+/// drive a session can leave a post for the one who does. When a method that writes returns, what it wrote survives
+/// the loss of the process.
+///
+/// Besides the logs a store keeps lists that are made from them, in the same write: sessions, turns, approvals. They
+/// can be asked without reading a log.
 pub trait Store: Send + Sync + 'static {
-    /// Appends a batch whole or not at all, if the log of `session` ends at `expected`.
+    /// Appends a batch whole or not at all, if the log of `session` stands where `at` says.
     ///
     /// Returns the number of the last event afterwards.
     fn append(
         &self,
         session: SessionId,
-        expected: u64,
+        at: Position,
         batch: Batch,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
@@ -48,6 +55,87 @@ pub trait Store: Send + Sync + 'static {
     /// Reads a part of a blob; a range that reaches past the end is cut there.
     fn blob(&self, digest: Digest, range: Range<u64>)
     -> impl Future<Output = Result<Option<Bytes>, StoreError>> + Send;
+
+    /// Lists records under [`RecordKey::Other`] whose key starts with `prefix`, in the order of their keys, from the
+    /// one behind `after` on.
+    fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(Arc<str>, Record)>, StoreError>> + Send;
+
+    /// Lets somebody drive a session, alone. An earlier holder's writes are refused from then on.
+    ///
+    /// Granted if nobody holds the session, the last lease has run out, the holder is the same, or the request names
+    /// the lease that it replaces. Otherwise the error says who holds it.
+    fn lease(&self, request: LeaseRequest) -> impl Future<Output = Result<Lease, StoreError>> + Send;
+
+    /// Lets a lease run until another time, if it is still the newest.
+    fn renew(&self, lease: &Lease, until: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Gives a lease back. Of one that is not the newest any more, nothing is said.
+    fn release(&self, lease: &Lease) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Leaves something for whoever drives the session, together with records that must not exist yet.
+    fn post(
+        &self,
+        session: SessionId,
+        post: Post,
+        records: Vec<(RecordKey, Record)>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// What was left for the session behind number `after` and not taken up yet, oldest first, with its numbers.
+    fn posts(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(u64, Post)>, StoreError>> + Send;
+
+    /// Completes when something behind number `after` may have been left for the session, by any process.
+    fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send;
+
+    /// Lists sessions, oldest first.
+    fn sessions(&self, filter: SessionFilter) -> impl Future<Output = Result<Vec<SessionRow>, StoreError>> + Send;
+
+    /// Lists turns, oldest first.
+    fn turns(&self, filter: TurnFilter) -> impl Future<Output = Result<Vec<TurnRow>, StoreError>> + Send;
+
+    /// Lists approvals, oldest first.
+    fn approvals(&self, filter: ApprovalFilter) -> impl Future<Output = Result<Vec<ApprovalRow>, StoreError>> + Send;
+
+    /// Adds entries to the ends of their chains, all or none, and returns where they stand.
+    fn seal(&self, drafts: Vec<LedgerDraft>) -> impl Future<Output = Result<Vec<LedgerHead>, StoreError>> + Send;
+
+    /// Reads entries of a chain behind number `after`, in order.
+    fn entries(
+        &self,
+        ledger: &LedgerName,
+        after: u64,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<SealedEntry>, StoreError>> + Send;
+
+    /// The end of every chain, by name.
+    fn ledgers(&self) -> impl Future<Output = Result<Vec<LedgerHead>, StoreError>> + Send;
+}
+
+/// Where a writer knows a log to stand, and by what right it writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// The number of the last event.
+    pub revision: u64,
+    /// The fence of the writer's lease; 0 for a session that was never leased.
+    pub fence: u64,
+    /// Lets the lease run until then, along with the write.
+    pub lease_until: Option<Timestamp>,
+}
+
+impl Position {
+    /// At the end of a log that was never leased.
+    pub const fn unleased(revision: u64) -> Self {
+        Self { revision, fence: 0, lease_until: None }
+    }
 }
 
 /// What is written together.
@@ -57,6 +145,18 @@ pub struct Batch {
     pub events: Vec<Arc<Event>>,
     /// Records that must not exist yet.
     pub records: Vec<(RecordKey, Record)>,
+    /// Entries for the ends of chains.
+    pub entries: Vec<LedgerDraft>,
+    /// Every post up to this number is taken up by this batch.
+    pub taken_posts: Option<u64>,
+}
+
+impl Batch {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        let Self { events, records, entries, taken_posts } = self;
+        events.is_empty() && records.is_empty() && entries.is_empty() && taken_posts.is_none()
+    }
 }
 
 /// Names a record.
@@ -164,119 +264,36 @@ pub enum StoreError {
         /// The number that came.
         found: u64,
     },
+    /// Somebody else has taken the lease since; nothing was written.
+    #[error("session {session} is driven by somebody else now")]
+    Fenced {
+        /// Which session.
+        session: SessionId,
+        /// The fence of the newest lease.
+        found: u64,
+    },
+    /// Somebody else holds the lease.
+    #[error("session {session} is driven by {holder} until {until}")]
+    Held {
+        /// Which session.
+        session: SessionId,
+        /// Who holds it.
+        holder: Arc<str>,
+        /// Until when, unless it is renewed.
+        until: Timestamp,
+        /// The fence of its lease.
+        fence: u64,
+    },
+    /// What is stored cannot be read; it was changed by something else or is damaged.
+    #[error("{what} in the store cannot be read")]
+    Damaged {
+        /// What it is.
+        what: String,
+        /// What is wrong with it.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The store failed; `source()` has the cause.
     #[error("the store did not complete the request")]
     Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// Any store, shared.
-#[derive(Clone)]
-pub struct StoreHandle(Arc<dyn DynStore>);
-
-impl StoreHandle {
-    /// Shares a store.
-    pub fn new(store: impl Store) -> Self {
-        Self(Arc::new(store))
-    }
-
-    /// See [`Store::append`].
-    pub fn append(
-        &self,
-        session: SessionId,
-        expected: u64,
-        batch: Batch,
-    ) -> BoxFuture<'static, Result<u64, StoreError>> {
-        self.0.clone().append(session, expected, batch)
-    }
-
-    /// See [`Store::events`].
-    pub async fn events(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<Arc<Event>>, StoreError> {
-        self.0.events(session, after, limit).await
-    }
-
-    /// See [`Store::revision`].
-    pub async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
-        self.0.revision(session).await
-    }
-
-    /// See [`Store::once`].
-    pub async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
-        self.0.once(key, record).await
-    }
-
-    /// See [`Store::record`].
-    pub async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.0.record(key).await
-    }
-
-    /// See [`Store::put_blob`].
-    pub async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {
-        self.0.put_blob(bytes).await
-    }
-
-    /// See [`Store::blob`].
-    pub async fn blob(&self, digest: Digest, range: Range<u64>) -> Result<Option<Bytes>, StoreError> {
-        self.0.blob(digest, range).await
-    }
-}
-
-impl fmt::Debug for StoreHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StoreHandle")
-    }
-}
-
-/// [`Store`] as it is kept behind a handle.
-trait DynStore: Send + Sync {
-    fn append(
-        self: Arc<Self>,
-        session: SessionId,
-        expected: u64,
-        batch: Batch,
-    ) -> BoxFuture<'static, Result<u64, StoreError>>;
-    fn events(
-        &self,
-        session: SessionId,
-        after: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>>;
-    fn revision(&self, session: SessionId) -> BoxFuture<'_, Result<u64, StoreError>>;
-    fn once(&self, key: RecordKey, record: Record) -> BoxFuture<'_, Result<Option<Record>, StoreError>>;
-    fn record<'a>(&'a self, key: &'a RecordKey) -> BoxFuture<'a, Result<Option<Record>, StoreError>>;
-    fn put_blob(&self, bytes: Bytes) -> BoxFuture<'_, Result<Digest, StoreError>>;
-    fn blob(&self, digest: Digest, range: Range<u64>) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
-}
-
-impl<S: Store> DynStore for S {
-    fn append(
-        self: Arc<Self>,
-        session: SessionId,
-        expected: u64,
-        batch: Batch,
-    ) -> BoxFuture<'static, Result<u64, StoreError>> {
-        Box::pin(async move { Store::append(&*self, session, expected, batch).await })
-    }
-    fn events(
-        &self,
-        session: SessionId,
-        after: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Arc<Event>>, StoreError>> {
-        Box::pin(Store::events(self, session, after, limit))
-    }
-    fn revision(&self, session: SessionId) -> BoxFuture<'_, Result<u64, StoreError>> {
-        Box::pin(Store::revision(self, session))
-    }
-    fn once(&self, key: RecordKey, record: Record) -> BoxFuture<'_, Result<Option<Record>, StoreError>> {
-        Box::pin(Store::once(self, key, record))
-    }
-    fn record<'a>(&'a self, key: &'a RecordKey) -> BoxFuture<'a, Result<Option<Record>, StoreError>> {
-        Box::pin(Store::record(self, key))
-    }
-    fn put_blob(&self, bytes: Bytes) -> BoxFuture<'_, Result<Digest, StoreError>> {
-        Box::pin(Store::put_blob(self, bytes))
-    }
-    fn blob(&self, digest: Digest, range: Range<u64>) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
-        Box::pin(Store::blob(self, digest, range))
-    }
 }

@@ -114,17 +114,49 @@ pub enum PostCode {
     /// The invocation does not wait for this.
     #[error("nobody waits for this")]
     NoWaiter,
+    /// The token was not signed by us, or was changed.
+    #[error("the token is not valid")]
+    Forged,
+    /// The key that the token was signed with does not count any more.
+    #[error("the token was signed with a key that is not used any more")]
+    KeyGone,
+    /// The token is about another question.
+    #[error("the token is about another question")]
+    TokenMismatch,
+    /// The token was used before.
+    #[error("the token was used before")]
+    Replayed,
+    /// The question lapsed before it was answered.
+    #[error("the question has expired")]
+    Expired,
+    /// The answer is none of the three decisions.
+    #[error("this is not a decision")]
+    NotADecision,
+    /// Whoever asked for the call cannot approve it.
+    #[error("whoever asked for the call cannot approve it")]
+    SelfApproval,
+    /// Somebody decided who may not decide on this.
+    #[error("whoever decided may not decide on this")]
+    NotEntitled,
 }
 
 impl PostCode {
     /// Every code.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 14] = [
         Self::Duplicate,
         Self::AlreadyDenied,
         Self::UnknownInvocation,
         Self::TurnMismatch,
         Self::TurnClosed,
         Self::NoWaiter,
+        Self::Forged,
+        Self::KeyGone,
+        Self::TokenMismatch,
+        Self::Replayed,
+        Self::Expired,
+        Self::NotADecision,
+        Self::SelfApproval,
+        Self::NotEntitled,
     ];
 
     /// The code for something that comes after the invocation settled with `status`.

@@ -239,10 +239,10 @@ mod tests {
     use serde_json::Value;
     use std::ops::Range;
     use toolgate_core::{
-        Annotations, Batch, CallSeed, Digest, Env, Event, Json, MemoryStore, Record, RecordKey, Registry, Schema,
-        SessionId, Stack, Store, StoreError, StoreHandle, ToolError, ToolOutput, ToolSpec, View,
+        Annotations, CallSeed, Digest, Env, Json, MemoryStore, Registry, Schema, Stack, StoreError, StoreHandle,
+        ToolError, ToolOutput, ToolSpec, View,
     };
-    use toolgate_testkit::{Scripted, call, run_twice, seed, seed_for};
+    use toolgate_testkit::{Fault, FaultyStore, Scripted, call, run_twice, seed, seed_for};
 
     async fn through(layer: OutputCap, call: Call, outcome: Outcome) -> Settled {
         let stack = Stack::over(Scripted::new().then(outcome)).layer(layer).build().expect("in order");
@@ -340,7 +340,7 @@ mod tests {
     #[tokio::test]
     async fn a_text_that_cannot_be_kept_is_cut_all_the_same_and_the_marker_says_so() {
         let env = Env::detached();
-        let env = Env::new(env.clock().clone(), StoreHandle::new(Broken), env.probe().clone());
+        let env = Env::new(env.clock().clone(), StoreHandle::new(broken()), env.probe().clone());
         let call = Call::new(CallSeed { env, ..seed("cat", json!({})) });
         let settled = through(OutputCap::new(1000), call, Outcome::ok("x".repeat(5000))).await;
         assert!(settled.is_short() && settled.model_text().contains("the rest was not kept"));
@@ -462,34 +462,7 @@ mod tests {
     }
 
     /// A store that can do nothing.
-    struct Broken;
-
-    fn broken<T>() -> Result<T, StoreError> {
-        Err(StoreError::Backend("the disk is full".into()))
-    }
-
-    impl Store for Broken {
-        async fn append(&self, _: SessionId, _: u64, _: Batch) -> Result<u64, StoreError> {
-            broken()
-        }
-        async fn events(&self, _: SessionId, _: u64, _: usize) -> Result<Vec<Arc<Event>>, StoreError> {
-            broken()
-        }
-        async fn revision(&self, _: SessionId) -> Result<u64, StoreError> {
-            broken()
-        }
-        async fn once(&self, _: RecordKey, _: Record) -> Result<Option<Record>, StoreError> {
-            broken()
-        }
-        async fn record(&self, _: &RecordKey) -> Result<Option<Record>, StoreError> {
-            broken()
-        }
-        async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {
-            MemoryStore::new().put_blob(bytes).await?;
-            broken()
-        }
-        async fn blob(&self, _: Digest, _: Range<u64>) -> Result<Option<Bytes>, StoreError> {
-            broken()
-        }
+    fn broken() -> FaultyStore<MemoryStore> {
+        FaultyStore::new(MemoryStore::new(), |_, _| Fault::Fail(StoreError::Backend("the disk is full".into())))
     }
 }

@@ -181,6 +181,7 @@ impl Active {
             resumed: work.resumed.clone(),
             attempts_before: known.unwrap_or(slot.attempts()),
             rehearsal: false,
+            closing: None,
             cancel: self.cancel.child_token(),
             env: self.env.clone(),
         })

@@ -15,8 +15,8 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::oneshot;
 use toolgate_core::{
-    Batch, Clock, Event, InvalidEvent, Invocation, Record, RecordKey, SessionId, StoreError, StoreHandle, ToolEvent,
-    TurnEvent, TurnInfo, contained, contained_sync,
+    Batch, Clock, Event, InvalidEvent, Invocation, Position, Record, RecordKey, SessionId, StoreError, StoreHandle,
+    ToolEvent, TurnEvent, TurnInfo, contained, contained_sync,
 };
 
 use crate::Bus;
@@ -182,12 +182,12 @@ impl Inner {
     fn next_batch(&self) -> Option<(BoxFuture<'static, Result<u64, StoreError>>, Vec<Arc<Event>>, u64)> {
         let mut state = self.state();
         let batch = std::mem::take(&mut state.waiting);
-        if (batch.events.is_empty() && batch.records.is_empty()) || state.failed.is_some() {
+        if batch.is_empty() || state.failed.is_some() {
             state.writing = false;
             return None;
         }
         let events = batch.events.clone();
-        let write = self.store.append(self.session, state.durable_sequence, batch);
+        let write = self.store.append(self.session, Position::unleased(state.durable_sequence), batch);
         Some((write, events, state.handed))
     }
 

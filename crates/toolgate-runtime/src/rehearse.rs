@@ -24,6 +24,7 @@ impl Dispatcher {
             resumed: Resumed::default(),
             attempts_before: 0,
             rehearsal: true,
+            closing: None,
             cancel: CancellationToken::new(),
             env: Env::new(shared.clock.clone(), shared.store.clone(), Arc::new(Unwatched)),
         }

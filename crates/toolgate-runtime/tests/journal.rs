@@ -2,26 +2,22 @@
 
 mod common;
 
-use std::{
-    ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use common::{Probe, question, registry, request, stack, transcript, view};
-use toolgate_core::{
-    Batch, Digest, Event, MemoryStore, Record, RecordKey, SessionId, Status, Store, StoreError, ToolEvent,
-};
+use toolgate_core::{MemoryStore, Status, Store, StoreError, ToolEvent};
 use toolgate_runtime::{DispatchError, Dispatcher, TurnEnd, TurnRequest};
+use toolgate_testkit::{Fault, FaultyStore, StoreCall};
 
-/// A store that answers later, counts its writes, and fails from a chosen write on.
+/// A store that answers later, counts its appends and record reads, and fails from a chosen append on.
 #[derive(Clone)]
 struct Slow {
-    inner: MemoryStore,
-    writes: Arc<AtomicUsize>,
-    reads: Arc<AtomicUsize>,
+    store: FaultyStore<MemoryStore>,
+    writes: Arc<AtomicU64>,
+    reads: Arc<AtomicU64>,
     fail_from: Arc<AtomicU64>,
     panic_at: Arc<AtomicU64>,
 }
@@ -29,47 +25,34 @@ struct Slow {
 impl Slow {
     fn new() -> Self {
         let never = || Arc::new(AtomicU64::new(u64::MAX));
-        Self {
-            inner: MemoryStore::new(),
-            writes: Arc::default(),
-            reads: Arc::default(),
-            fail_from: never(),
-            panic_at: never(),
-        }
-    }
-}
-
-impl Store for Slow {
-    async fn append(&self, session: SessionId, expected: u64, batch: Batch) -> Result<u64, StoreError> {
-        let write = self.writes.fetch_add(1, Ordering::SeqCst) as u64;
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
-        assert!(write != self.panic_at.load(Ordering::SeqCst), "the store fell over");
-        if write >= self.fail_from.load(Ordering::SeqCst) {
-            return Err(StoreError::Backend("disk full".into()));
-        }
-        self.inner.append(session, expected, batch).await
-    }
-    async fn events(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<Arc<Event>>, StoreError> {
-        tokio::task::yield_now().await;
-        self.inner.events(session, after, limit).await
-    }
-    async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
-        self.inner.revision(session).await
-    }
-    async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
-        self.inner.once(key, record).await
-    }
-    async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        self.inner.record(key).await
-    }
-    async fn put_blob(&self, bytes: bytes::Bytes) -> Result<Digest, StoreError> {
-        self.inner.put_blob(bytes).await
-    }
-    async fn blob(&self, digest: Digest, range: Range<u64>) -> Result<Option<bytes::Bytes>, StoreError> {
-        self.inner.blob(digest, range).await
+        let (writes, reads, fail_from, panic_at) = (Arc::<AtomicU64>::default(), Arc::default(), never(), never());
+        let plan = {
+            let (writes, reads) = (writes.clone(), Arc::<AtomicU64>::clone(&reads));
+            let (fail_from, panic_at) = (fail_from.clone(), panic_at.clone());
+            move |call, _| match call {
+                StoreCall::Append => {
+                    let write = writes.fetch_add(1, Ordering::SeqCst);
+                    if write == panic_at.load(Ordering::SeqCst) {
+                        return Fault::Panic("the store fell over");
+                    }
+                    if write >= fail_from.load(Ordering::SeqCst) {
+                        return Fault::Fail(StoreError::Backend("disk full".into()));
+                    }
+                    Fault::Wait(Box::pin(async {
+                        for _ in 0..20 {
+                            tokio::task::yield_now().await;
+                        }
+                    }))
+                }
+                StoreCall::Record => {
+                    reads.fetch_add(1, Ordering::SeqCst);
+                    Fault::Pass
+                }
+                StoreCall::Events => Fault::Wait(Box::pin(tokio::task::yield_now())),
+                _ => Fault::Pass,
+            }
+        };
+        Self { store: FaultyStore::new(MemoryStore::new(), plan), writes, reads, fail_from, panic_at }
     }
 }
 
@@ -77,7 +60,7 @@ impl Store for Slow {
 async fn writes_that_meet_go_out_together_and_in_order() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let builder = Dispatcher::builder(stack(&registry)).store(store.clone()).max_concurrent(64);
+    let builder = Dispatcher::builder(stack(&registry)).store(store.store.clone()).max_concurrent(64);
     let dispatcher = builder.build().await.expect("builds");
     let calls = (0..64).map(|n| request(&n.to_string(), "echo", "x")).collect();
     let report =
@@ -93,12 +76,12 @@ async fn writes_that_meet_go_out_together_and_in_order() {
 async fn an_effect_waits_until_its_intent_is_durable() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store.clone()).build().await.expect("builds");
     let calls = vec![request("1", "stubborn_write", "x")];
     let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
     let running = tokio::spawn(run.run());
     probe.entered.notified().await;
-    let events = store.events(dispatcher.session(), 0, usize::MAX).await.expect("reads");
+    let events = store.store.events(dispatcher.session(), 0, usize::MAX).await.expect("reads");
     let started =
         events.iter().any(|event| matches!(event.as_tool(), Some((_, ToolEvent::ToolExecutionStarted { .. }))));
     assert!(started, "the tool runs, so its start is in the store");
@@ -111,7 +94,7 @@ async fn when_the_store_fails_nothing_more_runs_and_the_turn_says_so() {
         let (probe, store) = (Probe::default(), Slow::new());
         let registry = registry(&probe);
         store.fail_from.store(fail_from, Ordering::SeqCst);
-        let builder = Dispatcher::builder(stack(&registry)).store(store.clone()).max_concurrent(1);
+        let builder = Dispatcher::builder(stack(&registry)).store(store.store.clone()).max_concurrent(1);
         let dispatcher = builder.build().await.expect("builds");
         let calls = (0..3).map(|n| request(&n.to_string(), "echo", "x")).collect();
         let error = match dispatcher.open(TurnRequest::new(view(&registry), calls)).await {
@@ -131,7 +114,7 @@ async fn when_the_store_fails_nothing_more_runs_and_the_turn_says_so() {
 async fn a_caller_who_stops_waiting_does_not_tear_a_write() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store.clone()).build().await.expect("builds");
     let request = TurnRequest::new(view(&registry), vec![request("1", "ask_echo", "x")]);
     let report = dispatcher.open(request).await.expect("opens").run().await.expect("runs");
     let (turn, asked) = (report.turn, question(&report.results[0]));
@@ -151,7 +134,7 @@ async fn a_caller_who_stops_waiting_does_not_tear_a_write() {
 async fn an_event_is_in_the_store_before_anybody_sees_it() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store.clone()).build().await.expect("builds");
     let mut feed = dispatcher.bus().subscribe();
     let calls = (0..5).map(|n| request(&n.to_string(), "slow", "x")).collect();
     let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
@@ -159,7 +142,7 @@ async fn an_event_is_in_the_store_before_anybody_sees_it() {
     probe.gate.0.add_permits(5);
     loop {
         let Some(toolgate_runtime::Delivery::Event(event)) = feed.next().await else { panic!("no event") };
-        let stored = store.events(dispatcher.session(), event.sequence() - 1, 1).await.expect("reads");
+        let stored = store.store.events(dispatcher.session(), event.sequence() - 1, 1).await.expect("reads");
         assert_eq!(stored.first(), Some(&event));
         if event.name() == "turn_settled" {
             break;
@@ -175,7 +158,8 @@ async fn a_store_that_panics_is_a_failed_store_and_nobody_waits_for_ever() {
         let (probe, store) = (Probe::default(), Slow::new());
         let registry = registry(&probe);
         store.panic_at.store(panic_at, Ordering::SeqCst);
-        let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+        let dispatcher =
+            Dispatcher::builder(stack(&registry)).store(store.store.clone()).build().await.expect("builds");
         let calls = vec![request("1", "echo", "x")];
         let error = match dispatcher.open(TurnRequest::new(view(&registry), calls)).await {
             Ok(run) => run.run().await.expect_err("the store fails"),
@@ -200,7 +184,7 @@ async fn a_tool_may_report_from_a_thread_of_its_own() {
             Ok::<_, toolgate_core::ToolError>("done")
         });
     registry.register(tool).expect("free");
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store).build().await.expect("builds");
     let calls = vec![request("1", "threaded", "x")];
     let report =
         dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
@@ -213,7 +197,7 @@ async fn a_tool_may_report_from_a_thread_of_its_own() {
 async fn deciding_a_large_batch_from_outside_reads_it_once() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store.clone()).build().await.expect("builds");
     let calls = (0..100).map(|n| request(&n.to_string(), "ask_echo", "x")).collect();
     let report =
         dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
@@ -232,7 +216,7 @@ async fn deciding_a_large_batch_from_outside_reads_it_once() {
 async fn a_decision_that_meets_a_resumption_reaches_the_one_who_drives() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store).build().await.expect("builds");
     let calls = vec![request("1", "ask_echo", "x")];
     let report =
         dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");

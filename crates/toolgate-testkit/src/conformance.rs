@@ -6,9 +6,9 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use serde_json::json;
 use toolgate_core::{
-    Batch, CallId, Digest, Event, Executor, IdSource, Invocation, Json, Outcome, Phase, Record, RecordKey, SessionId,
-    Settled, Stack, Status, Store, StoreError, StoreHandle, Suspension, Timestamp, ToolEvent, Turn, TurnEvent, TurnId,
-    TurnInfo,
+    Batch, CallId, Digest, Event, Executor, IdSource, Invocation, Json, Outcome, Phase, Position, Record, RecordKey,
+    SessionId, Settled, Stack, Status, Store, StoreError, StoreHandle, Suspension, Timestamp, ToolEvent, Turn,
+    TurnEvent, TurnId, TurnInfo,
 };
 
 use crate::fakes::{call_with, seed};
@@ -88,7 +88,7 @@ fn log(session: SessionId, ids: &dyn IdSource, first: u64, count: u64) -> Vec<Ar
 }
 
 fn events(events: Vec<Arc<Event>>) -> Batch {
-    Batch { events, records: Vec::new() }
+    Batch { events, ..Batch::default() }
 }
 
 async fn unknown_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
@@ -100,9 +100,9 @@ async fn unknown_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
 async fn reads_back(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let written = log(session, ids, 1, 5);
-    let revision = store.append(session, 0, events(written[..2].to_vec())).await.map_err(text)?;
+    let revision = store.append(session, Position::unleased(0), events(written[..2].to_vec())).await.map_err(text)?;
     ensure(revision == 2, format!("the revision after two events is {revision}"))?;
-    store.append(session, 2, events(written[2..].to_vec())).await.map_err(text)?;
+    store.append(session, Position::unleased(2), events(written[2..].to_vec())).await.map_err(text)?;
     for (after, limit) in [(0, 10), (0, 2), (2, 2), (4, 10), (5, 10), (99, 1)] {
         let read = store.events(session, after, limit).await.map_err(text)?;
         let expected: Vec<_> = written.iter().skip(after as usize).take(limit).cloned().collect();
@@ -113,9 +113,9 @@ async fn reads_back(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Strin
 
 async fn compare_and_set(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    store.append(session, 0, events(log(session, ids, 1, 2))).await.map_err(text)?;
+    store.append(session, Position::unleased(0), events(log(session, ids, 1, 2))).await.map_err(text)?;
     for expected in [0, 1, 3] {
-        match store.append(session, expected, events(log(session, ids, expected + 1, 1))).await {
+        match store.append(session, Position::unleased(expected), events(log(session, ids, expected + 1, 1))).await {
             Err(StoreError::Conflict { found: 2, .. }) => {}
             other => return Err(format!("expected {expected}: {other:?}")),
         }
@@ -125,7 +125,7 @@ async fn compare_and_set(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
 
 async fn no_gap(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let refused = store.append(session, 0, events(log(session, ids, 2, 1))).await;
+    let refused = store.append(session, Position::unleased(0), events(log(session, ids, 2, 1))).await;
     ensure(matches!(refused, Err(StoreError::Gap { .. })), format!("{refused:?}"))?;
     ensure(store.revision(session).await.map_err(text)? == 0, "the log has changed")
 }
@@ -149,7 +149,9 @@ async fn whole_or_nothing(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
     let outcome = Record::Outcome(Arc::new(Settled::new(Status::Ok)));
     store.once(taken.clone(), outcome.clone()).await.map_err(text)?;
     let records = vec![(fresh.clone(), note("x")), (taken.clone(), note("y"))];
-    let refused = store.append(session, 0, Batch { events: log(session, ids, 1, 3), records }).await;
+    let refused = store
+        .append(session, Position::unleased(0), Batch { events: log(session, ids, 1, 3), records, ..Batch::default() })
+        .await;
     ensure(matches!(&refused, Err(StoreError::Exists { key }) if *key == taken), format!("{refused:?}"))?;
     ensure(store.revision(session).await.map_err(text)? == 0, "events were written")?;
     ensure(store.record(&fresh).await.map_err(text)?.is_none(), "a record was written")?;
@@ -158,7 +160,7 @@ async fn whole_or_nothing(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
 
 async fn one_writer_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let write = |_| store.append(session, 0, events(log(session, ids, 1, 1)));
+    let write = |_| store.append(session, Position::unleased(0), events(log(session, ids, 1, 1)));
     let won = join_all((0..16).map(write)).await.into_iter().filter(Result::is_ok).count();
     ensure(won == 1, format!("{won} writers won"))?;
     ensure(store.revision(session).await.map_err(text)? == 1, "more than one event was written")

@@ -39,6 +39,7 @@ pub fn seed(tool: &str, arguments: Value) -> CallSeed {
         resumed: Resumed::default(),
         attempts_before: 0,
         rehearsal: false,
+        closing: None,
         cancel: CancellationToken::new(),
         env: Env::detached(),
     }

@@ -4,6 +4,7 @@
 //! * [`TestClock`], [`CountingIds`]: time and ids that a test decides on.
 //! * [`run_twice`]: sends a call through a layer again, as happens after every suspension.
 //! * [`LifecycleChecker`]: checks any stream of events against the rules.
+//! * [`FaultyStore`]: a store that fails, waits or takes the process down with it, where a test wants it to.
 //! * [`conformance`]: suites for a store, an executor or a screen of your own.
 //!
 //! ```
@@ -19,10 +20,12 @@
 mod clock;
 pub mod conformance;
 mod fakes;
+mod faults;
 mod lifecycle;
 mod twice;
 
 pub use clock::{CountingIds, TestClock};
 pub use fakes::{Echo, Scripted, call, call_with, echo, echo_under, env_at, seed, seed_for};
+pub use faults::{Fault, FaultyStore, StoreCall, kill_this_process};
 pub use lifecycle::{LifecycleChecker, Summary, Violation};
 pub use twice::{Twice, run_twice};

@@ -1,0 +1,179 @@
+//! Chains of entries: each one names the one before it, so that nothing can be changed, left out or put in unseen.
+
+use std::{borrow::Borrow, fmt, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Digest;
+
+/// The name of a chain: up to 200 characters of `A-Z a-z 0-9 . _ - / :`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LedgerName(Arc<str>);
+
+/// The text is not the name of a chain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} cannot name a ledger: use 1 to 200 characters of A-Z a-z 0-9 . _ - / :")]
+pub struct InvalidLedgerName(pub String);
+
+impl LedgerName {
+    /// The chain that is used unless another one is named.
+    pub fn main() -> Self {
+        Self("main".into())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for LedgerName {
+    type Error = InvalidLedgerName;
+    fn try_from(name: String) -> Result<Self, InvalidLedgerName> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-/:".contains(c);
+        if name.is_empty() || name.len() > 200 || !name.chars().all(fits) {
+            return Err(InvalidLedgerName(name));
+        }
+        Ok(Self(name.into()))
+    }
+}
+
+impl std::str::FromStr for LedgerName {
+    type Err = InvalidLedgerName;
+    fn from_str(name: &str) -> Result<Self, InvalidLedgerName> {
+        name.to_owned().try_into()
+    }
+}
+
+impl From<LedgerName> for String {
+    fn from(name: LedgerName) -> Self {
+        name.0.as_ref().to_owned()
+    }
+}
+
+impl Borrow<str> for LedgerName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LedgerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is to be added to the end of a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerDraft {
+    /// Which chain.
+    pub ledger: LedgerName,
+    /// What is sealed: a JSON object in its canonical form.
+    pub body: Arc<str>,
+}
+
+/// The end of a chain, or the place of one entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerHead {
+    /// Which chain.
+    pub ledger: LedgerName,
+    /// The number of the entry, counted from 1 without gaps; 0 for a chain without entries.
+    pub counter: u64,
+    /// The hash of the entry; of the name, for a chain without entries.
+    pub hash: Digest,
+}
+
+/// One entry of a chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedEntry {
+    /// Which chain.
+    pub ledger: LedgerName,
+    /// Its number, counted from 1 without gaps.
+    pub counter: u64,
+    /// The hash of the entry before it.
+    pub previous: Digest,
+    /// What is sealed.
+    pub body: Arc<str>,
+    /// The hash of all of the above.
+    pub hash: Digest,
+}
+
+impl LedgerHead {
+    /// The beginning of a chain. It depends on the name, so that no entry can be moved to another chain.
+    pub fn start(ledger: LedgerName) -> Self {
+        let hash = Digest::of_bytes(format!("toolgate ledger\0{ledger}").as_bytes());
+        Self { ledger, counter: 0, hash }
+    }
+
+    /// The entry that follows this one.
+    pub fn seal(&self, body: Arc<str>) -> SealedEntry {
+        let (ledger, counter, previous) = (self.ledger.clone(), self.counter + 1, self.hash);
+        let hash = entry_hash(&ledger, counter, previous, &body);
+        SealedEntry { ledger, counter, previous, body, hash }
+    }
+}
+
+impl SealedEntry {
+    /// Where it stands.
+    pub fn head(&self) -> LedgerHead {
+        LedgerHead { ledger: self.ledger.clone(), counter: self.counter, hash: self.hash }
+    }
+
+    /// Whether the hash is the one that the rest of the entry has.
+    pub fn is_whole(&self) -> bool {
+        self.hash == entry_hash(&self.ledger, self.counter, self.previous, &self.body)
+    }
+
+    /// Whether it is whole and directly follows `before`.
+    pub fn follows(&self, before: &LedgerHead) -> bool {
+        self.ledger == before.ledger
+            && self.counter == before.counter + 1
+            && self.previous == before.hash
+            && self.is_whole()
+    }
+}
+
+/// Everything is hashed with its length or behind something of fixed length, so that no two entries share an input.
+fn entry_hash(ledger: &LedgerName, counter: u64, previous: Digest, body: &str) -> Digest {
+    let body = Digest::of_bytes(body.as_bytes());
+    let mut input = Vec::with_capacity(ledger.as_str().len() + 96);
+    input.extend_from_slice(b"toolgate entry\0");
+    input.extend_from_slice(previous.as_bytes());
+    input.extend_from_slice(&counter.to_be_bytes());
+    input.extend_from_slice(body.as_bytes());
+    input.extend_from_slice(ledger.as_str().as_bytes());
+    Digest::of_bytes(&input)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_follows_only_the_one_it_was_sealed_behind() {
+        let start = LedgerHead::start(LedgerName::main());
+        let first = start.seal(r#"{"n":1}"#.into());
+        let second = first.head().seal(r#"{"n":2}"#.into());
+        assert!(first.follows(&start) && second.follows(&first.head()) && !second.follows(&start));
+        let other = LedgerHead::start("other".parse().expect("a name"));
+        assert!(!first.follows(&other));
+        for changed in [
+            SealedEntry { body: r#"{"n":3}"#.into(), ..second.clone() },
+            SealedEntry { counter: 3, ..second.clone() },
+            SealedEntry { previous: start.hash, ..second.clone() },
+            SealedEntry { ledger: other.ledger, ..second.clone() },
+            SealedEntry { hash: first.hash, ..second },
+        ] {
+            assert!(!changed.is_whole());
+        }
+    }
+
+    #[test]
+    fn names_of_ledgers_are_plain() {
+        assert!("sessions/a-1:b".parse::<LedgerName>().is_ok());
+        for bad in ["", "a b", "ä", "a\n", &"x".repeat(201)] {
+            assert!(bad.parse::<LedgerName>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Any store, shared.
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use crate::{
+    ApprovalFilter, ApprovalRow, Batch, Digest, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
+    Position, Post, Record, RecordKey, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp,
+    TurnFilter, TurnRow,
+};
+
+/// Any store, shared. Cloning shares it further.
+#[derive(Clone)]
+pub struct StoreHandle(Arc<dyn DynStore>);
+
+impl StoreHandle {
+    /// Shares a store.
+    pub fn new(store: impl Store) -> Self {
+        Self(Arc::new(store))
+    }
+
+    /// See [`Store::append`]. The future does not borrow the handle.
+    pub fn append(
+        &self,
+        session: SessionId,
+        at: Position,
+        batch: Batch,
+    ) -> BoxFuture<'static, Result<u64, StoreError>> {
+        self.0.clone().append(session, at, batch)
+    }
+
+    /// See [`Store::posted`]. The future does not borrow the handle.
+    pub fn posted(&self, session: SessionId, after: u64) -> BoxFuture<'static, ()> {
+        self.0.clone().posted(session, after)
+    }
+}
+
+impl fmt::Debug for StoreHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreHandle")
+    }
+}
+
+/// The methods that a handle passes on as they are: once as its own, once for [`DynStore`].
+macro_rules! passed_on {
+    ($($name:ident<$a:lifetime>($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
+        impl StoreHandle {
+            $(
+                #[doc = concat!("See [`Store::", stringify!($name), "`].")]
+                pub async fn $name<$a>(&$a self, $($arg: $type),*) -> Result<$out, StoreError> {
+                    self.0.$name($($arg),*).await
+                }
+            )*
+        }
+
+        /// [`Store`] as it is kept behind a handle.
+        trait DynStore: Send + Sync {
+            fn append(
+                self: Arc<Self>,
+                session: SessionId,
+                at: Position,
+                batch: Batch,
+            ) -> BoxFuture<'static, Result<u64, StoreError>>;
+            fn posted(self: Arc<Self>, session: SessionId, after: u64) -> BoxFuture<'static, ()>;
+            $(fn $name<$a>(&$a self, $($arg: $type),*) -> BoxFuture<$a, Result<$out, StoreError>>;)*
+        }
+
+        impl<S: Store> DynStore for S {
+            fn append(
+                self: Arc<Self>,
+                session: SessionId,
+                at: Position,
+                batch: Batch,
+            ) -> BoxFuture<'static, Result<u64, StoreError>> {
+                Box::pin(async move { Store::append(&*self, session, at, batch).await })
+            }
+            fn posted(self: Arc<Self>, session: SessionId, after: u64) -> BoxFuture<'static, ()> {
+                Box::pin(async move { Store::posted(&*self, session, after).await })
+            }
+            $(
+                fn $name<$a>(&$a self, $($arg: $type),*) -> BoxFuture<$a, Result<$out, StoreError>> {
+                    Box::pin(Store::$name(self, $($arg),*))
+                }
+            )*
+        }
+    };
+}
+
+passed_on! {
+    events<'a>(session: SessionId, after: u64, limit: usize) -> Vec<Arc<Event>>;
+    revision<'a>(session: SessionId) -> u64;
+    once<'a>(key: RecordKey, record: Record) -> Option<Record>;
+    record<'a>(key: &'a RecordKey) -> Option<Record>;
+    put_blob<'a>(bytes: Bytes) -> Digest;
+    blob<'a>(digest: Digest, range: Range<u64>) -> Option<Bytes>;
+    list<'a>(prefix: &'a str, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, Record)>;
+    lease<'a>(request: LeaseRequest) -> Lease;
+    renew<'a>(lease: &'a Lease, until: Timestamp) -> ();
+    release<'a>(lease: &'a Lease) -> ();
+    post<'a>(session: SessionId, post: Post, records: Vec<(RecordKey, Record)>) -> ();
+    posts<'a>(session: SessionId, after: u64, limit: usize) -> Vec<(u64, Post)>;
+    sessions<'a>(filter: SessionFilter) -> Vec<SessionRow>;
+    turns<'a>(filter: TurnFilter) -> Vec<TurnRow>;
+    approvals<'a>(filter: ApprovalFilter) -> Vec<ApprovalRow>;
+    seal<'a>(drafts: Vec<LedgerDraft>) -> Vec<LedgerHead>;
+    entries<'a>(ledger: &'a LedgerName, after: u64, limit: usize) -> Vec<SealedEntry>;
+    ledgers<'a>() -> Vec<LedgerHead>;
+}
