@@ -362,6 +362,28 @@ impl Active {
         Ok(durable)
     }
 
+    /// Writes down the approvals that were left in the store while nobody drove the turn.
+    pub(crate) fn take_stored_approvals(&self) -> Vec<Durable> {
+        let state = &mut *self.state();
+        let mut writes = Vec::new();
+        for (at, work) in state.work.iter().enumerate() {
+            let slot = &state.turn.slots()[at];
+            let left = slot.phase() == Some(Phase::AwaitingApproval) && work.pending.is_none();
+            let Some(answer) = work.resumed.answers.last().filter(|_| left) else { continue };
+            let edited = match answer.decision.verdict {
+                Verdict::Approve => false,
+                Verdict::ApproveWithEdits { .. } => true,
+                Verdict::Deny { .. } => continue,
+            };
+            let invocation = slot.invocation().clone();
+            let approved = ToolEvent::ToolApproved { approver: answer.decision.by.clone(), reason: None, edited };
+            if state.turn.apply(invocation.id, &approved).is_ok() {
+                writes.push(self.shared.journal.write([Draft::Tool(invocation, approved)], []));
+            }
+        }
+        writes
+    }
+
     /// Takes a result from outside, or says why not.
     pub(crate) fn deliver(&self, call: CallId, settled: Settled) -> Result<Durable, NotTaken> {
         let mut state = self.state();

@@ -33,6 +33,7 @@ impl Dispatcher {
         }
         self.0.ended(turn).await;
         let active = self.rebuild(turn, &view).await?;
+        self.0.all_durable(active.take_stored_approvals()).await?;
         self.recover_started(&active).await?;
         if active.state().turn.is_stopped() {
             // It was interrupted and lost before everything was settled.
