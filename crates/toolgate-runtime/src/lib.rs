@@ -9,6 +9,8 @@
 //! which events may follow each other, is said in `toolgate-core`.
 
 mod active;
+mod answering;
+mod approvals;
 mod bus;
 mod clock;
 mod dispatch;
@@ -16,16 +18,21 @@ mod drive;
 mod handle;
 mod holder;
 mod inbox;
+mod inbox_approver;
 mod journal;
 mod keeper;
+#[cfg(unix)]
+mod key_file;
 mod lanes;
 mod late;
 mod lease;
+mod messages;
 mod posts;
 mod recovery;
 mod rehearse;
 mod resume;
 
+pub use approvals::{Approvals, DecideOn, ShownApproval};
 pub use bus::{Attached, Bus, Delivery, Follow, Subscription};
 pub use clock::{SystemClock, TimeOrderedIds};
 pub use dispatch::{
@@ -34,5 +41,12 @@ pub use dispatch::{
 pub use drive::TurnRun;
 pub use handle::{PostError, TurnHandle};
 pub use inbox::{Inbox, Urgency};
+pub use inbox_approver::InboxApprover;
 pub use journal::{Journal, JournalError};
+#[cfg(unix)]
+pub use key_file::{KeyFile, KeyFileError, ListedKey};
+pub use messages::{
+    MalformedResponse, MessageError, ToolApprovalRequest, ToolApprovalResponse, append_approval_response,
+    apply_approval_responses, approval_requests, approval_responses, suspended_messages,
+};
 pub use recovery::{CallFound, FoundCall, Recovery, TurnFound};
