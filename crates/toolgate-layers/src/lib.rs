@@ -19,9 +19,10 @@
 //! ```
 //!
 //! The three types to know are [`Config`], [`Parts`] (what no file can hold) and [`Catalog`] (which layers there are).
-//! Asking people, running turns and writing the journal is left to `toolgate-runtime`; a ledger of receipts and shared
-//! limits to the stores.
+//! Asking people, running turns and writing the journal is left to `toolgate-runtime`; shared limits
+//! to the stores.
 
+mod accounts;
 mod approval;
 mod approvers;
 mod argument_names;
@@ -53,7 +54,6 @@ mod idempotency;
 mod judge;
 mod keep;
 mod kept_text;
-mod ledger;
 mod limits;
 mod lint;
 mod lists;
@@ -109,6 +109,7 @@ mod try_out;
 mod validate;
 mod variables;
 
+pub use accounts::{Accounts, AccountsDown, BudgetAccount, BudgetRefusal, MemoryAccounts, Reservation, SharedAccounts};
 pub use approval::{Approval, ApprovalOptions, AskWhen};
 pub use approvers::{FirstOf, Fixed, NoName, Prompt, Suspend};
 pub use budget::{Budget, BudgetOptions, OnUnknownCost};
@@ -127,7 +128,6 @@ pub use handoff_record::HandoffRecord;
 pub use hooks::{ConfiguredHooks, HooksOptions};
 pub use idempotency::{Idempotency, IdempotencyKeyBy, IdempotencyOptions};
 pub use judge::Judgement;
-pub use ledger::{BudgetAccount, BudgetRefusal, Ledger, LedgerDown, MemoryLedger, Reservation, SharedLedger};
 pub use limits::{Capability, ScopePolicy, Violation};
 pub use lint::{Finding, lint};
 pub use lists::OneOrMany;
