@@ -30,6 +30,7 @@
 mod annotations;
 mod approval;
 mod call;
+mod checkpoint;
 mod clock;
 mod diff;
 mod digest;
@@ -65,6 +66,7 @@ mod tool;
 mod tower;
 mod transform;
 mod turn;
+mod verify;
 mod view;
 
 pub use annotations::{Annotations, ConflictKey, Hints, Kind, Resource, ResourceKind, SideEffect};
@@ -72,9 +74,14 @@ pub use approval::{
     Answer, ApprovalRequest, Approver, Changed, Decision, DynApprover, Edits, FileState, Question, Quorum, Verdict,
 };
 pub use call::{Call, CallData, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
+pub use checkpoint::{
+    Checkpoint, DoubtfulCheckpoint, InvalidLedgerKey, InvalidLedgerSignature, LedgerKey, LedgerSignature,
+    LedgerVerifier,
+};
 pub use clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use diff::{Change, ChangeOp};
-pub use digest::{Digest, InvalidDigest};
+pub(crate) use digest::is_canonical_object;
+pub use digest::{Digest, InvalidDigest, canonical_json};
 pub use env::{
     Env, LogLevel, Probe, Progress, ProgressKind, RedactionFailed, Redactor, Starting, StopReason, Unwatched,
 };
@@ -110,6 +117,7 @@ pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, tool_fn, 
 pub use tower::{Below, Passage, TowerLayer};
 pub use transform::Transform;
 pub use turn::{PostCode, Slot, Step, Turn, TurnError};
+pub use verify::{LedgerCheck, Tampered, Tampering, Verified};
 pub use view::{Admission, Injected, ShownTool, View, ViewError};
 
 /// What the code that `#[tool]` writes needs; not for use by hand.
