@@ -95,7 +95,7 @@ pub use ids::{
 pub use json::{Arguments, Json, JsonError, MAX_DEPTH};
 pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, LayerTraits, Next};
 pub use lease::{Lease, LeaseRequest, Post};
-pub use ledger::{InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry};
+pub use ledger::{EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry};
 pub use lifecycle::{IllegalEvent, Phase, ToolEvent};
 pub use matcher::{Matcher, MatcherError};
 pub use memory::MemoryStore;

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use crate::{
-    Checkpoint, Digest, DoubtfulCheckpoint, LedgerHead, LedgerName, LedgerVerifier, SealedEntry, is_canonical_object,
+    Checkpoint, Digest, DoubtfulCheckpoint, EntryOutline, LedgerHead, LedgerName, LedgerVerifier, SealedEntry,
+    is_canonical_object,
 };
 
 /// Checks a chain while it is read. It needs no store and keeps nothing but the place it has come to.
@@ -108,6 +109,11 @@ impl LedgerCheck {
         Self { head: LedgerHead::start(ledger), ahead: BTreeMap::new(), signed: None }
     }
 
+    /// Checks what comes behind a place that is known to be good.
+    pub fn behind(head: LedgerHead) -> Self {
+        Self { head, ahead: BTreeMap::new(), signed: None }
+    }
+
     /// Checks it against what was signed about it as well. Each checkpoint has to be by somebody whom `verifier`
     /// believes.
     pub fn against<'a>(
@@ -136,6 +142,25 @@ impl LedgerCheck {
 
     /// Takes the next entry. After an error there is no going on.
     pub fn feed(&mut self, entry: &SealedEntry) -> Result<(), Box<Tampered>> {
+        self.fits(&entry.outline())?;
+        if !is_canonical_object(&entry.body) {
+            return self.bad(entry.counter, Tampering::NotCanonical);
+        }
+        self.move_to(entry.head())
+    }
+
+    /// Takes the next entry, of which only the outline is known.
+    pub fn pass(&mut self, outline: &EntryOutline) -> Result<(), Box<Tampered>> {
+        self.fits(outline)?;
+        self.move_to(outline.head())
+    }
+
+    fn move_to(&mut self, head: LedgerHead) -> Result<(), Box<Tampered>> {
+        self.head = head;
+        self.compare_with_signed()
+    }
+
+    fn fits(&self, entry: &EntryOutline) -> Result<(), Box<Tampered>> {
         let expected = self.head.counter + 1;
         let what = if entry.ledger != self.head.ledger {
             Some(Tampering::WrongLedger(entry.ledger.clone()))
@@ -147,16 +172,10 @@ impl LedgerCheck {
             Some(Tampering::Changed)
         } else if entry.previous != self.head.hash {
             Some(Tampering::Unconnected)
-        } else if !is_canonical_object(&entry.body) {
-            Some(Tampering::NotCanonical)
         } else {
             None
         };
-        if let Some(what) = what {
-            return self.bad(expected, what);
-        }
-        self.head = entry.head();
-        self.compare_with_signed()
+        what.map_or(Ok(()), |what| self.bad(expected, what))
     }
 
     /// Says that the entry which was expected next cannot be what it should be.
