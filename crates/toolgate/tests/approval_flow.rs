@@ -154,7 +154,8 @@ async fn a_response_without_a_token_or_of_an_unknown_shape_is_refused_and_record
 async fn a_response_that_comes_twice_counts_once() {
     let world = World::new();
     let (_, mut messages) = kept(&world).await;
-    append_approval_response(&mut messages, approval_requests(&messages)[0].approve());
+    let approved = approval_requests(&messages)[0].approve();
+    append_approval_response(&mut messages, approved);
     assert!(apply_approval_responses(&world.desk(), &messages, "ann").await[0].is_ok());
     let mut again = apply_approval_responses(&world.desk(), &messages, "ann").await;
     assert_eq!(code(again.remove(0)), PostCode::Replayed);
