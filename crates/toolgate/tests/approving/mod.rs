@@ -70,7 +70,8 @@ impl World {
     pub async fn process(&self, stack: Stack) -> Dispatcher {
         let builder = Dispatcher::builder(stack).session(self.session).store(self.store.clone());
         let builder = builder.clock(self.clock.clone()).ids(CountingIds::new()).keyring(self.ring.clone());
-        builder.build().await.expect("builds")
+        // The process before it is taken to be lost.
+        builder.take_over().build().await.expect("builds")
     }
 
     /// A turn with one payment, up to the question about it.
