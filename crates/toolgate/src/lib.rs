@@ -11,6 +11,9 @@
 //! 3. [Watch events](guide::watch_events): a [`Dispatcher`] runs a turn and publishes what happens on its [`Bus`].
 //! 4. [Configure a stack](guide::configure_a_stack): [`default_stack`] and the bundled [`layers`], a [`Config`] file,
 //!    [`lint()`] and [`explain()`].
+//! 5. [Keep everything](guide::keep_everything): a [`store`] on disk, one driver per session, recovery after a loss.
+//! 6. [Ask people](guide::ask_people): [`Approvals`], signed tokens, quorums, standing rules, diffs, messages.
+//! 7. [Keep receipts](guide::keep_receipts): the [`layers::Ledger`], checkpoints, verification, export.
 //!
 //! `use toolgate::prelude::*` brings the names that a program usually needs.
 
@@ -27,12 +30,15 @@ pub mod messages {
     };
 }
 pub use toolgate_runtime::{
-    Approvals, Attached, Bus, CallResult, DecideOn, Delivery, DispatchError, Dispatcher, DispatcherBuilder, Follow,
-    Inbox, InboxApprover, Journal, JournalError, OnFailure, PostError, ShownApproval, Subscription, SystemClock,
-    TimeOrderedIds, TurnEnd, TurnHandle, TurnReport, TurnRequest, TurnRun, Urgency,
+    Approvals, Attached, Bus, CallFound, CallResult, DecideOn, Delivery, DispatchError, Dispatcher, DispatcherBuilder,
+    Follow, FoundCall, Inbox, InboxApprover, Journal, JournalError, OnFailure, PostError, Recovery, ShownApproval,
+    Subscription, SystemClock, TimeOrderedIds, TurnEnd, TurnFound, TurnHandle, TurnReport, TurnRequest, TurnRun,
+    Urgency,
 };
 #[cfg(unix)]
 pub use toolgate_runtime::{KeyFile, KeyFileError, ListedKey};
+/// Where sessions, approvals and receipts are kept: SQLite, PostgreSQL, memory.
+pub use toolgate_store as store;
 
 /// The names that a program usually needs.
 pub mod prelude {
@@ -57,6 +63,14 @@ pub mod guide {
     pub mod watch_events {}
     #[doc = include_str!("../../../docs/guide/04-configure-a-stack.md")]
     pub mod configure_a_stack {}
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../../docs/guide/05-keep-everything.md")]
+    pub mod keep_everything {}
+    #[cfg(all(unix, feature = "sqlite"))]
+    #[doc = include_str!("../../../docs/guide/06-ask-people.md")]
+    pub mod ask_people {}
+    #[doc = include_str!("../../../docs/guide/07-keep-receipts.md")]
+    pub mod keep_receipts {}
 }
 
 /// What the code written by `#[tool]` names. Not for use by hand.
