@@ -20,6 +20,11 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// Takes up a digest that was kept as bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// Borrows the 32 bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

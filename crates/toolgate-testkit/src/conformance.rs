@@ -1,17 +1,22 @@
 //! Suites that somebody else's store, executor or screen can run to see whether it keeps the contract.
 
+mod store;
+mod store_leases;
+mod store_ledgers;
+mod store_lists;
+
 use std::{fmt, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use serde_json::json;
 use toolgate_core::{
-    Batch, CallId, Digest, Event, Executor, IdSource, Invocation, Json, Outcome, Phase, Position, Record, RecordKey,
-    SessionId, Settled, Stack, Status, Store, StoreError, StoreHandle, Suspension, Timestamp, ToolEvent, Turn,
-    TurnEvent, TurnId, TurnInfo,
+    CallId, Digest, Event, Executor, Invocation, Outcome, Phase, SessionId, Settled, Stack, Status, Suspension,
+    Timestamp, ToolEvent, Turn, TurnId, TurnInfo,
 };
 
 use crate::fakes::{call_with, seed};
+
+pub use store::store;
 
 /// What a suite found.
 #[derive(Debug, Default)]
@@ -49,151 +54,6 @@ impl fmt::Display for Report {
 
 fn ensure(holds: bool, seen: impl Into<String>) -> Result<(), String> {
     if holds { Ok(()) } else { Err(seen.into()) }
-}
-
-// ---------------------------------------------------------------------------------------------- stores
-
-type StoreRule = for<'a> fn(&'a StoreHandle, &'a dyn IdSource) -> BoxFuture<'a, Result<(), String>>;
-
-/// Runs the store suite. The store may hold anything already; every rule uses ids of its own from `ids`.
-pub async fn store(store: impl Store, ids: &dyn IdSource) -> Report {
-    let store = StoreHandle::new(store);
-    let rules: [(&'static str, StoreRule); 9] = [
-        ("an_unknown_session_is_empty", |s, i| Box::pin(unknown_session(s, i))),
-        ("events_are_read_back_in_order_and_in_pages", |s, i| Box::pin(reads_back(s, i))),
-        ("an_append_at_another_revision_writes_nothing", |s, i| Box::pin(compare_and_set(s, i))),
-        ("a_gap_is_refused", |s, i| Box::pin(no_gap(s, i))),
-        ("a_record_is_written_once", |s, i| Box::pin(written_once(s, i))),
-        ("a_batch_is_written_whole_or_not_at_all", |s, i| Box::pin(whole_or_nothing(s, i))),
-        ("of_many_writers_at_one_revision_one_wins", |s, i| Box::pin(one_writer_wins(s, i))),
-        ("of_many_writers_of_one_record_one_wins", |s, i| Box::pin(one_record_wins(s, i))),
-        ("blobs_are_read_in_parts", |s, i| Box::pin(blobs(s, i))),
-    ];
-    let mut report = Report::default();
-    for (name, rule) in rules {
-        report.note(name, rule(&store, ids).await);
-    }
-    report
-}
-
-fn text(error: StoreError) -> String {
-    error.to_string()
-}
-
-/// `count` events of a new turn in `session`, numbered from `first`.
-fn log(session: SessionId, ids: &dyn IdSource, first: u64, count: u64) -> Vec<Arc<Event>> {
-    let turn = Arc::new(TurnInfo::new(session, TurnId::from_source(ids)));
-    let event = |n| Event::turn(n, Timestamp::EPOCH, turn.clone(), TurnEvent::TurnOpened { size: 0, after: None });
-    (first..first + count).map(|n| Arc::new(event(n).expect("a valid event"))).collect()
-}
-
-fn events(events: Vec<Arc<Event>>) -> Batch {
-    Batch { events, ..Batch::default() }
-}
-
-async fn unknown_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let session = SessionId::from_source(ids);
-    ensure(store.revision(session).await.map_err(text)? == 0, "its revision is not 0")?;
-    ensure(store.events(session, 0, 10).await.map_err(text)?.is_empty(), "it has events")
-}
-
-async fn reads_back(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let session = SessionId::from_source(ids);
-    let written = log(session, ids, 1, 5);
-    let revision = store.append(session, Position::unleased(0), events(written[..2].to_vec())).await.map_err(text)?;
-    ensure(revision == 2, format!("the revision after two events is {revision}"))?;
-    store.append(session, Position::unleased(2), events(written[2..].to_vec())).await.map_err(text)?;
-    for (after, limit) in [(0, 10), (0, 2), (2, 2), (4, 10), (5, 10), (99, 1)] {
-        let read = store.events(session, after, limit).await.map_err(text)?;
-        let expected: Vec<_> = written.iter().skip(after as usize).take(limit).cloned().collect();
-        ensure(read == expected, format!("after {after}, limit {limit}: {} events", read.len()))?;
-    }
-    Ok(())
-}
-
-async fn compare_and_set(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let session = SessionId::from_source(ids);
-    store.append(session, Position::unleased(0), events(log(session, ids, 1, 2))).await.map_err(text)?;
-    for expected in [0, 1, 3] {
-        match store.append(session, Position::unleased(expected), events(log(session, ids, expected + 1, 1))).await {
-            Err(StoreError::Conflict { found: 2, .. }) => {}
-            other => return Err(format!("expected {expected}: {other:?}")),
-        }
-    }
-    ensure(store.revision(session).await.map_err(text)? == 2, "the log has changed")
-}
-
-async fn no_gap(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let session = SessionId::from_source(ids);
-    let refused = store.append(session, Position::unleased(0), events(log(session, ids, 2, 1))).await;
-    ensure(matches!(refused, Err(StoreError::Gap { .. })), format!("{refused:?}"))?;
-    ensure(store.revision(session).await.map_err(text)? == 0, "the log has changed")
-}
-
-fn note(text: &str) -> Record {
-    Record::Json(Json::from(text))
-}
-
-async fn written_once(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let key = RecordKey::Layer(CallId::from_source(ids), "k".into());
-    ensure(store.record(&key).await.map_err(text)?.is_none(), "there was a record already")?;
-    ensure(store.once(key.clone(), note("first")).await.map_err(text)?.is_none(), "the first write was refused")?;
-    let kept = store.once(key.clone(), note("second")).await.map_err(text)?;
-    ensure(kept == Some(note("first")), format!("the second write was answered with {kept:?}"))?;
-    ensure(store.record(&key).await.map_err(text)? == Some(note("first")), "the record has changed")
-}
-
-async fn whole_or_nothing(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (session, call) = (SessionId::from_source(ids), CallId::from_source(ids));
-    let (taken, fresh) = (RecordKey::Outcome(call), RecordKey::Layer(call, "fresh".into()));
-    let outcome = Record::Outcome(Arc::new(Settled::new(Status::Ok)));
-    store.once(taken.clone(), outcome.clone()).await.map_err(text)?;
-    let records = vec![(fresh.clone(), note("x")), (taken.clone(), note("y"))];
-    let refused = store
-        .append(session, Position::unleased(0), Batch { events: log(session, ids, 1, 3), records, ..Batch::default() })
-        .await;
-    ensure(matches!(&refused, Err(StoreError::Exists { key }) if *key == taken), format!("{refused:?}"))?;
-    ensure(store.revision(session).await.map_err(text)? == 0, "events were written")?;
-    ensure(store.record(&fresh).await.map_err(text)?.is_none(), "a record was written")?;
-    ensure(store.record(&taken).await.map_err(text)? == Some(outcome), "the old record has changed")
-}
-
-async fn one_writer_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let session = SessionId::from_source(ids);
-    let write = |_| store.append(session, Position::unleased(0), events(log(session, ids, 1, 1)));
-    let won = join_all((0..16).map(write)).await.into_iter().filter(Result::is_ok).count();
-    ensure(won == 1, format!("{won} writers won"))?;
-    ensure(store.revision(session).await.map_err(text)? == 1, "more than one event was written")
-}
-
-async fn one_record_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let key = RecordKey::Layer(CallId::from_source(ids), "race".into());
-    let write = |n: u32| store.once(key.clone(), note(&n.to_string()));
-    let answers = join_all((0..16).map(write)).await;
-    let won = answers.iter().filter(|answer| matches!(answer, Ok(None))).count();
-    ensure(won == 1, format!("{won} writers won"))?;
-    let kept = store.record(&key).await.map_err(text)?;
-    let agree = answers.into_iter().filter_map(|answer| answer.ok().flatten()).all(|seen| Some(seen) == kept);
-    ensure(agree, "the others were told different things")
-}
-
-async fn blobs(store: &StoreHandle, _: &dyn IdSource) -> Result<(), String> {
-    let bytes = Bytes::from((0..=255_u8).cycle().take(10_000).collect::<Vec<u8>>());
-    let digest = store.put_blob(bytes.clone()).await.map_err(text)?;
-    ensure(digest == Digest::of_bytes(&bytes), "the digest is not the SHA-256 of the bytes")?;
-    ensure(store.put_blob(bytes.clone()).await.map_err(text)? == digest, "the same bytes have another digest")?;
-    for (range, expected) in [
-        (0..10_000, bytes.clone()),
-        (0..u64::MAX, bytes.clone()),
-        (100..110, bytes.slice(100..110)),
-        (9_999..20_000, bytes.slice(9_999..)),
-        (20_000..30_000, Bytes::new()),
-    ] {
-        let read = store.blob(digest, range.clone()).await.map_err(text)?;
-        ensure(read.as_ref() == Some(&expected), format!("{range:?} is read wrongly"))?;
-    }
-    let unknown = store.blob(Digest::of_bytes(b"never kept"), 0..1).await.map_err(text)?;
-    ensure(unknown.is_none(), "an unknown blob was read")
 }
 
 // ------------------------------------------------------------------------------------------- executors
@@ -387,7 +247,7 @@ mod tests {
     async fn the_memory_store_keeps_the_contract() {
         let report = store(MemoryStore::new(), &CountingIds::new()).await;
         report.assert();
-        assert_eq!(report.passed.len(), 9);
+        assert_eq!(report.passed.len(), 25);
     }
 
     #[tokio::test]

@@ -1,0 +1,66 @@
+//! Opens whatever store an address names.
+
+use toolgate_core::{MemoryStore, StoreHandle};
+
+use crate::DatabaseError;
+
+/// Opens a store by its address: `sqlite:PATH`, a plain path, `postgres://…`, or `memory:`.
+///
+/// A database that does not exist yet is made, and one of an older version is brought up to date.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let store = toolgate_store::open("memory:").await?;
+/// assert!(store.ledgers().await?.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+pub async fn open(address: &str) -> Result<StoreHandle, DatabaseError> {
+    let scheme = address.split_once(':').map(|(scheme, _)| scheme).filter(|scheme| is_scheme(scheme));
+    match scheme {
+        Some("memory") => Ok(StoreHandle::new(MemoryStore::new())),
+        #[cfg(feature = "postgres")]
+        Some("postgres" | "postgresql") => Ok(StoreHandle::new(crate::PostgresStore::connect(address).await?)),
+        #[cfg(feature = "sqlite")]
+        Some("sqlite") => {
+            let path = address.strip_prefix("sqlite:").expect("the scheme was read from the address");
+            let path = path.strip_prefix("//").unwrap_or(path);
+            Ok(StoreHandle::new(crate::SqliteStore::open(path)?))
+        }
+        #[cfg(feature = "sqlite")]
+        None => Ok(StoreHandle::new(crate::SqliteStore::open(address)?)),
+        other => Err(DatabaseError::Unknown { scheme: other.unwrap_or_default().to_owned() }),
+    }
+}
+
+/// Whether the part before the colon can be the name of a scheme. A single letter is a drive, not a scheme.
+fn is_scheme(text: &str) -> bool {
+    text.len() > 1 && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '+')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_without_a_known_scheme_is_refused_without_repeating_the_rest() {
+        let error = open("mysql://root:secret@host/db").await.expect_err("no such kind");
+        assert!(matches!(&error, DatabaseError::Unknown { scheme } if scheme == "mysql"));
+        assert!(!format!("{error} {error:?}").contains("secret"));
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_plain_path_and_a_sqlite_address_name_the_same_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.db");
+        let path = path.to_str().expect("a path that is text");
+        let key = toolgate_core::RecordKey::Other("k".into());
+        let record = toolgate_core::Record::Json(toolgate_core::Json::from("one"));
+        open(path).await.expect("opens").once(key.clone(), record.clone()).await.expect("writes");
+        for address in [format!("sqlite:{path}"), format!("sqlite://{path}")] {
+            let store = open(&address).await.expect("opens");
+            assert_eq!(store.record(&key).await.expect("reads"), Some(record.clone()), "{address}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The one thread that writes: it does all that is waiting in one commit and then answers everybody.
+
+use std::{path::PathBuf, sync::Arc};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+use toolgate_core::StoreError;
+
+use super::{connect::database_error, queue::Queue, tx::Tx};
+use crate::DatabaseError;
+
+/// How many writes share a commit at most, so that no caller waits for too many others.
+const GROUP: usize = 512;
+
+/// A write that waits for its commit.
+pub(super) trait Job: Send {
+    /// Does the write within the transaction. `Err` means that the transaction cannot be used any more.
+    fn run(&mut self, tx: &Tx<'_>) -> Result<(), DatabaseError>;
+
+    /// Answers the caller. What was refused stays refused; what was done is done or, with an error, is not.
+    fn answer(self: Box<Self>, end: Result<(), &DatabaseError>);
+}
+
+/// Makes a job of something that can be done again if its first transaction fails.
+pub(super) fn job<T, W>(work: W, reply: oneshot::Sender<Result<T, StoreError>>) -> Box<dyn Job>
+where
+    T: Send + 'static,
+    W: FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+{
+    Box::new(Write { work, done: None, reply })
+}
+
+struct Write<T, W> {
+    work: W,
+    done: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, W> Job for Write<T, W>
+where
+    T: Send,
+    W: FnMut(&Tx<'_>) -> Result<T, StoreError> + Send,
+{
+    fn run(&mut self, tx: &Tx<'_>) -> Result<(), DatabaseError> {
+        match (self.work)(tx) {
+            Err(StoreError::Backend(error)) => match error.downcast::<DatabaseError>() {
+                Ok(error) => Err(*error),
+                Err(error) => {
+                    Err(DatabaseError::Failed { database: super::connect::name(tx.path), source: error.into() })
+                }
+            },
+            done => {
+                self.done = Some(done);
+                Ok(())
+            }
+        }
+    }
+
+    fn answer(self: Box<Self>, end: Result<(), &DatabaseError>) {
+        let answer = match (end, self.done) {
+            (_, Some(Err(refused))) => Err(refused),
+            (Ok(()), Some(done)) => done,
+            (Ok(()), None) => return,
+            (Err(error), _) => Err(error.clone().into()),
+        };
+        // A caller that went away needs no answer.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// Does everything in the queue until it is closed and empty.
+pub(super) fn run(connection: &Connection, path: &PathBuf, queue: &Arc<Queue<Box<dyn Job>>>) {
+    loop {
+        let group = queue.take(GROUP);
+        if group.is_empty() {
+            return;
+        }
+        let tx = Tx { connection, path };
+        if let Err(group) = write(&tx, group) {
+            // One of them broke the transaction. Alone, each of them gets the answer that is its own.
+            group.into_iter().for_each(|job| drop(write(&tx, vec![job])));
+        }
+    }
+}
+
+/// Does a group in one transaction, or gives it back if one of several broke it.
+fn write(tx: &Tx<'_>, mut group: Vec<Box<dyn Job>>) -> Result<(), Vec<Box<dyn Job>>> {
+    let end = match execute(tx, "BEGIN IMMEDIATE") {
+        Err(error) => Err(error),
+        Ok(()) => match group.iter_mut().try_for_each(|job| job.run(tx)) {
+            Ok(()) => execute(tx, "COMMIT").inspect_err(|_| roll_back(tx)),
+            Err(error) => {
+                roll_back(tx);
+                if group.len() > 1 {
+                    return Err(group);
+                }
+                Err(error)
+            }
+        },
+    };
+    group.into_iter().for_each(|job| job.answer(end.as_ref().map(|()| ())));
+    Ok(())
+}
+
+fn execute(tx: &Tx<'_>, sql: &str) -> Result<(), DatabaseError> {
+    let done = tx.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+    done.map(drop).map_err(|error| database_error(tx.path, error))
+}
+
+/// SQLite rolls some failures back by itself; then there is nothing left to do.
+fn roll_back(tx: &Tx<'_>) {
+    if !tx.connection.is_autocommit() {
+        let _ = tx.connection.execute_batch("ROLLBACK");
+    }
+}
