@@ -29,6 +29,7 @@
 
 mod annotations;
 mod approval;
+mod approval_rules;
 mod call;
 mod clock;
 mod diff;
@@ -39,6 +40,7 @@ mod executor;
 mod hooks;
 mod ids;
 mod json;
+mod keys;
 mod last_step;
 mod layer;
 mod lease;
@@ -60,6 +62,7 @@ mod store;
 mod store_handle;
 mod sugar;
 mod text;
+mod token;
 mod tool;
 #[cfg(feature = "tower")]
 mod tower;
@@ -71,6 +74,7 @@ pub use annotations::{Annotations, ConflictKey, Hints, Kind, Resource, ResourceK
 pub use approval::{
     Answer, ApprovalRequest, Approver, Changed, Decision, DynApprover, Edits, FileState, Question, Quorum, Verdict,
 };
+pub use approval_rules::{Admitted, Vote, admit};
 pub use call::{Call, CallData, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
 pub use clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use diff::{Change, ChangeOp};
@@ -86,6 +90,7 @@ pub use ids::{
     SessionId, ToolName, TurnId,
 };
 pub use json::{Arguments, Json, JsonError, MAX_DEPTH};
+pub use keys::{InvalidKeyId, KeyId, KeyKind, Keyring, SecretKey};
 pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, LayerTraits, Next};
 pub use lease::{Lease, LeaseRequest, Post};
 pub use ledger::{InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry};
@@ -105,6 +110,7 @@ pub use stop::{StopHandle, Stopped, Stops};
 pub use store::{Batch, Position, Record, RecordKey, Store, StoreError, TakenCall, TurnRequests};
 pub use store_handle::StoreHandle;
 pub use sugar::{FromFn, after, around, before, from_fn, map_call, map_outcome, observe, on_error};
+pub use token::{AskClaims, GrantClaims, TokenError, claimed_approval};
 pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, tool_fn, typed};
 #[cfg(feature = "tower")]
 pub use tower::{Below, Passage, TowerLayer};

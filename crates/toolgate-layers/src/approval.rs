@@ -1,18 +1,19 @@
 //! Asks somebody before a call runs.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Answer, ApprovalRequest, Band, Call, Decision, Layer, LayerTraits, Next, Outcome, Record, RecordKey, SideEffect,
-    Status, Timestamp, Verdict, contained_sync,
+    Answer, ApprovalRequest, Band, Call, Changed, Decision, Keyring, Layer, LayerTraits, Next, Outcome, Quorum, Record,
+    RecordKey, SideEffect, Status, Timestamp, Verdict, contained_sync,
 };
 
 use crate::{
-    BadOption, Configurable, Parts, Span,
-    asks::PolicyAsks,
-    consent::{First, answer, decided, moment, remember, undecided},
+    AllowRule, ApprovalOptions, AskWhen, BadOption, Configurable, Parts, Preview, Previewed, RuleBook, RuleEffect,
+    SharedPreview, Span,
+    asks::{PolicyAsks, PolicyVersions},
+    boundary::{Boundary, Held, outdated},
+    consent::{First, answer, decided, moment, remember, ruled, undecided},
+    rule_book::Ruling,
     tool_globs::ToolGlobs,
 };
 
@@ -25,6 +26,10 @@ use crate::{
 /// rule above allows.
 ///
 /// If the function that says whether to ask panics, somebody is asked.
+///
+/// With a keyring, an approval counts only if it was signed for exactly this: the call, its arguments, the tool, the
+/// policy and everything that was shown. If one of them is not as it was, if a file has changed since its diff was shown,
+/// or if the token was made up or used before, the call does not run; somebody is asked again and told what is different.
 ///
 /// Whether an approval came in time is settled when the call first comes back with it. What was approved in time stays
 /// approved, however long the call then takes, and what has already run outside does not expire.
@@ -48,6 +53,11 @@ pub struct Approval {
     when: Option<AskWhen>,
     expires_after: Option<Duration>,
     reason: Option<String>,
+    quorum: Option<Quorum>,
+    boundary: Boundary,
+    policy: PolicyVersions,
+    policy_version: Option<String>,
+    rules: Option<RuleBook>,
     on_request: Option<OnRequest>,
     on_approved: Option<OnDecision>,
     on_denied: Option<OnDecision>,
@@ -55,43 +65,6 @@ pub struct Approval {
 
 type OnRequest = Box<dyn Fn(&Call, &ApprovalRequest) + Send + Sync>;
 type OnDecision = Box<dyn Fn(&Call, &Decision) + Send + Sync>;
-
-/// Says why somebody has to be asked about a call, if so. A program can give it to configured layers as a part.
-#[derive(Clone)]
-pub struct AskWhen(Arc<Why>);
-
-type Why = dyn Fn(&Call) -> Option<String> + Send + Sync;
-
-impl AskWhen {
-    /// Asks about the calls for which `why` gives a reason.
-    pub fn new(why: impl Fn(&Call) -> Option<String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(why))
-    }
-
-    /// Asks if either gives a reason.
-    pub fn or(self, other: Self) -> Self {
-        Self::new(move |call| (self.0)(call).or_else(|| (other.0)(call)))
-    }
-}
-
-/// Which calls are asked about. If neither `tools` nor `ask_from` is given, these are the calls that may write, unless
-/// a rule stands in for that: one of the program's own, or a policy over all calls that leaves its asking to this layer.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ApprovalOptions {
-    /// Names and globs of tools that are asked about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Vec<String>>,
-    /// Calls whose effects reach at least this far are asked about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ask_from: Option<SideEffect>,
-    /// How long a question stands. A call that nobody has decided on by then is not made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires_after: Option<Span>,
-    /// What people are told about why they are asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
 
 impl Approval {
     /// Asks about the calls for which `why` gives a reason, and about no others.
@@ -106,7 +79,8 @@ impl Approval {
 
     /// Asks as `options` say.
     pub fn new(options: ApprovalOptions) -> Result<Self, BadOption> {
-        let ApprovalOptions { tools, mut ask_from, expires_after, reason } = options;
+        let quorum = options.agreement()?;
+        let ApprovalOptions { tools, mut ask_from, expires_after, reason, .. } = options;
         if expires_after.is_some_and(|span| span.get().is_zero()) {
             return Err(BadOption::new("expires_after", "has to be longer than nothing"));
         }
@@ -117,7 +91,7 @@ impl Approval {
             ask_from = Some(SideEffect::WorkspaceWrite);
         }
         let tools = tools.as_deref().map(|tools| ToolGlobs::read("tools", tools)).transpose()?;
-        Ok(Self { tools, ask_from, expires_after: expires_after.map(Span::get), reason, ..Self::never() })
+        Ok(Self { tools, ask_from, expires_after: expires_after.map(Span::get), reason, quorum, ..Self::never() })
     }
 
     fn never() -> Self {
@@ -127,6 +101,11 @@ impl Approval {
             when: None,
             expires_after: None,
             reason: None,
+            quorum: None,
+            boundary: Boundary::default(),
+            policy: PolicyVersions::default(),
+            policy_version: None,
+            rules: None,
             on_request: None,
             on_approved: None,
             on_denied: None,
@@ -145,6 +124,36 @@ impl Approval {
     /// Lets a question stand for `span` only.
     pub fn expires_after(mut self, span: Duration) -> Self {
         self.expires_after = Some(span);
+        self
+    }
+
+    /// Takes only approvals that were signed with one of these keys, and each of them for one run.
+    pub fn keyring(mut self, keyring: Keyring) -> Self {
+        self.boundary.keyring = Some(keyring);
+        self
+    }
+
+    /// Lets a call run when this many have agreed. Under a quorum nobody approves what they asked for themselves.
+    pub fn quorum(mut self, quorum: Quorum) -> Self {
+        self.quorum = Some(quorum);
+        self
+    }
+
+    /// Says under which version of the policy it asks. What was approved under another one is asked about again.
+    pub fn policy_version(mut self, version: impl Into<String>) -> Self {
+        self.policy_version = Some(version.into());
+        self
+    }
+
+    /// Shows what a call would change. If a file is not as it was shown when the call is to run, somebody is asked again.
+    pub fn previewing(mut self, preview: impl Preview) -> Self {
+        self.boundary.preview = Some(SharedPreview::new(preview));
+        self
+    }
+
+    /// Lets standing rules answer before somebody is asked.
+    pub fn with_rules(mut self, rules: RuleBook) -> Self {
+        self.rules = Some(rules);
         self
     }
 
@@ -168,9 +177,9 @@ impl Approval {
 
     /// Why somebody has to be asked about this call, if so.
     fn why(&self, call: &Call) -> Option<String> {
-        if let Some(AskWhen(when)) = &self.when {
+        if let Some(when) = &self.when {
             let unclear = |_| Some("whether this call needs approval could not be decided".to_owned());
-            if let Some(reason) = contained_sync(|| when(call)).unwrap_or_else(unclear) {
+            if let Some(reason) = contained_sync(|| when.why(call)).unwrap_or_else(unclear) {
                 return Some(reason);
             }
         }
@@ -180,8 +189,8 @@ impl Approval {
         (named || reaches).then(|| self.reason.clone().unwrap_or_else(|| plain_reason(call, effect)))
     }
 
-    async fn ask(&self, call: Call, next: Next, why: String) -> Outcome {
-        let mut request = ApprovalRequest::about(&call).because(why);
+    async fn ask(&self, call: Call, next: Next, why: String, changed: Vec<Changed>) -> Outcome {
+        let mut request = self.request(&call, why, changed);
         let mut first = First::unsure(&call);
         let now = first.at;
         if !call.is_rehearsal() && (self.expires_after.is_some() || self.on_request.is_some()) {
@@ -198,11 +207,31 @@ impl Approval {
         if let Some(on_request) = self.on_request.as_ref().filter(|_| first.is_new) {
             let _ = contained_sync(|| on_request(&call, &request));
         }
-        next.because("needs approval");
+        next.because(match request.changed.as_slice() {
+            [] => "needs approval".to_owned(),
+            changed => format!("needs approval again: {}", words(changed)),
+        });
         Outcome::ask(request)
     }
 
-    /// Whether the answer to the question of this generation was first `met` too late; nothing if it is not known when
+    /// The question as it is put, without its end.
+    fn request(&self, call: &Call, why: String, changed: Vec<Changed>) -> ApprovalRequest {
+        let mut request = ApprovalRequest::about(call).because(why);
+        (request.policy_version, request.quorum, request.changed) = (self.version(), self.quorum.clone(), changed);
+        let preview = self.boundary.preview.as_ref();
+        // A preview that panics shows nothing; the question is put all the same.
+        let shown = preview.and_then(|preview| contained_sync(|| preview.preview(call)).ok().flatten());
+        if let Some(Previewed { shown, files }) = shown {
+            (request.shown, request.files) = (Some(shown), files);
+        }
+        request
+    }
+
+    fn version(&self) -> Option<String> {
+        self.policy_version.clone().or_else(|| self.policy.text())
+    }
+
+    /// Whether the answer to the question of this generation was given or first `met` too late; nothing if it is not known when
     /// it was asked.
     async fn has_lapsed(&self, call: &Call, next: &Next, generation: u32, met: Timestamp) -> Option<bool> {
         // A rehearsal keeps no questions.
@@ -223,16 +252,73 @@ impl Approval {
     }
 
     async fn approve(&self, call: Call, next: Next, answer: Answer) -> Outcome {
+        match self.boundary.hold(&call, &answer, self.version().as_deref()).await {
+            Held::Firm => {}
+            Held::Broken(changed) => return self.ask_again(call, next, changed).await,
+            Held::Unclear => return self.ask(call, next, UNCHECKED.to_owned(), Vec::new()).await,
+        }
         let first = First::met(&next, &call, &answer).await;
-        match self.has_lapsed(&call, &next, answer.generation, first.at).await {
+        let given = answer.decided_at.unwrap_or(first.at);
+        match self.has_lapsed(&call, &next, answer.generation, given).await {
             Some(false) => {}
-            Some(true) => return expired(&next, first.at),
-            None => return self.ask(call, next, "it is not known when this was asked before".to_owned()).await,
+            Some(true) => return expired(&next, given),
+            None => {
+                let why = "it is not known when this was asked before".to_owned();
+                return self.ask(call, next, why, Vec::new()).await;
+            }
         }
         tell(self.on_approved.as_ref(), &first, &call, &answer);
         next.because(format!("approved by {}", answer.decision.by));
         decided(next.run(call).await, answer, first.at)
     }
+}
+
+impl Approval {
+    /// Nobody has given an answer that counts: asks, unless that is not called for.
+    async fn unanswered(&self, call: Call, next: Next, unreadable: bool) -> Outcome {
+        let changed = outdated(&call, &next);
+        match self.why(&call).or_else(|| unreadable.then(|| "the standing rules could not be read".to_owned())) {
+            Some(why) => self.ask(call, next, why, changed).await,
+            None => next.run(call).await,
+        }
+    }
+
+    /// Asks again because something is not as it was, unless nobody has to be asked any more.
+    async fn ask_again(&self, call: Call, next: Next, changed: Vec<Changed>) -> Outcome {
+        let suspect = |changed: &Changed| {
+            matches!(changed, Changed::Forged | Changed::KeyGone | Changed::Replayed | Changed::Arguments)
+        };
+        // What an answer of doubtful origin has made of the call is not run without a look, whatever the rules say.
+        let why = self.why(&call).or_else(|| changed.iter().any(suspect).then(|| UNCHECKED.to_owned()));
+        match why {
+            Some(why) => self.ask(call, next, why, changed).await,
+            None => next.run(call).await,
+        }
+    }
+
+    /// Does what a standing rule says.
+    async fn ruled(&self, call: Call, next: Next, rule: AllowRule) -> Outcome {
+        let at = call.env().clock().now();
+        next.because(format!("{} by rule {} of {}", effect_word(rule.effect), rule.id, rule.owner));
+        let outcome = match rule.effect {
+            RuleEffect::Allow => next.run(call).await,
+            RuleEffect::Deny => Outcome::denied(rule.reason.as_deref().or(Some("a standing rule is against it"))),
+        };
+        ruled(outcome, rule, at)
+    }
+}
+
+const UNCHECKED: &str = "the approval that it came with could not be confirmed";
+
+fn effect_word(effect: RuleEffect) -> &'static str {
+    match effect {
+        RuleEffect::Allow => "allowed",
+        RuleEffect::Deny => "denied",
+    }
+}
+
+fn words(changed: &[Changed]) -> String {
+    changed.iter().map(Changed::code).collect::<Vec<_>>().join(", ")
 }
 
 /// Tells whoever wants to know about a decision, once.
@@ -268,12 +354,21 @@ fn expired(next: &Next, at: Timestamp) -> Outcome {
 
 impl Layer for Approval {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        let Some(answer) = answer(&call, &next) else {
-            return match self.why(&call) {
-                Some(why) => self.ask(call, next, why).await,
-                None => next.run(call).await,
-            };
+        let ruling = match &self.rules {
+            Some(rules) => rules.rule(&call).await,
+            None => Ruling::Silent,
         };
+        let answer = answer(&call, &next);
+        match (&answer, ruling) {
+            // Deny beats allow, also what somebody has approved before.
+            (_, Ruling::Ruled(rule)) if rule.effect == RuleEffect::Deny && !has_run(&call) => {
+                return self.ruled(call, next, *rule).await;
+            }
+            (None, Ruling::Ruled(rule)) if self.why(&call).is_some() => return self.ruled(call, next, *rule).await,
+            (None, Ruling::Unreadable) => return self.unanswered(call, next, true).await,
+            (_, Ruling::Silent | Ruling::Ruled(_) | Ruling::Unreadable) => {}
+        }
+        let Some(answer) = answer else { return self.unanswered(call, next, false).await };
         match answer.decision.verdict.clone() {
             Verdict::Deny { reason } => self.deny(call, next, answer, reason.as_deref()).await,
             Verdict::Approve | Verdict::ApproveWithEdits { .. } => self.approve(call, next, answer).await,
@@ -302,14 +397,11 @@ impl Configurable for Approval {
         // A policy that sees only some calls says nothing about the others.
         let ruled = program.is_some() || policy.as_ref().is_some_and(|rule| rule.sees_all);
         layer.ask_from = layer.ask_from.filter(|_| chosen || !ruled);
+        layer.boundary = Boundary { keyring: parts.get(), preview: parts.get() };
+        layer.rules = parts.get();
+        layer.policy = policy.as_ref().map(|rule| rule.versions.clone()).unwrap_or_default();
         let rules = policy.map(|rule| rule.when).into_iter().chain(program);
         Ok(rules.fold(layer, Self::or_when))
-    }
-}
-
-impl fmt::Debug for AskWhen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AskWhen")
     }
 }
 

@@ -1,7 +1,7 @@
 //! The rules of [`Approval`].
 
 use std::sync::{
-    Mutex,
+    Arc, Mutex,
     atomic::{AtomicUsize, Ordering},
 };
 

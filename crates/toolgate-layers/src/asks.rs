@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use toolgate_core::CallId;
+use toolgate_core::{CallId, Digest};
 
 use crate::AskWhen;
 
@@ -20,6 +20,31 @@ pub(crate) struct PolicyAsks {
     /// Whether the layer that is being made is the one that asks.
     here: Arc<AtomicBool>,
     marks: Marks,
+    versions: PolicyVersions,
+}
+
+/// The versions of the policies that stand above the layer that asks.
+#[derive(Clone, Default)]
+pub(crate) struct PolicyVersions(Arc<Mutex<Vec<Digest>>>);
+
+impl PolicyVersions {
+    /// Another policy stands there too.
+    pub(crate) fn add(&self, version: Digest) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(version);
+    }
+
+    /// One text for all of them; it changes when one of them does.
+    pub(crate) fn text(&self) -> Option<String> {
+        let versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match versions.as_slice() {
+            [] => None,
+            [one] => Some(one.to_string()),
+            many => {
+                let all: Vec<String> = many.iter().map(Digest::to_string).collect();
+                Some(Digest::of_bytes(all.join("\n").as_bytes()).to_string())
+            }
+        }
+    }
 }
 
 /// The one layer that asks for all policies of a stack.
@@ -34,6 +59,8 @@ pub(crate) struct AskedBelow {
 /// What the layer that asks is told.
 pub(crate) struct PolicyRule {
     pub(crate) when: AskWhen,
+    /// Under which policies it asks. Known when the whole stack is made.
+    pub(crate) versions: PolicyVersions,
     /// Whether a policy has looked at every call, so that nothing else has to say what is asked about.
     pub(crate) sees_all: bool,
 }
@@ -49,9 +76,11 @@ impl PolicyAsks {
         self.here.store(self.below.is_some_and(|below| below.at == at), Ordering::SeqCst);
     }
 
-    /// Where a policy leaves what has to be asked about; nothing if it has to ask by itself.
-    pub(crate) fn marks(&self) -> Option<Marks> {
-        self.below.map(|_| self.marks.clone())
+    /// Where a policy of this version leaves what has to be asked about; nothing if it has to ask by itself.
+    pub(crate) fn marks(&self, version: Digest) -> Option<Marks> {
+        self.below?;
+        self.versions.add(version);
+        Some(self.marks.clone())
     }
 
     /// What the policies left, for the layer that asks and for no other: nobody is asked twice about one thing.
@@ -59,7 +88,7 @@ impl PolicyAsks {
         let below = self.below.filter(|_| self.here.load(Ordering::SeqCst))?;
         let marks = self.marks.clone();
         let when = AskWhen::new(move |call| marks.why(call.id));
-        Some(PolicyRule { when, sees_all: below.sees_all })
+        Some(PolicyRule { when, versions: self.versions.clone(), sees_all: below.sees_all })
     }
 }
 
@@ -141,7 +170,7 @@ mod tests {
     fn without_a_layer_that_asks_the_policy_has_to() {
         let nobody = PolicyAsks::new(None);
         nobody.making(0);
-        assert!(nobody.marks().is_none() && nobody.rule().is_none());
+        assert!(nobody.marks(Digest::of_bytes(b"1")).is_none() && nobody.rule().is_none());
     }
 
     #[test]
@@ -152,6 +181,6 @@ mod tests {
             asks.rule().is_some()
         });
         assert_eq!(told, [false, false, true, false]);
-        assert!(asks.marks().is_some());
+        assert!(asks.marks(Digest::of_bytes(b"1")).is_some());
     }
 }

@@ -3,6 +3,8 @@
 use serde_json::json;
 use toolgate_core::{Answer, Call, Consent, Json, Next, Outcome, Principal, StoreError, Timestamp, Verdict};
 
+use crate::{AllowRule, RuleEffect, boundary::token_id};
+
 /// The answer to this layer's question about the call as it is now.
 pub(crate) fn answer(call: &Call, next: &Next) -> Option<Answer> {
     let answers = &call.resumed().answers;
@@ -50,10 +52,33 @@ pub(crate) fn moment(kept: &Json) -> Option<Timestamp> {
     kept.get("at")?.as_str()?.parse().ok()
 }
 
-/// Writes on an outcome who decided what.
-pub(crate) fn decided(outcome: Outcome, answer: Answer, at: Timestamp) -> Outcome {
+/// Writes on an outcome who decided what, and when: when it was taken in, or else when it was first met.
+pub(crate) fn decided(outcome: Outcome, answer: Answer, met: Timestamp) -> Outcome {
     let word = word(&answer.decision.verdict);
-    noted(outcome, word, answer.decision.by, at)
+    let outcome = noted(outcome, word, answer.decision.by, answer.decided_at.unwrap_or(met));
+    if answer.token.is_none() && answer.with.is_empty() {
+        return outcome;
+    }
+    outcome.noting(|notes| {
+        if let Some(token) = &answer.token {
+            notes.metadata.insert("approval_token".into(), token_id(token).to_string().into());
+        }
+        if !answer.with.is_empty() {
+            let with: Vec<&str> = answer.with.iter().map(Principal::as_str).collect();
+            notes.metadata.insert("approved_with".into(), with.into());
+        }
+    })
+}
+
+/// Writes on an outcome which standing rule answered.
+pub(crate) fn ruled(outcome: Outcome, rule: AllowRule, at: Timestamp) -> Outcome {
+    let word = match rule.effect {
+        RuleEffect::Allow => "approved",
+        RuleEffect::Deny => "denied",
+    };
+    noted(outcome, word, rule.owner, at).noting(|notes| {
+        notes.metadata.insert("approval_rule".into(), rule.id.as_str().into());
+    })
 }
 
 /// The same where nobody decided.

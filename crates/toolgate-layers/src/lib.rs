@@ -22,10 +22,13 @@
 //! Asking people, running turns and writing the journal is left to `toolgate-runtime`; a ledger of receipts and shared
 //! limits to the stores.
 
+mod allow_rule;
 mod approval;
+mod approval_options;
 mod approvers;
 mod argument_names;
 mod asks;
+mod boundary;
 mod budget;
 mod bundled;
 mod catalog;
@@ -75,6 +78,7 @@ mod path_patterns;
 mod paths;
 mod policy;
 mod policy_override;
+mod preview;
 mod progress;
 mod progress_store;
 mod rate_limit;
@@ -87,6 +91,7 @@ mod receipts;
 mod redact;
 mod require_reason;
 mod retry;
+mod rule_book;
 mod rules;
 mod scope;
 mod secret_files;
@@ -109,7 +114,9 @@ mod try_out;
 mod validate;
 mod variables;
 
-pub use approval::{Approval, ApprovalOptions, AskWhen};
+pub use allow_rule::{AllowRule, ArgumentPattern, BadRule, RuleEffect, RuleScope};
+pub use approval::Approval;
+pub use approval_options::{ApprovalOptions, AskWhen};
 pub use approvers::{FirstOf, Fixed, NoName, Prompt, Suspend};
 pub use budget::{Budget, BudgetOptions, OnUnknownCost};
 pub use catalog::{BadOption, Catalog, CatalogEntry, Configurable};
@@ -141,6 +148,7 @@ pub use output_cap::{OutputCap, OutputCapOptions};
 pub use parts::{Parts, SharedRedactor, Workspace};
 pub use policy::Policy;
 pub use policy_override::PolicyOverride;
+pub use preview::{FilePreview, Preview, Previewed, SharedPreview};
 pub use progress::{Progress, ProgressOptions};
 pub use progress_store::{ProgressItem, ProgressManager};
 pub use rate_limit::{CallsPer, RateLimit, RateLimitOptions, RateScope};
@@ -154,6 +162,7 @@ pub use receipts::{ReceiptSinkName, Receipts, ReceiptsOptions};
 pub use redact::{Phase, Redact, RedactOptions};
 pub use require_reason::{OnMissing, RequireReason, RequireReasonOptions};
 pub use retry::{Retry, RetryOptions};
+pub use rule_book::{MatchedCall, RuleBook, RuleError};
 pub use rules::{Effect, Fallback, PolicyOptions, Rule};
 pub use scope::{OnViolation, Scope, ScopeOptions};
 pub use secrets::{Secrets, SecretsOptions};

@@ -94,6 +94,13 @@ impl Root {
         Ok(Place { folded, exact })
     }
 
+    /// The one place inside the root that `text` leads to for certain.
+    pub(crate) fn inside(&self, text: &str) -> Option<PathBuf> {
+        let spots = self.locate(text).ok()?.exact?;
+        let first = spots.first()?.absolute.clone();
+        spots.iter().all(|spot| spot.inside.is_some() && spot.absolute == first).then(|| first.into())
+    }
+
     /// Whether there is something of that name.
     pub(crate) fn has(&self, name: &str) -> bool {
         !name.contains('\0') && fs::symlink_metadata(self.path.join(name)).is_ok()

@@ -7,13 +7,14 @@ use std::{
 
 use moka::{policy::EvictionPolicy, sync::Cache};
 use toolgate_core::{
-    Answer, ApprovalRequest, Band, Call, CallError, CallId, Digest, ErrorCategory, Layer, LayerTraits, Next, Outcome,
-    SessionId, Status, ToolName, Verdict, contained_sync,
+    Answer, ApprovalRequest, Band, Call, CallError, CallId, Changed, Digest, ErrorCategory, Keyring, Layer,
+    LayerTraits, Next, Outcome, SessionId, Status, ToolName, Verdict, contained_sync,
 };
 
 use crate::{
     BadOption, Configurable, Effect, Judgement, Parts, PolicyOptions, Workspace,
     asks::{Marked, Marks, PolicyAsks},
+    boundary::{Boundary, Held, outdated},
     consent::{First, answer, decided},
     facts::{Facts, Needs},
     judge::RuleSet,
@@ -50,6 +51,7 @@ pub struct Policy {
     root: Arc<Root>,
     seen: Option<Seen>,
     asks: Asks,
+    boundary: Boundary,
     version: Digest,
     version_text: Arc<str>,
 }
@@ -78,6 +80,12 @@ impl Policy {
         Self { asks: Asks::Below(None), ..self }
     }
 
+    /// Takes only approvals that were signed with one of these keys. What was approved under another version of the
+    /// rules is asked about again.
+    pub fn keyring(self, keyring: Keyring) -> Self {
+        Self { boundary: Boundary { keyring: Some(keyring), ..self.boundary }, ..self }
+    }
+
     /// A policy whose answer is always the stricter one of both. It takes the workspace of this one. It asks by itself
     /// unless both leave that to a layer further in.
     pub fn combine(&self, other: &Self) -> Self {
@@ -85,6 +93,7 @@ impl Policy {
         let mut both = Self::of(sets, Root::clone(&self.root));
         // A layer further in that knows of one of them only would let through what the other wants asked about.
         both.asks = if self.asks.is_same_below(&other.asks) { self.asks.clone() } else { Asks::Here };
+        both.boundary.keyring = self.boundary.keyring.clone().or_else(|| other.boundary.keyring.clone());
         both
     }
 
@@ -130,7 +139,8 @@ impl Policy {
             many => Digest::of_bytes(many.iter().map(Digest::to_string).collect::<Vec<_>>().join("\n").as_bytes()),
         };
         let version_text = version.to_string().into();
-        Self { sets: sets.into(), needs, root: Arc::new(root), seen, asks: Asks::Here, version, version_text }
+        let (asks, boundary) = (Asks::Here, Boundary::default());
+        Self { sets: sets.into(), needs, root: Arc::new(root), seen, asks, boundary, version, version_text }
     }
 
     async fn decide(&self, judgement: Judgement, call: Call, next: Next) -> Outcome {
@@ -144,9 +154,29 @@ impl Policy {
                 next.run(call).await
             }
             Effect::Ask => match answer(&call, &next) {
-                None => Outcome::ask(ApprovalRequest::about(&call).because(&*reason)),
-                Some(answer) => answered(answer, &reason, call, next).await,
+                None => self.ask(&call, &reason, outdated(&call, &next)),
+                Some(answer) => match self.hold(&call, &answer).await {
+                    Held::Firm => answered(answer, &reason, call, next).await,
+                    Held::Broken(changed) => self.ask(&call, &reason, changed),
+                    Held::Unclear => self.ask(&call, &reason, Vec::new()),
+                },
             },
+        }
+    }
+
+    fn ask(&self, call: &Call, reason: &str, changed: Vec<Changed>) -> Outcome {
+        let mut request = ApprovalRequest::about(call).because(reason);
+        (request.policy_version, request.changed) = (Some(self.version_text.to_string()), changed);
+        Outcome::ask(request)
+    }
+
+    /// Whether an answer counts. One that denies always does.
+    async fn hold(&self, call: &Call, answer: &Answer) -> Held {
+        match answer.decision.verdict {
+            Verdict::Deny { .. } => Held::Firm,
+            Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
+                self.boundary.hold(call, answer, Some(&self.version_text)).await
+            }
         }
     }
 }
@@ -228,7 +258,10 @@ impl Configurable for Policy {
         if let Some(workspace) = parts.get::<Workspace>() {
             policy = policy.in_workspace(&workspace);
         }
-        let marks = parts.get::<PolicyAsks>().and_then(|asks| asks.marks());
+        if let Some(keyring) = parts.get::<Keyring>() {
+            policy = policy.keyring(keyring);
+        }
+        let marks = parts.get::<PolicyAsks>().and_then(|asks| asks.marks(policy.version));
         Ok(match marks {
             Some(marks) => Self { asks: Asks::Below(Some(marks)), ..policy },
             None => policy,

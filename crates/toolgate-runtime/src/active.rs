@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admission, Answer, ApprovalRequest, Arguments, Call, CallError, CallId, CallSeed, ConflictKey, Decision, Env,
+    Admission, Admitted, ApprovalRequest, Arguments, Call, CallError, CallId, CallSeed, ConflictKey, Decision, Env,
     ErrorCategory, ExecutorTag, Invocation, LogLevel, Outcome, Phase, PostCode, PostKind, Principal, Probe, Progress,
     Question, Record, RecordKey, Resumed, Settled, Starting, Status, StopReason, Suspension, ToolEvent, Turn,
     TurnEvent, TurnId, TurnInfo, Verdict,
 };
 
 use crate::{
+    answering,
     dispatch::Shared,
     inbox::{Inbox, Urgency},
     journal::{Draft, Durable, JournalError},
@@ -296,8 +297,18 @@ impl Active {
         }
     }
 
-    /// Takes a decision, or says why not.
-    pub(crate) fn decide(&self, question: Question, decision: Decision) -> Result<Durable, NotTaken> {
+    /// The question that is open, if `question` names it.
+    pub(crate) fn open_question(&self, question: &Question) -> Option<ApprovalRequest> {
+        self.state().open_question(self.info.turn, question).ok().map(|(_, request)| request)
+    }
+
+    /// Takes a decision that others agree with, or says why not.
+    pub(crate) fn decide(
+        &self,
+        question: Question,
+        decision: Decision,
+        with: &[Principal],
+    ) -> Result<Durable, NotTaken> {
         let call = question.approval_id.call();
         if decision.by.as_str().trim().is_empty() {
             return Err(NotTaken::Nameless);
@@ -313,8 +324,19 @@ impl Active {
                 return Err(self.recorded(call, PostKind::Decision, code));
             }
         };
+        let now = self.shared.clock.now();
+        let refused = match answering::agreed(&request, &decision, with, now) {
+            Ok(Admitted::Decided { .. }) => None,
+            // Whoever counts the votes comes back when there are enough.
+            Ok(Admitted::Counted { .. }) => Some(PostCode::NoWaiter),
+            Err(code) => Some(code),
+        };
+        if let Some(code) = refused {
+            drop(state);
+            return Err(self.recorded(call, PostKind::Decision, code));
+        }
         let State { turn, work, .. } = &mut *state;
-        let answer = Answer::to(&request, decision);
+        let answer = answering::answer(&request, decision, with.to_vec(), now, self.shared.keyring.as_ref());
         let record = (RecordKey::Answer(call, request.generation), Record::Answer(Arc::new(answer.clone())));
         let approved = ToolEvent::ToolApproved {
             approver: answer.decision.by.clone(),

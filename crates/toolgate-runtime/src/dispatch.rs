@@ -9,8 +9,8 @@ use hashbrown::{HashMap, HashSet};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use toolgate_core::{
-    AgentId, Approver, Arguments, CallId, Clock, DynApprover, IdSource, Invocation, Json, MemoryStore, Notes, Outcome,
-    Principal, Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store, StoreError, StoreHandle,
+    AgentId, Approver, Arguments, CallId, Clock, DynApprover, IdSource, Invocation, Json, Keyring, MemoryStore, Notes,
+    Outcome, Principal, Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store, StoreError, StoreHandle,
     Suspension, TakenCall, ToolEvent, ToolName, ToolRequest, Turn, TurnEvent, TurnId, TurnInfo, TurnRequests, View,
     contained_sync,
 };
@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) on_failure: OnFailure,
     pub(crate) grace: Duration,
     pub(crate) late: LateGuard,
+    pub(crate) keyring: Option<Keyring>,
     redactor: Option<Arc<dyn Redactor>>,
     open: Mutex<HashMap<TurnId, Weak<Active>>>,
     /// Tasks of turns that nobody drives any more and that have not stopped yet.
@@ -94,6 +95,7 @@ pub struct DispatcherBuilder {
     bus: Bus,
     approver: Option<Arc<dyn DynApprover>>,
     redactor: Option<Arc<dyn Redactor>>,
+    keyring: Option<Keyring>,
     max_concurrent: usize,
     on_failure: OnFailure,
     grace: Duration,
@@ -115,6 +117,7 @@ impl Dispatcher {
             bus: Bus::default(),
             approver: None,
             redactor: None,
+            keyring: None,
             max_concurrent: Self::DEFAULT_CONCURRENCY,
             on_failure: OnFailure::Continue,
             grace: Duration::from_secs(2),
@@ -257,6 +260,12 @@ impl DispatcherBuilder {
         self
     }
 
+    /// Signs every decision that is taken in, so that the layer that asked can tell it from one that was made up.
+    pub fn keyring(mut self, keyring: Keyring) -> Self {
+        self.keyring = Some(keyring);
+        self
+    }
+
     /// How many calls of a turn run at the same time; 1 runs them one after the other.
     pub fn max_concurrent(mut self, calls: usize) -> Self {
         self.max_concurrent = calls;
@@ -300,6 +309,7 @@ impl DispatcherBuilder {
             grace: self.grace,
             late,
             redactor: self.redactor,
+            keyring: self.keyring,
             open: Mutex::new(HashMap::new()),
             ending: Mutex::new(HashMap::new()),
             posting: tokio::sync::Mutex::new(None),

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    CallId, Decision, Outcome, PostCode, PostKind, Question, Record, RecordKey, TurnEvent, TurnId, View,
+    Admitted, ApprovalRequest, CallId, Decision, Outcome, PostCode, PostKind, Question, Record, RecordKey, TurnEvent,
+    TurnId, View,
 };
 
 use crate::{
     DispatchError, Dispatcher, JournalError,
     active::{Active, Item, NotTaken},
+    answering,
     dispatch::settled,
     inbox::Urgency,
     journal::{Draft, Durable},
@@ -97,7 +99,8 @@ impl Dispatcher {
     /// Answers an approval request of any turn of this session, whether it is being driven or not.
     ///
     /// When this returns, the decision is durable. A turn that nobody drives acts on it when it is resumed. A decision
-    /// about a question that is not the open one is refused: it was made about something else.
+    /// about a question that is not the open one is refused: it was made about something else. Where it takes several
+    /// to approve, each one is counted when this returns, and the call goes on when there are enough.
     pub async fn decide(
         &self,
         turn: TurnId,
@@ -105,8 +108,48 @@ impl Dispatcher {
         decision: Decision,
     ) -> Result<(), PostError> {
         let question = question.into();
-        let take = |active: &Active| active.decide(question, decision.clone());
-        self.post(turn, question.approval_id.call(), PostKind::Decision, take).await
+        let call = question.approval_id.call();
+        let with = match self.agreed(turn, &question, &decision).await? {
+            Ok(Admitted::Decided { with }) => with,
+            Ok(Admitted::Counted { .. }) => return Ok(()),
+            Err(code) => {
+                self.record_refusal(turn, call, PostKind::Decision, code).await;
+                return Err(code.into());
+            }
+        };
+        let take = |active: &Active| active.decide(question, decision.clone(), &with);
+        self.post(turn, call, PostKind::Decision, take).await
+    }
+
+    /// Counts the decision where it takes more than one.
+    async fn agreed(
+        &self,
+        turn: TurnId,
+        question: &Question,
+        decision: &Decision,
+    ) -> Result<Result<Admitted, PostCode>, PostError> {
+        let store = &self.0.store;
+        let broken = |error| PostError::from(Box::new(DispatchError::from(error)));
+        let request = match self.0.active(turn) {
+            Some(active) => active.open_question(question),
+            None => {
+                let key = RecordKey::Question(question.approval_id.call(), question.generation);
+                match store.record(&key).await.map_err(broken)? {
+                    Some(Record::Question(request)) => Some(ApprovalRequest::clone(&request)),
+                    _ => None,
+                }
+            }
+        };
+        let request = request.filter(|request| request.quorum.is_some() && Question::from(request) == *question);
+        // Everything else is looked at when the decision is taken.
+        let Some(request) = request.filter(|_| !decision.by.as_str().trim().is_empty()) else {
+            return Ok(Ok(Admitted::Decided { with: Vec::new() }));
+        };
+        let answered = RecordKey::Answer(request.approval_id.call(), request.generation);
+        if store.record(&answered).await.map_err(broken)?.is_some() {
+            return Ok(Ok(Admitted::Decided { with: Vec::new() }));
+        }
+        answering::count(store, &request, decision, self.0.clock.now()).await.map_err(broken)
     }
 
     /// Delivers the result of a call of any turn of this session, whether it is being driven or not.

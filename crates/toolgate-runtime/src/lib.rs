@@ -9,18 +9,25 @@
 //! which events may follow each other, is said in `toolgate-core`.
 
 mod active;
+mod answering;
+mod approvals;
 mod bus;
 mod clock;
 mod dispatch;
 mod drive;
 mod handle;
 mod inbox;
+mod inbox_approver;
 mod journal;
+#[cfg(unix)]
+mod key_file;
 mod lanes;
 mod late;
+mod messages;
 mod rehearse;
 mod resume;
 
+pub use approvals::{Approvals, DecideOn, ShownApproval};
 pub use bus::{Attached, Bus, Delivery, Follow, Subscription};
 pub use clock::{SystemClock, TimeOrderedIds};
 pub use dispatch::{
@@ -29,4 +36,11 @@ pub use dispatch::{
 pub use drive::TurnRun;
 pub use handle::{PostError, TurnHandle};
 pub use inbox::{Inbox, Urgency};
+pub use inbox_approver::InboxApprover;
 pub use journal::{Journal, JournalError};
+#[cfg(unix)]
+pub use key_file::{KeyFile, KeyFileError, ListedKey};
+pub use messages::{
+    MalformedResponse, MessageError, ToolApprovalRequest, ToolApprovalResponse, append_approval_response,
+    apply_approval_responses, approval_requests, approval_responses, suspended_messages,
+};

@@ -1,0 +1,314 @@
+//! Shows what a call would change before somebody decides on it.
+
+use std::{fmt, fs, io::Read, path::Path, sync::Arc};
+
+use serde_json::Value;
+use similar::TextDiff;
+use toolgate_core::{Call, Digest, FileState, ResourceKind};
+
+use crate::{Workspace, paths::Root};
+
+/// Shows what a call would change.
+///
+/// What it returns goes out with the question. Before an approved call runs, the files are looked at again; if one is
+/// not as it was shown, somebody is asked again.
+pub trait Preview: Send + Sync + 'static {
+    /// What is shown along with the question about this call, if anything.
+    fn preview(&self, call: &Call) -> Option<Previewed>;
+
+    /// The file as it is now; nothing if that cannot be told.
+    fn state(&self, path: &str) -> Option<FileState>;
+}
+
+/// What is shown, and the files it was made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Previewed {
+    /// What is shown: text, or anything else that is JSON.
+    pub shown: Value,
+    /// The files as they were then.
+    pub files: Vec<FileState>,
+}
+
+/// Any preview, shared. A program can give it to configured layers as a part.
+#[derive(Clone)]
+pub struct SharedPreview(Arc<dyn Preview>);
+
+impl SharedPreview {
+    /// Shares a preview.
+    pub fn new(preview: impl Preview) -> Self {
+        Self(Arc::new(preview))
+    }
+}
+
+impl Preview for SharedPreview {
+    fn preview(&self, call: &Call) -> Option<Previewed> {
+        self.0.preview(call)
+    }
+    fn state(&self, path: &str) -> Option<FileState> {
+        self.0.state(path)
+    }
+}
+
+impl fmt::Debug for SharedPreview {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedPreview")
+    }
+}
+
+/// Shows a unified diff for calls that write or edit one file of the workspace.
+///
+/// It looks at tools that say which argument is a path. With `content`, the file is replaced; with `old` and `new` (or
+/// `old_text` and `new_text`, `old_string` and `new_string`), one part of it is. A path that does not lead into the
+/// workspace for certain, through whatever links are in the way, is not read, and the question says so.
+///
+/// ```
+/// # use {serde_json::json, toolgate_core::{Annotations, Registry, Resource, Schema, ToolSpec, View}};
+/// # use {toolgate_layers::{FilePreview, Preview, Workspace}, toolgate_testkit::seed_for};
+/// # let dir = tempfile::tempdir().unwrap();
+/// # std::fs::write(dir.path().join("a.txt"), "one\n").unwrap();
+/// # let registry = Registry::new();
+/// # let path = Annotations::default().with_resource(Resource::path("path"));
+/// # registry.register_host(ToolSpec::new("write_file", "Writes.", Schema::any_object()).with_annotations(path)).unwrap();
+/// # let seed = seed_for(&View::of(&registry), "write_file", json!({ "path": "a.txt", "content": "two\n" }));
+/// # let call = toolgate_core::Call::new(seed);
+/// let preview = FilePreview::new(&Workspace::new(dir.path()));
+/// let shown = preview.preview(&call).unwrap().shown;
+/// assert!(shown.as_str().unwrap().contains("-one\n+two\n"));
+/// ```
+#[derive(Debug, Clone)]
+pub struct FilePreview(Arc<Root>);
+
+/// What a call does to a file.
+enum Edit<'a> {
+    Replace(&'a str),
+    Part { old: &'a str, new: &'a str, all: bool },
+}
+
+/// A file that may be looked at.
+enum Found {
+    Missing,
+    Text(String, Digest),
+    Other(&'static str, Option<Digest>),
+}
+
+impl FilePreview {
+    /// The largest file whose text is compared.
+    const MOST_SHOWN: usize = 256 * 1024;
+    /// The most lines that are compared: beyond, comparing takes longer than reading.
+    const MOST_LINES: usize = 5_000;
+    /// The largest file that is looked at.
+    const MOST_READ: u64 = 16 * 1024 * 1024;
+
+    /// Shows changes to files of this workspace.
+    pub fn new(workspace: &Workspace) -> Self {
+        Self(Arc::new(Root::new(workspace.root())))
+    }
+
+    fn find(&self, path: &str) -> Option<Found> {
+        let place = self.0.inside(path)?;
+        let meta = match fs::symlink_metadata(&place) {
+            Ok(meta) => meta,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Found::Missing),
+            Err(_) => return None,
+        };
+        if !meta.is_file() {
+            return Some(Found::Other("it is not a plain file", None));
+        }
+        let bytes = read(&place)?;
+        if bytes.len() as u64 > Self::MOST_READ {
+            return Some(Found::Other("the file is too large to be looked at", None));
+        }
+        let digest = Digest::of_bytes(&bytes);
+        Some(match String::from_utf8(bytes) {
+            Ok(text) if text.len() <= Self::MOST_SHOWN => Found::Text(text, digest),
+            Ok(_) => Found::Other("the file is too large to be shown", Some(digest)),
+            Err(_) => Found::Other("the file is not text", Some(digest)),
+        })
+    }
+}
+
+impl Preview for FilePreview {
+    fn preview(&self, call: &Call) -> Option<Previewed> {
+        let (path, edit) = (path_of(call)?, edit_of(call)?);
+        let Some(found) = self.find(path) else {
+            let shown = format!("no diff: {path} does not lead into the workspace for certain");
+            return Some(Previewed { shown: shown.into(), files: Vec::new() });
+        };
+        let (text, digest) = match &found {
+            Found::Missing => (Ok(""), None),
+            Found::Text(text, digest) => (Ok(text.as_str()), Some(*digest)),
+            Found::Other(why, digest) => (Err((*why).to_owned()), *digest),
+        };
+        let is_certain = digest.is_some() || matches!(found, Found::Missing);
+        let shown = text.and_then(|old| Ok((old, edit.apply(old)?))).and_then(|(old, new)| diff(path, old, &new));
+        let shown = shown.unwrap_or_else(|why| format!("no diff: {why}"));
+        let file = is_certain.then(|| FileState { path: path.to_owned(), digest });
+        Some(Previewed { shown: shown.into(), files: file.into_iter().collect() })
+    }
+
+    fn state(&self, path: &str) -> Option<FileState> {
+        let digest = match self.find(path)? {
+            Found::Missing => None,
+            Found::Text(_, digest) => Some(digest),
+            Found::Other(_, digest) => Some(digest?),
+        };
+        Some(FileState { path: path.to_owned(), digest })
+    }
+}
+
+impl Edit<'_> {
+    /// The text afterwards, or why that cannot be told.
+    fn apply(&self, text: &str) -> Result<String, String> {
+        match *self {
+            Self::Replace(content) => Ok(content.to_owned()),
+            Self::Part { old: "", .. } => Err("the text to be replaced is empty".to_owned()),
+            Self::Part { old, new, all: true } => Ok(text.replace(old, new)),
+            Self::Part { old, new, all: false } => match text.matches(old).count() {
+                1 => Ok(text.replacen(old, new, 1)),
+                times => Err(format!("the text to be replaced occurs {times} times")),
+            },
+        }
+    }
+}
+
+/// The one path that a call names.
+fn path_of(call: &Call) -> Option<&str> {
+    let paths = call.annotations().resources.iter().filter(|resource| resource.kind == ResourceKind::Path);
+    let mut paths = paths.filter_map(|resource| call.arguments.as_json().pointer(&resource.argument)?.as_str());
+    paths.next().filter(|_| paths.next().is_none())
+}
+
+fn edit_of(call: &Call) -> Option<Edit<'_>> {
+    let text = |name: &str| call.arguments.get(name)?.as_str();
+    if let Some(content) = text("content") {
+        return Some(Edit::Replace(content));
+    }
+    let names = [("old", "new"), ("old_text", "new_text"), ("old_string", "new_string")];
+    let (old, new) = names.into_iter().find_map(|(old, new)| Some((text(old)?, text(new)?)))?;
+    let all = call.arguments.get("replace_all").and_then(Value::as_bool).unwrap_or(false);
+    Some(Edit::Part { old, new, all })
+}
+
+fn diff(path: &str, old: &str, new: &str) -> Result<String, String> {
+    let most_lines = old.lines().count().max(new.lines().count());
+    if new.len() > FilePreview::MOST_SHOWN || most_lines > FilePreview::MOST_LINES {
+        return Err("the change is too large to be shown".to_owned());
+    }
+    if old == new {
+        return Ok(format!("{path} stays as it is"));
+    }
+    let (before, after) = (format!("a/{path}"), format!("b/{path}"));
+    Ok(TextDiff::from_lines(old, new).unified_diff().context_radius(3).header(&before, &after).to_string())
+}
+
+/// Reads a little more than is looked at, so that what is too large can be told.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        options.custom_flags(flags.bits() as i32);
+    }
+    let mut bytes = Vec::new();
+    options.open(path).ok()?.take(FilePreview::MOST_READ + 1).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::os::unix::fs::symlink;
+    use toolgate_core::{Annotations, Registry, Resource, Schema, ToolSpec, View};
+    use toolgate_testkit::seed_for;
+
+    fn workspace() -> (tempfile::TempDir, FilePreview) {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir(dir.path().join("work")).expect("made");
+        fs::write(dir.path().join("work/a.txt"), "one\ntwo\nthree\n").expect("written");
+        fs::write(dir.path().join("secret"), "hunter2\n").expect("written");
+        let preview = FilePreview::new(&Workspace::new(dir.path().join("work")));
+        (dir, preview)
+    }
+
+    fn call(arguments: Value) -> Call {
+        let registry = Registry::new();
+        let annotations = Annotations::default().with_resource(Resource::path("path"));
+        let spec = ToolSpec::new("edit", "Edits.", Schema::any_object()).with_annotations(annotations);
+        registry.register_host(spec).expect("a good spec");
+        Call::new(seed_for(&View::of(&registry), "edit", arguments))
+    }
+
+    fn shown(preview: &FilePreview, arguments: Value) -> (String, Vec<FileState>) {
+        let Previewed { shown, files } = preview.preview(&call(arguments)).expect("shown");
+        (shown.as_str().expect("text").to_owned(), files)
+    }
+
+    #[test]
+    fn a_write_shows_the_difference_from_the_file_as_it_is_now() {
+        let (_dir, preview) = workspace();
+        let (diff, files) = shown(&preview, json!({ "path": "a.txt", "content": "one\n2\nthree\n" }));
+        assert_eq!(diff, "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n");
+        let digest = Digest::of_bytes(b"one\ntwo\nthree\n");
+        assert_eq!(files, [FileState { path: "a.txt".into(), digest: Some(digest) }]);
+    }
+
+    #[test]
+    fn an_edit_shows_the_part_that_changes_under_every_name_for_it() {
+        let (_dir, preview) = workspace();
+        for (old, new) in [("old", "new"), ("old_text", "new_text"), ("old_string", "new_string")] {
+            let (diff, _) = shown(&preview, json!({ "path": "a.txt", old: "two", new: "2" }));
+            assert!(diff.contains("-two\n+2\n"), "{diff}");
+        }
+        let (diff, _) = shown(&preview, json!({ "path": "a.txt", "old": "o", "new": "0", "replace_all": true }));
+        assert!(diff.contains("-one\n") && diff.contains("+tw0\n"), "{diff}");
+        let (diff, files) = shown(&preview, json!({ "path": "a.txt", "old": "o", "new": "0" }));
+        assert!(diff.contains("occurs 2 times") && files.len() == 1, "{diff}");
+    }
+
+    #[test]
+    fn a_new_file_has_no_digest_until_somebody_makes_it() {
+        let (dir, preview) = workspace();
+        let (diff, files) = shown(&preview, json!({ "path": "new.txt", "content": "x\n" }));
+        assert!(diff.contains("+x\n"), "{diff}");
+        assert_eq!(preview.state("new.txt").as_ref(), files.first());
+        fs::write(dir.path().join("work/new.txt"), "").expect("written");
+        assert_ne!(preview.state("new.txt").as_ref(), files.first());
+    }
+
+    #[test]
+    fn a_path_that_leads_out_of_the_workspace_is_not_read() {
+        let (dir, preview) = workspace();
+        symlink(dir.path().join("secret"), dir.path().join("work/link")).expect("linked");
+        symlink(dir.path(), dir.path().join("work/up")).expect("linked");
+        for path in ["link", "up/secret", "../secret", "/etc/passwd", "a\0b"] {
+            let (diff, files) = shown(&preview, json!({ "path": path, "content": "x" }));
+            assert!(diff.starts_with("no diff") && !diff.contains("hunter2") && files.is_empty(), "{path}: {diff}");
+            assert_eq!(preview.state(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_or_too_large_is_not_shown_but_still_compared() {
+        let (dir, preview) = workspace();
+        fs::write(dir.path().join("work/bytes"), [0xff, 0xfe]).expect("written");
+        fs::write(dir.path().join("work/large"), "x".repeat(FilePreview::MOST_SHOWN + 1)).expect("written");
+        for path in ["bytes", "large"] {
+            let (diff, files) = shown(&preview, json!({ "path": path, "content": "x" }));
+            assert!(diff.starts_with("no diff") && files[0].digest.is_some(), "{path}: {diff}");
+        }
+        let many = "x\n".repeat(FilePreview::MOST_LINES + 1);
+        assert!(shown(&preview, json!({ "path": "a.txt", "content": many })).0.starts_with("no diff"));
+        assert!(shown(&preview, json!({ "path": ".", "content": "x" })).0.contains("not a plain file"));
+    }
+
+    #[test]
+    fn calls_that_change_no_single_file_show_nothing() {
+        let (_dir, preview) = workspace();
+        for arguments in [json!({ "path": "a.txt" }), json!({ "content": "x" }), json!({ "path": 1, "content": "x" })] {
+            assert_eq!(preview.preview(&call(arguments)), None);
+        }
+    }
+}
