@@ -81,6 +81,7 @@ impl SeenCall {
 }
 
 pub(super) const ASKED: &str = "tool_approval_requested";
+pub(super) const APPROVED: &str = "tool_approved";
 pub(super) const STARTED: &str = "tool_execution_started";
 
 impl Seen {

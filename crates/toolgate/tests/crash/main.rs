@@ -45,7 +45,7 @@ fn nothing_is_lost_and_nothing_happens_twice_wherever_the_process_is_killed() {
         let kills = report.map_or(0, |report| report.kills.iter().copied().map(u64::from).sum());
         killed.fetch_add(kills, Ordering::SeqCst) + kills >= wanted
     };
-    let table = run_cases(&Mishaps::kills, &enough);
+    let table = run_cases(&Mishaps::kills, &enough, &|facts| facts);
     println!("{table}");
     assert_eq!(table.violations(), 0, "what was broken and how to repeat it is said above");
     assert!(number("TOOLGATE_CRASH_SEED").is_some() || table.kills() >= wanted);
@@ -54,7 +54,7 @@ fn nothing_is_lost_and_nothing_happens_twice_wherever_the_process_is_killed() {
 #[test]
 fn a_store_that_fails_stops_the_run_or_not_and_once_repaired_nothing_is_lost_or_done_twice() {
     let enough = |case: u64, _: Option<&CaseReport>| case >= TROUBLES;
-    let table = run_cases(&Mishaps::troubles, &enough);
+    let table = run_cases(&Mishaps::troubles, &enough, &Facts::asking_again);
     println!("{table}");
     assert_eq!(table.violations(), 0, "what was broken and how to repeat it is said above");
 }
@@ -62,11 +62,11 @@ fn a_store_that_fails_stops_the_run_or_not_and_once_repaired_nothing_is_lost_or_
 #[test]
 fn a_tool_that_runs_twice_without_leave_is_found() {
     let report = in_runtime(async {
-        let mut worlds = Worlds::new().await?;
+        // Nothing is known about the tools here, so none of them may repeat.
+        let mut worlds = Worlds::new().await?.judging_by(|_| Facts::default());
         // The last effect is that of a tool that is run again.
         let killed = Mishaps(vec![Some(Mishap::Kill(Kill::AfterEffect(3)))]);
-        // Nothing is known about the tools here, so none of them may repeat.
-        worlds.run_as("retries", &killed, &Facts::default()).await
+        worlds.run_one("retries", &killed).await
     });
     let violations = report.expect("the stores can be opened").violations;
     let found = |violation: &String| violation.contains("(flaky) had the effects");
@@ -77,12 +77,12 @@ type Plan = dyn Fn(u64, u64, &[toolgate_testkit::crash::Extent]) -> Mishaps + Sy
 type Enough = dyn Fn(u64, Option<&CaseReport>) -> bool + Sync;
 
 /// Runs cases with consecutive seeds, some at a time, until there are enough of them.
-fn run_cases(plan: &Plan, enough: &Enough) -> Table {
+fn run_cases(plan: &Plan, enough: &Enough, allow: &(dyn Fn(Facts) -> Facts + Sync)) -> Table {
     let only = number("TOOLGATE_CRASH_SEED");
     let next = AtomicU64::new(only.unwrap_or(0));
     let work = || {
         in_runtime(async {
-            let mut worlds = Worlds::new().await?;
+            let mut worlds = Worlds::new().await?.judging_by(allow);
             let mut table = Table::default();
             loop {
                 let seed = next.fetch_add(1, Ordering::SeqCst);

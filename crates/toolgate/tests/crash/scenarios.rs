@@ -4,8 +4,9 @@ use std::{error::Error, sync::Arc, time::Duration};
 
 use serde_json::json;
 use toolgate::{
-    AnyLayer, ApprovalFilter, ApprovalRequest, Arguments, Decision, Dispatcher, Outcome, PostError, Question, Stack,
-    StoreHandle, Suspension, ToolRequest, TurnEnd, TurnFilter, TurnId, TurnReport, TurnRequest, View,
+    AnyLayer, ApprovalFilter, ApprovalRequest, Arguments, Decision, Dispatcher, KeyKind, Keyring, Outcome, PostError,
+    Question, SecretKey, Stack, StoreHandle, Suspension, ToolRequest, TurnEnd, TurnFilter, TurnId, TurnReport,
+    TurnRequest, View,
     layers::{Approval, Retry, RetryOptions, Span, Validate},
 };
 use toolgate_testkit::crash::{CrashChild, Ended};
@@ -124,7 +125,7 @@ pub(crate) async fn drive(child: &CrashChild, store: StoreHandle) -> Result<Ende
     let registry = registry(child.effects());
     let stack = Stack::over(registry.clone()).any_layers(layers(child)?).build()?;
     let view = View::under(&registry, &stack)?;
-    let builder = Dispatcher::builder(stack).session(child.session()).store_handle(store);
+    let builder = Dispatcher::builder(stack).session(child.session()).store_handle(store).keyring(keyring());
     let dispatcher = builder.build().await?;
     if child.start() > 0 {
         answer_all(&dispatcher).await?;
@@ -163,6 +164,7 @@ fn layers(child: &CrashChild) -> Result<Vec<AnyLayer>, Box<dyn Error>> {
         (noted(&notices, "on_request"), noted(&notices, "on_approved"), noted(&notices, "on_denied"));
     let asks = ["pay", "delegate", "host"];
     let approval = Approval::when(move |call| asks.contains(&call.tool.as_str()).then(|| "it costs money".to_owned()))
+        .keyring(keyring())
         .on_request(move |call, _| asked(call))
         .on_approved(move |call, _| approved(call))
         .on_denied(move |call, _| denied(call));
@@ -171,6 +173,12 @@ fn layers(child: &CrashChild) -> Result<Vec<AnyLayer>, Box<dyn Error>> {
     let retry =
         Retry::new(RetryOptions { max_attempts: 20, initial_delay: soon, max_delay: soon, ..Default::default() })?;
     Ok(vec![AnyLayer::new(Validate::new()), AnyLayer::new(approval), AnyLayer::new(retry)])
+}
+
+/// The same in every process.
+fn keyring() -> Keyring {
+    let id = "crash".parse().expect("a name for a key");
+    Keyring::new(SecretKey::new(id, KeyKind::HmacSha256, [7; 32]))
 }
 
 /// What the person says: always the same to the same question.

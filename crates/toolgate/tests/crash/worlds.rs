@@ -45,6 +45,12 @@ impl Worlds {
         Ok(all)
     }
 
+    /// Judges by other facts.
+    pub(crate) fn judging_by(mut self, change: impl Fn(Facts) -> Facts) -> Self {
+        self.facts = change(self.facts);
+        self
+    }
+
     /// Runs the case of a seed and says how to repeat it if a rule was broken.
     pub(crate) async fn run(
         &mut self,
@@ -68,15 +74,10 @@ impl Worlds {
         Ok(report)
     }
 
-    /// Runs a scenario in the first store and judges it by other facts.
-    pub(crate) async fn run_as(
-        &mut self,
-        scenario: &str,
-        mishaps: &Mishaps,
-        facts: &Facts,
-    ) -> Result<CaseReport, Box<dyn Error>> {
+    /// Runs a scenario in the first store.
+    pub(crate) async fn run_one(&mut self, scenario: &str, mishaps: &Mishaps) -> Result<CaseReport, Box<dyn Error>> {
         let calm = self.calm.iter().find(|calm| calm.scenario == scenario).ok_or("there is no such scenario")?;
-        Ok(self.worlds[calm.world].1.run(scenario, mishaps).await?.judged(&calm.seen, facts))
+        Ok(self.worlds[calm.world].1.run(scenario, mishaps).await?.judged(&calm.seen, &self.facts))
     }
 
     /// Reads every chain once more from its start, and removes the databases.
