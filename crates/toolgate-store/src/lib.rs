@@ -32,6 +32,8 @@ mod error;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod migrations;
 mod open;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -39,6 +41,8 @@ mod sqlite;
 pub use check::Problem;
 pub use error::{Cause, DatabaseError};
 pub use open::open;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use toolgate_core::MemoryStore;

@@ -66,7 +66,8 @@ mod tests {
     #[test]
     fn what_was_queued_before_the_end_is_still_taken() {
         let queue = Queue::new();
-        (0..5).for_each(|n| drop(queue.push(n)));
+        let waiting: Vec<bool> = (0..5).map(|n| queue.push(n)).collect();
+        assert_eq!(waiting, [false; 5]);
         queue.close();
         queue.push(9);
         assert_eq!(queue.take(3), [0, 1, 2]);

@@ -3,7 +3,7 @@
 use std::{ops::Range, path::Path, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use rusqlite::{Connection, OptionalExtension, Params, Row, ToSql, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params, params_from_iter, types::Value};
 use serde::de::DeserializeOwned;
 use toolgate_core::{
     ApprovalFilter, ApprovalRow, Digest, Event, LedgerHead, LedgerName, Post, Record, SealedEntry, SessionFilter,
@@ -146,15 +146,15 @@ impl Read<'_> {
 
     pub(super) fn approvals(&self, filter: &ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
         let mut wanted = String::from("SELECT call, session, turn, asked_at, state, request FROM approvals WHERE 1");
-        let mut values: Vec<Box<dyn ToSql>> = Vec::new();
-        let mut only = |condition: &str, value: Box<dyn ToSql>| {
-            values.push(value);
-            wanted.push_str(&format!(" AND {condition} ?{}", values.len()));
-        };
-        filter.call.map(|call| only("call =", Box::new(call.uuid().into_bytes())));
-        filter.session.map(|session| only("session =", Box::new(id(session))));
-        filter.tool.as_ref().map(|tool| only("tool =", Box::new(tool.as_str().to_owned())));
-        filter.after.map(|after| only("call >", Box::new(after.call().uuid().into_bytes())));
+        let blob = |id: uuid::Uuid| Value::from(id.into_bytes().to_vec());
+        let conditions = [
+            filter.call.map(|call| (" AND call = ?", blob(call.uuid()))),
+            filter.session.map(|session| (" AND session = ?", blob(session.uuid()))),
+            filter.tool.as_ref().map(|tool| (" AND tool = ?", Value::from(tool.as_str().to_owned()))),
+            filter.after.map(|after| (" AND call > ?", blob(after.call().uuid()))),
+        ];
+        let (conditions, values): (Vec<&str>, Vec<Value>) = conditions.into_iter().flatten().unzip();
+        wanted.extend(conditions);
         if filter.pending {
             wanted.push_str(" AND state = 'pending'");
         }

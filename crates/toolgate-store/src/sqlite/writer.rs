@@ -98,7 +98,7 @@ fn write(tx: &Tx<'_>, mut group: Vec<Box<dyn Job>>) -> Result<(), Vec<Box<dyn Jo
             }
         },
     };
-    group.into_iter().for_each(|job| job.answer(end.as_ref().map(|()| ())));
+    group.into_iter().for_each(|job| job.answer(end.as_ref().copied()));
     Ok(())
 }
 

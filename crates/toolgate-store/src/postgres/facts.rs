@@ -1,0 +1,123 @@
+//! What a group of writes must know before it can be judged, read and locked in one question.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use sqlx::{PgConnection, Row};
+use toolgate_core::{Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, Timestamp};
+
+use super::id::Id;
+use crate::encoded::{EncodedRecord, from_db};
+
+/// What the writes of a group are about.
+#[derive(Default)]
+pub(super) struct Wants {
+    sessions: BTreeSet<SessionId>,
+    records: BTreeSet<String>,
+    ledgers: BTreeSet<LedgerName>,
+}
+
+impl Wants {
+    pub(super) fn session(&mut self, session: SessionId) {
+        self.sessions.insert(session);
+    }
+
+    pub(super) fn record(&mut self, name: &str) {
+        self.records.insert(name.to_owned());
+    }
+
+    pub(super) fn records(&mut self, records: &[EncodedRecord]) {
+        self.records.extend(records.iter().map(|record| record.name.clone()));
+    }
+
+    pub(super) fn ledgers(&mut self, drafts: &[LedgerDraft]) {
+        self.ledgers.extend(drafts.iter().map(|draft| draft.ledger.clone()));
+    }
+}
+
+/// How all of that stands in the database. Sessions and ledgers are locked, so that it stays that way.
+#[derive(Default)]
+pub(super) struct Facts {
+    pub(super) sessions: HashMap<SessionId, Standing>,
+    pub(super) records: HashMap<String, String>,
+    pub(super) ledgers: BTreeMap<LedgerName, LedgerHead>,
+}
+
+/// One session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) revision: u64,
+    pub(super) created_at: Timestamp,
+    pub(super) updated_at: Timestamp,
+    pub(super) fence: u64,
+    pub(super) held: Option<(String, Timestamp)>,
+    pub(super) posted: u64,
+}
+
+// Locks are taken in the order of ids and names, sessions first, so that two processes never wait for each other.
+const QUESTION: &str = "
+    WITH locked_sessions AS MATERIALIZED (
+        SELECT id, revision, created_at, updated_at, fence, holder, lease_until, posted FROM sessions
+        WHERE id = ANY($1) ORDER BY id FOR UPDATE
+    ), locked_ledgers AS MATERIALIZED (
+        SELECT name, counter, hash FROM ledgers WHERE name = ANY($2) ORDER BY name FOR UPDATE
+    )
+    SELECT 1 AS kind, id, revision AS a, created_at AS b, updated_at AS c, fence AS d, posted AS e, lease_until AS f,
+           holder AS text, NULL::bytea AS bytes FROM locked_sessions
+    UNION ALL
+    SELECT 2, NULL, counter, NULL, NULL, NULL, NULL, NULL, name, hash FROM locked_ledgers
+    UNION ALL
+    SELECT 3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, body, key FROM records WHERE key = ANY($3)";
+
+impl Facts {
+    pub(super) async fn read(connection: &mut PgConnection, wants: &Wants) -> Result<Self, sqlx::Error> {
+        let sessions: Vec<Id> = wants.sessions.iter().map(|session| Id(session.uuid())).collect();
+        let ledgers: Vec<&str> = wants.ledgers.iter().map(LedgerName::as_str).collect();
+        let records: Vec<&[u8]> = wants.records.iter().map(String::as_bytes).collect();
+        let mut facts = Self::default();
+        if sessions.is_empty() && ledgers.is_empty() && records.is_empty() {
+            return Ok(facts);
+        }
+        let rows = sqlx::query(QUESTION).bind(sessions).bind(ledgers).bind(records).fetch_all(connection).await?;
+        for row in &rows {
+            match row.try_get::<i32, _>("kind")? {
+                1 => facts.session(row)?,
+                2 => facts.ledger(row)?,
+                _ => {
+                    let key = String::from_utf8_lossy(row.try_get("bytes")?).into_owned();
+                    facts.records.insert(key, row.try_get("text")?);
+                }
+            }
+        }
+        Ok(facts)
+    }
+
+    fn session(&mut self, row: &sqlx::postgres::PgRow) -> Result<(), sqlx::Error> {
+        let time = |column| row.try_get(column).map(Timestamp::from_micros);
+        let holder: Option<String> = row.try_get("text")?;
+        let until: Option<i64> = row.try_get("f")?;
+        let standing = Standing {
+            revision: from_db(row.try_get("a")?),
+            created_at: time("b")?,
+            updated_at: time("c")?,
+            fence: from_db(row.try_get("d")?),
+            posted: from_db(row.try_get("e")?),
+            held: holder.zip(until.map(Timestamp::from_micros)),
+        };
+        self.sessions.insert(SessionId::new(row.try_get::<Id, _>("id")?.0), standing);
+        Ok(())
+    }
+
+    fn ledger(&mut self, row: &sqlx::postgres::PgRow) -> Result<(), sqlx::Error> {
+        let name: String = row.try_get("text")?;
+        let ledger = LedgerName::try_from(name).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+        let hash = digest(row.try_get("bytes")?)?;
+        let head = LedgerHead { ledger: ledger.clone(), counter: from_db(row.try_get("a")?), hash };
+        self.ledgers.insert(ledger, head);
+        Ok(())
+    }
+}
+
+/// Reads a digest that is kept as bytes.
+pub(super) fn digest(bytes: &[u8]) -> Result<Digest, sqlx::Error> {
+    bytes.try_into().map(Digest::from_bytes).map_err(|error| sqlx::Error::Decode(Box::new(error)))
+}

@@ -1,0 +1,257 @@
+//! Writes all that a plan has gathered with one statement.
+
+use sqlx::{
+    Arguments, AssertSqlSafe, Encode, PgConnection, Postgres, Type,
+    postgres::{PgArguments, PgHasArrayType},
+};
+use toolgate_core::{LedgerName, StoreError, Timestamp};
+
+use super::{id::Id, plan::Plan};
+use crate::encoded::{PIECE, state_word, to_db, to_text};
+
+/// How many pieces of a blob go to the server at a time.
+const PIECES: usize = 16;
+
+/// A statement that grows by one part for each table that is written.
+#[derive(Default)]
+struct Statement {
+    parts: Vec<String>,
+    arguments: PgArguments,
+    /// What the statement selects in the end; the notices about posts, if there are any.
+    last: Option<String>,
+}
+
+impl Statement {
+    /// Passes a column of rows, and returns its place in the statement.
+    fn column<T>(&mut self, values: Vec<T>) -> Result<String, sqlx::Error>
+    where
+        T: for<'q> Encode<'q, Postgres> + Type<Postgres> + PgHasArrayType + Send + 'static,
+    {
+        self.arguments.add(values).map_err(sqlx::Error::Encode)?;
+        Ok(format!("${}", self.arguments.len()))
+    }
+
+    fn part(&mut self, sql: String) {
+        self.parts.push(sql);
+    }
+
+    async fn execute(self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        if self.parts.is_empty() {
+            return Ok(());
+        }
+        let named = self.parts.iter().enumerate().map(|(n, part)| format!("part{n} AS ({part})"));
+        let parts = named.collect::<Vec<_>>().join(", ");
+        let last = self.last.unwrap_or_else(|| "SELECT 1".to_owned());
+        let sql = AssertSqlSafe(format!("WITH {parts} {last}"));
+        sqlx::query_with(sql, self.arguments).execute(connection).await.map(drop)
+    }
+}
+
+/// Writes the plan within the open transaction.
+pub(super) async fn write(connection: &mut PgConnection, plan: &Plan) -> Result<(), sqlx::Error> {
+    let mut statement = Statement::default();
+    sessions(&mut statement, plan)?;
+    logs(&mut statement, plan)?;
+    posts(&mut statement, plan)?;
+    turns(&mut statement, plan)?;
+    approvals(&mut statement, plan)?;
+    chains(&mut statement, plan)?;
+    statement.execute(connection).await?;
+    blobs(connection, plan).await
+}
+
+fn sessions(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+    for (ids, is_new) in [(&plan.new_sessions, true), (&plan.changed_sessions, false)] {
+        if ids.is_empty() {
+            continue;
+        }
+        let rows: Vec<_> = ids.iter().map(|session| plan.session(*session)).collect();
+        let id = statement.column(ids.iter().map(|session| Id(session.uuid())).collect())?;
+        let revision = statement.column(rows.iter().map(|row| to_db(row.revision)).collect())?;
+        let created = statement.column(rows.iter().map(|row| row.created_at.as_micros()).collect())?;
+        let updated = statement.column(rows.iter().map(|row| row.updated_at.as_micros()).collect())?;
+        let fence = statement.column(rows.iter().map(|row| to_db(row.fence)).collect())?;
+        let holder = rows.iter().map(|row| row.held.as_ref().map(|(holder, _)| holder.clone()));
+        let holder = statement.column::<Option<String>>(holder.collect())?;
+        let until = rows.iter().map(|row| row.held.as_ref().map(|(_, until)| until.as_micros()));
+        let until = statement.column::<Option<i64>>(until.collect())?;
+        let posted = statement.column(rows.iter().map(|row| to_db(row.posted)).collect())?;
+        let columns = "id, revision, created_at, updated_at, fence, holder, lease_until, posted";
+        let from = format!(
+            "UNNEST({id}::uuid[], {revision}::bigint[], {created}::bigint[], {updated}::bigint[], {fence}::bigint[],
+                    {holder}::text[], {until}::bigint[], {posted}::bigint[])"
+        );
+        statement.part(match is_new {
+            // Another process may make the same session at the same time: then this fails, and the group is judged anew.
+            true => format!("INSERT INTO sessions ({columns}) SELECT * FROM {from}"),
+            false => format!(
+                "UPDATE sessions SET revision = new.revision, created_at = new.created_at,
+                     updated_at = new.updated_at, fence = new.fence, holder = new.holder,
+                     lease_until = new.lease_until, posted = new.posted
+                 FROM {from} AS new ({columns}) WHERE sessions.id = new.id"
+            ),
+        });
+    }
+    Ok(())
+}
+
+fn logs(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+    if !plan.events.is_empty() {
+        let session = statement.column(plan.events.iter().map(|(session, ..)| Id(session.uuid())).collect())?;
+        let sequence = statement.column(plan.events.iter().map(|(_, sequence, _)| to_db(*sequence)).collect())?;
+        let body = statement.column::<String>(plan.events.iter().map(|(.., body)| body.clone()).collect())?;
+        statement.part(format!(
+            "INSERT INTO events (session, sequence, body)
+             SELECT * FROM UNNEST({session}::uuid[], {sequence}::bigint[], {body}::text[])"
+        ));
+    }
+    if !plan.records.is_empty() {
+        let key =
+            statement.column::<Vec<u8>>(plan.records.iter().map(|(key, _)| key.clone().into_bytes()).collect())?;
+        let body = statement.column::<String>(plan.records.iter().map(|(_, body)| body.clone()).collect())?;
+        statement.part(format!("INSERT INTO records (key, body) SELECT * FROM UNNEST({key}::bytea[], {body}::text[])"));
+    }
+    Ok(())
+}
+
+fn posts(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+    if !plan.posts.is_empty() {
+        let session = statement.column(plan.posts.keys().map(|(session, _)| Id(session.uuid())).collect())?;
+        let number = statement.column(plan.posts.keys().map(|(_, number)| to_db(*number)).collect())?;
+        let body = statement.column::<String>(plan.posts.values().cloned().collect())?;
+        statement.part(format!(
+            "INSERT INTO posts (session, number, body)
+             SELECT * FROM UNNEST({session}::uuid[], {number}::bigint[], {body}::text[])"
+        ));
+        statement.last = Some(format!(
+            "SELECT pg_notify('toolgate_posts', session::text || '/' || number::text)
+             FROM UNNEST({session}::uuid[], {number}::bigint[]) AS new (session, number)"
+        ));
+    }
+    if !plan.taken.is_empty() {
+        let session = statement.column(plan.taken.keys().map(|session| Id(session.uuid())).collect())?;
+        let number = statement.column(plan.taken.values().map(|number| to_db(*number)).collect())?;
+        statement.part(format!(
+            "DELETE FROM posts USING UNNEST({session}::uuid[], {number}::bigint[]) AS taken (session, number)
+             WHERE posts.session = taken.session AND posts.number <= taken.number"
+        ));
+    }
+    Ok(())
+}
+
+fn turns(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+    if !plan.turns.is_empty() {
+        let rows = || plan.turns.values();
+        let turn = statement.column(rows().map(|row| Id(row.turn.uuid())).collect())?;
+        let session = statement.column(rows().map(|row| Id(row.session.uuid())).collect())?;
+        let opened = statement.column(rows().map(|row| row.opened_at.as_micros()).collect())?;
+        let settled = rows().map(|row| row.settled_at.map(Timestamp::as_micros)).collect();
+        let settled = statement.column::<Option<i64>>(settled)?;
+        statement.part(format!(
+            "INSERT INTO turns (turn, session, opened_at, settled_at)
+             SELECT * FROM UNNEST({turn}::uuid[], {session}::uuid[], {opened}::bigint[], {settled}::bigint[])
+             ON CONFLICT (turn) DO UPDATE SET session = excluded.session, opened_at = excluded.opened_at,
+                 settled_at = excluded.settled_at"
+        ));
+    }
+    if !plan.settled_turns.is_empty() {
+        let turn = statement.column(plan.settled_turns.keys().map(|turn| Id(turn.uuid())).collect())?;
+        let at = statement.column(plan.settled_turns.values().map(|at| at.as_micros()).collect())?;
+        statement.part(format!(
+            "UPDATE turns SET settled_at = settled.at
+             FROM UNNEST({turn}::uuid[], {at}::bigint[]) AS settled (turn, at) WHERE turns.turn = settled.turn"
+        ));
+    }
+    Ok(())
+}
+
+fn approvals(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+    if !plan.approvals.is_empty() {
+        let rows = || plan.approvals.values();
+        let request = rows().map(|row| to_text(&*row.request)).collect::<Result<Vec<String>, StoreError>>();
+        let request = request.map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
+        let call = statement.column(plan.approvals.keys().map(|call| Id(call.uuid())).collect())?;
+        let session = statement.column(rows().map(|row| Id(row.session.uuid())).collect())?;
+        let turn = statement.column(rows().map(|row| Id(row.turn.uuid())).collect())?;
+        let tool = statement.column::<String>(rows().map(|row| row.request.tool.as_str().to_owned()).collect())?;
+        let asked = statement.column(rows().map(|row| row.asked_at.as_micros()).collect())?;
+        let state = statement.column::<String>(rows().map(|row| state_word(row.state).to_owned()).collect())?;
+        let request = statement.column::<String>(request)?;
+        statement.part(format!(
+            "INSERT INTO approvals (call, session, turn, tool, asked_at, state, request)
+             SELECT * FROM UNNEST({call}::uuid[], {session}::uuid[], {turn}::uuid[], {tool}::text[],
+                                  {asked}::bigint[], {state}::text[], {request}::text[])
+             ON CONFLICT (call) DO UPDATE SET session = excluded.session, turn = excluded.turn, tool = excluded.tool,
+                 asked_at = excluded.asked_at, state = excluded.state, request = excluded.request"
+        ));
+    }
+    if !plan.marks.is_empty() {
+        let call = statement.column(plan.marks.keys().map(|call| Id(call.uuid())).collect())?;
+        let state = plan.marks.values().map(|state| state_word(*state).to_owned());
+        let state = statement.column::<String>(state.collect())?;
+        statement.part(format!(
+            "UPDATE approvals SET state = marked.state
+             FROM UNNEST({call}::uuid[], {state}::text[]) AS marked (call, state) WHERE approvals.call = marked.call"
+        ));
+    }
+    Ok(())
+}
+
+fn chains(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+    if plan.entries.is_empty() {
+        return Ok(());
+    }
+    let rows = || plan.entries.iter();
+    let ledger = statement.column::<String>(rows().map(|row| row.ledger.to_string()).collect())?;
+    let counter = statement.column(rows().map(|row| to_db(row.counter)).collect())?;
+    let previous = statement.column::<Vec<u8>>(rows().map(|row| row.previous.as_bytes().to_vec()).collect())?;
+    let hash = statement.column::<Vec<u8>>(rows().map(|row| row.hash.as_bytes().to_vec()).collect())?;
+    let body = statement.column::<String>(rows().map(|row| row.body.to_string()).collect())?;
+    statement.part(format!(
+        "INSERT INTO entries (ledger, counter, previous, hash, body)
+         SELECT * FROM UNNEST({ledger}::text[], {counter}::bigint[], {previous}::bytea[], {hash}::bytea[], {body}::text[])"
+    ));
+    for (names, is_new) in [(&plan.new_ledgers, true), (&plan.changed_ledgers, false)] {
+        if names.is_empty() {
+            continue;
+        }
+        let heads = || names.iter().map(|ledger| plan.ledger(ledger));
+        let name = statement.column::<String>(names.iter().map(LedgerName::to_string).collect())?;
+        let counter = statement.column(heads().map(|head| to_db(head.counter)).collect())?;
+        let hash = statement.column::<Vec<u8>>(heads().map(|head| head.hash.as_bytes().to_vec()).collect())?;
+        let from = format!("UNNEST({name}::text[], {counter}::bigint[], {hash}::bytea[])");
+        statement.part(match is_new {
+            true => format!("INSERT INTO ledgers (name, counter, hash) SELECT * FROM {from}"),
+            false => format!(
+                "UPDATE ledgers SET counter = new.counter, hash = new.hash
+                 FROM {from} AS new (name, counter, hash) WHERE ledgers.name = new.name"
+            ),
+        });
+    }
+    Ok(())
+}
+
+async fn blobs(connection: &mut PgConnection, plan: &Plan) -> Result<(), sqlx::Error> {
+    let mut digests: Vec<_> = plan.blobs.keys().collect();
+    // In one order everywhere, so that two processes never wait for each other.
+    digests.sort();
+    for digest in digests {
+        let bytes = &plan.blobs[digest];
+        let kept = sqlx::query("INSERT INTO blobs (digest, size) VALUES ($1, $2) ON CONFLICT DO NOTHING")
+            .bind(&digest.as_bytes()[..])
+            .bind(to_db(bytes.len() as u64))
+            .execute(&mut *connection)
+            .await?;
+        if kept.rows_affected() == 0 {
+            continue;
+        }
+        let pieces: Vec<&[u8]> = bytes.chunks(PIECE as usize).collect();
+        for (first, some) in (0_i64..).step_by(PIECES).zip(pieces.chunks(PIECES)) {
+            let sql = "INSERT INTO blob_pieces (digest, number, bytes)
+                       SELECT $1, $2 + place - 1, piece FROM UNNEST($3::bytea[]) WITH ORDINALITY AS t (piece, place)";
+            let query = sqlx::query(sql).bind(&digest.as_bytes()[..]).bind(first).bind(some);
+            query.execute(&mut *connection).await?;
+        }
+    }
+    Ok(())
+}
