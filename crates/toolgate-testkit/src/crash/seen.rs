@@ -86,7 +86,24 @@ pub(super) const STARTED: &str = "tool_execution_started";
 
 impl Seen {
     /// Looks at a session. What is wrong by itself is noted in [`Seen::broken`].
+    ///
+    /// A database may still be doing what a process asked for just before it was killed. So that all parts are of the
+    /// same moment, this looks again while the log grows.
     pub async fn look(
+        store: &StoreHandle,
+        session: SessionId,
+        effects: &EffectLog,
+        chains: &mut Chains,
+    ) -> Result<Self, StoreError> {
+        loop {
+            let seen = Self::glance(store, session, effects, chains).await?;
+            if store.revision(session).await? == seen.log.len() as u64 {
+                return Ok(seen);
+            }
+        }
+    }
+
+    async fn glance(
         store: &StoreHandle,
         session: SessionId,
         effects: &EffectLog,

@@ -68,7 +68,8 @@ impl World {
     /// Much longer than a child takes.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A world in `store`, which the child finds at `place`. `command` starts the child; `dir` is for files of cases.
+    /// A world in `store`, which the child finds at `place`. `command` starts the child; `dir`, which is made if need
+    /// be, is for files of cases.
     pub fn new(
         store: StoreHandle,
         place: impl Into<String>,
@@ -87,6 +88,7 @@ impl World {
     /// Runs a scenario in a new session until it is done. This blocks the thread while a child runs.
     pub async fn run(&mut self, scenario: &str, mishaps: &Mishaps) -> io::Result<CaseReport> {
         self.cases += 1;
+        fs::create_dir_all(&self.dir)?;
         let session = SessionId::new(Uuid::now_v7());
         let effects = EffectLog::at(self.dir.join(format!("case-{}.effects", self.cases)));
         let mut report = CaseReport {
@@ -112,6 +114,9 @@ impl World {
             let seen = Seen::look(&self.store, session, &effects, &mut self.chains).await.map_err(io::Error::other)?;
             report.violations.extend(kept(&report.seen, &seen));
             report.seen = seen;
+            if !matches!(end, End::Done) {
+                report.violations.extend(report.seen.broken.iter().cloned());
+            }
             match (end, mishap) {
                 (End::Done, _) => return Ok(report),
                 (End::Waiting, _) => {}

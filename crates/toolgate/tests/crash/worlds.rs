@@ -4,16 +4,17 @@ use std::error::Error;
 
 use tempfile::TempDir;
 use toolgate::StoreHandle;
-use toolgate_store::SqliteStore;
+use toolgate_store::{PostgresStore, SqliteStore};
 use toolgate_testkit::crash::{CaseReport, CrashChild, EffectLog, Extent, Facts, Mishaps, Seen, Table, World};
 
-use crate::{child_command, scenarios::ALL, tools::registry};
+use crate::{child_command, database::Database, scenarios::ALL, tools::registry};
 
 /// One world per kind of store, with every scenario once without mishaps.
 pub(crate) struct Worlds {
     worlds: Vec<(&'static str, World)>,
     calm: Vec<Calm>,
     facts: Facts,
+    database: Option<Database>,
     _dir: TempDir,
 }
 
@@ -31,9 +32,15 @@ impl Worlds {
         let path = dir.path().join("toolgate.db");
         let place = path.to_str().ok_or("the path is not text")?.to_owned();
         let sqlite = StoreHandle::new(SqliteStore::open(&path)?);
-        let worlds = vec![("SQLite", World::new(sqlite, place, dir.path(), child_command))];
+        let mut worlds = vec![("SQLite", World::new(sqlite, place, dir.path().join("sqlite"), child_command))];
+        let database = Database::create().await?;
+        if let Some(database) = &database {
+            let postgres = StoreHandle::new(PostgresStore::connect(database.url()).await?);
+            let world = World::new(postgres, database.url(), dir.path().join("postgres"), child_command);
+            worlds.push(("PostgreSQL", world));
+        }
         let facts = Facts::of(&registry(&EffectLog::at("nowhere")));
-        let mut all = Self { worlds, calm: Vec::new(), facts, _dir: dir };
+        let mut all = Self { worlds, calm: Vec::new(), facts, database, _dir: dir };
         for world in 0..all.worlds.len() {
             for scenario in ALL {
                 let report = all.worlds[world].1.run(scenario.name, &Mishaps::none()).await?;
@@ -82,10 +89,13 @@ impl Worlds {
 
     /// Reads every chain once more from its start, and removes the databases.
     pub(crate) async fn close(self) -> Result<(), Box<dyn Error>> {
-        for (store, world) in &self.worlds {
+        for (store, world) in self.worlds {
             let mut chains = toolgate_testkit::crash::Chains::default();
             chains.follow(world.store()).await?;
             assert!(chains.broken.is_empty(), "{store}: {:?}", chains.broken);
+        }
+        if let Some(database) = self.database {
+            database.remove().await?;
         }
         Ok(())
     }
@@ -93,5 +103,8 @@ impl Worlds {
 
 /// The store of a child, with what is planned for it in front.
 pub(crate) async fn open_in_child(child: &CrashChild) -> Result<StoreHandle, Box<dyn Error>> {
-    Ok(StoreHandle::new(child.store(SqliteStore::open(child.place())?)))
+    Ok(match child.place().starts_with("postgres:") {
+        true => StoreHandle::new(child.store(PostgresStore::connect(child.place()).await?)),
+        false => StoreHandle::new(child.store(SqliteStore::open(child.place())?)),
+    })
 }
