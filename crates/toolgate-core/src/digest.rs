@@ -95,6 +95,33 @@ pub(crate) fn canonical_digest(value: &Value) -> (Digest, usize) {
     (Digest::of_bytes(&bytes), bytes.len())
 }
 
+/// The canonical form (RFC 8785) of a value: the same value has the same text, whoever writes it.
+///
+/// Integers beyond 2^53 would be rounded in that form and are written as text instead.
+///
+/// ```
+/// use toolgate_core::canonical_json;
+/// assert_eq!(canonical_json(&serde_json::json!({ "b": 1.0, "a": [1e2] })), r#"{"a":[100],"b":1}"#);
+/// ```
+pub fn canonical_json(value: &Value) -> String {
+    let bytes = match is_plain(value) {
+        true => serde_json::to_vec(value).expect("a JSON value can be written"),
+        false if has_wide_integer(value) => {
+            let mut copy = value.clone();
+            stringify_wide_integers(&mut copy, &mut String::new(), &mut Vec::new());
+            canonical(&copy)
+        }
+        false => canonical(value),
+    };
+    String::from_utf8(bytes).expect("JSON is written as UTF-8")
+}
+
+/// Whether a text is an object as [`canonical_json`] writes it.
+pub(crate) fn is_canonical_object(text: &str) -> bool {
+    let object = serde_json::from_str::<Value>(text).ok().filter(Value::is_object);
+    object.is_some_and(|object| canonical_json(&object) == text)
+}
+
 fn canonical(value: &Value) -> Vec<u8> {
     serde_json_canonicalizer::to_vec(value).expect("a JSON value can be written")
 }
@@ -216,6 +243,16 @@ mod tests {
             for b in &all[i + 1..] {
                 assert_ne!(digest(a.clone()), digest(b.clone()), "{a} and {b}");
             }
+        }
+    }
+
+    #[test]
+    fn a_canonical_text_reads_back_as_itself_and_keeps_wide_integers() {
+        let text = canonical_json(&json!({ "é": 9_007_199_254_740_993_u64, "a": [1.5, 1e21, -0.0], "b": "\u{1}" }));
+        assert_eq!(text, r#"{"a":[1.5,1e+21,0],"b":"\u0001","é":"9007199254740993"}"#);
+        assert!(is_canonical_object(&text));
+        for other in [r#"{"b":1,"a":1}"#, r#"{"a":1.0}"#, r#"{"a":1,"a":1}"#, r#"{"a":1} "#, "[]", "{"] {
+            assert!(!is_canonical_object(other), "{other}");
         }
     }
 

@@ -67,6 +67,12 @@ pub trait Probe: Send + Sync + 'static {
     /// Somebody has a diagnostic line; nothing may depend on it.
     fn log(&self, call: &Call, level: LogLevel, text: &str);
 
+    /// Whether [`seal_with_outcome`](Self::seal_with_outcome) would take an entry now. If the journal has failed, this
+    /// says so, and nothing should happen whose outcome could not be written down.
+    fn seals_with_outcome(&self, _call: &Call) -> Result<bool, StopReason> {
+        Ok(false)
+    }
+
     /// Takes an entry that is to be sealed in the same write as the outcome of this pass, in place of an earlier one for
     /// the same chain. Gives it back if nobody writes that outcome down.
     fn seal_with_outcome(&self, _call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {

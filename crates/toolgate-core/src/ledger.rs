@@ -99,6 +99,21 @@ pub struct SealedEntry {
     pub hash: Digest,
 }
 
+/// An entry without its body: enough to follow the chain past it, not to read it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntryOutline {
+    /// Which chain.
+    pub ledger: LedgerName,
+    /// Its number, counted from 1 without gaps.
+    pub counter: u64,
+    /// The hash of the entry before it.
+    pub previous: Digest,
+    /// The digest of its body.
+    pub body_digest: Digest,
+    /// The hash of the entry.
+    pub hash: Digest,
+}
+
 impl LedgerHead {
     /// The beginning of a chain. It depends on the name, so that no entry can be moved to another chain.
     pub fn start(ledger: LedgerName) -> Self {
@@ -109,7 +124,7 @@ impl LedgerHead {
     /// The entry that follows this one.
     pub fn seal(&self, body: Arc<str>) -> SealedEntry {
         let (ledger, counter, previous) = (self.ledger.clone(), self.counter + 1, self.hash);
-        let hash = entry_hash(&ledger, counter, previous, &body);
+        let hash = entry_hash(&ledger, counter, previous, Digest::of_bytes(body.as_bytes()));
         SealedEntry { ledger, counter, previous, body, hash }
     }
 }
@@ -122,7 +137,14 @@ impl SealedEntry {
 
     /// Whether the hash is the one that the rest of the entry has.
     pub fn is_whole(&self) -> bool {
-        self.hash == entry_hash(&self.ledger, self.counter, self.previous, &self.body)
+        self.outline().is_whole()
+    }
+
+    /// The entry without its body.
+    pub fn outline(&self) -> EntryOutline {
+        let Self { ledger, counter, previous, body, hash } = self;
+        let body_digest = Digest::of_bytes(body.as_bytes());
+        EntryOutline { ledger: ledger.clone(), counter: *counter, previous: *previous, body_digest, hash: *hash }
     }
 
     /// Whether it is whole and directly follows `before`.
@@ -134,9 +156,20 @@ impl SealedEntry {
     }
 }
 
+impl EntryOutline {
+    /// Where the entry stands.
+    pub fn head(&self) -> LedgerHead {
+        LedgerHead { ledger: self.ledger.clone(), counter: self.counter, hash: self.hash }
+    }
+
+    /// Whether the hash is the one that the rest has.
+    pub fn is_whole(&self) -> bool {
+        self.hash == entry_hash(&self.ledger, self.counter, self.previous, self.body_digest)
+    }
+}
+
 /// Everything is hashed with its length or behind something of fixed length, so that no two entries share an input.
-fn entry_hash(ledger: &LedgerName, counter: u64, previous: Digest, body: &str) -> Digest {
-    let body = Digest::of_bytes(body.as_bytes());
+fn entry_hash(ledger: &LedgerName, counter: u64, previous: Digest, body: Digest) -> Digest {
     let mut input = Vec::with_capacity(ledger.as_str().len() + 96);
     input.extend_from_slice(b"toolgate entry\0");
     input.extend_from_slice(previous.as_bytes());

@@ -31,6 +31,7 @@ mod annotations;
 mod approval;
 mod approval_rules;
 mod call;
+mod checkpoint;
 mod clock;
 mod diff;
 mod digest;
@@ -68,6 +69,7 @@ mod tool;
 mod tower;
 mod transform;
 mod turn;
+mod verify;
 mod view;
 
 pub use annotations::{Annotations, ConflictKey, Hints, Kind, Resource, ResourceKind, SideEffect};
@@ -76,9 +78,14 @@ pub use approval::{
 };
 pub use approval_rules::{Admitted, Vote, admit};
 pub use call::{Call, CallData, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
+pub use checkpoint::{
+    Checkpoint, DoubtfulCheckpoint, InvalidLedgerKey, InvalidLedgerSignature, LedgerKey, LedgerSignature,
+    LedgerVerifier,
+};
 pub use clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use diff::{Change, ChangeOp};
-pub use digest::{Digest, InvalidDigest};
+pub(crate) use digest::is_canonical_object;
+pub use digest::{Digest, InvalidDigest, canonical_json};
 pub use env::{
     Env, LogLevel, Probe, Progress, ProgressKind, RedactionFailed, Redactor, Starting, StopReason, Unwatched,
 };
@@ -93,7 +100,7 @@ pub use json::{Arguments, Json, JsonError, MAX_DEPTH};
 pub use keys::{InvalidKeyId, KeyId, KeyKind, Keyring, SecretKey};
 pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, LayerTraits, Next};
 pub use lease::{Lease, LeaseRequest, Post};
-pub use ledger::{InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry};
+pub use ledger::{EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry};
 pub use lifecycle::{IllegalEvent, Phase, ToolEvent};
 pub use matcher::{Matcher, MatcherError};
 pub use memory::MemoryStore;
@@ -116,6 +123,7 @@ pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, tool_fn, 
 pub use tower::{Below, Passage, TowerLayer};
 pub use transform::Transform;
 pub use turn::{PostCode, Slot, Step, Turn, TurnError};
+pub use verify::{LedgerCheck, Tampered, Tampering, Verified};
 pub use view::{Admission, Injected, ShownTool, View, ViewError};
 
 /// What the code that `#[tool]` writes needs; not for use by hand.

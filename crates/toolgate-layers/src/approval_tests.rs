@@ -309,7 +309,8 @@ async fn a_policy_over_some_tools_does_not_stop_the_asking_about_others() {
 async fn who_decided_is_noted_also_when_a_policy_asks_by_itself() {
     for (decision, word) in [(Decision::approve("ann"), "approved"), (Decision::deny("ann", None), "denied")] {
         let parts = Parts::new();
-        let mut gate = Gate::configured("[layers.approval]\nenabled = false\n", &parts);
+        let mut gate =
+            Gate::configured("[layers.approval]\nenabled = false\n[layers.receipts]\nsink = 'memory'\n", &parts);
         let outcome = gate.answer(decision).await;
         assert_eq!(consent_of(&outcome), (word.to_owned(), "ann".to_owned()));
         let receipts = parts.get::<MemoryReceipts>().expect("kept").receipts();

@@ -11,45 +11,46 @@ use toolgate_core::{
 };
 
 use crate::{
-    BadOption, BudgetAccount, BudgetRefusal, Configurable, LedgerDown, MemoryLedger, Parts, Reservation, SharedLedger,
+    AccountsDown, BadOption, BudgetAccount, BudgetRefusal, Configurable, MemoryAccounts, Parts, Reservation,
+    SharedAccounts,
 };
 
 /// Sets aside what a call costs before it runs and books it afterwards.
 ///
 /// The model reads what the call would cost and what is left. A call that did not run, because something refused it,
 /// it was pretended or it was answered from memory, costs nothing; one that did costs its price once, however many
-/// attempts it took. If the ledger cannot tell, the call does not run. A tool without a price is refused unless
+/// attempts it took. If the accounts cannot be asked, the call does not run. A tool without a price is refused unless
 /// `default_cost` or `on_unknown` says otherwise: not knowing is not free.
 ///
 /// While a call runs outside, its price stays reserved until it comes back with its result. One that never does, because
-/// its turn was cancelled or its work was given up meanwhile, is settled by the runtime without passing through the
-/// stack again: its price stays reserved in the ledger for good. That allows less and never more; a ledger of your own
-/// can give up reservations that are too old.
+/// its turn was cancelled or its process was lost, comes by once more when it has ended elsewhere ([`Call::closing`]):
+/// what it had reserved is booked if it may have run, and given back if it had not started. A call that had reserved
+/// nothing is not charged then.
 ///
 /// ```
 /// # use toolgate_core::{Stack, Status};
-/// # use toolgate_layers::{Budget, BudgetOptions, MemoryLedger, SharedLedger};
+/// # use toolgate_layers::{Budget, BudgetOptions, MemoryAccounts, SharedAccounts};
 /// # use toolgate_testkit::{call, echo};
 /// # futures::executor::block_on(async {
-/// let ledger = MemoryLedger::limit(1.0)?;
+/// let accounts = MemoryAccounts::limit(1.0)?;
 /// let options = BudgetOptions { default_cost: Some(0.75), ..BudgetOptions::default() };
-/// let stack = Stack::over(echo()).layer(Budget::new(options, SharedLedger::new(ledger.clone()))?).build()?;
+/// let stack = Stack::over(echo()).layer(Budget::new(options, SharedAccounts::new(accounts.clone()))?).build()?;
 /// assert!(stack.run(call("echo")).await.is_ok());
-/// assert_eq!(ledger.left(), 0.25);
+/// assert_eq!(accounts.left(), 0.25);
 /// assert_eq!(stack.run(call("echo")).await.status(), Some(Status::BudgetExceeded));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
 pub struct Budget {
     options: BudgetOptions,
-    ledger: SharedLedger,
+    accounts: SharedAccounts,
 }
 
 /// What calls cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetOptions {
-    /// How much may be spent in total by this process. Left out where the program brings a ledger of its own.
+    /// How much may be spent in total by this process. Left out where the program brings accounts of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<f64>,
     /// What one call of a tool costs, by its exact name, whatever the tool itself says.
@@ -73,11 +74,11 @@ pub enum OnUnknownCost {
 }
 
 impl Budget {
-    /// Charges `ledger` as `options` say.
-    pub fn new(options: BudgetOptions, ledger: SharedLedger) -> Result<Self, BadOption> {
+    /// Charges `accounts` as `options` say.
+    pub fn new(options: BudgetOptions, accounts: SharedAccounts) -> Result<Self, BadOption> {
         let BudgetOptions { limit, costs, default_cost, on_unknown: _ } = &options;
         if limit.is_some() {
-            return Err(BadOption::new("limit", "cannot be given where the program brings its own ledger"));
+            return Err(BadOption::new("limit", "cannot be given where the program brings its own accounts"));
         }
         if let Some((tool, _)) = costs.iter().find(|(_, cost)| !is_amount(**cost)) {
             return Err(BadOption::new("costs", format!("the cost of {tool} has to be an amount of 0 or more")));
@@ -85,7 +86,7 @@ impl Budget {
         if default_cost.is_some_and(|cost| !is_amount(cost)) {
             return Err(BadOption::new("default_cost", "has to be an amount of 0 or more"));
         }
-        Ok(Self { options, ledger })
+        Ok(Self { options, accounts })
     }
 
     /// What the call costs, if that is known. A price that is no amount is no price.
@@ -98,16 +99,28 @@ impl Budget {
         }
     }
 
+    /// Books the end of a call that ended outside the stack. Where nothing is reserved, nothing happens.
+    async fn close(&self, call: Call, next: Next) -> Outcome {
+        let Some(cost) = self.cost(&call) else { return next.run(call).await };
+        let reservation = Reservation { call: call.id, amount: cost };
+        let (trail, outcome) = (next.trail(), next.run(call.clone()).await);
+        let may_have_run = trail.attempts() > 0 || outcome.status() == Some(Status::OutcomeUnknown);
+        let actual = may_have_run.then_some(cost);
+        let booked = contained(book(&self.accounts, reservation, actual)).await;
+        told(&call, booked.unwrap_or_else(|report| Err(AccountsDown(report))));
+        noting_cost(outcome, actual)
+    }
+
     /// Sets the amount aside, or looks whether that would be possible.
     async fn reserve(&self, call: &Call, amount: f64) -> Result<Option<Reservation>, BudgetRefusal> {
         let account = BudgetAccount::of(call);
-        let ledger = &self.ledger.0;
+        let accounts = &self.accounts.0;
         let answer = if call.is_rehearsal() {
-            contained(async { ledger.check(&account, amount).await.map(|()| None) }).await
+            contained(async { accounts.check(&account, amount).await.map(|()| None) }).await
         } else {
-            contained(async { ledger.reserve(call.id, &account, amount).await.map(Some) }).await
+            contained(async { accounts.reserve(call.id, &account, amount).await.map(Some) }).await
         };
-        answer.unwrap_or_else(|report| Err(LedgerDown(report).into()))
+        answer.unwrap_or_else(|report| Err(AccountsDown(report).into()))
     }
 }
 
@@ -123,7 +136,7 @@ fn refusal(cost: f64, refusal: BudgetRefusal) -> Outcome {
         BudgetRefusal::Exceeded { budget, left: None } => {
             (format!("the call would cost {cost}, which is more than is left of the budget {budget}"), None)
         }
-        BudgetRefusal::Unavailable(LedgerDown(detail)) => {
+        BudgetRefusal::Unavailable(AccountsDown(detail)) => {
             ("the call was not run because its cost could not be set aside".to_owned(), Some(detail))
         }
     };
@@ -133,7 +146,7 @@ fn refusal(cost: f64, refusal: BudgetRefusal) -> Outcome {
 
 /// What is set aside for a call, until it is settled or released; also if the call is dropped.
 struct Held<'a> {
-    ledger: &'a SharedLedger,
+    accounts: &'a SharedAccounts,
     reservation: Option<Reservation>,
     cost: f64,
     trail: Trail,
@@ -147,7 +160,7 @@ impl Held<'_> {
     }
 
     /// Books the end of the call.
-    async fn end(&mut self, outcome: &Outcome) -> Result<(), LedgerDown> {
+    async fn end(&mut self, outcome: &Outcome) -> Result<(), AccountsDown> {
         let Some(reservation) = self.reservation else { return Ok(()) };
         let actual = match outcome.suspension() {
             // It runs outside now; the amount stays reserved until the result is here.
@@ -158,25 +171,25 @@ impl Held<'_> {
             Some(Suspension::Decision(_)) => None,
             None => self.actual(),
         };
-        let booked = contained(book(self.ledger, reservation, actual)).await;
+        let booked = contained(book(self.accounts, reservation, actual)).await;
         // Only now: if this is dropped while it books, it is booked again, which changes nothing.
         self.reservation = None;
-        booked.unwrap_or_else(|report| Err(LedgerDown(report)))
+        booked.unwrap_or_else(|report| Err(AccountsDown(report)))
     }
 }
 
-async fn book(ledger: &SharedLedger, reservation: Reservation, actual: Option<f64>) -> Result<(), LedgerDown> {
+async fn book(accounts: &SharedAccounts, reservation: Reservation, actual: Option<f64>) -> Result<(), AccountsDown> {
     match actual {
-        Some(actual) => ledger.0.settle(reservation, actual).await,
-        None => ledger.0.release(reservation).await,
+        Some(actual) => accounts.0.settle(reservation, actual).await,
+        None => accounts.0.release(reservation).await,
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let Some(reservation) = self.reservation else { return };
-        let (ledger, actual) = (self.ledger.clone(), self.actual());
-        let mut booking = Box::pin(async move { book(&ledger, reservation, actual).await });
+        let (accounts, actual) = (self.accounts.clone(), self.actual());
+        let mut booking = Box::pin(async move { book(&accounts, reservation, actual).await });
         let done = contained_sync(|| booking.as_mut().now_or_never().is_some()).unwrap_or(true);
         // Without a runtime the amount stays reserved, which allows less and never more.
         if !done && let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -187,8 +200,26 @@ impl Drop for Held<'_> {
     }
 }
 
+/// The call is over and its outcome stands, also if it could not be booked. What was set aside stays so.
+fn told(call: &Call, booked: Result<(), AccountsDown>) {
+    if let Err(AccountsDown(detail)) = booked {
+        let text = format!("the cost of the call could not be booked: {detail}");
+        call.env().probe().log(call, LogLevel::Error, &text);
+    }
+}
+
+fn noting_cost(outcome: Outcome, actual: Option<f64>) -> Outcome {
+    match actual.filter(|cost| *cost > 0.0) {
+        Some(cost) => outcome.noting(|notes| drop(notes.metadata.insert("cost".into(), cost.into()))),
+        None => outcome,
+    }
+}
+
 impl Layer for Budget {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
+        if call.closing().is_some() {
+            return self.close(call, next).await;
+        }
         // What has already run outside is not refused afterwards.
         let has_run = !call.resumed().results.is_empty();
         let Some(cost) = self.cost(&call) else {
@@ -209,23 +240,16 @@ impl Layer for Budget {
             Err(refused) => {
                 next.because(match &refused {
                     BudgetRefusal::Exceeded { .. } => "more than is left of the budget",
-                    BudgetRefusal::Unavailable(_) => "the ledger is unavailable",
+                    BudgetRefusal::Unavailable(_) => "the accounts are unavailable",
                 });
                 return refusal(cost, refused);
             }
         };
         let (trail, attempts_before) = (next.trail(), call.attempt - 1);
-        let mut held = Held { ledger: &self.ledger, reservation, cost, trail, attempts_before };
+        let mut held = Held { accounts: &self.accounts, reservation, cost, trail, attempts_before };
         let outcome = next.run(call.clone()).await;
-        if let Err(LedgerDown(detail)) = held.end(&outcome).await {
-            // The call is over and its outcome stands. What was set aside stays so.
-            let text = format!("the cost of the call could not be booked: {detail}");
-            call.env().probe().log(&call, LogLevel::Error, &text);
-        }
-        match held.actual().filter(|cost| *cost > 0.0) {
-            Some(cost) => outcome.noting(|notes| drop(notes.metadata.insert("cost".into(), cost.into()))),
-            None => outcome,
-        }
+        told(&call, held.end(&outcome).await);
+        noting_cost(outcome, held.actual())
     }
 
     fn band(&self) -> Band {
@@ -233,7 +257,7 @@ impl Layer for Budget {
     }
 
     fn traits(&self) -> LayerTraits {
-        LayerTraits::of(Self::NAME).answering()
+        LayerTraits::of(Self::NAME).answering().closing()
     }
 }
 
@@ -243,13 +267,13 @@ impl Configurable for Budget {
     type Options = BudgetOptions;
 
     fn configure(options: BudgetOptions, parts: &Parts) -> Result<Self, BadOption> {
-        match (parts.get::<SharedLedger>(), options.limit) {
-            (Some(ledger), _) => Self::new(options, ledger),
+        match (parts.get::<SharedAccounts>(), options.limit) {
+            (Some(accounts), _) => Self::new(options, accounts),
             (None, Some(limit)) => {
-                let ledger = SharedLedger::new(MemoryLedger::limit(limit)?);
-                Self::new(BudgetOptions { limit: None, ..options }, ledger)
+                let accounts = SharedAccounts::new(MemoryAccounts::limit(limit)?);
+                Self::new(BudgetOptions { limit: None, ..options }, accounts)
             }
-            (None, None) => Err(BadOption::new("limit", "has to be given, or a ledger by the program")),
+            (None, None) => Err(BadOption::new("limit", "has to be given, or accounts by the program")),
         }
     }
 }

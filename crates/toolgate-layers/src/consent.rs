@@ -27,13 +27,15 @@ impl First {
         Self { at: call.env().clock().now(), is_new: false }
     }
 
-    /// When this answer was first met. A call comes back more than once, and its answer does not get younger.
+    /// When this answer was first met. A call comes back more than once, and its answer does not get younger. If it is
+    /// known when the answer was given, it is that.
     pub(crate) async fn met(next: &Next, call: &Call, answer: &Answer) -> Self {
         if call.is_rehearsal() {
             return Self::unsure(call);
         }
         let key = format!("{}-{}", word(&answer.decision.verdict), answer.generation);
-        remember(next, call, &key).await.unwrap_or_else(|_| Self::unsure(call))
+        let first = remember(next, call, &key).await.unwrap_or_else(|_| Self::unsure(call));
+        Self { at: answer.decided_at.unwrap_or(first.at), ..first }
     }
 }
 

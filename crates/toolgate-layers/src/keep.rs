@@ -58,7 +58,8 @@ impl Keeper {
         }
     }
 
-    fn names(&self, key: &str) -> bool {
+    /// Whether this key is removed.
+    pub(crate) fn names(&self, key: &str) -> bool {
         self.keys.iter().any(|name| name == key)
     }
 

@@ -19,9 +19,10 @@
 //! ```
 //!
 //! The three types to know are [`Config`], [`Parts`] (what no file can hold) and [`Catalog`] (which layers there are).
-//! Asking people, running turns and writing the journal is left to `toolgate-runtime`; a ledger of receipts and shared
-//! limits to the stores.
+//! Asking people, running turns and writing the journal is left to `toolgate-runtime`; shared limits
+//! to the stores.
 
+mod accounts;
 mod allow_rule;
 mod approval;
 mod approval_options;
@@ -35,6 +36,7 @@ mod catalog;
 mod catch_panic;
 mod circuit_breaker;
 mod commands;
+mod commitment;
 mod config;
 mod config_error;
 mod config_schema;
@@ -56,7 +58,8 @@ mod idempotency;
 mod judge;
 mod keep;
 mod kept_text;
-mod ledger;
+mod ledger_export;
+mod ledger_mirror;
 mod limits;
 mod lint;
 mod lists;
@@ -86,7 +89,9 @@ mod rate_window;
 mod read_output;
 mod receipt;
 mod receipt_file;
+mod receipt_ledger;
 mod receipt_sinks;
+mod receipt_store;
 mod receipts;
 mod redact;
 mod require_reason;
@@ -114,6 +119,7 @@ mod try_out;
 mod validate;
 mod variables;
 
+pub use accounts::{Accounts, AccountsDown, BudgetAccount, BudgetRefusal, MemoryAccounts, Reservation, SharedAccounts};
 pub use allow_rule::{AllowRule, ArgumentPattern, BadRule, RuleEffect, RuleScope};
 pub use approval::Approval;
 pub use approval_options::{ApprovalOptions, AskWhen};
@@ -122,6 +128,7 @@ pub use budget::{Budget, BudgetOptions, OnUnknownCost};
 pub use catalog::{BadOption, Catalog, CatalogEntry, Configurable};
 pub use catch_panic::{CatchPanic, CatchPanicOptions};
 pub use circuit_breaker::{CircuitBreaker, CircuitBreakerOptions};
+pub use commitment::{Commitment, CommitmentKey, Within};
 pub use config::{Config, StackSection, default_stack};
 pub use config_error::{BuildError, ConfigError};
 pub use describe::{StackLine, describe};
@@ -134,7 +141,8 @@ pub use handoff_record::HandoffRecord;
 pub use hooks::{ConfiguredHooks, HooksOptions};
 pub use idempotency::{Idempotency, IdempotencyKeyBy, IdempotencyOptions};
 pub use judge::Judgement;
-pub use ledger::{BudgetAccount, BudgetRefusal, Ledger, LedgerDown, MemoryLedger, Reservation, SharedLedger};
+pub use ledger_export::{VerifiedExport, verify_export};
+pub use ledger_mirror::LedgerMirror;
 pub use limits::{Capability, ScopePolicy, Violation};
 pub use lint::{Finding, lint};
 pub use lists::OneOrMany;
@@ -153,11 +161,13 @@ pub use progress::{Progress, ProgressOptions};
 pub use progress_store::{ProgressItem, ProgressManager};
 pub use rate_limit::{CallsPer, RateLimit, RateLimitOptions, RateScope};
 pub use read_output::ReadOutput;
-pub use receipt::{LayerDecision, Receipt};
+pub use receipt::{LayerDecision, Receipt, ReceiptApproval};
 pub use receipt_file::JsonlReceipts;
+pub use receipt_ledger::{Checkpoints, Ledger, LedgerError, ReceiptFilter, ReceiptPage, SealedReceipt};
 pub use receipt_sinks::{
     BothReceipts, MemoryReceipts, ReceiptFn, ReceiptSink, SharedReceiptSink, SinkError, receipt_fn,
 };
+pub use receipt_store::StoreReceipts;
 pub use receipts::{ReceiptSinkName, Receipts, ReceiptsOptions};
 pub use redact::{Phase, Redact, RedactOptions};
 pub use require_reason::{OnMissing, RequireReason, RequireReasonOptions};

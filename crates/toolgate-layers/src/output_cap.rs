@@ -217,7 +217,8 @@ impl Layer for OutputCap {
     }
 
     fn traits(&self) -> LayerTraits {
-        let traits = LayerTraits::of(Self::NAME);
+        // What was found out about a call after its process was lost can be as long as any result.
+        let traits = LayerTraits::of(Self::NAME).closing();
         if self.redactor.is_some() { traits } else { traits.recording() }
     }
 }

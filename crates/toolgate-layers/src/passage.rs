@@ -1,16 +1,25 @@
 //! Makes a receipt from a call and what came of it.
 
 use serde_json::{Map, Value};
-use toolgate_core::{Call, Change, Hints, Json, LayerNote, Next, NoteFields, Provenance, Settled, Status, Timestamp};
+use toolgate_core::{
+    Call, Change, Digest, Hints, Json, LayerNote, Next, NoteFields, Provenance, Settled, Status, Timestamp,
+};
 
 use crate::{
-    LayerDecision, Receipt,
+    Commitment, CommitmentKey, LayerDecision, Receipt, ReceiptApproval, Within,
+    commitment::Committer,
     keep::{Keeper, bounded},
     small_notes::{small_map, small_value},
 };
 
 /// The longest text taken over from a note or a provider, in characters.
 const MOST_TEXT: usize = 2_000;
+
+/// The most commitments that are listed.
+const MOST_COMMITMENTS: usize = 64;
+
+/// The note under which a layer says which standing rule has approved a call.
+const APPROVAL_RULE: &str = "approval_rule";
 
 /// What stands in place of a text that could not be redacted and cannot be left out.
 const WITHHELD: &str = "[withheld]";
@@ -36,17 +45,20 @@ impl Passage<'_> {
 }
 
 impl Receipt {
-    pub(crate) fn of(passage: &Passage<'_>, settled: &Settled, keeper: &Keeper) -> Self {
+    pub(crate) fn of(passage: &Passage<'_>, settled: &Settled, keeper: &Keeper, key: &CommitmentKey) -> Self {
         let Passage { call, next, started_at, ended_at } = *passage;
         let (turn, annotations) = (call.turn(), call.annotations());
         let mut copy = Copyist { keeper, failed: false };
+        let mut prints = Prints { key, call, commitments: Vec::new() };
         let layers = copy.layers(passage.layers_below());
         // Looked up only when there is something: it is not free.
         let touched = layers.iter().any(|layer| layer.changed) || call.resumed().edits().is_some();
         let changes = if touched { copy.changes(next.trail().provenance()) } else { Vec::new() };
-        let (args, result) = (copy.json(call.arguments.as_json()), copy.json(&settled.value));
+        let args = prints.take(Within::Arguments, call.arguments.as_json(), &mut copy);
         let executed = next.trail().executed().filter(|executed| *executed != call.arguments);
-        let executed = executed.and_then(|executed| copy.json(executed.as_json()));
+        let executed =
+            executed.and_then(|executed| prints.take(Within::ExecutedArguments, executed.as_json(), &mut copy));
+        let result = prints.take(Within::Result, &settled.value, &mut copy);
         let refusal = settled.error.as_ref().filter(|_| settled.status.is_refusal());
         let mut receipt = Self {
             schema_version: Self::SCHEMA_VERSION,
@@ -68,11 +80,12 @@ impl Receipt {
             cached: settled.cached,
             started_at,
             ended_at,
-            args_digest: args.as_ref().map(Json::digest),
-            args_bytes: args.as_ref().map(|args| args.size() as u64),
-            executed_args_digest: executed.as_ref().map(Json::digest),
-            result_digest: result.as_ref().map(Json::digest),
-            result_bytes: result.as_ref().map(|result| result.size() as u64),
+            args_digest: args.map(|(digest, _)| digest),
+            args_bytes: args.map(|(_, size)| size),
+            executed_args_digest: executed.map(|(digest, _)| digest),
+            result_digest: result.map(|(digest, _)| digest),
+            result_bytes: result.map(|(_, size)| size),
+            commitments: prints.commitments,
             redaction_failed: false,
             summary: None,
             description: None,
@@ -82,6 +95,7 @@ impl Receipt {
             layers,
             changes,
             consent: None,
+            approval: approval(call, settled),
             scope: None,
             policy_version: None,
             model: turn.model.clone(),
@@ -126,6 +140,51 @@ fn cost(passage: &Passage<'_>, settled: &Settled) -> Option<f64> {
     let booked = settled.notes.fields().and_then(|notes| notes.metadata.get("cost")?.as_f64()).filter(amount);
     let ran = passage.next.trail().attempts() > 0 && !settled.cached && settled.status != Status::DryRun;
     booked.or_else(|| passage.call.annotations().cost.filter(amount).filter(|_| ran))
+}
+
+/// The newest decision about the call, or the standing rule that made one unnecessary.
+fn approval(call: &Call, settled: &Settled) -> Option<ReceiptApproval> {
+    let noted = settled.notes.fields().and_then(|notes| notes.metadata.get(APPROVAL_RULE)?.as_str());
+    let rule = noted.map(|rule| bounded(rule, MOST_TEXT));
+    let Some(answer) = call.resumed().answers.last() else {
+        return rule.map(|rule| ReceiptApproval { rule: Some(rule), ..ReceiptApproval::default() });
+    };
+    Some(ReceiptApproval {
+        by: Some(answer.decision.by.clone()),
+        with: answer.with.clone(),
+        at: answer.decided_at,
+        token: answer.token.as_deref().map(|token| Digest::of_bytes(token.as_bytes())),
+        rule,
+    })
+}
+
+/// Takes the digests of a call, and keeps what stands in them for redacted values.
+struct Prints<'a> {
+    key: &'a CommitmentKey,
+    call: &'a Call,
+    commitments: Vec<Commitment>,
+}
+
+impl Prints<'_> {
+    /// Digest and size of what may be hashed of a value; nothing if it could not be redacted.
+    fn take(&mut self, within: Within, original: &Json, copy: &mut Copyist<'_>) -> Option<(Digest, u64)> {
+        let redacted = copy.json(original)?;
+        // The same allocation: nothing was redacted, and the digest is known already.
+        if redacted.same(original) {
+            return Some((original.digest(), original.size() as u64));
+        }
+        let mut committer =
+            Committer { keeper: copy.keeper, key: self.key, invocation: self.call.id, made: Vec::new() };
+        let hashed = committer.committed(original, &redacted, &mut String::new());
+        for (pointer, hmac) in committer.made {
+            if self.commitments.len() < MOST_COMMITMENTS {
+                let pointer = copy.pointer(&pointer);
+                self.commitments.push(Commitment { hmac, pointer, within });
+            }
+        }
+        let hashed = copy.noting(Json::new(hashed).ok())?;
+        Some((hashed.digest(), hashed.size() as u64))
+    }
 }
 
 /// Copies what may be kept and remembers whether something could not be.
@@ -197,8 +256,8 @@ mod tests {
     use serde_json::json;
     use std::{collections::BTreeSet, time::Duration};
     use toolgate_core::{
-        Annotations, AnyLayer, Arguments, CallSeed, Consent, Outcome, RedactionFailed, Redactor, Registry, Schema,
-        Stack, ToolSpec, View, around, from_fn, map_call, map_outcome,
+        Annotations, Answer, AnyLayer, ApprovalRequest, Arguments, CallSeed, Consent, Decision, Outcome,
+        RedactionFailed, Redactor, Registry, Schema, Stack, ToolSpec, View, around, from_fn, map_call, map_outcome,
     };
     use toolgate_testkit::{Scripted, TestClock, call_with, echo, echo_under, env_at, seed, seed_for};
 
@@ -223,7 +282,7 @@ mod tests {
         let call = Call::new(CallSeed { env: env_at(&clock), ..seed("t", json!({ "text": "contents" })) });
         let outcome = stack.run(call.clone()).await;
         let receipt = &kept.receipts()[0];
-        assert_eq!((receipt.schema_version, receipt.receipt_id, receipt.invocation_id), (1, call.id, call.id));
+        assert_eq!((receipt.schema_version, receipt.receipt_id, receipt.invocation_id), (2, call.id, call.id));
         assert_eq!((receipt.session_id, receipt.turn_id), (call.turn().session, call.turn().turn));
         assert_eq!((receipt.call_id.as_str(), receipt.status, receipt.attempts), ("call_1", Status::Ok, 1));
         assert_eq!(receipt.ended_at.since(receipt.started_at), Duration::from_millis(7));
@@ -254,15 +313,67 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn listed_keys_are_removed_before_hashing() {
+    async fn calls_that_differ_in_a_listed_key_only_have_different_digests_that_say_nothing_about_it() {
         let kept = MemoryReceipts::default();
         let stack = echo_under(Receipts::to(kept.clone()).redact(["token"]));
-        for token in ["a", "b"] {
-            stack.run(call_with("t", json!({ "n": [{ "token": token, "m": 1 }] }))).await;
+        let with = |token: &str| json!({ "n": [{ "token": token, "m": 1 }] });
+        for arguments in [with("a"), with("b"), with("a"), json!({ "n": [{ "m": 1 }] })] {
+            stack.run(call_with("t", arguments)).await;
         }
-        stack.run(call_with("t", json!({ "n": [{ "m": 1 }] }))).await;
-        let digests: BTreeSet<_> = kept.receipts().iter().map(|r| (r.args_digest, r.result_digest)).collect();
-        assert_eq!(digests.len(), 1, "the token is gone from arguments and result alike");
+        let receipts = kept.receipts();
+        let digests: BTreeSet<_> = receipts.iter().map(|r| (r.args_digest, r.result_digest)).collect();
+        assert_eq!(digests.len(), 3, "the same call has the same digest");
+        for (receipt, token) in receipts.iter().zip(["a", "b"]) {
+            let raw = Json::new(with(token)).expect("shallow").digest();
+            assert!(
+                receipt.args_digest.is_some_and(|digest| digest != raw),
+                "a digest of the raw value can be guessed"
+            );
+            let places: Vec<_> = receipt.commitments.iter().map(|made| (made.within, &*made.pointer)).collect();
+            assert_eq!(places, [(Within::Arguments, "/n/0/token"), (Within::Result, "/n/0/token")]);
+        }
+        assert!(receipts[3].commitments.is_empty());
+    }
+
+    #[tokio::test]
+    async fn without_a_key_of_its_own_a_commitment_is_as_good_as_random() {
+        let kept = MemoryReceipts::default();
+        let receipts = Receipts::to(kept.clone()).redact(["pin"]);
+        for key in [None, Some(CommitmentKey::new([1; 32])), Some(CommitmentKey::new([2; 32]))] {
+            let receipts = key.map_or_else(|| receipts.clone(), |key| receipts.clone().commitment_key(key));
+            echo_under(receipts).run(call_with("t", json!({ "pin": 1234 }))).await;
+        }
+        let digests: BTreeSet<_> = kept.receipts().iter().map(|receipt| receipt.args_digest).collect();
+        assert_eq!(digests.len(), 3, "whoever has no key cannot try out pins");
+    }
+
+    #[tokio::test]
+    async fn a_receipt_names_the_approval_but_never_holds_the_token() {
+        let kept = MemoryReceipts::default();
+        let mut seed = seed("t", json!({}));
+        let mut answer = Answer::to(&ApprovalRequest::about(&Call::new(seed.clone())), Decision::approve("ann"));
+        answer.token = Some("tg1.secret-token".into());
+        answer.decided_at = Some(Timestamp::from_micros(7));
+        answer.with = vec!["ben".into()];
+        seed.resumed.answers.push(answer);
+        let noting = map_outcome(|_: &Call, outcome: Outcome| {
+            outcome.noting(|notes| drop(notes.metadata.insert("approval_rule".into(), "rule-7".into())))
+        });
+        let stack = Stack::over(echo()).layer(Receipts::to(kept.clone())).layer(noting).build().expect("in order");
+        stack.run(Call::new(seed)).await;
+        let receipt = &kept.receipts()[0];
+        let expected = ReceiptApproval {
+            by: Some("ann".into()),
+            with: vec!["ben".into()],
+            at: Some(Timestamp::from_micros(7)),
+            token: Some(Digest::of_bytes(b"tg1.secret-token")),
+            rule: Some("rule-7".into()),
+        };
+        assert_eq!(receipt.approval.as_ref(), Some(&expected));
+        assert!(!serde_json::to_string(&**receipt).expect("writes").contains("secret-token"));
+        stack.run(call_with("t", json!({}))).await;
+        let by_rule = kept.receipts()[1].approval.clone().expect("a rule approved");
+        assert_eq!((by_rule.by, by_rule.rule.as_deref()), (None, Some("rule-7")));
     }
 
     /// Blanks out one word and fails on another.
@@ -294,7 +405,9 @@ mod tests {
         stack.run(call_with("t", json!({ "k": "hunter2" }))).await;
         stack.run(call_with("t", json!({ "k": "***" }))).await;
         let receipts = kept.receipts();
-        assert_eq!(receipts[0].args_digest, receipts[1].args_digest, "redacted before hashing");
+        assert_ne!(receipts[0].args_digest, receipts[1].args_digest, "one of them held a secret");
+        assert!(receipts[1].commitments.is_empty());
+        assert_eq!(receipts[0].commitments[0].pointer, "/k");
         let text = serde_json::to_string(&receipts).expect("writes");
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("used ***") && text.contains("*** came in"), "{text}");

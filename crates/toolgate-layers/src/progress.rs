@@ -12,7 +12,7 @@ use crate::{BadOption, Configurable, Parts, ProgressItem, ProgressManager};
 ///
 /// A tool takes long if its annotations carry a `long_running` label or if it is named in `long_running_tools`. The
 /// model notices nothing. There is one item per call, however many attempts it takes; it leaves the list when the call
-/// settles, suspends or is dropped. What the tool itself reports reaches the same item if a screen hands the events of
+/// settles, suspends, is dropped or has ended elsewhere. What the tool itself reports reaches the same item if a screen hands the events of
 /// the session to [`ProgressManager::apply`].
 ///
 /// ```
@@ -77,6 +77,11 @@ impl Layer for Progress {
             return next.run(call).await;
         }
         let Some(label) = self.label(&call) else { return next.run(call).await };
+        if call.closing().is_some() {
+            // It is over, whatever a screen still shows.
+            self.manager.done(&call.id.to_string());
+            return next.run(call).await;
+        }
         let now = call.env().clock().now();
         let item = ProgressItem::new(call.id.to_string(), label, now).cancellable();
         let _shown = Shown::new(&self.manager, item);

@@ -10,6 +10,8 @@ use toolgate_core::{
     Provenance, SessionId, Status, Timestamp, ToolName, TurnId,
 };
 
+use crate::Commitment;
+
 /// One settled call.
 ///
 /// The names that tools and layers use for what they note follow the conventions of the agent protocols:
@@ -25,8 +27,9 @@ use toolgate_core::{
 /// | `layers` | `layers`, written by the runtime | `layers` | one entry per layer entered |
 /// | `metadata` | `metadata` | `audit`, without `policy_version` | A2A `metadata` |
 ///
-/// Digests are taken of the redacted copies: what is redacted leaves no trace, so two calls that differ only in a
-/// secret have the same digest.
+/// Digests are taken of the redacted copies, in which a commitment stands in place of each redacted value (see
+/// [`CommitmentKey`](crate::CommitmentKey)): two calls that differ only in a secret have different digests, and nobody
+/// can guess it. What a redacting layer further in took out of a result before it came here leaves no trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Receipt {
@@ -89,6 +92,9 @@ pub struct Receipt {
     /// The size of what was digested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<u64>,
+    /// What stands in for redacted values where something was digested; at most 64 are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commitments: Vec<Commitment>,
     /// Whether something is left out because it could not be redacted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redaction_failed: bool,
@@ -116,6 +122,9 @@ pub struct Receipt {
     /// Who agreed or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
+    /// The approval under which it ran or did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ReceiptApproval>,
     /// The narrowed surface under which the call ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Value>,
@@ -174,7 +183,38 @@ pub struct LayerDecision {
     pub error: Option<String>,
 }
 
+/// An approval, as a receipt has it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ReceiptApproval {
+    /// Who decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Principal>,
+    /// Who else approved, if it took more than one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<Principal>,
+    /// When the decision was taken in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// The digest of the token that bound the decision. The token itself is in no receipt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Digest>,
+    /// The standing rule that approved in place of a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+}
+
 impl Receipt {
-    /// The version that is written now.
-    pub const SCHEMA_VERSION: u32 = 1;
+    /// The version that is written now. One who reads receipts of an earlier version finds less in them; since 2, what
+    /// was redacted is part of the digests, as commitments.
+    pub const SCHEMA_VERSION: u32 = 2;
+
+    /// Whether somebody had a say in the call under this name.
+    pub(crate) fn is_approved_by(&self, approver: &Principal) -> bool {
+        let named =
+            |approval: &ReceiptApproval| approval.by.as_ref() == Some(approver) || approval.with.contains(approver);
+        self.approval.as_ref().is_some_and(named)
+            || self.consent.as_ref().is_some_and(|consent| consent.decided_by == *approver)
+    }
 }

@@ -98,6 +98,7 @@ impl JsonlReceipts {
             Ok(done)
         })
         .await
+        .unwrap_or_else(|| Err(SinkError::new("the writer was stopped")))
     }
 }
 
@@ -112,7 +113,7 @@ impl ReceiptSink for JsonlReceipts {
         Box::pin(self.with_log(session, |log, until| log.locked(until, |_| Ok(()))))
     }
 
-    fn write<'a>(&'a self, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
+    fn write<'a>(&'a self, _: &'a Call, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
         Box::pin(async move {
             let mut line = serde_json::to_vec(&**receipt).map_err(|error| SinkError::new(error.to_string()))?;
             line.push(b'\n');
@@ -222,15 +223,11 @@ fn lock(file: &File, until: Option<Instant>) -> io::Result<()> {
     }
 }
 
-/// Does blocking work where it holds nobody up, if there is such a place.
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, SinkError> + Send + 'static,
-) -> Result<T, SinkError> {
+/// Does blocking work where it holds nobody up, if there is such a place. Nothing comes back if the work was stopped.
+pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => {
-            runtime.spawn_blocking(work).await.unwrap_or_else(|_| Err(SinkError::new("the writer was stopped")))
-        }
-        Err(_) => work(),
+        Ok(runtime) => runtime.spawn_blocking(work).await.ok(),
+        Err(_) => Some(work()),
     }
 }
 

@@ -21,8 +21,12 @@ pub trait ReceiptSink: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Writes a receipt and says where it can be found, if there is such a place.
-    fn write<'a>(&'a self, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>>;
+    /// Writes the receipt of a call and says where it can be found, if there is such a place.
+    fn write<'a>(
+        &'a self,
+        call: &'a Call,
+        receipt: &'a Arc<Receipt>,
+    ) -> BoxFuture<'a, Result<Option<String>, SinkError>>;
 }
 
 /// A sink could not do its work; the words are for the operator.
@@ -52,8 +56,12 @@ impl ReceiptSink for SharedReceiptSink {
     fn prepare<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<(), SinkError>> {
         self.0.prepare(call)
     }
-    fn write<'a>(&'a self, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
-        self.0.write(receipt)
+    fn write<'a>(
+        &'a self,
+        call: &'a Call,
+        receipt: &'a Arc<Receipt>,
+    ) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
+        self.0.write(call, receipt)
     }
 }
 
@@ -104,7 +112,7 @@ impl Default for MemoryReceipts {
 }
 
 impl ReceiptSink for MemoryReceipts {
-    fn write<'a>(&'a self, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
+    fn write<'a>(&'a self, _: &'a Call, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
         let mut kept = self.kept();
         kept.push_back(receipt.clone());
         while kept.len() > self.most {
@@ -141,7 +149,7 @@ where
     F: Fn(Arc<Receipt>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Option<String>, SinkError>> + Send + 'static,
 {
-    fn write<'a>(&'a self, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
+    fn write<'a>(&'a self, _: &'a Call, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
         Box::pin((self.0)(receipt.clone()))
     }
 }
@@ -171,13 +179,17 @@ impl ReceiptSink for BothReceipts {
         })
     }
 
-    fn write<'a>(&'a self, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
+    fn write<'a>(
+        &'a self,
+        call: &'a Call,
+        receipt: &'a Arc<Receipt>,
+    ) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
         Box::pin(async move {
-            let Some(uri) = self.first.write(receipt).await? else {
-                return self.second.write(receipt).await;
+            let Some(uri) = self.first.write(call, receipt).await? else {
+                return self.second.write(call, receipt).await;
             };
             let copy = Receipt { receipt_uri: Some(uri.clone()), ..Receipt::clone(receipt) };
-            self.second.write(&Arc::new(copy)).await?;
+            self.second.write(call, &Arc::new(copy)).await?;
             Ok(Some(uri))
         })
     }

@@ -8,12 +8,12 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Settled, Status, contained,
+    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Settled, Status, Timestamp, contained,
 };
 
 use crate::{
-    BadOption, BothReceipts, Configurable, JsonlReceipts, MemoryReceipts, Parts, Receipt, ReceiptSink,
-    SharedReceiptSink, SharedRedactor, SinkError, Workspace, keep::Keeper, passage::Passage,
+    BadOption, BothReceipts, CommitmentKey, Configurable, JsonlReceipts, MemoryReceipts, Parts, Receipt, ReceiptSink,
+    SharedReceiptSink, SharedRedactor, SinkError, StoreReceipts, Workspace, keep::Keeper, passage::Passage,
 };
 
 /// Writes a [`Receipt`] for every call that settles, also for those that were refused, denied or only pretended.
@@ -21,8 +21,9 @@ use crate::{
 /// The model notices nothing while receipts can be written. Before a call the sink is asked whether it can write;
 /// if not, the call does not run. If writing fails afterwards the model is told that the call ran without a
 /// receipt, and every later call through this layer is refused until a new one is built. It stands outermost, so
-/// that it sees what every other layer made of the call; a suspended call gets its receipt when it settles. A call
-/// that something above stops waiting for settles elsewhere and has no receipt from here.
+/// that it sees what every other layer made of the call; a suspended call gets its receipt when it settles. A call that
+/// ends outside the stack, because its turn was interrupted or its process was lost, comes by once more
+/// ([`Call::closing`]) and gets its receipt then.
 ///
 /// ```
 /// use toolgate_layers::{MemoryReceipts, Receipts};
@@ -39,6 +40,7 @@ use crate::{
 pub struct Receipts {
     sink: SharedReceiptSink,
     keeper: Keeper,
+    key: CommitmentKey,
     /// Why the run has stopped, once a receipt was lost.
     lost: Arc<OnceLock<String>>,
 }
@@ -46,10 +48,16 @@ pub struct Receipts {
 impl Receipts {
     /// Writes to `sink`.
     pub fn to(sink: impl ReceiptSink) -> Self {
-        Self { sink: SharedReceiptSink::new(sink), keeper: Keeper::default(), lost: Arc::default() }
+        let (sink, key) = (SharedReceiptSink::new(sink), CommitmentKey::of_process());
+        Self { sink, keeper: Keeper::default(), key, lost: Arc::default() }
     }
 
-    /// Removes these keys at any depth before anything is hashed or noted.
+    /// Seals receipts into the ledger `main` of the store. See [`StoreReceipts`] for others.
+    pub fn to_store() -> Self {
+        Self::to(StoreReceipts::default())
+    }
+
+    /// Removes these keys at any depth before anything is hashed or noted. A commitment takes the place of each value.
     pub fn redact<K: Into<String>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.keeper = self.keeper.without(keys.into_iter().map(Into::into).collect());
         self
@@ -61,14 +69,43 @@ impl Receipts {
         self
     }
 
+    /// Commits to redacted values under this key, so that whoever has it can prove later what they were.
+    pub fn commitment_key(mut self, key: CommitmentKey) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// Writes the receipt of a call that ended outside the stack. The outcome is known; nothing can be kept from
+    /// happening any more.
+    async fn close(&self, call: Call, next: Next, end: &Settled) -> Outcome {
+        let now = call.env().clock().now();
+        let known = |at: Timestamp| if at == Timestamp::EPOCH { now } else { at };
+        let outcome = next.clone().run(call.clone()).await;
+        let (started_at, ended_at) = (known(end.started_at), known(end.ended_at));
+        self.recorded(Passage { call: &call, next: &next, started_at, ended_at }, outcome).await
+    }
+
+    /// The outcome, if its receipt could be written.
+    async fn recorded(&self, passage: Passage<'_>, outcome: Outcome) -> Outcome {
+        let Some(settled) = outcome.settled() else { return outcome };
+        match self.write(&passage, settled).await {
+            Ok(None) => outcome,
+            Ok(Some(uri)) => outcome.noting(|notes| drop(notes.metadata.insert("receipt_uri".into(), uri.into()))),
+            Err(error) => {
+                let lost = || format!("the receipt of {} was lost: {error}", passage.call.id);
+                Self::lost(passage.next, settled, self.lost.get_or_init(lost))
+            }
+        }
+    }
+
     async fn prepare(&self, call: &Call) -> Result<(), SinkError> {
         contained(async { self.sink.prepare(call).await }).await.unwrap_or_else(|report| Err(SinkError::new(report)))
     }
 
     async fn write(&self, passage: &Passage<'_>, settled: &Settled) -> Result<Option<String>, SinkError> {
         let write = async {
-            let receipt = Arc::new(Receipt::of(passage, settled, &self.keeper));
-            self.sink.write(&receipt).await
+            let receipt = Arc::new(Receipt::of(passage, settled, &self.keeper, &self.key));
+            self.sink.write(passage.call, &receipt).await
         };
         contained(write).await.unwrap_or_else(|report| Err(SinkError::new(report)))
     }
@@ -101,6 +138,9 @@ impl Receipts {
 
 impl Layer for Receipts {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
+        if let Some(end) = call.closing().cloned() {
+            return self.close(call, next, &end).await;
+        }
         if let Some(detail) = self.lost.get() {
             return Self::not_recorded(&next, "an earlier receipt was lost", detail);
         }
@@ -113,16 +153,7 @@ impl Layer for Receipts {
         let clock = call.env().clock();
         let started_at = clock.now();
         let outcome = next.clone().run(call.clone()).await;
-        let Some(settled) = outcome.settled() else { return outcome };
-        let passage = Passage { call: &call, next: &next, started_at, ended_at: clock.now() };
-        match self.write(&passage, settled).await {
-            Ok(None) => outcome,
-            Ok(Some(uri)) => outcome.noting(|notes| drop(notes.metadata.insert("receipt_uri".into(), uri.into()))),
-            Err(error) => {
-                let detail = self.lost.get_or_init(|| format!("the receipt of {} was lost: {error}", call.id));
-                Self::lost(&next, settled, detail)
-            }
-        }
+        self.recorded(Passage { call: &call, next: &next, started_at, ended_at: clock.now() }, outcome).await
     }
 
     fn band(&self) -> Band {
@@ -140,6 +171,9 @@ impl Layer for Receipts {
 pub struct ReceiptsOptions {
     /// Where receipts go.
     pub sink: ReceiptSinkName,
+    /// The ledger of the store, for `store` and `both`. `{session}` is replaced by the id of the session, so that each
+    /// has a ledger of its own.
+    pub ledger: String,
     /// The directory of the files, for `local` and `both`; a relative path starts at the workspace.
     pub dir: PathBuf,
     /// Keys that are removed from arguments, results and notes, at any depth, before they are hashed.
@@ -148,7 +182,8 @@ pub struct ReceiptsOptions {
 
 impl Default for ReceiptsOptions {
     fn default() -> Self {
-        Self { sink: ReceiptSinkName::Memory, dir: ".toolgate/receipts".into(), redact: Vec::new() }
+        let (sink, ledger) = (ReceiptSinkName::Store, "main".to_owned());
+        Self { sink, ledger, dir: ".toolgate/receipts".into(), redact: Vec::new() }
     }
 }
 
@@ -156,13 +191,16 @@ impl Default for ReceiptsOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiptSinkName {
+    /// A ledger in the store, sealed together with the outcome.
+    Store,
     /// A file per session, one line per receipt.
     Local,
     /// Memory, bounded.
     Memory,
     /// The sink that the program brings along.
     Host,
-    /// A file first, then the sink that the program brings along.
+    /// What is kept here first: the ledger in the store and the file per session. Then the sink that the program brings
+    /// along, if it does. The entry of the ledger becomes durable with the outcome, after the others were told.
     Both,
 }
 
@@ -171,8 +209,10 @@ impl Configurable for Receipts {
     const SUMMARY: &'static str = "Writes one receipt per settled call; what cannot be recorded does not run.";
     type Options = ReceiptsOptions;
 
+    /// A [`CommitmentKey`] among the parts is the key under which redacted values are committed to.
     fn configure(options: ReceiptsOptions, parts: &Parts) -> Result<Self, BadOption> {
-        let ReceiptsOptions { sink, dir, redact } = options;
+        let ReceiptsOptions { sink, ledger, dir, redact } = options;
+        let store = StoreReceipts::named(&ledger).map_err(|error| BadOption::new("ledger", error.to_string()))?;
         if dir.as_os_str().is_empty() {
             return Err(BadOption::new("dir", "is empty; name a directory such as .toolgate/receipts"));
         }
@@ -183,17 +223,24 @@ impl Configurable for Receipts {
             let root = parts.get::<Workspace>().map(|workspace| workspace.root().to_owned()).unwrap_or_default();
             JsonlReceipts::new(root.join(&dir))
         };
-        let host = || {
-            let missing = "needs a sink that the program brings along; use local or memory";
-            parts.get::<SharedReceiptSink>().ok_or_else(|| BadOption::new("sink", missing))
-        };
+        let host = parts.get::<SharedReceiptSink>();
         let receipts = match sink {
+            ReceiptSinkName::Store => Self::to(store),
             ReceiptSinkName::Local => Self::to(local()),
             ReceiptSinkName::Memory => Self::to(parts.get_or_default::<MemoryReceipts>()),
-            ReceiptSinkName::Host => Self::to(host()?),
-            ReceiptSinkName::Both => Self::to(BothReceipts::new(local(), host()?)),
+            ReceiptSinkName::Host => {
+                let missing = "needs a sink that the program brings along; use store or local";
+                Self::to(host.ok_or_else(|| BadOption::new("sink", missing))?)
+            }
+            ReceiptSinkName::Both => {
+                let here = BothReceipts::new(store, local());
+                match host {
+                    Some(host) => Self::to(BothReceipts::new(here, host)),
+                    None => Self::to(here),
+                }
+            }
         };
-        let receipts = receipts.redact(redact);
+        let receipts = receipts.redact(redact).commitment_key(parts.get().unwrap_or_else(CommitmentKey::of_process));
         Ok(match parts.get::<SharedRedactor>() {
             Some(redactor) => receipts.redactor(redactor),
             None => receipts,
@@ -222,6 +269,7 @@ mod tests {
         }
         fn write<'a>(
             &'a self,
+            _: &'a Call,
             _: &'a Arc<Receipt>,
         ) -> futures::future::BoxFuture<'a, Result<Option<String>, SinkError>> {
             Box::pin(async { panic!("never asked") })
@@ -329,9 +377,9 @@ mod tests {
         assert_eq!(configure(json!({}), &parts), Ok(()));
         assert_eq!(configure(json!({ "dir": "" }), &parts), Err("dir".into()));
         assert_eq!(configure(json!({ "redact": [""] }), &parts), Err("redact".into()));
-        for sink in ["host", "both"] {
-            assert_eq!(configure(json!({ "sink": sink }), &parts), Err("sink".into()));
-        }
+        assert_eq!(configure(json!({ "sink": "host" }), &parts), Err("sink".into()));
+        assert_eq!(configure(json!({ "ledger": "a b" }), &parts), Err("ledger".into()));
+        assert_eq!(configure(json!({ "ledger": "sessions/{session}" }), &parts), Ok(()));
         assert!(configure(json!({ "sink": "Local" }), &parts).is_err());
         assert!(configure(json!({ "sinks": "local" }), &parts).is_err());
         let parts = parts.with(SharedReceiptSink::new(MemoryReceipts::default()));
@@ -347,7 +395,8 @@ mod tests {
         assert!(echo_under(layer).run(call("t")).await.is_ok());
         let file = dir.path().join(".toolgate/receipts").join(format!("{}.jsonl", call("t").turn().session));
         assert!(file.is_file());
-        echo_under(Receipts::configure(ReceiptsOptions::default(), &parts).expect("fine")).run(call("t")).await;
+        let options = ReceiptsOptions { sink: ReceiptSinkName::Memory, ..ReceiptsOptions::default() };
+        echo_under(Receipts::configure(options, &parts).expect("fine")).run(call("t")).await;
         assert_eq!(parts.get::<MemoryReceipts>().expect("there").receipts().len(), 1);
     }
 }

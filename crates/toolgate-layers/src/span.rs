@@ -5,6 +5,9 @@ use std::{borrow::Cow, fmt};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use toolgate_core::{Call, CallId, Digest, Timestamp, TurnId};
 
+/// Stands for the generation of a call that ended outside the stack; no call is asked about that often.
+const CLOSING: u32 = u32::MAX;
+
 /// What happened to one call on its way through the stack, in the words of OpenTelemetry.
 ///
 /// Ids are derived from those of the call: every process that handles it finds the same ones, so what happened
@@ -45,12 +48,16 @@ impl ToolSpan {
     /// Begins the span of a call.
     pub(crate) fn root(call: &Call, started_at: Timestamp, ended_at: Timestamp) -> Self {
         let trace_id = TraceId::of(call.turn().turn, call.id);
-        let before = call.generation.checked_sub(1);
+        // That a call ended outside the stack is a span of its own: the pass before may have had one.
+        let (own, before) = match call.closing() {
+            Some(_) => (CLOSING, Some(call.generation)),
+            None => (call.generation, call.generation.checked_sub(1)),
+        };
         let links = before.map(|generation| SpanLink { trace_id, span_id: SpanId::of(call.id, generation) });
         Self {
             name: format!("execute_tool {}", call.tool).into(),
             trace_id,
-            span_id: SpanId::of(call.id, call.generation),
+            span_id: SpanId::of(call.id, own),
             parent_span_id: None,
             started_at,
             ended_at,

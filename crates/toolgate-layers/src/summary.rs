@@ -69,7 +69,7 @@ impl Summary {
         self
     }
 
-    fn line(&self, call: &Call, outcome: &Outcome, took: Duration) -> Option<String> {
+    fn line(&self, call: &Call, outcome: &Outcome, took: Option<Duration>) -> Option<String> {
         let text: String = match (&self.format, outcome.settled()) {
             (Format::Function(format), _) => contained_sync(|| format(call, outcome)).ok()?,
             (Format::Template(pieces), Some(settled)) => {
@@ -110,7 +110,11 @@ impl Layer for Summary {
         let mut outcome = next.run(call.clone()).await;
         let Some(settled) = outcome.settled() else { return outcome };
         let silent = settled.notes.fields().is_none_or(|notes| notes.summary.is_none());
-        let took = clock.now().since(started_at);
+        let took = match call.closing() {
+            None => Some(clock.now().since(started_at)),
+            // What it took is known only if whoever settled it wrote that down.
+            Some(end) => Some(end.ended_at.since(end.started_at)).filter(|took| !took.is_zero()),
+        };
         let line = if silent { self.line(&call, &outcome, took) } else { None };
         if let Some(settled) = outcome.settled_mut() {
             fill(settled, &call, line);
@@ -152,14 +156,17 @@ impl Piece {
         })
     }
 
-    fn filled(&self, call: &Call, settled: &Settled, took: Duration) -> String {
+    fn filled(&self, call: &Call, settled: &Settled, took: Option<Duration>) -> String {
         match self {
             Self::Text(text) => text.clone(),
             Self::Tool => call.tool.to_string(),
             Self::Label => call.annotations().long_running.clone().unwrap_or_else(|| call.tool.to_string()),
             Self::Status => in_words(settled.status).to_owned(),
-            Self::Duration if took < Duration::from_secs(10) => format!("{} ms", took.as_millis()),
-            Self::Duration => format!("{} s", took.as_secs()),
+            Self::Duration => match took {
+                Some(took) if took < Duration::from_secs(10) => format!("{} ms", took.as_millis()),
+                Some(took) => format!("{} s", took.as_secs()),
+                None => "an unknown time".to_owned(),
+            },
             Self::Kind => match call.annotations().kind.map(serde_json::to_value) {
                 Some(Ok(serde_json::Value::String(word))) => word,
                 Some(_) | None => "other".to_owned(),

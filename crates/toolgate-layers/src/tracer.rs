@@ -29,7 +29,7 @@ impl Tracer {
         let mut span = ToolSpan::root(call, started_at, ended_at);
         let attempts = next.trail().attempts();
         self.describe(&mut span, call, attempts);
-        span.event("dispatched", started_at);
+        span.event(if call.closing().is_some() { "closed" } else { "dispatched" }, started_at);
         decided(&mut span, call);
         match outcome {
             Some(Outcome::Settled(settled)) => self.settled(&mut span, settled),

@@ -1,4 +1,4 @@
-//! Who keeps the money: the trait behind [`Budget`](crate::Budget) and a ledger in memory.
+//! Who keeps the money: the trait behind [`Budget`](crate::Budget) and accounts in memory.
 
 use std::{
     collections::HashMap,
@@ -15,12 +15,12 @@ use crate::BadOption;
 ///
 /// An amount is reserved before a call and either settled or released after it. All three are keyed by the call and
 /// safe to repeat: reserving again for a call whose reservation is open gives that reservation, and settling or
-/// releasing one that is over changes nothing. What is reserved counts as spent until it is released, so that calls
+/// releasing where none is open changes nothing. What is reserved counts as spent until it is released, so that calls
 /// made at the same time cannot overshoot.
 ///
-/// A call that runs outside and never comes back leaves its reservation open. A ledger that outlives such calls should
+/// A call that runs outside and never comes back leaves its reservation open. Accounts that outlive such calls should
 /// let reservations lapse after a time that no call takes.
-pub trait Ledger: Send + Sync + 'static {
+pub trait Accounts: Send + Sync + 'static {
     /// Says whether `amount` could be reserved, without doing so.
     fn check<'a>(&'a self, account: &'a BudgetAccount, amount: f64) -> BoxFuture<'a, Result<(), BudgetRefusal>>;
 
@@ -33,10 +33,10 @@ pub trait Ledger: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Reservation, BudgetRefusal>>;
 
     /// Books what the call has cost in place of what was reserved.
-    fn settle(&self, reservation: Reservation, actual: f64) -> BoxFuture<'_, Result<(), LedgerDown>>;
+    fn settle(&self, reservation: Reservation, actual: f64) -> BoxFuture<'_, Result<(), AccountsDown>>;
 
     /// Gives back what was reserved: the call did not run.
-    fn release(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), LedgerDown>>;
+    fn release(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), AccountsDown>>;
 }
 
 /// Who pays for a call, and what for.
@@ -79,30 +79,30 @@ pub enum BudgetRefusal {
         /// How much is left of it, if that may be told.
         left: Option<f64>,
     },
-    /// The ledger could not tell.
+    /// The accounts could not be asked.
     #[error(transparent)]
-    Unavailable(#[from] LedgerDown),
+    Unavailable(#[from] AccountsDown),
 }
 
-/// The ledger could not do its work; the text is for the operator.
+/// The accounts could not do their work; the text is for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the ledger is unavailable: {0}")]
-pub struct LedgerDown(pub String);
+#[error("the accounts are unavailable: {0}")]
+pub struct AccountsDown(pub String);
 
-/// The ledger that all budgets of a program share.
+/// The accounts that all budgets of a program share.
 #[derive(Clone)]
-pub struct SharedLedger(pub Arc<dyn Ledger>);
+pub struct SharedAccounts(pub Arc<dyn Accounts>);
 
-impl SharedLedger {
-    /// Shares a ledger.
-    pub fn new(ledger: impl Ledger) -> Self {
-        Self(Arc::new(ledger))
+impl SharedAccounts {
+    /// Shares accounts.
+    pub fn new(accounts: impl Accounts) -> Self {
+        Self(Arc::new(accounts))
     }
 }
 
-impl fmt::Debug for SharedLedger {
+impl fmt::Debug for SharedAccounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SharedLedger")
+        f.write_str("SharedAccounts")
     }
 }
 
@@ -111,13 +111,13 @@ impl fmt::Debug for SharedLedger {
 /// It counts in billionths of a unit, so that ten times 0.1 is 1.
 ///
 /// ```
-/// use toolgate_layers::MemoryLedger;
-/// let ledger = MemoryLedger::limit(2.5)?;
-/// assert_eq!((ledger.spent(), ledger.left()), (0.0, 2.5));
+/// use toolgate_layers::MemoryAccounts;
+/// let accounts = MemoryAccounts::limit(2.5)?;
+/// assert_eq!((accounts.spent(), accounts.left()), (0.0, 2.5));
 /// # Ok::<(), toolgate_layers::BadOption>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct MemoryLedger {
+pub struct MemoryAccounts {
     limit: u64,
     books: Arc<Mutex<Books>>,
 }
@@ -130,7 +130,7 @@ struct Books {
     reserved: u64,
 }
 
-impl MemoryLedger {
+impl MemoryAccounts {
     /// A budget of `total`.
     pub fn limit(total: f64) -> Result<Self, BadOption> {
         let limit = units(total).ok_or_else(|| BadOption::new("limit", "has to be an amount of 0 or more"))?;
@@ -157,7 +157,7 @@ impl MemoryLedger {
     }
 
     fn affordable(&self, books: &Books, amount: f64) -> Result<u64, BudgetRefusal> {
-        let wanted = units(amount).ok_or_else(|| LedgerDown(format!("{amount} is not an amount")))?;
+        let wanted = units(amount).ok_or_else(|| AccountsDown(format!("{amount} is not an amount")))?;
         let free = self.free(books);
         if wanted > free {
             return Err(BudgetRefusal::Exceeded { budget: "total".into(), left: Some(self::amount(free)) });
@@ -177,8 +177,8 @@ impl MemoryLedger {
     }
 
     /// Ends a reservation and books `actual` for it; one that is over already changes nothing.
-    fn end(&self, call: CallId, actual: f64) -> Result<(), LedgerDown> {
-        let actual = units(actual).ok_or_else(|| LedgerDown(format!("{actual} is not an amount")))?;
+    fn end(&self, call: CallId, actual: f64) -> Result<(), AccountsDown> {
+        let actual = units(actual).ok_or_else(|| AccountsDown(format!("{actual} is not an amount")))?;
         let mut books = self.books();
         if let Some(held) = books.held.remove(&call) {
             books.reserved = books.reserved.saturating_sub(held);
@@ -188,7 +188,7 @@ impl MemoryLedger {
     }
 }
 
-impl Ledger for MemoryLedger {
+impl Accounts for MemoryAccounts {
     fn check<'a>(&'a self, _: &'a BudgetAccount, amount: f64) -> BoxFuture<'a, Result<(), BudgetRefusal>> {
         Box::pin(async move { self.affordable(&self.books(), amount).map(drop) })
     }
@@ -200,10 +200,10 @@ impl Ledger for MemoryLedger {
     ) -> BoxFuture<'a, Result<Reservation, BudgetRefusal>> {
         Box::pin(async move { self.take(call, amount) })
     }
-    fn settle(&self, reservation: Reservation, actual: f64) -> BoxFuture<'_, Result<(), LedgerDown>> {
+    fn settle(&self, reservation: Reservation, actual: f64) -> BoxFuture<'_, Result<(), AccountsDown>> {
         Box::pin(async move { self.end(reservation.call, actual) })
     }
-    fn release(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), LedgerDown>> {
+    fn release(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), AccountsDown>> {
         Box::pin(async move { self.end(reservation.call, 0.0) })
     }
 }
@@ -228,29 +228,29 @@ mod tests {
 
     #[tokio::test]
     async fn reserving_settling_and_releasing_twice_is_doing_it_once() {
-        let (ledger, call) = (MemoryLedger::limit(1.0).expect("an amount"), call("t"));
+        let (accounts, call) = (MemoryAccounts::limit(1.0).expect("an amount"), call("t"));
         let account = BudgetAccount::of(&call);
-        let reservation = ledger.reserve(call.id, &account, 0.6).await.expect("enough");
-        assert_eq!(ledger.reserve(call.id, &account, 0.6).await, Ok(reservation));
-        assert_eq!(ledger.left(), 0.4);
-        assert!(ledger.check(&account, 0.5).await.is_err());
+        let reservation = accounts.reserve(call.id, &account, 0.6).await.expect("enough");
+        assert_eq!(accounts.reserve(call.id, &account, 0.6).await, Ok(reservation));
+        assert_eq!(accounts.left(), 0.4);
+        assert!(accounts.check(&account, 0.5).await.is_err());
         for _ in 0..2 {
-            ledger.settle(reservation, 0.5).await.expect("booked");
+            accounts.settle(reservation, 0.5).await.expect("booked");
         }
-        ledger.release(reservation).await.expect("nothing to release");
-        assert_eq!((ledger.spent(), ledger.left()), (0.5, 0.5));
+        accounts.release(reservation).await.expect("nothing to release");
+        assert_eq!((accounts.spent(), accounts.left()), (0.5, 0.5));
     }
 
     #[test]
     fn amounts_are_exact_and_nothing_else_is_an_amount() {
-        let ledger = MemoryLedger::limit(0.3).expect("an amount");
+        let accounts = MemoryAccounts::limit(0.3).expect("an amount");
         for n in 0..3_u128 {
             let id = format!("{n:032x}").parse().expect("an id");
-            ledger.take(id, 0.1).expect("three times 0.1 is 0.3");
+            accounts.take(id, 0.1).expect("three times 0.1 is 0.3");
         }
-        assert_eq!(ledger.left(), 0.0);
+        assert_eq!(accounts.left(), 0.0);
         for bad in [-1.0, f64::NAN, f64::INFINITY, 1e30] {
-            assert!(MemoryLedger::limit(bad).is_err(), "{bad}");
+            assert!(MemoryAccounts::limit(bad).is_err(), "{bad}");
         }
         assert_eq!(units(1e-12), Some(1), "a small price is not free");
     }

@@ -1,0 +1,287 @@
+//! Whatever is done to a ledger, in a file or in a store, is found, and the first bad record is named.
+
+use std::{future::Future, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::json;
+use toolgate_core::{
+    Call, CallSeed, Checkpoint, LedgerCheck, LedgerHead, LedgerKey, LedgerName, MemoryStore, SealedEntry, Store,
+    StoreHandle, Timestamp,
+};
+use toolgate_layers::{Ledger, LedgerError, ReceiptFilter, Receipts, verify_export};
+use toolgate_testkit::{TestClock, echo_under, seed};
+
+/// How many receipts the ledger has that is tampered with.
+const COUNT: u64 = 12;
+
+fn key() -> LedgerKey {
+    LedgerKey::from_bytes(&[9; 32])
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(work)
+}
+
+/// A ledger of receipts, its lines as they are exported, and a checkpoint about its end that is kept elsewhere.
+struct Whole {
+    ledger: Ledger,
+    entries: Vec<SealedEntry>,
+    lines: Vec<Vec<u8>>,
+    checkpoint: Checkpoint,
+}
+
+fn whole() -> &'static Whole {
+    static WHOLE: std::sync::OnceLock<Whole> = std::sync::OnceLock::new();
+    WHOLE.get_or_init(|| block_on(written(COUNT)))
+}
+
+async fn written(count: u64) -> Whole {
+    let (clock, store) = (TestClock::new(), StoreHandle::new(MemoryStore::new()));
+    let env = toolgate_core::Env::new(Arc::new(clock), store.clone(), Arc::new(toolgate_core::Unwatched));
+    let stack = echo_under(Receipts::to_store());
+    let ledger = Ledger::main(store.clone());
+    for n in 1..=count {
+        let id = format!("{n:032x}").parse().expect("an id");
+        let arguments = json!({ "n": n, "text": "äöü \"quoted\" \u{1f600}" });
+        stack.run(Call::new(CallSeed { id, env: env.clone(), ..seed("t", arguments) })).await;
+        if n == count / 2 {
+            ledger.checkpoint(&key(), Timestamp::EPOCH).await.expect("signed");
+        }
+    }
+    let checkpoint = ledger.checkpoint(&key(), Timestamp::EPOCH).await.expect("signed");
+    let mut bytes = Vec::new();
+    ledger.export(&mut bytes, &ReceiptFilter::default()).await.expect("exports");
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    let entries = store.entries(ledger.name(), 0, 100).await.expect("reads");
+    Whole { ledger, entries, lines, checkpoint }
+}
+
+/// What is done to a list.
+#[derive(Debug, Clone)]
+enum Tamper {
+    Delete(usize),
+    Duplicate(usize),
+    Swap(usize, usize),
+    Insert(usize, usize),
+    Truncate(usize),
+}
+
+impl Tamper {
+    fn apply<T: Clone>(&self, list: &mut Vec<T>) {
+        match *self {
+            Self::Delete(at) => drop(list.remove(at)),
+            Self::Duplicate(at) => list.insert(at, list[at].clone()),
+            Self::Swap(a, b) => list.swap(a, b),
+            Self::Insert(at, other) => list.insert(at, list[other].clone()),
+            Self::Truncate(length) => list.truncate(length),
+        }
+    }
+}
+
+fn tamper(length: usize) -> impl Strategy<Value = Tamper> {
+    let at = 0..length;
+    prop_oneof![
+        at.clone().prop_map(Tamper::Delete),
+        at.clone().prop_map(Tamper::Duplicate),
+        (at.clone(), at.clone()).prop_map(|(a, b)| Tamper::Swap(a, b)),
+        (at.clone(), at.clone()).prop_map(|(at, other)| Tamper::Insert(at, other)),
+        at.prop_map(Tamper::Truncate),
+    ]
+}
+
+/// The number of the first record that is not where and what it was.
+fn first_difference<T: PartialEq>(before: &[T], after: &[T]) -> Option<u64> {
+    let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+    (same < before.len() || same < after.len()).then_some(same as u64 + 1)
+}
+
+fn verified(file: &[u8]) -> Result<u64, LedgerError> {
+    let whole = whole();
+    verify_export(file, std::slice::from_ref(&whole.checkpoint), Some(&key().verifier())).map(|all| all.chain.counter)
+}
+
+/// The record that an error names; `None` if it names a line that is no record.
+fn named(found: Result<u64, LedgerError>) -> Option<u64> {
+    match found.expect_err("it was tampered with") {
+        LedgerError::Tampered(bad) => Some(bad.counter),
+        LedgerError::Line { .. } => None,
+        other => panic!("{other}"),
+    }
+}
+
+/// A store whose ledger somebody has had his hands on.
+struct Tampered {
+    inner: MemoryStore,
+    entries: Vec<SealedEntry>,
+}
+
+macro_rules! passes_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
+        $(fn $name(&self, $($arg: $type),*) -> impl Future<Output = Result<$out, toolgate_core::StoreError>> + Send {
+            self.inner.$name($($arg),*)
+        })*
+    };
+}
+
+use toolgate_core as core;
+
+impl Store for Tampered {
+    async fn entries(
+        &self,
+        _: &LedgerName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<SealedEntry>, toolgate_core::StoreError> {
+        let from = usize::try_from(after).expect("small").min(self.entries.len());
+        Ok(self.entries[from..].iter().take(limit).cloned().collect())
+    }
+    fn posted(&self, session: core::SessionId, after: u64) -> impl Future<Output = ()> + Send {
+        self.inner.posted(session, after)
+    }
+    passes_on! {
+        append(session: core::SessionId, at: core::Position, batch: core::Batch) -> u64;
+        events(session: core::SessionId, after: u64, limit: usize) -> Vec<Arc<core::Event>>;
+        revision(session: core::SessionId) -> u64;
+        once(key: core::RecordKey, record: core::Record) -> Option<core::Record>;
+        record(key: &core::RecordKey) -> Option<core::Record>;
+        put_blob(bytes: Bytes) -> core::Digest;
+        blob(digest: core::Digest, range: Range<u64>) -> Option<Bytes>;
+        list(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, core::Record)>;
+        lease(request: core::LeaseRequest) -> core::Lease;
+        renew(lease: &core::Lease, until: Timestamp) -> ();
+        release(lease: &core::Lease) -> ();
+        post(session: core::SessionId, post: core::Post, records: Vec<(core::RecordKey, core::Record)>) -> ();
+        posts(session: core::SessionId, after: u64, limit: usize) -> Vec<(u64, core::Post)>;
+        sessions(filter: core::SessionFilter) -> Vec<core::SessionRow>;
+        turns(filter: core::TurnFilter) -> Vec<core::TurnRow>;
+        approvals(filter: core::ApprovalFilter) -> Vec<core::ApprovalRow>;
+        seal(drafts: Vec<core::LedgerDraft>) -> Vec<LedgerHead>;
+        ledgers() -> Vec<LedgerHead>;
+    }
+}
+
+fn verified_in_store(entries: Vec<SealedEntry>) -> Result<u64, LedgerError> {
+    let ledger = Ledger::main(StoreHandle::new(Tampered { inner: MemoryStore::new(), entries }));
+    let checkpoint = std::slice::from_ref(&whole().checkpoint);
+    block_on(ledger.verify(checkpoint, Some(&key().verifier()))).map(|verified| verified.counter)
+}
+
+#[test]
+fn a_ledger_that_nobody_touched_is_verified() {
+    assert_eq!(verified(&whole().lines.concat()).expect("whole"), COUNT);
+    assert_eq!(verified_in_store(whole().entries.clone()).expect("whole"), COUNT);
+    let verifier = key().verifier();
+    assert_eq!(block_on(whole().ledger.verify(&[], Some(&verifier))).expect("whole").signed, Some(COUNT));
+}
+
+#[test]
+fn every_changed_byte_of_a_file_is_found() {
+    // A short one: there is a signature to verify for each byte behind the records.
+    let (bytes, verifier) = (block_on(written(1)).lines.concat(), key().verifier());
+    assert!(verify_export(&*bytes, &[], Some(&verifier)).is_ok());
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        assert!(verify_export(&*changed, &[], Some(&verifier)).is_err(), "byte {at}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn a_changed_byte_of_a_record_in_a_file_names_the_record(
+        record in 1..=COUNT, at in any::<proptest::sample::Index>(), byte: u8,
+    ) {
+        let mut lines = whole().lines.clone();
+        let line = &mut lines[usize::try_from(record).expect("small")];
+        let at = at.index(line.len());
+        prop_assume!(line[at] != byte);
+        line[at] = byte;
+        prop_assert_eq!(named(verified(&lines.concat())), Some(record));
+    }
+
+    #[test]
+    fn records_of_a_file_that_were_removed_repeated_moved_or_put_in_are_named(tamper in tamper(1 + COUNT as usize)) {
+        let (before, mut after) = (&whole().lines, whole().lines.clone());
+        tamper.apply(&mut after);
+        let Some(line) = first_difference(before, &after) else { return Ok(()) };
+        // The first line is the header; records are counted behind it.
+        let expected = line.checked_sub(1).filter(|record| (1..=COUNT + 1).contains(record));
+        prop_assert_eq!(named(verified(&after.concat())), expected);
+    }
+
+    #[test]
+    fn lines_of_a_file_that_are_no_records_are_guarded_too(tamper in tamper(COUNT as usize + 4)) {
+        let mut after = whole().lines.clone();
+        prop_assert_eq!(after.len() as u64, COUNT + 4, "header, records, two checkpoints, end");
+        tamper.apply(&mut after);
+        prop_assert_eq!(verified(&after.concat()).is_err(), after != whole().lines);
+    }
+
+    #[test]
+    fn entries_of_a_store_that_were_removed_repeated_moved_or_put_in_are_named(tamper in tamper(COUNT as usize)) {
+        let (before, mut after) = (&whole().entries, whole().entries.clone());
+        tamper.apply(&mut after);
+        let Some(expected) = first_difference(before, &after) else { return Ok(()) };
+        prop_assert_eq!(named(verified_in_store(after)), Some(expected));
+    }
+
+    #[test]
+    fn a_changed_entry_of_a_store_is_named_whatever_was_changed(
+        record in 0..COUNT, part in 0..4, at in any::<proptest::sample::Index>(), letter in "[ -~]",
+    ) {
+        let mut entries = whole().entries.clone();
+        let (other, index) = (entries[0].clone(), usize::try_from(record).expect("small"));
+        let entry = &mut entries[index];
+        match part {
+            0 => {
+                let mut body = entry.body.to_string();
+                let at = body.floor_char_boundary(at.index(body.len()));
+                let end = body.ceil_char_boundary(at + 1);
+                body.replace_range(at..end, &letter);
+                entry.body = body.into();
+            }
+            1 => entry.counter = at.index(100) as u64,
+            2 => entry.hash = other.previous,
+            _ => entry.previous = other.hash,
+        }
+        let Some(expected) = first_difference(&whole().entries, &entries) else { return Ok(()) };
+        prop_assert_eq!(named(verified_in_store(entries)), Some(expected));
+    }
+
+    #[test]
+    fn a_ledger_written_anew_from_some_record_on_does_not_pass_for_the_one_that_was_signed(from in 0..COUNT) {
+        let kept = usize::try_from(from).expect("small");
+        let mut entries = whole().entries[..kept].to_vec();
+        for old in &whole().entries[kept..] {
+            let head = entries.last().map_or_else(|| LedgerHead::start(LedgerName::main()), SealedEntry::head);
+            entries.push(head.seal(old.body.replace("\"ok\"", "\"denied\"").into()));
+        }
+        let mut check = LedgerCheck::of(LedgerName::main());
+        prop_assert!(entries.iter().all(|entry| check.feed(entry).is_ok()), "as a chain it is perfect");
+        prop_assert_eq!(named(verified_in_store(entries)), Some(COUNT));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn writers_at_once_never_fork_the_chain() {
+    let store = StoreHandle::new(MemoryStore::new());
+    let env = toolgate_core::Env::new(Arc::new(TestClock::new()), store.clone(), Arc::new(toolgate_core::Unwatched));
+    let stack = echo_under(Receipts::to_store());
+    let run = |n: u128| {
+        let id = format!("{n:032x}").parse().expect("an id");
+        tokio::spawn(stack.run(Call::new(CallSeed { id, env: env.clone(), ..seed("t", json!({})) })))
+    };
+    let all = (1..=200).map(run).collect::<Vec<_>>();
+    for done in all {
+        assert!(done.await.expect("no panic").is_ok());
+    }
+    let ledger = Ledger::main(store);
+    assert_eq!(ledger.verify(&[], None).await.expect("one chain").counter, 200);
+    let filter = ReceiptFilter { limit: 1000, ..ReceiptFilter::default() };
+    let receipts = ledger.list(&filter).await.expect("reads").receipts;
+    let ids: std::collections::BTreeSet<_> = receipts.iter().map(|sealed| sealed.receipt.invocation_id).collect();
+    assert_eq!(ids.len(), 200, "one receipt for each call");
+}
