@@ -7,7 +7,7 @@ use toolgate::{
     AnyLayer, ApprovalFilter, ApprovalRequest, Arguments, Decision, Dispatcher, KeyKind, Keyring, Outcome, PostError,
     Question, SecretKey, Stack, StoreHandle, Suspension, ToolRequest, TurnEnd, TurnFilter, TurnId, TurnReport,
     TurnRequest, View,
-    layers::{Approval, Retry, RetryOptions, Span, Validate},
+    layers::{Approval, Receipts, Retry, RetryOptions, Span, Validate},
 };
 use toolgate_testkit::crash::{CrashChild, Ended};
 
@@ -172,7 +172,12 @@ fn layers(child: &CrashChild) -> Result<Vec<AnyLayer>, Box<dyn Error>> {
     let soon = Span::from(Duration::from_millis(1));
     let retry =
         Retry::new(RetryOptions { max_attempts: 20, initial_delay: soon, max_delay: soon, ..Default::default() })?;
-    Ok(vec![AnyLayer::new(Validate::new()), AnyLayer::new(approval), AnyLayer::new(retry)])
+    Ok(vec![
+        AnyLayer::new(Receipts::to_store()),
+        AnyLayer::new(Validate::new()),
+        AnyLayer::new(approval),
+        AnyLayer::new(retry),
+    ])
 }
 
 /// The same in every process.
