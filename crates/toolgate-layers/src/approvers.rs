@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use toolgate_core::{ApprovalRequest, Approver, Arguments, Decision, Principal, Verdict, contained};
+use toolgate_core::{ApprovalRequest, Approver, Arguments, Changed, Decision, Principal, Verdict, contained};
 
 /// How often an answer that is none is asked for again.
 const ASK_AGAIN: usize = 3;
@@ -115,6 +115,15 @@ fn show(request: &ApprovalRequest, output: &mut impl Write) -> io::Result<()> {
     }
     if let Some(until) = request.expires_at {
         writeln!(output, "  until: {until}")?;
+    }
+    if let Some(quorum) = &request.quorum {
+        writeln!(output, "  to approve: {} different people", quorum.needed.max(1))?;
+    }
+    for changed in &request.changed {
+        match changed {
+            Changed::File { path } => writeln!(output, "  asked again: {} {}", changed.code(), plain(path))?,
+            other => writeln!(output, "  asked again: {}", other.code())?,
+        }
     }
     Ok(())
 }

@@ -162,3 +162,18 @@ async fn one_that_leaves_it_open_or_panics_has_not_approved() {
     assert_eq!(runs(FirstOf(no(), yes())).await, 0);
     assert_eq!((runs(FirstOf(Suspend, yes())).await, runs(FirstOf(Panics, yes())).await), (1, 1));
 }
+
+#[tokio::test]
+async fn a_question_that_is_put_again_says_what_has_changed_and_how_many_are_needed() {
+    let mut again = request();
+    again.changed = vec![Changed::Tool, Changed::File { path: "a\u{1b}[2J".into() }];
+    again.quorum = Some(toolgate_core::Quorum { needed: 2, among: Vec::new() });
+    let screen = Screen::default();
+    let prompt = Prompt::new("ann", "".as_bytes(), screen.clone()).expect("a name");
+    assert_eq!(prompt.decide(again).await, None);
+    let shown = String::from_utf8(screen.0.lock().expect("whole").clone()).expect("text");
+    for line in ["asked again: tool_changed", "asked again: file_changed a\\u{1b}[2J", "to approve: 2 different people"]
+    {
+        assert!(shown.contains(line), "{shown}");
+    }
+}

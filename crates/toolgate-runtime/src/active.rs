@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admission, Admitted, ApprovalRequest, Arguments, Call, CallError, CallId, CallSeed, ConflictKey, Decision, Env,
-    ErrorCategory, ExecutorTag, Invocation, LogLevel, Outcome, Phase, PostCode, PostKind, Principal, Probe, Progress,
-    Question, Record, RecordKey, Resumed, Settled, Starting, Status, StopReason, Suspension, ToolEvent, Turn,
-    TurnEvent, TurnId, TurnInfo, Verdict,
+    Admission, Admitted, Answer, ApprovalRequest, Arguments, Call, CallError, CallId, CallSeed, ConflictKey, Decision,
+    Env, ErrorCategory, ExecutorTag, Invocation, LedgerDraft, LogLevel, Outcome, Phase, PostCode, PostKind, Principal,
+    Probe, Progress, Question, Record, RecordKey, Resumed, Settled, Starting, Status, StopReason, Suspension,
+    Timestamp, ToolEvent, Turn, TurnEvent, TurnId, TurnInfo, Verdict,
 };
 
 use crate::{
     answering,
-    dispatch::Shared,
+    dispatch::{Shared, settled},
     inbox::{Inbox, Urgency},
-    journal::{Draft, Durable, JournalError},
+    journal::{Along, Draft, Durable, JournalError},
     lanes::Ticket,
 };
 
@@ -57,6 +57,26 @@ pub(crate) struct State {
     interrupted: bool,
     /// That everything is settled has been written.
     said_settled: bool,
+    /// When the first of the open questions lapses.
+    expires_next: Option<Timestamp>,
+}
+
+/// A turn that nobody drives, as it was last read. It holds on to nothing that holds on to it.
+pub(crate) struct Parked {
+    turn: Turn,
+    work: Vec<Work>,
+}
+
+impl Parked {
+    /// Which turn it is.
+    pub(crate) fn turn(&self) -> TurnId {
+        self.turn.info().turn
+    }
+
+    /// Makes it a turn that can be posted to.
+    pub(crate) fn unpark(self, shared: Arc<Shared>) -> Arc<Active> {
+        Active::new(shared, self.turn, self.work)
+    }
 }
 
 /// Why a post was not taken by this copy of the turn.
@@ -68,6 +88,9 @@ pub(crate) enum NotTaken {
     /// It does not say who decided.
     Nameless,
 }
+
+/// What a call has to settle as instead, because it cannot end as a layer would have it.
+pub(crate) type Instead = Box<Settled>;
 
 impl State {
     /// The question that is open, if `question` names it.
@@ -88,11 +111,14 @@ pub(crate) struct Work {
     pub(crate) pending: Option<ApprovalRequest>,
     pub(crate) outcome: Option<Arc<Settled>>,
     pub(crate) task: Option<JoinHandle<()>>,
+    /// What is to be sealed with the outcome of the pass that is under way.
+    entries: Vec<LedgerDraft>,
 }
 
 impl Work {
     pub(crate) fn new(provider_call_id: Arc<str>, admission: Admission) -> Self {
-        Self { provider_call_id, admission, resumed: Resumed::default(), pending: None, outcome: None, task: None }
+        let (resumed, entries) = (Resumed::default(), Vec::new());
+        Self { provider_call_id, admission, resumed, pending: None, outcome: None, task: None, entries }
     }
 
     /// Whether a call of this tool can change anything. An unknown tool cannot: it never runs.
@@ -117,10 +143,23 @@ impl Active {
             let env = Env::new(shared.clock.clone(), shared.store.clone(), probe);
             let (info, state) = (
                 turn.info().clone(),
-                Mutex::new(State { turn, work, retired: false, interrupted: false, said_settled: false }),
+                Mutex::new(State {
+                    turn,
+                    work,
+                    retired: false,
+                    interrupted: false,
+                    said_settled: false,
+                    expires_next: None,
+                }),
             );
             Self { shared, info, inbox: Inbox::new(), cancel: CancellationToken::new(), env, state }
         })
+    }
+
+    /// Puts the turn aside, if nobody else has it.
+    pub(crate) fn park(self: Arc<Self>) -> Option<Parked> {
+        let state = Arc::into_inner(self)?.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Some(Parked { turn: state.turn, work: state.work })
     }
 
     // The state is changed only together with an event that was found legal, so it is never half-changed.
@@ -166,9 +205,10 @@ impl Active {
         ids.into_iter().filter_map(|id| self.ticket(id)).collect()
     }
 
-    /// Makes the call that enters the stack.
-    pub(crate) fn call(&self, at: usize) -> Call {
-        let state = self.state();
+    /// Makes the call that enters the stack; if it has ended elsewhere, `closing` says how.
+    pub(crate) fn call(&self, at: usize, closing: Option<Arc<Settled>>) -> Call {
+        let mut state = self.state();
+        state.work[at].entries.clear();
         let (slot, work) = (&state.turn.slots()[at], &state.work[at]);
         // Attempts whose results are known are walked through again.
         let known = work.resumed.results.first().map(|(attempt, _)| attempt - 1);
@@ -182,7 +222,7 @@ impl Active {
             resumed: work.resumed.clone(),
             attempts_before: known.unwrap_or(slot.attempts()),
             rehearsal: false,
-            closing: None,
+            closing,
             cancel: self.cancel.child_token(),
             env: self.env.clone(),
         })
@@ -192,46 +232,58 @@ impl Active {
     pub(crate) async fn run(self: Arc<Self>, at: usize) {
         // Tells the driver even if this task is aborted.
         let _left = Left { active: &self, at };
-        let outcome = self.shared.stack.run(self.call(at)).await;
+        let outcome = self.shared.stack.run(self.call(at, None)).await;
         let durable = match outcome {
-            Outcome::Settled(settled) => self.settle(at, *settled, None),
+            Outcome::Settled(settled) => self.settle(at, *settled),
             Outcome::Suspended(suspension) => self.suspend(at, *suspension),
         };
         // A failed journal is reported by the driver, which asks it.
-        let _ = durable.await;
+        let _ = match durable {
+            Ok(durable) => durable.await,
+            Err(instead) => self.close(at, *instead).await,
+        };
+    }
+
+    /// Settles an invocation that ended outside the stack, once those who record and clear up have seen the end.
+    pub(crate) async fn close(&self, at: usize, mut end: Settled) -> Result<(), JournalError> {
+        if end.ended_at == Timestamp::EPOCH {
+            let now = self.shared.clock.now();
+            (end.started_at, end.ended_at) = (now, now);
+        }
+        let end = Arc::new(end);
+        let call = self.call(at, Some(end.clone()));
+        let seen = tokio::select! {
+            outcome = self.shared.stack.run(call) => settled(outcome),
+            // A recorder that hangs does not keep the turn from ending.
+            () = self.shared.clock.sleep(self.shared.grace) => None,
+        };
+        let durable = self.settle(at, seen.unwrap_or_else(|| Settled::clone(&end)));
+        durable.or_else(|_| self.settle(at, Settled::clone(&end))).expect("every open invocation can fail").await
     }
 
     /// Settles an invocation, unless it is settled already: the first outcome stands.
-    pub(crate) fn settle(&self, at: usize, mut settled: Settled, approver: Option<Principal>) -> Durable {
+    pub(crate) fn settle(&self, at: usize, mut settled: Settled) -> Result<Durable, Instead> {
         let mut state = self.state();
         if state.retired {
-            return Durable::Now(Ok(()));
+            return Ok(Durable::Now(Ok(())));
         }
         let State { turn, work, .. } = &mut *state;
         let slot = &turn.slots()[at];
         let (invocation, started) = (slot.invocation().clone(), slot.attempts() > 0);
         if let Some(status) = slot.status() {
-            return self.refuse(invocation.id, PostKind::Result, PostCode::after(status));
+            return Ok(self.refuse(invocation.id, PostKind::Result, PostCode::after(status)));
         }
         settled.attempts = settled.attempts.max(slot.attempts());
         let shown = self.shared.shown(&settled.value);
-        let approver = approver.or_else(|| denier(&work[at].resumed));
-        let end = self.shared.said(ToolEvent::settling(&settled, started, approver, shown));
+        let end = self.shared.said(ToolEvent::settling(&settled, started, denier(&work[at].resumed), shown));
         let audit = settled.notes.fields().filter(|notes| notes.has_remarks());
         let audit = audit.and_then(|_| self.shared.audit(&settled.notes));
-        let end = match turn.apply(invocation.id, &end) {
-            Ok(_) => end,
-            // A call that waits for a person cannot have succeeded, whatever a layer made of it.
-            Err(error) => {
-                settled = broken_contract(&error);
-                let end = self.shared.said(ToolEvent::settling(&settled, started, None, None));
-                turn.apply(invocation.id, &end).expect("every open invocation can fail");
-                end
-            }
-        };
+        // A call that waits for a person cannot have succeeded, whatever a layer made of it.
+        turn.apply(invocation.id, &end).map_err(|error| Box::new(broken_contract(&error)))?;
         let settled = Arc::new(settled);
         work[at].outcome = Some(settled.clone());
         work[at].pending = None;
+        let entries = std::mem::take(&mut work[at].entries);
         let drafts = audit.into_iter().chain([end]).map(|event| Draft::Tool(invocation.clone(), event));
         // The last one settles the turn in the same write: one less to wait for.
         let last = turn.is_settled();
@@ -239,7 +291,8 @@ impl Active {
         state.said_settled |= last;
         let (whole, ended) = whole.unzip();
         let outcome = (RecordKey::Outcome(invocation.id), Record::Outcome(settled));
-        self.shared.journal.write(drafts.chain(whole), [outcome].into_iter().chain(ended))
+        let records = [outcome].into_iter().chain(ended).collect();
+        Ok(self.shared.journal.write_along(drafts.chain(whole), Along { records, entries, ..Along::default() }))
     }
 
     /// What is written when everything is settled.
@@ -259,20 +312,16 @@ impl Active {
     }
 
     /// Records that an invocation waits.
-    fn suspend(&self, at: usize, suspension: Suspension) -> Durable {
+    fn suspend(&self, at: usize, suspension: Suspension) -> Result<Durable, Instead> {
         let mut state = self.state();
         if state.retired {
-            return Durable::Now(Ok(()));
+            return Ok(Durable::Now(Ok(())));
         }
         let Suspension::Decision(request) = suspension else {
             // That the result comes from outside was recorded when it started; otherwise nobody will deliver one.
             let waits = state.turn.slots()[at].phase() == Some(Phase::AwaitingResult);
-            drop(state);
-            return if waits {
-                Durable::Now(Ok(()))
-            } else {
-                self.settle(at, broken_contract(&"nothing runs outside"), None)
-            };
+            let contract = || Box::new(broken_contract(&"nothing runs outside"));
+            return waits.then_some(Durable::Now(Ok(()))).ok_or_else(contract);
         };
         let invocation = state.turn.slots()[at].invocation().clone();
         let mut shown = request.clone();
@@ -285,15 +334,36 @@ impl Active {
             Ok(_) => {
                 let key = RecordKey::Question(invocation.id, request.generation);
                 let question = Record::Question(Arc::new(request.clone()));
+                state.expires_next = state.expires_next.into_iter().chain(request.expires_at).min();
                 state.work[at].pending = Some(request);
-                self.shared.journal.write([Draft::Tool(invocation, event)], [(key, question)])
+                Ok(self.shared.journal.write([Draft::Tool(invocation, event)], [(key, question)]))
             }
             // Settled meanwhile, by an interruption.
-            Err(_) if state.turn.slots()[at].status().is_some() => Durable::Now(Ok(())),
-            Err(error) => {
-                drop(state);
-                self.settle(at, broken_contract(&error), None)
+            Err(_) if state.turn.slots()[at].status().is_some() => Ok(Durable::Now(Ok(()))),
+            // It came back because its time was over, and nobody has decided since.
+            Err(_) if state.turn.slots()[at].phase() == Some(Phase::AwaitingApproval) => Err(Box::new(lapsed())),
+            Err(error) => Err(Box::new(broken_contract(&error))),
+        }
+    }
+
+    /// When the first of the open questions lapses.
+    pub(crate) fn expires_next(&self) -> Option<Timestamp> {
+        self.state().expires_next
+    }
+
+    /// Sends calls whose question has lapsed down the stack again, where that is said.
+    pub(crate) fn expire(&self, now: Timestamp) {
+        let state = &mut *self.state();
+        state.expires_next = None;
+        for (at, work) in state.work.iter_mut().enumerate() {
+            let Some(until) = work.pending.as_ref().and_then(|request| request.expires_at) else { continue };
+            if now < until {
+                state.expires_next = state.expires_next.into_iter().chain([until]).min();
+                continue;
             }
+            work.pending = None;
+            let call = state.turn.slots()[at].invocation().id;
+            state.turn.answer(call, PostCode::Expired);
         }
     }
 
@@ -335,9 +405,60 @@ impl Active {
             drop(state);
             return Err(self.recorded(call, PostKind::Decision, code));
         }
-        let State { turn, work, .. } = &mut *state;
         let answer = answering::answer(&request, decision, with.to_vec(), now, self.shared.keyring.as_ref());
         let record = (RecordKey::Answer(call, request.generation), Record::Answer(Arc::new(answer.clone())));
+        let durable = self.answered(&mut state, at, answer, Along { records: vec![record], ..Along::default() });
+        drop(state);
+        self.inbox.push(Urgency::Settlement, Item::Posted);
+        Ok(durable)
+    }
+
+    /// Takes up an answer that another process left in the store, as post `number`.
+    pub(crate) fn take_answer(&self, call: CallId, answer: &Answer, number: u64) -> Durable {
+        let mut state = self.state();
+        let along = Along { taken_posts: Some(number), ..Along::default() };
+        let welcome = state.turn.post(self.info.turn, call, PostKind::Decision);
+        let at = state.turn.slot(call).map(|slot| slot.invocation().emit_order as usize);
+        let known = at.is_some_and(|at| state.work[at].resumed.answers.contains(answer));
+        let open = at.and_then(|at| state.work[at].pending.as_ref()).map(|request| request.generation);
+        let code = match welcome {
+            // It was in the store when the turn was taken up.
+            _ if known => None,
+            Ok(_) if open == Some(answer.generation) => {
+                let durable = self.answered(&mut state, at.expect("it has a place"), answer.clone(), along);
+                drop(state);
+                self.inbox.push(Urgency::Settlement, Item::Posted);
+                return durable;
+            }
+            Ok(_) => Some(PostCode::NoWaiter),
+            Err(code) => Some(code),
+        };
+        let refused = code.map(|code| self.refusal(call, PostKind::Decision, code));
+        self.shared.journal.write_along(refused, along)
+    }
+
+    /// Takes up approvals that were in the store when the turn was read. Denials go down the stack as they are.
+    pub(crate) fn take_stored_approvals(&self) -> Vec<Durable> {
+        let mut state = self.state();
+        let waiting = |(slot, work): (&toolgate_core::Slot, &Work)| {
+            let newest = work.resumed.answers.last().filter(|answer| answer.generation + 1 == slot.generation())?;
+            let open = slot.phase() == Some(Phase::AwaitingApproval);
+            let denied = matches!(newest.decision.verdict, Verdict::Deny { .. });
+            (open && !denied).then(|| slot.invocation().emit_order as usize)
+        };
+        let found: Vec<usize> = state.turn.slots().iter().zip(&state.work).filter_map(waiting).collect();
+        let take = |at: usize| {
+            let state: &mut State = &mut state;
+            let answer = state.work[at].resumed.answers.pop().expect("it was just seen");
+            self.answered(state, at, answer, Along::default())
+        };
+        found.into_iter().map(take).collect()
+    }
+
+    /// Moves a call on whose question is answered.
+    fn answered(&self, state: &mut State, at: usize, answer: Answer, along: Along) -> Durable {
+        let State { turn, work, .. } = state;
+        let call = turn.slots()[at].invocation().id;
         let approved = ToolEvent::ToolApproved {
             approver: answer.decision.by.clone(),
             reason: None,
@@ -356,10 +477,7 @@ impl Active {
         };
         work[at].pending = None;
         work[at].resumed.answers.push(answer);
-        let durable = self.shared.journal.write(drafts, [record]);
-        drop(state);
-        self.inbox.push(Urgency::Settlement, Item::Posted);
-        Ok(durable)
+        self.shared.journal.write_along(drafts, along)
     }
 
     /// Takes a result from outside, or says why not.
@@ -426,24 +544,24 @@ impl Active {
     }
 
     /// Settles a call whose task ended without saying how.
-    pub(crate) fn settle_lost(&self, at: usize) -> Vec<Durable> {
-        self.settle_where("the call was lost", |place, _| place == at)
+    pub(crate) async fn settle_lost(&self, at: usize) -> Result<(), JournalError> {
+        self.settle_where("the call was lost", |place, _| place == at).await
     }
 
     /// Settles what no task is working on, because the turn stops.
-    pub(crate) fn settle_idle(&self, reason: &str) -> Vec<Durable> {
-        self.settle_where(reason, |_, work| work.task.is_none())
+    pub(crate) async fn settle_idle(&self, reason: &str) -> Result<(), JournalError> {
+        self.settle_where(reason, |_, work| work.task.is_none()).await
     }
 
     /// Settles what is left, stopping the tasks that did not stop by themselves.
-    pub(crate) fn settle_rest(&self, reason: &str) -> Vec<Durable> {
+    pub(crate) async fn settle_rest(&self, reason: &str) -> Result<(), JournalError> {
         for task in self.state().work.iter_mut().filter_map(|work| work.task.take()) {
             task.abort();
         }
-        self.settle_where(reason, |_, _| true)
+        self.settle_where(reason, |_, _| true).await
     }
 
-    fn settle_where(&self, reason: &str, wanted: impl Fn(usize, &Work) -> bool) -> Vec<Durable> {
+    async fn settle_where(&self, reason: &str, wanted: impl Fn(usize, &Work) -> bool) -> Result<(), JournalError> {
         let unsettled: Vec<(usize, Status, Option<Arc<Settled>>)> = {
             let state = self.state();
             let open = state.turn.slots().iter().zip(&state.work).enumerate();
@@ -459,22 +577,18 @@ impl Active {
             })
             .collect()
         };
-        let settle = |(at, status, delivered): (usize, Status, Option<Arc<Settled>>)| {
+        let end = |status, delivered: Option<Arc<Settled>>| {
             if let Some(delivered) = delivered {
-                return self.settle(at, Settled::clone(&delivered), None);
+                return Settled::clone(&delivered);
             }
             let text = match status {
                 Status::OutcomeUnknown => format!("{reason}; the call had started and may have taken effect"),
                 _ => reason.to_owned(),
             };
-            let Outcome::Settled(mut settled) = Outcome::refused(status, text) else {
-                unreachable!("refusals are settled")
-            };
-            let now = self.shared.clock.now();
-            (settled.started_at, settled.ended_at) = (now, now);
-            self.settle(at, *settled, None)
+            refusal(status, text)
         };
-        unsettled.into_iter().map(settle).collect()
+        let close = |(at, status, delivered)| self.close(at, end(status, delivered));
+        futures::future::try_join_all(unsettled.into_iter().map(close)).await.map(drop)
     }
 
     /// Writes down that something posted changed nothing, and passes the code on.
@@ -488,8 +602,23 @@ impl Active {
     }
 
     fn refuse(&self, invocation_id: CallId, what: PostKind, code: PostCode) -> Durable {
-        let event = TurnEvent::PostRefused { invocation_id, what, code };
-        self.shared.journal.write([Draft::Turn(self.info.clone(), event)], [])
+        self.shared.journal.write([self.refusal(invocation_id, what, code)], [])
+    }
+
+    fn refusal(&self, invocation_id: CallId, what: PostKind, code: PostCode) -> Draft {
+        Draft::Turn(self.info.clone(), TurnEvent::PostRefused { invocation_id, what, code })
+    }
+
+    /// Keeps an entry for the write that settles the call.
+    fn keep_entry(&self, call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
+        let mut state = self.state();
+        if state.retired {
+            return Err(entry);
+        }
+        let entries = &mut state.work[call.emit_order() as usize].entries;
+        entries.retain(|kept| kept.ledger != entry.ledger);
+        entries.push(entry);
+        Ok(())
     }
 
     fn start(&self, call: &Call, outside: bool) -> Result<(Durable, bool), StopReason> {
@@ -519,6 +648,16 @@ impl Active {
             drop(self.shared.journal.write([Draft::Tool(invocation, event)], []));
         }
     }
+}
+
+/// A refusal that is settled.
+pub(crate) fn refusal(status: Status, text: impl Into<String>) -> Settled {
+    settled(Outcome::refused(status, text.into())).expect("refusals are settled")
+}
+
+/// The outcome of a call that nobody decided on in time.
+fn lapsed() -> Settled {
+    refusal(Status::Expired, "the call was not run: nobody decided on it in time")
 }
 
 /// The outcome of a call that a layer left in a state it cannot be in.
@@ -575,5 +714,12 @@ impl Probe for Watch {
         let Some(active) = self.0.upgrade() else { return };
         let message = active.shared.said_text(text);
         active.remark(call, ToolEvent::ToolLog { level, message });
+    }
+
+    fn seal_with_outcome(&self, call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
+        match self.0.upgrade() {
+            Some(active) => active.keep_entry(call, entry),
+            None => Err(entry),
+        }
     }
 }

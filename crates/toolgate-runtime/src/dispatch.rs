@@ -1,26 +1,28 @@
 //! Runs a turn's calls concurrently and reports them in call order.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicU64},
     time::Duration,
 };
 
+use futures::FutureExt;
 use hashbrown::{HashMap, HashSet};
 use serde_json::Value;
-use tokio::task::JoinHandle;
+use tokio::{sync::Notify, task::JoinHandle};
 use toolgate_core::{
     AgentId, Approver, Arguments, CallId, Clock, DynApprover, IdSource, Invocation, Json, Keyring, MemoryStore, Notes,
     Outcome, Principal, Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store, StoreError, StoreHandle,
-    Suspension, TakenCall, ToolEvent, ToolName, ToolRequest, Turn, TurnEvent, TurnId, TurnInfo, TurnRequests, View,
-    contained_sync,
+    Suspension, TakenCall, Timestamp, ToolEvent, ToolName, ToolRequest, Turn, TurnEvent, TurnId, TurnInfo,
+    TurnRequests, View, contained_sync,
 };
 
 use crate::{
-    Bus, Journal, JournalError, SystemClock, TimeOrderedIds,
-    active::{Active, Work},
+    Bus, Journal, JournalError, SystemClock, TimeOrderedIds, TurnFound,
+    active::{Active, Parked, Work},
     drive::TurnRun,
     journal::Durable,
     late::LateGuard,
+    lease::Driving,
 };
 
 /// Runs the turns of one session. Cloning shares it.
@@ -71,7 +73,13 @@ pub(crate) struct Shared {
     ending: Mutex<HashMap<TurnId, Vec<JoinHandle<()>>>>,
     /// Held while a turn that nobody drives is read and written, so that two posts see each other. It keeps the copy
     /// that was last posted to, so that answering a large batch does not read it again for every answer.
-    pub(crate) posting: tokio::sync::Mutex<Option<Arc<Active>>>,
+    pub(crate) posting: tokio::sync::Mutex<Option<Parked>>,
+    /// The number of the last post that was taken up.
+    pub(crate) posts_seen: AtomicU64,
+    /// Held while posts are taken up, one after the other.
+    pub(crate) taking: tokio::sync::Mutex<()>,
+    /// Wakes whoever keeps the lease when there is a turn to drive.
+    pub(crate) keeper: Arc<Notify>,
 }
 
 /// What happens to the other calls of a turn when one of them fails.
@@ -100,6 +108,8 @@ pub struct DispatcherBuilder {
     on_failure: OnFailure,
     grace: Duration,
     late: (usize, Duration),
+    lease: Duration,
+    by_force: bool,
 }
 
 impl Dispatcher {
@@ -122,6 +132,8 @@ impl Dispatcher {
             on_failure: OnFailure::Continue,
             grace: Duration::from_secs(2),
             late: (LateGuard::CAPACITY, LateGuard::KEEP),
+            lease: Driving::SPAN,
+            by_force: false,
         }
     }
 
@@ -167,7 +179,7 @@ impl Dispatcher {
         records.extend(after.map(|after| (RecordKey::Successor(after), Record::Turn(turn))));
         active.request_all(TurnEvent::TurnOpened { size, after }, records).await?;
         self.0.opened(&active);
-        Ok(TurnRun::new(active))
+        Ok(TurnRun::new(active, TurnFound::nothing(turn)))
     }
 
     /// A turn is continued once, and only when it is settled.
@@ -290,12 +302,30 @@ impl DispatcherBuilder {
         self
     }
 
-    /// Takes up the session where the store has it.
+    /// How long the session stays ours after the last sign of life. It is renewed while a turn is driven.
+    pub fn lease(mut self, span: Duration) -> Self {
+        self.lease = span;
+        self
+    }
+
+    /// Takes the session from whoever drives it. The other one stops at its next write; what it runs at that moment
+    /// may end as `outcome_unknown`.
+    pub fn take_over(mut self) -> Self {
+        self.by_force = true;
+        self
+    }
+
+    /// Takes up the session where the store has it, and the right to drive it.
+    ///
+    /// If somebody else drives it, that is an error that names them, unless it was a process of this machine that is
+    /// gone. To decide on approvals of a session that another process drives, no dispatcher is needed.
     pub async fn build(self) -> Result<Dispatcher, DispatchError> {
         let session = self.session.unwrap_or_else(|| SessionId::from_source(&*self.ids));
-        let journal = Journal::open(session, self.store.clone(), self.bus.clone(), self.clock.clone()).await?;
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        let driving = Driving::take(session, store.clone(), clock.clone(), self.lease, self.by_force).await?;
+        let journal = Journal::under(driving, store, self.bus.clone(), clock);
         let late = LateGuard::new(self.late.0, self.late.1, self.clock.clone(), self.store.clone());
-        Ok(Dispatcher(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             stack: self.stack,
             session,
             store: self.store,
@@ -313,7 +343,12 @@ impl DispatcherBuilder {
             open: Mutex::new(HashMap::new()),
             ending: Mutex::new(HashMap::new()),
             posting: tokio::sync::Mutex::new(None),
-        })))
+            posts_seen: AtomicU64::new(0),
+            taking: tokio::sync::Mutex::new(()),
+            keeper: Arc::default(),
+        });
+        tokio::spawn(crate::keeper::keep(Arc::downgrade(&shared)));
+        Ok(Dispatcher(shared))
     }
 }
 
@@ -434,10 +469,26 @@ impl CallResult {
 pub enum DispatchError {
     /// The journal cannot be written. What ran is in the store as far as it got; nothing more is run.
     #[error("the turn stopped because its journal failed")]
-    Journal(#[from] JournalError),
+    Journal(#[source] JournalError),
     /// The store could not answer.
     #[error("the store could not answer")]
-    Store(#[from] StoreError),
+    Store(#[source] StoreError),
+    /// Somebody else drives the session.
+    #[error("session {session} is driven by {holder} until {until}")]
+    Held {
+        /// Which session.
+        session: SessionId,
+        /// Who drives it.
+        holder: Arc<str>,
+        /// Until when, unless it goes on.
+        until: Timestamp,
+    },
+    /// Somebody else has taken the session over. Nothing was written since.
+    #[error("session {session} was taken over by somebody else")]
+    Fenced {
+        /// Which session.
+        session: SessionId,
+    },
     /// There is no such turn.
     #[error("there is no turn {turn} in the store")]
     UnknownTurn {
@@ -474,6 +525,34 @@ pub enum DispatchError {
     /// A turn cannot have this many calls.
     #[error("the model asked for too many calls in one turn")]
     TooManyCalls,
+}
+
+impl From<StoreError> for DispatchError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Held { session, holder, until, .. } => Self::Held { session, holder, until },
+            StoreError::Fenced { session, .. } => Self::Fenced { session },
+            other => Self::Store(other),
+        }
+    }
+}
+
+impl From<JournalError> for DispatchError {
+    fn from(error: JournalError) -> Self {
+        match &error {
+            JournalError::Store { session, .. } if error.is_fenced() => Self::Fenced { session: *session },
+            _ => Self::Journal(error),
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Asked for and not waited for: if it is not heard, the lease runs out by itself.
+        self.keeper.notify_one();
+        let release = self.journal.driving().clone().release();
+        let _ = contained_sync(|| release.now_or_never());
+    }
 }
 
 impl Shared {
@@ -541,6 +620,7 @@ impl Shared {
     /// Makes `active` the copy of its turn that is driven. An earlier copy stops.
     pub(crate) fn opened(&self, active: &Arc<Active>) {
         let earlier = self.open().insert(active.info.turn, Arc::downgrade(active));
+        self.keeper.notify_one();
         if let Some(earlier) = earlier.and_then(|weak| weak.upgrade()) {
             drop(earlier.retire());
         }
@@ -579,6 +659,17 @@ impl Shared {
         let others: Vec<_> =
             self.open().iter().filter(|(id, _)| **id != turn).filter_map(|(_, weak)| weak.upgrade()).collect();
         others.iter().any(|active| active.state().turn.slot(call).is_some())
+    }
+
+    /// Completes when a turn is opened, or this is gone.
+    pub(crate) fn opened_soon(&self) -> impl Future<Output = ()> + Send + 'static {
+        let keeper = self.keeper.clone();
+        async move { keeper.notified().await }
+    }
+
+    /// The turns that are driven here.
+    pub(crate) fn driven(&self) -> Vec<Arc<Active>> {
+        self.open().values().filter_map(Weak::upgrade).collect()
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<TurnId, Weak<Active>>> {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    ApprovalRequest, CallId, DynApprover, Phase, Question, Status, Step, Suspension, TurnId, contained,
+    ApprovalRequest, CallId, DynApprover, Phase, Question, Status, Step, Suspension, Timestamp, TurnId, contained,
 };
 
 use crate::{
-    CallResult, DispatchError, Dispatcher, OnFailure, TurnEnd, TurnHandle, TurnReport,
+    CallResult, DispatchError, Dispatcher, OnFailure, TurnEnd, TurnFound, TurnHandle, TurnReport,
     active::{Active, Item},
     inbox::Urgency,
     lanes::Lanes,
@@ -28,6 +28,9 @@ pub struct TurnRun {
     messages: Vec<String>,
     /// What stops the wait for calls that do not stop by themselves.
     grace: Option<BoxFuture<'static, ()>>,
+    /// When the first of the open questions lapses, and what waits for that.
+    expiry: Option<(Timestamp, BoxFuture<'static, ()>)>,
+    found: TurnFound,
 }
 
 /// What to do when every unsettled call waits for somebody outside.
@@ -38,15 +41,21 @@ enum WhenSuspended {
 }
 
 impl TurnRun {
-    pub(crate) fn new(active: Arc<Active>) -> Self {
+    pub(crate) fn new(active: Arc<Active>, found: TurnFound) -> Self {
         let mut lanes = Lanes::new(active.shared.max_concurrent);
         active.outside().into_iter().for_each(|ticket| lanes.hold_outside(ticket));
-        Self { active, lanes, asking: 0, parked: Vec::new(), end: None, messages: Vec::new(), grace: None }
+        let (parked, messages) = (Vec::new(), Vec::new());
+        Self { active, lanes, asking: 0, parked, end: None, messages, grace: None, expiry: None, found }
     }
 
     /// Which turn it is.
     pub fn turn(&self) -> TurnId {
         self.active.info.turn
+    }
+
+    /// What was found of the turn when it was taken up again; nothing for a new one.
+    pub fn found(&self) -> &TurnFound {
+        &self.found
     }
 
     /// A handle for posting results, decisions, messages and interruptions while the turn is driven.
@@ -93,22 +102,31 @@ impl TurnRun {
 
     /// Waits for something to attend to, or for the patience with running calls to end.
     async fn wait(&mut self) -> Result<(), DispatchError> {
-        let item = match &mut self.grace {
-            None => Some(self.active.inbox.next().await),
-            Some(grace) => tokio::select! {
-                biased;
-                item = self.active.inbox.next() => Some(item),
-                () = grace => None,
-            },
-        };
-        match item {
-            Some(item) => self.attend(item).await,
-            None => {
+        self.watch_expiry();
+        let expiry = self.expiry.as_mut().map(|(_, lapses)| lapses);
+        tokio::select! {
+            biased;
+            item = self.active.inbox.next() => self.attend(item).await,
+            () = or_never(self.grace.as_mut()) => {
                 self.grace = None;
-                let writes = self.active.settle_rest("the turn was interrupted");
-                Ok(self.active.shared.all_durable(writes).await?)
+                Ok(self.active.settle_rest("the turn was interrupted").await?)
+            }
+            () = or_never(expiry) => {
+                self.expiry = None;
+                self.active.expire(self.active.shared.clock.now());
+                Ok(())
             }
         }
+    }
+
+    /// Sees to it that the wait ends when a question lapses.
+    fn watch_expiry(&mut self) {
+        let next = self.active.expires_next();
+        if next == self.expiry.as_ref().map(|(until, _)| *until) {
+            return;
+        }
+        let clock = &self.active.shared.clock;
+        self.expiry = next.map(|until| (until, clock.sleep(until.since(clock.now()))));
     }
 
     async fn attend(&mut self, item: Item) -> Result<(), DispatchError> {
@@ -160,12 +178,11 @@ impl TurnRun {
                 return Ok(());
             }
         }
-        let writes = match (status, phase) {
-            (None, _) if self.end.is_some() => self.active.settle_idle("the turn was interrupted"),
-            (None, Some(Phase::Requested | Phase::Running)) => self.active.settle_lost(at),
-            _ => Vec::new(),
-        };
-        self.active.shared.all_durable(writes).await?;
+        match (status, phase) {
+            (None, _) if self.end.is_some() => self.active.settle_idle("the turn was interrupted").await?,
+            (None, Some(Phase::Requested | Phase::Running)) => self.active.settle_lost(at).await?,
+            _ => {}
+        }
         let failed = status.is_some_and(|status| !matches!(status, Status::Ok | Status::DryRun));
         if failed && self.active.shared.on_failure == OnFailure::Abort {
             if self.end.is_none() {
@@ -187,8 +204,7 @@ impl TurnRun {
         for item in self.active.inbox.drain(Urgency::Request) {
             debug_assert!(matches!(item, Item::Start(_)), "only calls to start wait in this lane");
         }
-        let writes = self.active.settle_idle(reason);
-        self.active.shared.all_durable(writes).await?;
+        self.active.settle_idle(reason).await?;
         if end == TurnEnd::Interrupted && self.lanes.running_here() > 0 {
             self.grace = Some(self.active.shared.clock.sleep(self.active.shared.grace));
         }
@@ -264,6 +280,14 @@ impl TurnRun {
         };
         let results = state.turn.slots().iter().zip(&state.work).map(result).collect();
         TurnReport { turn: self.active.info.turn, end, results, messages: std::mem::take(&mut self.messages) }
+    }
+}
+
+/// Waits for what there is to wait for, else for ever.
+async fn or_never(wait: Option<&mut BoxFuture<'static, ()>>) {
+    match wait {
+        Some(wait) => wait.await,
+        None => std::future::pending().await,
     }
 }
 

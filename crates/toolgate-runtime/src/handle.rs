@@ -9,7 +9,7 @@ use toolgate_core::{
 
 use crate::{
     DispatchError, Dispatcher, JournalError,
-    active::{Active, Item, NotTaken},
+    active::{Active, Item, NotTaken, Parked},
     answering,
     dispatch::settled,
     inbox::Urgency,
@@ -184,7 +184,9 @@ impl Dispatcher {
             }
             Err(error) => return Err(error),
         };
-        match take(&active) {
+        let taken = take(&active);
+        *last = active.park();
+        match taken {
             Ok(durable) => Ok(durable.await?),
             Err(NotTaken::Refused(code)) => Err(code.into()),
             Err(NotTaken::Nameless) => Err(PostError::Nameless),
@@ -216,26 +218,18 @@ impl Dispatcher {
     }
 
     /// Reads a turn that nobody drives. One that is over is never opened again, however late the post comes.
-    async fn undriven(
-        &self,
-        turn: TurnId,
-        call: CallId,
-        last: &mut Option<Arc<Active>>,
-    ) -> Result<Arc<Active>, PostError> {
+    async fn undriven(&self, turn: TurnId, call: CallId, last: &mut Option<Parked>) -> Result<Arc<Active>, PostError> {
         let settled = self.0.late.settled(call).await.map_err(|error| Box::new(DispatchError::from(error)))?;
         if let Some(status) = settled {
             return Err(PostCode::after(status).into());
         }
-        if let Some(same) = last.as_ref().filter(|active| active.info.turn == turn) {
-            return Ok(same.clone());
+        if let Some(same) = last.take().filter(|parked| parked.turn() == turn) {
+            return Ok(same.unpark(self.0.clone()));
         }
         // Without tools: a post changes the state of the turn and runs nothing.
         match self.rebuild(turn, &View::without_tools()).await {
             Ok(active) if active.state().turn.is_settled() => Err(PostCode::TurnClosed.into()),
-            Ok(active) => {
-                *last = Some(active.clone());
-                Ok(active)
-            }
+            Ok(active) => Ok(active),
             Err(DispatchError::UnknownTurn { .. }) => Err(PostCode::UnknownInvocation.into()),
             Err(error) => Err(Box::new(error).into()),
         }

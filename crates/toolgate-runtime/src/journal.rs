@@ -4,22 +4,26 @@
 //! answer. What is handed over while a write is under way goes out together in the next one. With a store
 //! that answers at once no task is ever started; with one that does not, a task of its own finishes the
 //! write, so that a caller who stops waiting cannot tear it.
+//!
+//! Only one journal of a session writes at a time, whatever process it is in: it holds the lease of the session, and
+//! once another one has taken that, nothing it hands over is written any more.
 
 use std::{
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::oneshot;
 use toolgate_core::{
-    Batch, Clock, Event, InvalidEvent, Invocation, Position, Record, RecordKey, SessionId, StoreError, StoreHandle,
+    Batch, Clock, Event, InvalidEvent, Invocation, LedgerDraft, Record, RecordKey, SessionId, StoreError, StoreHandle,
     ToolEvent, TurnEvent, TurnInfo, contained, contained_sync,
 };
 
-use crate::Bus;
+use crate::{Bus, lease::Driving};
 
 /// The log of one session. Cloning shares it.
 #[derive(Clone)]
@@ -28,6 +32,7 @@ pub struct Journal(Arc<Inner>);
 struct Inner {
     session: SessionId,
     store: StoreHandle,
+    driving: Driving,
     bus: Bus,
     clock: Arc<dyn Clock>,
     runtime: tokio::runtime::Handle,
@@ -75,16 +80,42 @@ pub(crate) enum Draft {
     Turn(Arc<TurnInfo>, TurnEvent),
 }
 
+/// What is written along with events, in the same write.
+#[derive(Default)]
+pub(crate) struct Along {
+    pub(crate) records: Vec<(RecordKey, Record)>,
+    pub(crate) entries: Vec<LedgerDraft>,
+    pub(crate) taken_posts: Option<u64>,
+}
+
+impl JournalError {
+    /// Whether somebody else drives the session now.
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Self::Store { source, .. } if matches!(**source, StoreError::Fenced { .. }))
+    }
+}
+
 impl Journal {
-    /// Takes up the log of `session` where the store has it.
+    /// Takes the lease of `session` and takes up its log where the store has it.
+    ///
+    /// The lease runs for `span` after the last write and is renewed while a turn is driven. If somebody else holds it,
+    /// the error says who.
     pub async fn open(
         session: SessionId,
         store: StoreHandle,
         bus: Bus,
         clock: Arc<dyn Clock>,
+        span: Duration,
     ) -> Result<Self, JournalError> {
-        let source = |source| JournalError::Store { session, source: Arc::new(source) };
-        let sequence = store.revision(session).await.map_err(source)?;
+        let driving = Driving::take(session, store.clone(), clock.clone(), span, false).await;
+        let driving = driving.map_err(|source| JournalError::Store { session, source: Arc::new(source) })?;
+        Ok(Self::under(driving, store, bus, clock))
+    }
+
+    /// Takes up the log of a session under a lease.
+    pub(crate) fn under(driving: Driving, store: StoreHandle, bus: Bus, clock: Arc<dyn Clock>) -> Self {
+        let session = driving.lease.session;
+        let sequence = driving.lease.revision;
         let state = State {
             sequence,
             durable_sequence: sequence,
@@ -95,14 +126,15 @@ impl Journal {
             waiters: Vec::new(),
             failed: None,
         };
-        Ok(Self(Arc::new(Inner {
+        Self(Arc::new(Inner {
             session,
             store,
+            driving,
             bus,
             clock,
             runtime: tokio::runtime::Handle::current(),
             state: Mutex::new(state),
-        })))
+        }))
     }
 
     /// The number of the last event handed over.
@@ -113,6 +145,21 @@ impl Journal {
     /// Why nothing is written any more, if so.
     pub fn failure(&self) -> Option<JournalError> {
         self.0.state().failed.clone()
+    }
+
+    /// The lease under which it writes.
+    pub(crate) fn driving(&self) -> &Driving {
+        &self.0.driving
+    }
+
+    /// Lets the lease run on. From the first failure on nothing is written.
+    pub(crate) async fn renew(&self) -> Result<(), JournalError> {
+        let renewed = self.0.driving.renew().await;
+        renewed.map_err(|source| {
+            let error = JournalError::Store { session: self.0.session, source: Arc::new(source) };
+            // A store that is away for a moment says nothing about who drives.
+            if error.is_fenced() { self.0.state().fail(error) } else { error }
+        })
     }
 
     /// Completes when everything handed over so far is durable.
@@ -127,6 +174,11 @@ impl Journal {
         drafts: impl IntoIterator<Item = Draft>,
         records: impl IntoIterator<Item = (RecordKey, Record)>,
     ) -> Durable {
+        self.write_along(drafts, Along { records: records.into_iter().collect(), ..Along::default() })
+    }
+
+    /// The same, with whatever else belongs to it.
+    pub(crate) fn write_along(&self, drafts: impl IntoIterator<Item = Draft>, along: Along) -> Durable {
         let now = self.0.clock.now();
         let mut state = self.0.state();
         if let Some(error) = &state.failed {
@@ -144,7 +196,9 @@ impl Journal {
             }
             state.sequence = sequence;
         }
-        state.waiting.records.extend(records);
+        state.waiting.records.extend(along.records);
+        state.waiting.entries.extend(along.entries);
+        state.waiting.taken_posts = along.taken_posts.or(state.waiting.taken_posts);
         state.handed += 1;
         let ticket = state.handed;
         let lead = !std::mem::replace(&mut state.writing, true);
@@ -187,7 +241,7 @@ impl Inner {
             return None;
         }
         let events = batch.events.clone();
-        let write = self.store.append(self.session, Position::unleased(state.durable_sequence), batch);
+        let write = self.store.append(self.session, self.driving.position(state.durable_sequence), batch);
         Some((write, events, state.handed))
     }
 

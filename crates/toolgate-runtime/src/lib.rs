@@ -16,14 +16,19 @@ mod clock;
 mod dispatch;
 mod drive;
 mod handle;
+mod holder;
 mod inbox;
 mod inbox_approver;
 mod journal;
+mod keeper;
 #[cfg(unix)]
 mod key_file;
 mod lanes;
 mod late;
+mod lease;
 mod messages;
+mod posts;
+mod recovery;
 mod rehearse;
 mod resume;
 
@@ -44,3 +49,4 @@ pub use messages::{
     MalformedResponse, MessageError, ToolApprovalRequest, ToolApprovalResponse, append_approval_response,
     apply_approval_responses, approval_requests, approval_responses, suspended_messages,
 };
+pub use recovery::{CallFound, FoundCall, Recovery, TurnFound};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use toolgate_core::{
     Answer, ApprovalRequest, CallId, Outcome, Phase, PostCode, Reconciled, Record, RecordKey, Settled, Status, TurnId,
-    TurnRequests, View, contained,
+    TurnRequests, Verdict, View, contained,
 };
 
 use crate::{
-    DispatchError, Dispatcher,
-    active::{Active, Item},
+    CallFound, DispatchError, Dispatcher, TurnFound,
+    active::{Active, Item, refusal},
     drive::TurnRun,
     inbox::Urgency,
 };
@@ -21,6 +21,7 @@ impl Dispatcher {
     /// run again only if that does no harm or its tool knows that nothing happened; otherwise it settles as
     /// `outcome_unknown`.
     pub async fn resume(&self, turn: TurnId, view: View) -> Result<TurnRun, DispatchError> {
+        self.take_posts().await?;
         // Nobody posts meanwhile, and nobody posts to an old copy afterwards.
         let mut last_posted_to = self.0.posting.lock().await;
         *last_posted_to = None;
@@ -33,13 +34,16 @@ impl Dispatcher {
         }
         self.0.ended(turn).await;
         let active = self.rebuild(turn, &view).await?;
-        self.recover_started(&active).await?;
+        let mut found = TurnFound::of(&active);
+        self.0.all_durable(active.take_stored_approvals()).await?;
+        active.expire(self.0.clock.now());
+        self.recover_started(&active, &mut found).await?;
         if active.state().turn.is_stopped() {
             // It was interrupted and lost before everything was settled.
             active.inbox.push(Urgency::Settlement, Item::Interrupted);
         }
         self.0.opened(&active);
-        Ok(TurnRun::new(active))
+        Ok(TurnRun::new(active, found))
     }
 
     /// Folds the stored events of a turn.
@@ -97,9 +101,11 @@ impl Dispatcher {
                 if phase == Some(Phase::AwaitingResult) { self.results(call, attempts).await? } else { Vec::new() };
             let state = &mut *active.state();
             state.work[at].pending = question;
-            // An answer that came but was not acted on before the process was lost.
+            // An answer that came but was not acted on, before the process was lost or because nobody drove the turn.
             if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {
-                state.turn.answer(call, PostCode::AlreadyDenied);
+                let denied =
+                    answers.last().is_some_and(|answer| matches!(answer.decision.verdict, Verdict::Deny { .. }));
+                state.turn.answer(call, if denied { PostCode::AlreadyDenied } else { PostCode::Duplicate });
                 state.work[at].pending = None;
             }
             if phase == Some(Phase::AwaitingResult) && results.len() == attempts as usize {
@@ -145,23 +151,23 @@ impl Dispatcher {
     }
 
     /// Decides on calls that had started when their process was lost.
-    async fn recover_started(&self, active: &Arc<Active>) -> Result<(), DispatchError> {
+    async fn recover_started(&self, active: &Arc<Active>, found: &mut TurnFound) -> Result<(), DispatchError> {
         let started: Vec<usize> = {
             let state = active.state();
             let running = state.turn.slots().iter().enumerate();
             running.filter(|(_, slot)| slot.phase() == Some(Phase::Running)).map(|(at, _)| at).collect()
         };
         for at in started {
-            let call = active.call(at);
+            let call = active.call(at, None);
             let annotations = call.annotations().clone();
-            let found = match annotations.reconcile {
+            let asked = match annotations.reconcile {
                 true => {
                     let asked = contained(self.0.stack.reconcile(&call, call.idempotency_key())).await;
                     asked.unwrap_or(Reconciled::Unknown)
                 }
                 false => Reconciled::Unknown,
             };
-            let outcome = match found {
+            match asked {
                 // It goes down the stack as the result of that attempt, so that every layer sees it.
                 Reconciled::Happened(output) => {
                     let state = &mut *active.state();
@@ -170,19 +176,17 @@ impl Dispatcher {
                         crate::dispatch::settled(Outcome::ok(output)).map(|settled| (attempt, Arc::new(settled)));
                     state.work[at].resumed.results.extend(settled);
                     state.turn.answer(call.id, PostCode::Duplicate);
-                    continue;
+                    found.calls[at].found = CallFound::Reconciled;
                 }
                 Reconciled::Unknown if !annotations.may_repeat() => {
                     let text = "the process was lost while the call ran; it may have taken effect";
-                    Outcome::refused(Status::OutcomeUnknown, text)
+                    active.close(at, refusal(Status::OutcomeUnknown, text)).await?;
+                    found.calls[at].found = CallFound::Unknown;
                 }
                 Reconciled::DidNotHappen | Reconciled::Unknown => {
                     active.state().turn.answer(call.id, PostCode::Duplicate);
-                    continue;
+                    found.calls[at].found = CallFound::RunAgain;
                 }
-            };
-            if let Some(settled) = crate::dispatch::settled(outcome) {
-                active.settle(at, settled, None).await?;
             }
         }
         Ok(())

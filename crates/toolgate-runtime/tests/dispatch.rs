@@ -8,7 +8,7 @@ use common::{Probe, dispatcher, life, made_up, question, registry, request, stac
 use serde_json::json;
 use toolgate_core::{
     ApprovalRequest, Approver, Arguments, Decision, Json, Outcome, PostCode, RedactionFailed, Redactor, Status,
-    Suspension, ToolEvent, ToolRequest,
+    Store as _, Suspension, ToolEvent, ToolRequest,
 };
 use toolgate_runtime::{Delivery, DispatchError, Dispatcher, OnFailure, TurnEnd, TurnRequest};
 use toolgate_testkit::{CountingIds, TestClock};
@@ -145,13 +145,19 @@ async fn a_suspended_call_goes_on_in_a_process_that_knows_only_the_store() {
     let asked = question(&before.results[1]);
     drop(first);
 
-    let second =
-        Dispatcher::builder(stack(&registry)).session(session).store(store.clone()).build().await.expect("builds");
+    let second = Dispatcher::builder(stack(&registry))
+        .session(session)
+        .store(store.clone())
+        .take_over()
+        .build()
+        .await
+        .expect("builds");
     let edited = Arguments::parse(r#"{"text":"B"}"#).expect("object");
     second.decide(turn, asked, Decision::approve_with_edits("ann", edited)).await.expect("taken");
     drop(second);
 
-    let third = Dispatcher::builder(stack(&registry)).session(session).store(store).build().await.expect("builds");
+    let third =
+        Dispatcher::builder(stack(&registry)).session(session).store(store).take_over().build().await.expect("builds");
     let again = third.decide(turn, asked, Decision::deny("bob", None)).await.expect_err("decided already");
     assert_eq!(again.code(), Some(PostCode::Duplicate));
     let report = third.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
@@ -278,7 +284,8 @@ async fn interrupting_keeps_finished_results_and_settles_the_rest_honestly() {
     }
     assert!(handle.interrupt("the user pressed escape").await.expect("recorded"));
     assert!(!handle.interrupt("again").await.expect("nothing to do"));
-    while clock.sleepers() == 0 {
+    // One more sleeps to renew the lease.
+    while clock.sleepers() < 2 {
         tokio::task::yield_now().await;
     }
     clock.advance(Duration::from_secs(2));
@@ -331,7 +338,8 @@ async fn a_started_call_is_not_repeated_after_a_crash_unless_that_does_no_harm()
     drop(first);
     tokio::task::yield_now().await;
     probe.gate.0.add_permits(2);
-    let second = Dispatcher::builder(stack(&registry)).session(session).store(store).build().await.expect("builds");
+    let second =
+        Dispatcher::builder(stack(&registry)).session(session).store(store).take_over().build().await.expect("builds");
     let report = second.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
     use Status::{Ok, OutcomeUnknown};
     assert_eq!(statuses(&report), [Ok, OutcomeUnknown, Ok, Ok].map(Some));
@@ -359,14 +367,19 @@ async fn two_drivers_of_one_session_cannot_both_write() {
     let registry = registry(&probe);
     let store = toolgate_core::MemoryStore::new();
     let first = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
-    let stale =
-        Dispatcher::builder(stack(&registry)).session(first.session()).store(store).build().await.expect("builds");
+    let second = || Dispatcher::builder(stack(&registry)).session(first.session()).store(store.clone());
     let turn = || TurnRequest::new(view(&registry), vec![request("1", "echo", "x")]);
+    let refused = second().build().await.expect_err("somebody drives it");
+    assert!(matches!(refused, DispatchError::Held { .. }), "{refused}");
     first.open(turn()).await.expect("opens").run().await.expect("runs");
-    let refused = stale.open(turn()).await.expect_err("stale");
-    assert!(matches!(refused, DispatchError::Journal(_)), "{refused}");
-    assert_eq!(probe.ran(), 1);
-    transcript(&first).await;
+    let taken = second().take_over().build().await.expect("builds");
+    let before = store.revision(first.session()).await.expect("reads");
+    let refused = first.open(turn()).await.expect_err("stale");
+    assert!(matches!(refused, DispatchError::Fenced { .. }), "{refused}");
+    assert_eq!((probe.ran(), store.revision(first.session()).await.expect("reads")), (1, before));
+    taken.open(turn()).await.expect("opens").run().await.expect("runs");
+    assert_eq!(probe.ran(), 2);
+    transcript(&taken).await;
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ async fn play(scenario: Scenario) {
             let session = dispatcher.session();
             running.abort();
             let _ = running.await;
-            dispatcher = build(Some(session)).build().await.expect("builds");
+            dispatcher = build(Some(session)).take_over().build().await.expect("builds");
             let resumed = dispatcher.resume(turn, view(&registry)).await.expect("resumes");
             running = tokio::spawn(resumed.run());
             break;

@@ -3,7 +3,6 @@
 use toolgate_store::{MemoryStore, SqliteStore};
 use toolgate_testkit::{CountingIds, conformance};
 
-#[cfg(feature = "postgres")]
 mod support;
 
 #[tokio::test]

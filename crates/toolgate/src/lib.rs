@@ -19,11 +19,20 @@ pub use toolgate_core::*;
 pub use toolgate_layers as layers;
 pub use toolgate_layers::{Config, ConfigError, Parts, SharedRedactor, default_stack, explain, lint};
 pub use toolgate_macros::tool;
+/// Approvals that travel in messages, for hosts that keep nothing between two requests.
+pub mod messages {
+    pub use toolgate_runtime::{
+        MalformedResponse, MessageError, ToolApprovalRequest, ToolApprovalResponse, append_approval_response,
+        apply_approval_responses, approval_requests, approval_responses, suspended_messages,
+    };
+}
 pub use toolgate_runtime::{
-    Attached, Bus, CallResult, Delivery, DispatchError, Dispatcher, DispatcherBuilder, Follow, Inbox, Journal,
-    JournalError, OnFailure, PostError, Subscription, SystemClock, TimeOrderedIds, TurnEnd, TurnHandle, TurnReport,
-    TurnRequest, TurnRun, Urgency,
+    Approvals, Attached, Bus, CallResult, DecideOn, Delivery, DispatchError, Dispatcher, DispatcherBuilder, Follow,
+    Inbox, InboxApprover, Journal, JournalError, OnFailure, PostError, ShownApproval, Subscription, SystemClock,
+    TimeOrderedIds, TurnEnd, TurnHandle, TurnReport, TurnRequest, TurnRun, Urgency,
 };
+#[cfg(unix)]
+pub use toolgate_runtime::{KeyFile, KeyFileError, ListedKey};
 
 /// The names that a program usually needs.
 pub mod prelude {

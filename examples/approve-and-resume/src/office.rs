@@ -8,11 +8,10 @@ use std::{
 
 use serde_json::json;
 use toolgate::{
-    ApprovalFilter, ApprovalId, Decision, Dispatcher, Question, SessionFilter, SessionId, SideEffect, Stack,
-    StoreHandle, ToolRequest, TurnFilter, TurnRequest, View,
+    ApprovalFilter, ApprovalId, Approvals, Decision, Dispatcher, KeyFile, Question, SessionFilter, SessionId,
+    SideEffect, Stack, StoreHandle, ToolRequest, TurnFilter, TurnRequest, View,
     layers::{Approval, Ledger, ReceiptFilter, Receipts, Validate},
 };
-use toolgate_runtime::{Approvals, DecideOn, KeyFile};
 use toolgate_store::SqliteStore;
 
 use crate::{show, tools::tools};
@@ -85,7 +84,7 @@ impl Office {
     pub(crate) async fn decide(&self, id: ApprovalId, decision: Decision) -> Result<(), Box<dyn Error>> {
         let shown = self.desk().show(id).await?.ok_or("there is no such approval")?;
         let question = Question::from(&*shown.row.request);
-        self.desk().decide(DecideOn::Question(question), decision).await?;
+        self.desk().decide(question, decision).await?;
         println!("decided; `resume` acts on it");
         Ok(())
     }

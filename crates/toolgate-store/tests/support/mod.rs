@@ -1,55 +1,73 @@
-//! A PostgreSQL database of its own for each test.
+//! What the tests of the stores share: events to write, and databases to write them to.
 
 #![allow(dead_code, reason = "each test binary uses the part it needs")]
 
-use std::sync::atomic::{AtomicU32, Ordering};
+#[cfg(feature = "postgres")]
+mod postgres;
 
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use std::sync::Arc;
 
-/// A database that exists for one test.
-pub(crate) struct TestDatabase {
-    server: String,
-    name: String,
+use serde_json::json;
+use toolgate_core::{
+    ApprovalId, ApprovalRequest, Batch, CallId, Event, Invocation, Json, LedgerDraft, LedgerName, Record, RecordKey,
+    SessionId, Timestamp, ToolEvent, TurnEvent, TurnId, TurnInfo,
+};
+use toolgate_testkit::call_with;
+use uuid::Uuid;
+
+#[cfg(feature = "postgres")]
+pub(crate) use postgres::TestDatabase;
+
+pub(crate) fn session(n: u128) -> SessionId {
+    SessionId::new(Uuid::from_u128(0x5e55_0000_0000 + n))
 }
 
-impl TestDatabase {
-    /// Makes a database on the server that `TOOLGATE_TEST_POSTGRES` names; nothing if it names none.
-    pub(crate) async fn create() -> Option<Self> {
-        let Ok(server) = std::env::var("TOOLGATE_TEST_POSTGRES") else {
-            println!("TOOLGATE_TEST_POSTGRES is not set: nothing is tested on PostgreSQL");
-            return None;
-        };
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("toolgate_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let database = Self { server, name };
-        database.on_server(&format!("CREATE DATABASE {}", database.name)).await;
-        Some(database)
-    }
+pub(crate) fn turn_id(n: u128) -> TurnId {
+    TurnId::new(Uuid::from_u128(0x7042_0000_0000 + n))
+}
 
-    /// The address of the database.
-    pub(crate) fn url(&self) -> String {
-        // postgres://user@host/postgres?host=…
-        let (before, query) = self.server.split_once('?').unwrap_or((&self.server, ""));
-        let (server, _) = before.rsplit_once('/').expect("an address with a database");
-        format!("{server}/{}?{query}", self.name)
-    }
+pub(crate) fn call_id(n: u128) -> CallId {
+    CallId::new(Uuid::from_u128(0xca11_0000_0000 + n))
+}
 
-    /// Runs a statement in the database.
-    pub(crate) async fn run(&self, sql: &str) {
-        let mut connection = PgConnection::connect(&self.url()).await.expect("connects");
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.expect("runs");
-        connection.close().await.expect("closes");
-    }
+pub(crate) fn key(name: &str) -> RecordKey {
+    RecordKey::Other(name.into())
+}
 
-    /// Runs a statement on the server, outside the database.
-    pub(crate) async fn on_server(&self, sql: &str) {
-        let mut connection = PgConnection::connect(&self.server).await.expect("the server of the tests runs");
-        connection.execute(AssertSqlSafe(sql.to_owned())).await.expect("runs");
-        connection.close().await.expect("closes");
-    }
+pub(crate) fn note(text: &str) -> Record {
+    Record::Json(Json::from(text))
+}
 
-    /// Removes the database, whoever is still connected.
-    pub(crate) async fn drop(self) {
-        self.on_server(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
-    }
+/// An event about a turn, at a time that follows from its number.
+pub(crate) fn turn_event(session: SessionId, sequence: u64, turn: TurnId, event: TurnEvent) -> Arc<Event> {
+    let at = Timestamp::from_micros(1_000_000 * sequence as i64);
+    let info = Arc::new(TurnInfo::new(session, turn));
+    Arc::new(Event::turn(sequence, at, info, event).expect("a valid event"))
+}
+
+pub(crate) fn opened(session: SessionId, sequence: u64, turn: TurnId) -> Arc<Event> {
+    turn_event(session, sequence, turn, TurnEvent::TurnOpened { size: 1, after: None })
+}
+
+/// An event about a call.
+pub(crate) fn tool_event(session: SessionId, sequence: u64, call: CallId, event: ToolEvent) -> Arc<Event> {
+    let at = Timestamp::from_micros(1_000_000 * sequence as i64);
+    let turn = Arc::new(TurnInfo::new(session, turn_id(1)));
+    let head = Invocation { id: call, call_id: "c".into(), tool: "write".into(), emit_order: 0, turn };
+    Arc::new(Event::tool(sequence, at, Arc::new(head), event).expect("a valid event"))
+}
+
+/// A question about a call: the event that shows it and the record that keeps it.
+pub(crate) fn question(session: SessionId, sequence: u64, call: CallId) -> Batch {
+    let mut request = ApprovalRequest::about(&call_with("write", json!({ "path": "a.txt" })));
+    request.approval_id = ApprovalId::of(call);
+    let record = Record::Question(Arc::new(request.clone()));
+    let event = tool_event(session, sequence, call, ToolEvent::ToolApprovalRequested(Box::new(request.clone())));
+    let records = vec![(RecordKey::Question(call, request.generation), record)];
+    Batch { events: vec![event], records, ..Batch::default() }
+}
+
+pub(crate) fn draft(ledger: &str, n: u64) -> LedgerDraft {
+    let ledger: LedgerName = ledger.parse().expect("a plain name");
+    LedgerDraft { ledger, body: format!("{{\"n\":{n}}}").into() }
 }

@@ -106,8 +106,12 @@ pub fn kept(before: &Seen, after: &Seen) -> Vec<String> {
         if call.outcome.is_some() && call.outcome != now.outcome {
             wrong.push(format!("the outcome of {label} was changed or lost"));
         }
-        if before.pending.contains(&call.id) && !after.pending.contains(&call.id) && call.life == now.life {
+        let waits = after.pending.contains(&call.id) || after.answered.contains(&call.id);
+        if before.pending.contains(&call.id) && !waits && call.life == now.life {
             wrong.push(format!("the approval of {label} was lost"));
+        }
+        if before.answered.contains(&call.id) && after.pending.contains(&call.id) && call.life == now.life {
+            wrong.push(format!("the decision on {label} was lost"));
         }
         if before.receipts.get(&call.id) > after.receipts.get(&call.id) {
             wrong.push(format!("a receipt of {label} was lost"));

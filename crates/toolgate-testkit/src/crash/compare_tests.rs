@@ -204,6 +204,10 @@ async fn an_approval_that_is_lost_or_left_is_found() {
     before.pending.insert(call(0));
     only(&kept(&before, &calm), "the approval of turn 1 call 1 (pay) was lost");
     only(&compare(&calm, &before, &Facts::default()), "still pending at the end");
+    let mut answered = calm.clone();
+    answered.answered.insert(call(0));
+    assert_eq!(kept(&before, &answered), Vec::<String>::new());
+    only(&kept(&answered, &before), "the decision on turn 1 call 1 (pay) was lost");
 }
 
 #[tokio::test]

@@ -25,6 +25,8 @@ pub struct Seen {
     pub calls: Vec<SeenCall>,
     /// The calls whose approval is listed as pending.
     pub pending: BTreeSet<CallId>,
+    /// The calls about which a decision was left that nobody has acted on yet.
+    pub answered: BTreeSet<CallId>,
     /// How many receipts each call has.
     pub receipts: BTreeMap<CallId, u32>,
     /// What tools did.
@@ -172,14 +174,23 @@ impl Seen {
 
     async fn read_approvals(&mut self, store: &StoreHandle, session: SessionId) -> Result<(), StoreError> {
         let filter = ApprovalFilter { session: Some(session), pending: false, limit: 10_000, ..Default::default() };
-        let rows = store.approvals(filter).await?;
-        let pending = rows.iter().filter(|row| row.state == ApprovalState::Pending);
-        self.pending = pending.map(|row| row.request.approval_id.call()).collect();
+        for row in store.approvals(filter).await? {
+            let call = row.request.approval_id.call();
+            let answer = RecordKey::Answer(call, row.request.generation);
+            match row.state {
+                ApprovalState::Pending => self.pending.insert(call),
+                ApprovalState::Answered if store.record(&answer).await?.is_some() => self.answered.insert(call),
+                ApprovalState::Answered | ApprovalState::Settled(_) => false,
+            };
+        }
         for call in &self.calls {
             let asked = call.life.last().is_some_and(|word| *word == ASKED);
-            if asked != self.pending.contains(&call.id) {
-                let listed = if asked { "is not listed as" } else { "is still listed as" };
-                self.broken.push(format!("the approval of {} {listed} pending", call.label()));
+            let listed = self.pending.contains(&call.id);
+            if listed && !asked {
+                self.broken.push(format!("the approval of {} is still listed as pending", call.label()));
+            }
+            if asked && !listed && !self.answered.contains(&call.id) {
+                self.broken.push(format!("the approval of {} is neither pending nor answered", call.label()));
             }
         }
         Ok(())

@@ -4,9 +4,9 @@ use std::{error::Error, sync::Arc, time::Duration};
 
 use serde_json::json;
 use toolgate::{
-    AnyLayer, ApprovalFilter, ApprovalRequest, Arguments, Decision, Dispatcher, KeyKind, Keyring, Outcome, PostError,
-    Question, SecretKey, Stack, StoreHandle, Suspension, ToolRequest, TurnEnd, TurnFilter, TurnId, TurnReport,
-    TurnRequest, View,
+    AnyLayer, ApprovalFilter, ApprovalRequest, Approvals, Arguments, Decision, Dispatcher, KeyKind, Keyring, Outcome,
+    PostError, Question, SecretKey, SessionId, Stack, StoreHandle, Suspension, ToolRequest, TurnEnd, TurnFilter,
+    TurnId, TurnReport, TurnRequest, View,
     layers::{Approval, Receipts, Retry, RetryOptions, Span, Validate},
 };
 use toolgate_testkit::crash::{CrashChild, Ended};
@@ -122,14 +122,15 @@ impl Scenario {
 /// Takes the session up where it stands and goes on until it is done, or waits for the next start.
 pub(crate) async fn drive(child: &CrashChild, store: StoreHandle) -> Result<Ended, Box<dyn Error>> {
     let scenario = ALL.iter().find(|scenario| scenario.name == child.scenario()).ok_or("there is no such scenario")?;
+    if child.start() > 0 {
+        // A process that only decides, before anybody drives the session.
+        decide_all(&store, child.session()).await?;
+    }
     let registry = registry(child.effects());
     let stack = Stack::over(registry.clone()).any_layers(layers(child)?).build()?;
     let view = View::under(&registry, &stack)?;
     let builder = Dispatcher::builder(stack).session(child.session()).store_handle(store).keyring(keyring());
     let dispatcher = builder.build().await?;
-    if child.start() > 0 {
-        answer_all(&dispatcher).await?;
-    }
     loop {
         let every = TurnFilter { open: false, ..TurnFilter::open(child.session()) };
         let turns = dispatcher.store().turns(every).await?;
@@ -198,7 +199,20 @@ fn decision(request: &ApprovalRequest) -> Decision {
     }
 }
 
-/// Answers every open question of the session. One that was answered before, unseen, is refused, which is fine.
+/// Answers every open question of the session at the desk. One that was answered before, unseen, is refused, which is
+/// fine.
+async fn decide_all(store: &StoreHandle, session: SessionId) -> Result<(), Box<dyn Error>> {
+    let desk = Approvals::new(store.clone()).keyring(keyring());
+    for row in desk.pending(ApprovalFilter { session: Some(session), ..ApprovalFilter::default() }).await? {
+        match desk.decide(Question::from(&*row.request), decision(&row.request)).await {
+            Ok(_) | Err(PostError::Refused(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The same through whoever drives it.
 async fn answer_all(dispatcher: &Dispatcher) -> Result<(), Box<dyn Error>> {
     let open = ApprovalFilter { session: Some(dispatcher.session()), ..ApprovalFilter::default() };
     for row in dispatcher.store().approvals(open).await? {

@@ -1,0 +1,347 @@
+//! One driver at a time: leases, what others leave in the store, expiry, recovery, and calls that end elsewhere.
+
+mod common;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use common::{Probe, life, registry, request, stack, statuses, texts, transcript, view};
+use toolgate_core::{
+    Answer, ApprovalFilter, ApprovalRequest, ApprovalState, Band, Call, CallId, Decision, Layer, LedgerDraft,
+    LedgerName, MemoryStore, Next, Outcome, Post, PostCode, PostKind, Record, RecordKey, SealedEntry, SessionFilter,
+    SessionId, Stack, Status, Store, Suspension, TurnId, Verdict, from_fn,
+};
+use toolgate_runtime::{
+    CallFound, CallResult, DispatchError, Dispatcher, DispatcherBuilder, TurnEnd, TurnReport, TurnRequest,
+};
+use toolgate_testkit::TestClock;
+
+const SPAN: Duration = Duration::from_secs(9);
+
+fn asked(result: &CallResult) -> &ApprovalRequest {
+    match &result.waits_for {
+        Some(Suspension::Decision(request)) => request,
+        other => panic!("not asked but {other:?}"),
+    }
+}
+
+/// Leaves an answer in the store, as another process does.
+async fn leave(store: &MemoryStore, session: SessionId, turn: TurnId, request: &ApprovalRequest, decision: Decision) {
+    let (call, generation) = (request.approval_id.call(), request.generation);
+    let answer = Record::Answer(Arc::new(Answer::to(request, decision)));
+    let post = Post::Answer { turn, call, generation };
+    store.post(session, post, vec![(RecordKey::Answer(call, generation), answer)]).await.expect("is left");
+}
+
+async fn until(what: impl Fn() -> bool) {
+    while !what() {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn run(dispatcher: &Dispatcher, request: TurnRequest) -> TurnReport {
+    dispatcher.open(request).await.expect("opens").run().await.expect("runs")
+}
+
+#[tokio::test]
+async fn a_dispatcher_that_is_gone_leaves_its_session_free() {
+    let (probe, store) = (Probe::default(), MemoryStore::new());
+    let registry = registry(&probe);
+    let first = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let session = first.session();
+    drop(first);
+    Dispatcher::builder(stack(&registry)).session(session).store(store).build().await.expect("is free");
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_can_be_taken_and_its_holder_is_fenced() {
+    let (probe, store, clock) = (Probe::default(), MemoryStore::new(), TestClock::new());
+    let registry = registry(&probe);
+    let builder = || Dispatcher::builder(stack(&registry)).store(store.clone()).clock(clock.clone()).lease(SPAN);
+    let first = builder().build().await.expect("builds");
+    let again = || builder().session(first.session());
+    clock.advance(SPAN / 2);
+    assert!(matches!(again().build().await, Err(DispatchError::Held { .. })));
+    run(&first, TurnRequest::new(view(&registry), vec![request("1", "echo", "x")])).await;
+    clock.advance(SPAN / 2);
+    assert!(matches!(again().build().await, Err(DispatchError::Held { .. })), "the write let it run on");
+    clock.advance(SPAN);
+    let second = again().build().await.expect("it ran out");
+    let refused = first.open(TurnRequest::new(view(&registry), vec![request("2", "echo", "x")])).await;
+    assert!(matches!(refused, Err(DispatchError::Fenced { .. })), "{refused:?}");
+    assert_eq!(probe.ran(), 1);
+    transcript(&second).await;
+}
+
+#[tokio::test]
+async fn a_driver_that_waits_keeps_its_lease_and_notices_when_it_lost_it() {
+    let (probe, store, clock) = (Probe::default(), MemoryStore::new(), TestClock::new());
+    let registry = registry(&probe);
+    let builder = || Dispatcher::builder(stack(&registry)).store(store.clone()).clock(clock.clone()).lease(SPAN);
+    let first = builder().build().await.expect("builds");
+    let again = || builder().session(first.session());
+    let turn = first.open(TurnRequest::new(view(&registry), vec![request("1", "ask_echo", "x")])).await.expect("opens");
+    let waiting = tokio::spawn(turn.run_to_end());
+    let held_until = async || {
+        let row = store.sessions(SessionFilter::default()).await.expect("reads").remove(0);
+        row.held.expect("held").1
+    };
+    for _ in 0..4 {
+        until(|| clock.sleepers() > 0).await;
+        let before = held_until().await;
+        clock.advance(SPAN / 3);
+        while held_until().await == before {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(matches!(again().build().await, Err(DispatchError::Held { .. })), "it was kept all along");
+    let second = again().take_over().build().await.expect("by force");
+    until(|| clock.sleepers() > 0).await;
+    clock.advance(SPAN / 3);
+    let end = waiting.await.expect("no panic");
+    assert!(matches!(end, Err(DispatchError::Fenced { .. })), "{end:?}");
+    let report = second.recover(&view(&registry)).await.expect("reads");
+    assert_eq!(report.count(|found| found == CallFound::Pending), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_another_process_leaves_is_taken_up_by_the_driver() {
+    let (probe, store) = (Probe::default(), MemoryStore::new());
+    let registry = registry(&probe);
+    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let calls = vec![request("1", "ask_echo", "a"), request("2", "ask_echo", "b")];
+    let turn = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let (id, session) = (turn.turn(), dispatcher.session());
+    let waiting = tokio::spawn(turn.run_to_end());
+    let pending = async || store.approvals(ApprovalFilter::default()).await.expect("reads");
+    while pending().await.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let rows = pending().await;
+    leave(&store, session, id, &rows[1].request, Decision::deny("bob", Some("no"))).await;
+    leave(&store, session, id, &rows[0].request, Decision::approve("ann")).await;
+    assert!(pending().await.is_empty(), "what is answered is not listed");
+    let report = waiting.await.expect("no panic").expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Ok), Some(Status::Denied)]);
+    let (events, _) = transcript(&dispatcher).await;
+    let lived = life(&events, report.results[0].id);
+    assert_eq!(lived[1..4], ["tool_approval_requested", "tool_approved", "tool_execution_started"]);
+    assert!(store.posts(session, 0, 10).await.expect("reads").is_empty(), "taken up");
+    assert_eq!(probe.ran(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_left_while_nobody_drives_counts_when_the_turn_is_taken_up() {
+    let (probe, store) = (Probe::default(), MemoryStore::new());
+    let registry = registry(&probe);
+    let builder = || Dispatcher::builder(stack(&registry)).store(store.clone());
+    let first = builder().build().await.expect("builds");
+    let calls = vec![request("1", "ask_echo", "a"), request("2", "ask_echo", "b"), request("3", "ask_echo", "c")];
+    let report = run(&first, TurnRequest::new(view(&registry), calls)).await;
+    let session = first.session();
+    drop(first);
+    leave(&store, session, report.turn, asked(&report.results[0]), Decision::approve("ann")).await;
+    leave(&store, session, report.turn, asked(&report.results[2]), Decision::deny("ann", None)).await;
+    let refused = Post::Refused {
+        turn: report.turn,
+        call: report.results[1].id,
+        what: PostKind::Decision,
+        code: PostCode::Forged,
+    };
+    store.post(session, refused, Vec::new()).await.expect("is left");
+    let second = builder().session(session).build().await.expect("is free");
+    let recovery = second.recover(&view(&registry)).await.expect("reads");
+    let found: Vec<_> = recovery.runs[0].found().calls.iter().map(|call| call.found).collect();
+    assert_eq!(found, [CallFound::Decided, CallFound::Pending, CallFound::Decided]);
+    assert!(recovery.to_string().contains("waits for a decision"), "{recovery}");
+    let [turn] = <[_; 1]>::try_from(recovery.runs).expect("one turn");
+    let report = turn.run().await.expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Ok), None, Some(Status::Denied)]);
+    let (events, _) = transcript(&second).await;
+    let forged = |event: &&Arc<toolgate_core::Event>| event.name() == "post_refused";
+    assert_eq!(events.iter().filter(forged).count(), 1, "what was refused elsewhere is in the log");
+    assert!(life(&events, report.results[0].id).contains(&"tool_approved"));
+}
+
+#[tokio::test]
+async fn a_turn_can_be_interrupted_from_another_process() {
+    for driven in [true, false] {
+        let (probe, store) = (Probe::default(), MemoryStore::new());
+        let registry = registry(&probe);
+        let builder = || Dispatcher::builder(stack(&registry)).store(store.clone());
+        let first = builder().build().await.expect("builds");
+        let request = TurnRequest::new(view(&registry), vec![request("1", "ask_echo", "a")]);
+        let turn = first.open(request).await.expect("opens");
+        let (id, session) = (turn.turn(), first.session());
+        let post = Post::Interrupt { turn: id, reason: "enough".into() };
+        let report = if driven {
+            let waiting = tokio::spawn(turn.run_to_end());
+            store.post(session, post, Vec::new()).await.expect("is left");
+            waiting.await.expect("no panic").expect("runs")
+        } else {
+            turn.run().await.expect("suspends");
+            drop(first);
+            store.post(session, post, Vec::new()).await.expect("is left");
+            let second = builder().session(session).build().await.expect("is free");
+            second.resume(id, view(&registry)).await.expect("reads").run().await.expect("runs")
+        };
+        assert_eq!((report.end, statuses(&report)), (TurnEnd::Interrupted, vec![Some(Status::Cancelled)]));
+    }
+}
+
+/// Asks with a deadline, and refuses once it is over.
+struct AskUntil(toolgate_core::Timestamp);
+
+impl Layer for AskUntil {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        match next.decision(&call).map(|decision| &decision.verdict) {
+            Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
+            Some(_) => next.run(call).await,
+            None => Outcome::ask(ApprovalRequest::about(&call).until(self.0)),
+        }
+    }
+    fn band(&self) -> Band {
+        Band::Decide
+    }
+}
+
+fn asking_until(registry: &toolgate_core::Registry, clock: &TestClock) -> DispatcherBuilder {
+    use toolgate_core::Clock;
+    let layer = AskUntil(clock.now().plus(Duration::from_secs(60)));
+    let stack = Stack::over(registry.clone()).layer(layer).build().expect("in order");
+    Dispatcher::builder(stack).clock(clock.clone())
+}
+
+#[tokio::test]
+async fn a_question_lapses_while_the_driver_waits() {
+    let (probe, clock) = (Probe::default(), TestClock::new());
+    let registry = registry(&probe);
+    let dispatcher = asking_until(&registry, &clock).build().await.expect("builds");
+    let turn =
+        dispatcher.open(TurnRequest::new(view(&registry), vec![request("1", "echo", "x")])).await.expect("opens");
+    let waiting = tokio::spawn(turn.run_to_end());
+    // The lease and the question.
+    until(|| clock.sleepers() > 1).await;
+    clock.advance(Duration::from_secs(60));
+    let report = waiting.await.expect("no panic").expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Expired)]);
+    assert!(texts(&report)[0].contains("nobody decided"), "{:?}", texts(&report));
+    assert_eq!(probe.ran(), 0);
+    transcript(&dispatcher).await;
+}
+
+#[tokio::test]
+async fn a_question_that_lapsed_meanwhile_is_over_when_the_turn_is_taken_up() {
+    let (probe, clock, store) = (Probe::default(), TestClock::new(), MemoryStore::new());
+    let registry = registry(&probe);
+    let first = asking_until(&registry, &clock).store(store.clone()).build().await.expect("builds");
+    let report = run(&first, TurnRequest::new(view(&registry), vec![request("1", "echo", "x")])).await;
+    let (session, question) = (first.session(), common::question(&report.results[0]));
+    drop(first);
+    clock.advance(Duration::from_secs(60));
+    let second = asking_until(&registry, &clock).session(session).store(store.clone()).build().await.expect("is free");
+    let report = second.resume(report.turn, view(&registry)).await.expect("reads").run().await.expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Expired)]);
+    let late = second.decide(report.turn, question, Decision::approve("ann")).await.expect_err("too late");
+    assert_eq!(late.code(), Some(PostCode::AlreadyDenied));
+    let row = store.approvals(ApprovalFilter::of(report.results[0].id)).await.expect("reads").remove(0);
+    assert_eq!(row.state, ApprovalState::Settled(Status::Expired));
+}
+
+/// Writes down every end it sees, and seals it with the outcome.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<(CallId, Status)>>>);
+
+impl Layer for Recorder {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        let outcome = next.run(call.clone()).await;
+        if let Some(settled) = outcome.settled() {
+            self.0.lock().expect("whole").push((call.id, settled.status));
+            let body = format!(r#"{{"call":"{}","status":"{}"}}"#, call.id, settled.status).into();
+            let entry = LedgerDraft { ledger: LedgerName::main(), body };
+            call.env().probe().seal_with_outcome(&call, entry).expect("is taken");
+        }
+        outcome
+    }
+    fn band(&self) -> Band {
+        Band::Record
+    }
+}
+
+async fn sealed(store: &MemoryStore) -> Vec<SealedEntry> {
+    store.entries(&LedgerName::main(), 0, 1000).await.expect("reads")
+}
+
+#[tokio::test]
+async fn calls_that_end_outside_the_stack_are_seen_by_recorders_once_and_by_nobody_else() {
+    let (probe, store, recorder) = (Probe::default(), MemoryStore::new(), Recorder::default());
+    let registry = registry(&probe);
+    let decided = Arc::new(Mutex::new(0));
+    let deciding = {
+        let decided = decided.clone();
+        from_fn(move |call, next: Next| {
+            *decided.lock().expect("whole") += 1;
+            async move { next.run(call).await }
+        })
+    };
+    let stack = Stack::over(registry.clone())
+        .layer(recorder.clone())
+        .layer(toolgate_core::LayerExt::in_band(deciding, Band::Decide))
+        .layer(common::Ask)
+        .build()
+        .expect("in order");
+    let dispatcher = Dispatcher::builder(stack).store(store.clone()).max_concurrent(2).build().await.expect("builds");
+    let calls = vec![
+        request("1", "echo", "a"),
+        request("2", "slow", "b"),
+        request("3", "slow", "c"),
+        request("4", "ask_echo", "d"),
+    ];
+    let turn = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let handle = turn.handle();
+    let waiting = tokio::spawn(turn.run_to_end());
+    until(|| probe.ran() == 3).await;
+    let seen_by_deciders = *decided.lock().expect("whole");
+    handle.interrupt("enough").await.expect("is recorded");
+    let report = waiting.await.expect("no panic").expect("runs");
+    assert_eq!(statuses(&report)[0], Some(Status::Ok));
+    assert_eq!(statuses(&report)[3], Some(Status::Cancelled));
+    assert_eq!(*decided.lock().expect("whole"), seen_by_deciders, "nothing is decided anew");
+    let seen = recorder.0.lock().expect("whole").clone();
+    for result in &report.results {
+        let ends: Vec<_> = seen.iter().filter(|(call, _)| *call == result.id).map(|(_, status)| *status).collect();
+        assert_eq!(ends, [result.status().expect("settled")], "one end each");
+    }
+    let entries = sealed(&store).await;
+    assert_eq!(entries.len(), 4, "one entry each, sealed with the outcome");
+}
+
+#[tokio::test]
+async fn a_call_whose_outcome_is_unknown_after_a_loss_is_recorded_as_such() {
+    let (probe, store, recorder) = (Probe::default(), MemoryStore::new(), Recorder::default());
+    let registry = registry(&probe);
+    let stack = || Stack::over(registry.clone()).layer(recorder.clone()).build().expect("in order");
+    let first = Dispatcher::builder(stack()).store(store.clone()).build().await.expect("builds");
+    let calls = vec![request("1", "stubborn_write", "a"), request("2", "slow", "b"), request("3", "echo", "c")];
+    let turn = first.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let id = turn.turn();
+    let lost = tokio::spawn(turn.run_to_end());
+    until(|| probe.ran() == 3).await;
+    while sealed(&store).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    lost.abort();
+    let builder = Dispatcher::builder(stack()).session(first.session()).store(store.clone());
+    let second = builder.take_over().build().await.expect("by force");
+    let turn = second.resume(id, view(&registry)).await.expect("reads");
+    let found: Vec<_> = turn.found().calls.iter().map(|call| call.found).collect();
+    assert_eq!(found, [CallFound::Unknown, CallFound::RunAgain, CallFound::Settled(Status::Ok)]);
+    probe.gate.0.add_permits(1);
+    let report = turn.run().await.expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::OutcomeUnknown), Some(Status::Ok), Some(Status::Ok)]);
+    assert_eq!(sealed(&store).await.len(), 3, "one entry each");
+    let seen = recorder.0.lock().expect("whole").clone();
+    assert_eq!(seen.iter().filter(|(call, _)| *call == report.results[0].id).count(), 1);
+}

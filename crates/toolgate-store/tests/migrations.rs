@@ -1,0 +1,188 @@
+//! Databases of every version open and keep their data; newer and foreign ones are refused.
+
+use std::{fs, path::PathBuf, sync::Arc};
+
+use support::{call_id, draft, key, note, opened, question, session, turn_event, turn_id};
+use toolgate_core::{
+    ApprovalFilter, Batch, LeaseRequest, LedgerName, Position, Post, SessionFilter, StoreHandle, Timestamp, TurnEvent,
+    TurnFilter,
+};
+use toolgate_store::{DatabaseError, MemoryStore, SqliteStore};
+
+mod support;
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// Writes what the fixtures of version 1 hold. It never changes, because the fixtures never do.
+async fn fill(store: &StoreHandle) {
+    let events = vec![opened(session(1), 1, turn_id(1)), opened(session(1), 2, turn_id(2))];
+    let entries = (1..=3).map(|n| draft("main", n)).collect();
+    let batch = Batch { events, entries, records: vec![(key("k"), note("kept"))], ..Batch::default() };
+    store.append(session(1), Position::unleased(0), batch).await.expect("appends");
+    for (at, call) in [(2, 1), (3, 2)] {
+        let batch = question(session(1), at + 1, call_id(call));
+        store.append(session(1), Position::unleased(at), batch).await.expect("appends");
+    }
+    let settled = vec![turn_event(session(1), 5, turn_id(2), TurnEvent::TurnSettled)];
+    store
+        .append(session(1), Position::unleased(4), Batch { events: settled, ..Batch::default() })
+        .await
+        .expect("appends");
+    let post = Post::Answer { turn: turn_id(1), call: call_id(2), generation: 0 };
+    store.post(session(1), post, vec![(key("answer"), note("yes"))]).await.expect("posts");
+    store.seal(vec![draft("other", 1)]).await.expect("seals");
+    store.put_blob(bytes::Bytes::from_static(b"some bytes")).await.expect("keeps");
+    let (now, until) = (Timestamp::EPOCH, Timestamp::from_micros(5_000_000));
+    let request = LeaseRequest { session: session(1), holder: "driver".into(), now, until, instead_of: None };
+    store.lease(request).await.expect("leases");
+}
+
+/// Everything that can be asked, as text.
+async fn everything(store: &StoreHandle) -> String {
+    let events = store.events(session(1), 0, 100).await.expect("reads");
+    let records = store.list("", None, 100).await.expect("lists");
+    let sessions = store.sessions(SessionFilter::default()).await.expect("lists");
+    let all = TurnFilter { open: false, ..TurnFilter::open(session(1)) };
+    let turns = store.turns(all).await.expect("lists");
+    let every = ApprovalFilter { pending: false, ..ApprovalFilter::default() };
+    let approvals = store.approvals(every).await.expect("lists");
+    let posts = store.posts(session(1), 0, 100).await.expect("lists");
+    let ledgers = store.ledgers().await.expect("lists");
+    let entries = store.entries(&LedgerName::main(), 0, 100).await.expect("reads");
+    let blob = store.blob(toolgate_core::Digest::of_bytes(b"some bytes"), 0..100).await.expect("reads");
+    format!("{:#?}", (events, records, sessions, turns, approvals, posts, ledgers, entries, blob))
+}
+
+async fn expected() -> String {
+    let memory = StoreHandle::new(MemoryStore::new());
+    fill(&memory).await;
+    everything(&memory).await
+}
+
+#[tokio::test]
+async fn a_file_of_version_1_opens_and_keeps_its_data() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("v1.sqlite");
+    fs::copy(fixture("v1.sqlite"), &path).expect("copies");
+    let store = SqliteStore::open(&path).expect("opens");
+    assert_eq!(store.check().expect("checks"), []);
+    let store = StoreHandle::new(store);
+    assert_eq!(everything(&store).await, expected().await);
+    let batch = Batch { events: vec![opened(session(1), 6, turn_id(3))], ..Batch::default() };
+    let at = Position { revision: 5, fence: 1, lease_until: None };
+    store.append(session(1), at, batch).await.expect("goes on");
+}
+
+/// `cargo nextest run -p toolgate-store --run-ignored only write_the_fixture`, once for each new version.
+#[tokio::test]
+#[ignore = "writes the fixture of the newest version"]
+async fn write_the_fixture() {
+    let path = fixture("v1.sqlite");
+    assert!(!path.exists(), "a fixture is never changed");
+    fill(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
+}
+
+#[test]
+fn a_newer_file_is_refused_with_a_hint() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("newer.db");
+    drop(SqliteStore::open(&path).expect("opens"));
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    connection.execute("INSERT INTO toolgate_schema VALUES (99, 'later', 'x', 0)", []).expect("runs");
+    drop(connection);
+    let before = fs::read(&path).expect("reads");
+    let error = SqliteStore::open(&path).expect_err("is newer");
+    assert!(matches!(error, DatabaseError::Newer { found: 99, .. }), "{error:?}");
+    assert!(error.hint().is_some_and(|hint| hint.starts_with("upgrade")));
+    assert_eq!(fs::read(&path).expect("reads"), before);
+}
+
+#[test]
+fn a_file_made_by_another_migration_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("changed.db");
+    drop(SqliteStore::open(&path).expect("opens"));
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    connection.execute("UPDATE toolgate_schema SET checksum = 'x'", []).expect("runs");
+    drop(connection);
+    let error = SqliteStore::open(&path).expect_err("is another one");
+    assert!(matches!(error, DatabaseError::Changed { version: 1, .. }), "{error:?}");
+}
+
+#[test]
+fn many_who_open_a_new_file_at_once_all_get_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = Arc::new(directory.path().join("new.db"));
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let path = path.clone();
+            std::thread::spawn(move || SqliteStore::open(&*path).map(drop))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("ends").expect("opens");
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod on_postgres {
+    use super::*;
+    use support::TestDatabase;
+    use toolgate_store::PostgresStore;
+
+    #[tokio::test]
+    async fn a_database_of_version_1_opens_and_keeps_its_data() {
+        let Some(database) = TestDatabase::create().await else { return };
+        database.run(&fs::read_to_string(fixture("v1.postgres.sql")).expect("reads")).await;
+        let store = PostgresStore::connect(&database.url()).await.expect("connects");
+        assert_eq!(store.check().await.expect("checks"), []);
+        assert_eq!(everything(&StoreHandle::new(store)).await, expected().await);
+        database.drop().await;
+    }
+
+    #[tokio::test]
+    async fn a_new_database_keeps_the_same_as_memory_does() {
+        let Some(database) = TestDatabase::create().await else { return };
+        let store = toolgate_store::open(&database.url()).await.expect("opens");
+        fill(&store).await;
+        assert_eq!(everything(&store).await, expected().await);
+        if let Ok(keep) = std::env::var("TOOLGATE_DUMP_FIXTURE") {
+            let status = std::process::Command::new("pg_dump")
+                .args(["--inserts", "--no-owner", "--file", &keep, &database.url()])
+                .status()
+                .expect("pg_dump runs");
+            assert!(status.success());
+        }
+        database.drop().await;
+    }
+
+    #[tokio::test]
+    async fn newer_changed_and_foreign_databases_are_refused() {
+        let Some(database) = TestDatabase::create().await else { return };
+        let url = database.url();
+        drop(PostgresStore::connect(&url).await.expect("connects"));
+        database.run("INSERT INTO toolgate_schema VALUES (99, 'later', 'x', 0)").await;
+        let error = PostgresStore::connect(&url).await.expect_err("is newer");
+        assert!(matches!(error, DatabaseError::Newer { found: 99, .. }), "{error:?}");
+        database.run("DELETE FROM toolgate_schema WHERE version = 99; UPDATE toolgate_schema SET checksum = 'x'").await;
+        let error = PostgresStore::connect(&url).await.expect_err("is another one");
+        assert!(matches!(error, DatabaseError::Changed { version: 1, .. }), "{error:?}");
+        database.run("DROP TABLE toolgate_schema").await;
+        let error = PostgresStore::connect(&url).await.expect_err("is not ours");
+        assert!(matches!(error, DatabaseError::NotOurs { .. }), "{error:?}");
+        database.drop().await;
+    }
+
+    #[tokio::test]
+    async fn many_who_open_a_new_database_at_once_all_get_it() {
+        let Some(database) = TestDatabase::create().await else { return };
+        let url = database.url();
+        let all = (0..6).map(|_| PostgresStore::connect(&url));
+        for opened in futures::future::join_all(all).await {
+            opened.expect("connects");
+        }
+        database.drop().await;
+    }
+}
