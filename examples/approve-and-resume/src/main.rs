@@ -95,7 +95,7 @@ fn story() -> Result<(), Box<dyn Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         let done = command.arg("--dir").arg(dir.path()).args(words).output()?;
         let said = String::from_utf8(done.stdout)?;
-        print!("{said}{}\n", String::from_utf8_lossy(&done.stderr));
+        println!("{said}{}", String::from_utf8_lossy(&done.stderr));
         if done.status.success() { Ok(said) } else { Err(format!("{} failed", words[0]).into()) }
     };
     step(&["create"])?;

@@ -9,7 +9,7 @@ use std::{
 use serde_json::json;
 use toolgate::{
     ApprovalFilter, ApprovalId, Approvals, Decision, Dispatcher, KeyFile, Question, SessionFilter, SessionId,
-    SideEffect, Stack, StoreHandle, ToolRequest, TurnFilter, TurnRequest, View,
+    SideEffect, Stack, StoreHandle, ToolRequest, TurnRequest, View,
     layers::{Approval, Ledger, ReceiptFilter, Receipts, Validate},
 };
 use toolgate_store::SqliteStore;
@@ -97,9 +97,8 @@ impl Office {
         }
         for session in sessions {
             let (dispatcher, view) = self.dispatcher(Some(session.session)).await?;
-            for turn in self.store.turns(TurnFilter::open(session.session)).await? {
-                let report = dispatcher.resume(turn.turn, view.clone()).await?.run().await?;
-                show::report(&report);
+            for run in dispatcher.recover(&view).await?.runs {
+                show::report(&run.run().await?);
             }
         }
         Ok(())

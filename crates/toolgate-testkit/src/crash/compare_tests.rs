@@ -41,8 +41,10 @@ fn settled(status: Status) -> Settled {
     }
 }
 
+type Records = Vec<(RecordKey, Record)>;
+
 /// What a call goes through, with the records that are written along.
-fn life(n: u128, status: Status) -> Vec<(Vec<ToolEvent>, Vec<(RecordKey, Record)>)> {
+fn life(n: u128, status: Status) -> Vec<(Vec<ToolEvent>, Records)> {
     let digest = Digest::of_bytes(b"");
     let mut end = settled(status);
     end.attempts = 1;
@@ -79,7 +81,7 @@ impl Planted {
         self.receipt(n).await;
     }
 
-    async fn say(&self, n: u128, events: Vec<Result<ToolEvent, TurnEvent>>, records: Vec<(RecordKey, Record)>) {
+    async fn say(&self, n: u128, events: Vec<Result<ToolEvent, TurnEvent>>, records: Records) {
         let revision = self.store.revision(SESSION).await.expect("reads");
         let event = |(at, event): (u64, Result<ToolEvent, TurnEvent>)| match event {
             Ok(event) => Event::tool(at, Timestamp::EPOCH, head(n), event).expect("valid"),
