@@ -304,6 +304,7 @@ impl ErrorCategory {
 /// What a suspended call waits for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "waits_for", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "an outcome holds it in a box")]
 pub enum Suspension {
     /// A person or program has to decide.
     Decision(ApprovalRequest),

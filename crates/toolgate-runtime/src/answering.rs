@@ -38,13 +38,15 @@ pub(crate) async fn count(
         return Ok(Err(code));
     }
     let vote = serde_json::to_value(&mine).ok().and_then(|value| Json::new(value).ok()).unwrap_or_else(Json::null);
-    let earlier = match store.once(key.clone(), Record::Json(vote)).await? {
-        Some(Record::Json(earlier)) => serde_json::from_value::<Vote>(earlier.as_value().clone()).ok(),
-        Some(_) => return Ok(Err(PostCode::Duplicate)),
-        None => Some(mine.clone()),
+    let earlier = store.once(key.clone(), Record::Json(vote)).await?;
+    let repeated = earlier.is_some();
+    let same = match earlier {
+        Some(Record::Json(earlier)) => serde_json::from_value::<Vote>(earlier.as_value().clone())
+            .is_ok_and(|earlier| earlier.arguments_digest == mine.arguments_digest),
+        Some(_) => false,
+        None => true,
     };
-    let repeated = earlier.as_ref() != Some(&mine);
-    if earlier.is_none_or(|earlier| earlier.arguments_digest != mine.arguments_digest) {
+    if !same {
         return Ok(Err(PostCode::Duplicate));
     }
     let mut others = votes(store, request).await?;

@@ -159,7 +159,10 @@ impl KeyFile {
             let at = keys.iter().position(|key| key.id() == id);
             match at.ok_or_else(|| KeyFileError::UnknownKey(id.clone()))? {
                 0 => Err(KeyFileError::StillActive(id.clone())),
-                at => Ok(drop(keys.remove(at))),
+                at => {
+                    keys.remove(at);
+                    Ok(())
+                }
             }
         })
     }

@@ -16,8 +16,11 @@ use crate::{Approvals, CallResult, DecideOn, PostError, TurnReport};
 
 /// The part that asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename = "tool-approval-request", rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct ToolApprovalRequest {
+    #[serde(rename = "type")]
+    kind: RequestKind,
     /// Which approval.
     pub approval_id: ApprovalId,
     /// The token that the response has to bring back.
@@ -44,8 +47,11 @@ pub struct ToolApprovalRequest {
 
 /// The part that answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename = "tool-approval-response", rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[non_exhaustive]
 pub struct ToolApprovalResponse {
+    #[serde(rename = "type")]
+    kind: ResponseKind,
     /// Which approval.
     pub approval_id: ApprovalId,
     /// Yes or no.
@@ -58,6 +64,20 @@ pub struct ToolApprovalResponse {
     /// The arguments to run with instead, if it is approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_arguments: Option<Arguments>,
+}
+
+/// The word by which a part that asks is known.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+enum RequestKind {
+    #[serde(rename = "tool-approval-request")]
+    Request,
+}
+
+/// The word by which a part that answers is known.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+enum ResponseKind {
+    #[serde(rename = "tool-approval-response")]
+    Response,
 }
 
 /// A response that cannot be read, with as much as is known of it.
@@ -100,6 +120,7 @@ impl ToolApprovalRequest {
 
     fn respond(&self, approved: bool, reason: Option<&str>) -> ToolApprovalResponse {
         ToolApprovalResponse {
+            kind: ResponseKind::Response,
             approval_id: self.approval_id,
             approved,
             reason: reason.map(str::to_owned),
@@ -154,6 +175,7 @@ async fn request_part(desk: &Approvals, result: &CallResult) -> Result<ToolAppro
     let approval_token = desk.token(row).await?.ok_or(MessageError::NoKeyring)?;
     let request = &row.request;
     Ok(ToolApprovalRequest {
+        kind: RequestKind::Request,
         approval_id: request.approval_id,
         approval_token,
         tool_call_id: result.call_id.to_string(),

@@ -59,7 +59,11 @@ async fn whoever_wants_to_know_is_told_once_across_processes() {
     let told: [Arc<AtomicUsize>; 3] = Default::default();
     let asking = || {
         let [request, approved, denied] = told.clone();
-        let count = |counter: Arc<AtomicUsize>| move || drop(counter.fetch_add(1, Ordering::SeqCst));
+        let count = |counter: Arc<AtomicUsize>| {
+            move || {
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        };
         let (request, approved, denied) = (count(request), count(approved), count(denied));
         world
             .asking()
@@ -154,7 +158,8 @@ async fn a_response_without_a_token_or_of_an_unknown_shape_is_refused_and_record
 async fn a_response_that_comes_twice_counts_once() {
     let world = World::new();
     let (_, mut messages) = kept(&world).await;
-    append_approval_response(&mut messages, approval_requests(&messages)[0].approve());
+    let response = approval_requests(&messages)[0].approve();
+    append_approval_response(&mut messages, response);
     assert!(apply_approval_responses(&world.desk(), &messages, "ann").await[0].is_ok());
     let mut again = apply_approval_responses(&world.desk(), &messages, "ann").await;
     assert_eq!(code(again.remove(0)), PostCode::Replayed);

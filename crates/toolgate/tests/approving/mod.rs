@@ -88,7 +88,7 @@ impl World {
     /// The codes of what was refused: in the log, and left for it.
     pub async fn refusals(&self) -> Vec<PostCode> {
         let events = self.store.events(self.session, 0, usize::MAX).await.expect("reads");
-        let logged = events.iter().filter_map(|event| refused(event));
+        let logged = events.iter().filter_map(refused);
         let posts = self.store.posts(self.session, 0, usize::MAX).await.expect("reads");
         let left = posts.iter().filter_map(|(_, post)| match post {
             Post::Refused { code, .. } => Some(*code),
