@@ -50,7 +50,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(dir: &Path, words: &[&str]) -> Result<(), Box<dyn Error>> {
-    if let [] = words {
+    if words.is_empty() {
         return story();
     }
     if let ["help" | "--help" | "-h", ..] = words {

@@ -1,7 +1,7 @@
 //! A turn can stop for a person, lose its process at any instant, and go on exactly once.
 //!
 //! On SQLite, and on the PostgreSQL that `TOOLGATE_TEST_POSTGRES` names; `cargo xtask test` starts one.
-//! `TOOLGATE_CRASH_KILLS` says how many processes are killed (600 unless said), `TOOLGATE_CRASH_SEED` repeats one case.
+//! `TOOLGATE_CRASH_KILLS` says how many processes are killed (520 unless said), `TOOLGATE_CRASH_SEED` repeats one case.
 #![allow(missing_docs, reason = "a test has no public items")]
 
 mod database;
@@ -19,7 +19,7 @@ use toolgate_testkit::crash::{CaseReport, CrashChild, Ended, Facts, Kill, Mishap
 use worlds::{Worlds, open_in_child};
 
 /// How many processes are killed in a normal run.
-const KILLS: u64 = 600;
+const KILLS: u64 = 520;
 
 /// How many cases with a failing store there are in a normal run.
 const TROUBLES: u64 = 64;
