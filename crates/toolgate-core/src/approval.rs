@@ -282,6 +282,11 @@ impl Answer {
         }
     }
 
+    /// Whether the call must not run.
+    pub fn is_denial(&self) -> bool {
+        matches!(self.decision.verdict, Verdict::Deny { .. })
+    }
+
     /// Whether this answer is about arguments with this digest.
     ///
     /// An approval with edits is about the edited arguments, except above the place where those are put in: there

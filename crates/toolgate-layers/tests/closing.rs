@@ -67,7 +67,7 @@ async fn a_closing_receipt_that_cannot_be_written_is_admitted() {
     let notes = outcome.settled().and_then(|settled| settled.notes.fields()).expect("notes");
     assert_eq!(notes.metadata["settled_as"], "cancelled");
     let again = closed(failing, interrupted()).await;
-    let text = again.settled().expect("settled").model_text().to_owned();
+    let text = again.settled().expect("settled").model_text().into_owned();
     assert!(text.contains("its receipt could not be written"), "an ended call is never said to be refused: {text}");
 }
 

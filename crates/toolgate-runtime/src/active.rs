@@ -373,50 +373,43 @@ impl Active {
     }
 
     /// Takes a decision that others agree with, or says why not.
-    pub(crate) fn decide(
-        &self,
-        question: Question,
-        decision: Decision,
-        with: &[Principal],
-    ) -> Result<Durable, NotTaken> {
+    pub(crate) fn judge(&self, question: Question, decision: Decision, with: &[Principal]) -> Result<Answer, NotTaken> {
         let call = question.approval_id.call();
         if decision.by.as_str().trim().is_empty() {
             return Err(NotTaken::Nameless);
         }
-        let mut state = self.state();
+        let state = self.state();
         if state.retired {
             return Err(NotTaken::Retired);
         }
-        let (at, request) = match state.open_question(self.info.turn, &question) {
-            Ok(found) => found,
+        let request = match state.open_question(self.info.turn, &question) {
+            Ok((_, request)) => request,
             Err(code) => {
                 drop(state);
                 return Err(self.recorded(call, PostKind::Decision, code));
             }
         };
-        let now = self.shared.clock.now();
-        let refused = match answering::agreed(&request, &decision, with, now) {
-            Ok(Admitted::Decided { .. }) => None,
-            // Whoever counts the votes comes back when there are enough.
-            Ok(Admitted::Counted { .. }) => Some(PostCode::NoWaiter),
-            Err(code) => Some(code),
-        };
-        if let Some(code) = refused {
-            drop(state);
-            return Err(self.recorded(call, PostKind::Decision, code));
-        }
-        let answer = answering::answer(&request, decision, with.to_vec(), now, self.shared.keyring.as_ref());
-        let record = (RecordKey::Answer(call, request.generation), Record::Answer(Arc::new(answer.clone())));
-        let durable = self.answered(&mut state, at, answer, Along { records: vec![record], ..Along::default() });
         drop(state);
-        self.inbox.push(Urgency::Settlement, Item::Posted);
-        Ok(durable)
+        let now = self.shared.clock.now();
+        match answering::agreed(&request, &decision, with, now) {
+            Ok(Admitted::Decided { .. }) => {
+                Ok(answering::answer(&request, decision, with.to_vec(), now, self.shared.keyring.as_ref()))
+            }
+            // Whoever counts the votes comes back when there are enough.
+            Ok(Admitted::Counted { .. }) => Err(self.recorded(call, PostKind::Decision, PostCode::NoWaiter)),
+            Err(code) => Err(self.recorded(call, PostKind::Decision, code)),
+        }
     }
 
-    /// Takes up an answer that another process left in the store, as post `number`.
-    pub(crate) fn take_answer(&self, call: CallId, answer: &Answer, number: u64) -> Durable {
+    /// Takes up an answer that is in the store, perhaps as a post with this number, or says why it changes nothing.
+    pub(crate) fn take_answer(
+        &self,
+        call: CallId,
+        answer: &Answer,
+        number: Option<u64>,
+    ) -> (Durable, Option<PostCode>) {
         let mut state = self.state();
-        let along = Along { taken_posts: Some(number), ..Along::default() };
+        let along = Along { taken_posts: number, ..Along::default() };
         let welcome = state.turn.post(self.info.turn, call, PostKind::Decision);
         let at = state.turn.slot(call).map(|slot| slot.invocation().emit_order as usize);
         let known = at.is_some_and(|at| state.work[at].resumed.answers.contains(answer));
@@ -428,13 +421,13 @@ impl Active {
                 let durable = self.answered(&mut state, at.expect("it has a place"), answer.clone(), along);
                 drop(state);
                 self.inbox.push(Urgency::Settlement, Item::Posted);
-                return durable;
+                return (durable, None);
             }
             Ok(_) => Some(PostCode::NoWaiter),
             Err(code) => Some(code),
         };
         let refused = code.map(|code| self.refusal(call, PostKind::Decision, code));
-        self.shared.journal.write_along(refused, along)
+        (self.shared.journal.write_along(refused, along), code)
     }
 
     /// Takes up approvals that were in the store when the turn was read. Denials go down the stack as they are.
@@ -443,8 +436,7 @@ impl Active {
         let waiting = |(slot, work): (&toolgate_core::Slot, &Work)| {
             let newest = work.resumed.answers.last().filter(|answer| answer.generation + 1 == slot.generation())?;
             let open = slot.phase() == Some(Phase::AwaitingApproval);
-            let denied = matches!(newest.decision.verdict, Verdict::Deny { .. });
-            (open && !denied).then(|| slot.invocation().emit_order as usize)
+            (open && !newest.is_denial()).then(|| slot.invocation().emit_order as usize)
         };
         let found: Vec<usize> = state.turn.slots().iter().zip(&state.work).filter_map(waiting).collect();
         let take = |at: usize| {
@@ -670,8 +662,7 @@ fn broken_contract(problem: &dyn std::fmt::Display) -> Settled {
 
 /// Who denied the call, if the newest answer is a denial.
 fn denier(resumed: &Resumed) -> Option<Principal> {
-    let answer = resumed.answers.last()?;
-    matches!(answer.decision.verdict, Verdict::Deny { .. }).then(|| answer.decision.by.clone())
+    resumed.answers.last().filter(|answer| answer.is_denial()).map(|answer| answer.decision.by.clone())
 }
 
 /// Tells the driver that a call left the stack, however that came about.

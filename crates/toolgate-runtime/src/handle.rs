@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    Admitted, ApprovalRequest, CallId, Decision, Outcome, PostCode, PostKind, Question, Record, RecordKey, TurnEvent,
-    TurnId, View,
+    Admitted, Answer, ApprovalRequest, CallId, Decision, Outcome, PostCode, PostKind, Question, Record, RecordKey,
+    TurnEvent, TurnId, View,
 };
 
 use crate::{
@@ -44,6 +44,16 @@ impl PostError {
         match self {
             Self::Refused(code) => Some(*code),
             Self::Nameless | Self::Journal(_) | Self::Turn(_) => None,
+        }
+    }
+}
+
+impl From<NotTaken> for PostError {
+    fn from(not_taken: NotTaken) -> Self {
+        match not_taken {
+            NotTaken::Refused(code) => code.into(),
+            NotTaken::Nameless => Self::Nameless,
+            NotTaken::Retired => PostCode::TurnClosed.into(),
         }
     }
 }
@@ -117,8 +127,34 @@ impl Dispatcher {
                 return Err(code.into());
             }
         };
-        let take = |active: &Active| active.decide(question, decision.clone(), &with);
-        self.post(turn, call, PostKind::Decision, take).await
+        // One decision at a time, and none while a turn is taken up: each sees the ones before it in the store.
+        let mut last = self.0.posting.lock().await;
+        let (active, parks) = match self.0.active(turn) {
+            Some(active) => (active, false),
+            None => (self.undriven_or_refused(turn, call, PostKind::Decision, &mut last).await?, true),
+        };
+        let answer = active.judge(question, decision, &with)?;
+        let taken = self.take_first_answer(&active, call, answer).await;
+        if parks && taken.is_ok() {
+            *last = active.park();
+        }
+        taken
+    }
+
+    /// Keeps an answer and acts on it, unless another process has answered meanwhile.
+    async fn take_first_answer(&self, active: &Active, call: CallId, answer: Answer) -> Result<(), PostError> {
+        let key = RecordKey::Answer(call, answer.generation);
+        let record = Record::Answer(Arc::new(answer.clone()));
+        let kept = self.0.store.once(key, record).await.map_err(|error| Box::new(DispatchError::from(error)))?;
+        if let Some(earlier) = kept {
+            let denied = matches!(&earlier, Record::Answer(earlier) if earlier.is_denial());
+            let code = if denied { PostCode::AlreadyDenied } else { PostCode::Duplicate };
+            self.record_refusal(active.info.turn, call, PostKind::Decision, code).await;
+            return Err(code.into());
+        }
+        let (durable, refused) = active.take_answer(call, &answer, None);
+        durable.await?;
+        refused.map_or(Ok(()), |code| Err(code.into()))
     }
 
     /// Counts the decision where it takes more than one.
@@ -176,22 +212,25 @@ impl Dispatcher {
         if let Some(taken) = self.take_driven(turn, &take) {
             return taken?.await.map_err(PostError::from);
         }
-        let active = match self.undriven(turn, call, &mut last).await {
-            Ok(active) => active,
-            Err(PostError::Refused(code)) => {
-                self.record_refusal(turn, call, kind, code).await;
-                return Err(code.into());
-            }
-            Err(error) => return Err(error),
-        };
+        let active = self.undriven_or_refused(turn, call, kind, &mut last).await?;
         let taken = take(&active);
         *last = active.park();
-        match taken {
-            Ok(durable) => Ok(durable.await?),
-            Err(NotTaken::Refused(code)) => Err(code.into()),
-            Err(NotTaken::Nameless) => Err(PostError::Nameless),
-            Err(NotTaken::Retired) => Err(PostCode::TurnClosed.into()),
+        Ok(taken?.await?)
+    }
+
+    /// Reads a turn that nobody drives; if that is refused, it is recorded.
+    async fn undriven_or_refused(
+        &self,
+        turn: TurnId,
+        call: CallId,
+        kind: PostKind,
+        last: &mut Option<Parked>,
+    ) -> Result<Arc<Active>, PostError> {
+        let found = self.undriven(turn, call, last).await;
+        if let Err(PostError::Refused(code)) = &found {
+            self.record_refusal(turn, call, kind, *code).await;
         }
+        found
     }
 
     /// Posts to the copy of the turn that is driven, if there is one.
@@ -202,9 +241,8 @@ impl Dispatcher {
     ) -> Option<Result<Durable, PostError>> {
         match take(&*self.0.active(turn)?) {
             Ok(durable) => Some(Ok(durable)),
-            Err(NotTaken::Refused(code)) => Some(Err(code.into())),
-            Err(NotTaken::Nameless) => Some(Err(PostError::Nameless)),
             Err(NotTaken::Retired) => None,
+            Err(not_taken) => Some(Err(not_taken.into())),
         }
     }
 

@@ -65,7 +65,9 @@ impl Dispatcher {
     async fn take_answer(&self, number: u64, turn: TurnId, call: CallId, generation: u32) -> Result<(), DispatchError> {
         let record = self.0.store.record(&RecordKey::Answer(call, generation)).await?;
         match (self.0.active(turn), record) {
-            (Some(active), Some(Record::Answer(answer))) => Ok(active.take_answer(call, &answer, number).await?),
+            (Some(active), Some(Record::Answer(answer))) => {
+                Ok(active.take_answer(call, &answer, Some(number)).0.await?)
+            }
             _ => self.taken(number, None).await,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_core::{
     Answer, ApprovalRequest, CallId, Outcome, Phase, PostCode, Reconciled, Record, RecordKey, Settled, Status, TurnId,
-    TurnRequests, Verdict, View, contained,
+    TurnRequests, View, contained,
 };
 
 use crate::{
@@ -103,8 +103,7 @@ impl Dispatcher {
             state.work[at].pending = question;
             // An answer that came but was not acted on, before the process was lost or because nobody drove the turn.
             if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {
-                let denied =
-                    answers.last().is_some_and(|answer| matches!(answer.decision.verdict, Verdict::Deny { .. }));
+                let denied = answers.last().is_some_and(Answer::is_denial);
                 state.turn.answer(call, if denied { PostCode::AlreadyDenied } else { PostCode::Duplicate });
                 state.work[at].pending = None;
             }
