@@ -128,7 +128,7 @@ async fn a_ledger_that_lost_its_end_is_found_out_and_not_signed_again() {
     let cut = ledger_of(3).await;
     let verifier = key().verifier();
     assert!(cut.verify(&[], Some(&verifier)).await.is_ok(), "nothing here says that there was more");
-    let Err(LedgerError::Tampered(bad)) = cut.verify(&[checkpoint.clone()], Some(&verifier)).await else {
+    let Err(LedgerError::Tampered(bad)) = cut.verify(std::slice::from_ref(&checkpoint), Some(&verifier)).await else {
         panic!("a checkpoint kept elsewhere says so")
     };
     assert_eq!((bad.counter, bad.what), (4, Tampering::Truncated(5)));

@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use toolgate_core::{Annotations, CallSeed, Registry, Stack, Status, ToolError, View, tool_fn};
-use toolgate_layers::{
-    Catalog, Config, Explained, Explanation, MemoryReceipts, Parts, ToastManager, default_stack, explain,
-};
+use toolgate_layers::{Catalog, Config, Explained, Explanation, Ledger, Parts, ToastManager, default_stack, explain};
 use toolgate_testkit::{TestClock, env_at, seed_for};
 
 static RUNS: AtomicU32 = AtomicU32::new(0);
@@ -46,14 +44,15 @@ fn layer<'a>(explanation: &'a Explanation, name: &str) -> &'a toolgate_layers::E
 async fn a_call_that_would_run_passes_every_layer_and_nothing_happens_however_often() {
     let parts = Parts::new();
     let (stack, view) = everything(&parts, "");
+    let seed = seed(&view, "look", json!({}));
     for _ in 0..5 {
-        let explanation = explain(&stack, seed(&view, "look", json!({}))).await;
+        let explanation = explain(&stack, seed.clone()).await;
         assert_eq!(explanation.verdict, Explained::Runs, "{explanation}");
         assert_eq!(explanation.layers.len(), stack.layers().count(), "every layer speaks");
         assert!(explanation.layers.iter().all(|layer| layer.verdict == Explained::Runs), "{explanation}");
     }
     assert_eq!(RUNS.load(Ordering::SeqCst), 0);
-    assert!(parts.get_or_default::<MemoryReceipts>().receipts().is_empty());
+    assert!(seed.env.store().ledgers().await.expect("reads").is_empty(), "no receipt was sealed");
     assert!(parts.get_or_default::<ToastManager>().current().is_empty());
 }
 
@@ -85,8 +84,10 @@ async fn the_words_of_an_explanation_are_the_words_of_the_receipt() {
     let policy = "[layers.policy]\nrules = [{ name = 'hands off', effect = 'deny', tool = 'write' }]\n";
     let (stack, view) = everything(&parts, policy);
     let explanation = explain(&stack, seed(&view, "write", json!({}))).await;
-    stack.run(toolgate_core::Call::new(seed(&view, "write", json!({})))).await;
-    let receipt = &parts.get_or_default::<MemoryReceipts>().receipts()[0];
+    let call = toolgate_core::Call::new(seed(&view, "write", json!({})));
+    stack.run(call.clone()).await;
+    let ledger = Ledger::main(call.env().store().clone());
+    let receipt = ledger.show(call.id).await.expect("reads").expect("sealed").receipt;
     let said = receipt.layers.iter().find(|layer| layer.name.as_str() == "policy").expect("was entered");
     assert_eq!(said.reason.as_deref(), layer(&explanation, "policy").reason.as_deref());
 }

@@ -707,6 +707,15 @@ impl Probe for Watch {
         active.remark(call, ToolEvent::ToolLog { level, message });
     }
 
+    fn seals_with_outcome(&self, _: &Call) -> Result<bool, StopReason> {
+        let gone = || StopReason::NotRecorded("the turn is gone".into());
+        let active = self.0.upgrade().ok_or_else(gone)?;
+        match active.shared.journal.failure() {
+            Some(error) => Err(StopReason::NotRecorded(error.to_string())),
+            None => Ok(true),
+        }
+    }
+
     fn seal_with_outcome(&self, call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
         match self.0.upgrade() {
             Some(active) => active.keep_entry(call, entry),

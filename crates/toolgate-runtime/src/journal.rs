@@ -88,6 +88,12 @@ pub(crate) struct Along {
     pub(crate) taken_posts: Option<u64>,
 }
 
+impl Along {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.entries.is_empty() && self.taken_posts.is_none()
+    }
+}
+
 impl JournalError {
     /// Whether somebody else drives the session now.
     pub fn is_fenced(&self) -> bool {
@@ -184,6 +190,7 @@ impl Journal {
         if let Some(error) = &state.failed {
             return Durable::Now(Err(error.clone()));
         }
+        let before = state.sequence;
         for draft in drafts {
             let sequence = state.sequence + 1;
             let event = match draft {
@@ -195,6 +202,12 @@ impl Journal {
                 Err(error) => return Durable::Now(Err(state.fail(error.into()))),
             }
             state.sequence = sequence;
+        }
+        if state.sequence == before && along.is_empty() {
+            // Nothing to write: whatever came before is all there is to wait for.
+            let handed = state.handed;
+            drop(state);
+            return self.0.when_durable(handed);
         }
         state.waiting.records.extend(along.records);
         state.waiting.entries.extend(along.entries);

@@ -71,6 +71,16 @@ fn a_new_file_is_for_its_owner_alone() {
 }
 
 #[tokio::test]
+async fn a_store_that_is_closed_leaves_one_file() {
+    let directory = directory();
+    let store = SqliteStore::open(directory.path().join("one.db")).expect("opens");
+    store.once(key("k"), note("x")).await.expect("writes");
+    store.record(&key("k")).await.expect("reads");
+    drop(store);
+    assert_eq!(fs::read_dir(directory.path()).expect("lists").count(), 1);
+}
+
+#[tokio::test]
 async fn a_full_disk_is_said_and_loses_nothing() {
     let directory = directory();
     let path = directory.path().join("full.db");

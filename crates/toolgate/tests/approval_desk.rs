@@ -150,6 +150,17 @@ async fn a_decision_for_a_closed_turn_is_refused() {
 }
 
 #[tokio::test]
+async fn a_decision_for_a_call_that_was_interrupted_while_it_waited_is_refused() {
+    let world = World::new();
+    let (process, report, token) = asked(&world).await;
+    let taken_up = process.resume(report.turn, world.view()).await.expect("resumes");
+    taken_up.handle().interrupt("never mind").await.expect("written");
+    assert_eq!(statuses(&taken_up.run().await.expect("runs")), [Some(Status::Cancelled)]);
+    assert_eq!(code(world.desk().decide(token.as_str(), Decision::approve("ann")).await), PostCode::TurnClosed);
+    untouched(&world, &report, &[PostCode::TurnClosed]).await;
+}
+
+#[tokio::test]
 async fn an_expired_question_takes_no_decision() {
     let world = World::new();
     let hour = Duration::from_secs(3_600);

@@ -213,6 +213,17 @@ async fn a_standing_rule_answers_until_it_is_taken_back_and_its_name_is_noted() 
 }
 
 #[tokio::test]
+async fn a_rule_that_another_process_takes_back_stops_to_count_within_a_second() {
+    let world = World::new();
+    let (mine, theirs) = (RuleBook::new(world.handle()).in_project("shop"), RuleBook::new(world.handle()));
+    mine.add(rule("five", "allow", small())).await.expect("kept");
+    assert_eq!(status(&world, world.asking().with_rules(mine.clone())).await, Some(Status::Ok));
+    theirs.revoke("five", "bob", Timestamp::EPOCH).await.expect("taken back");
+    world.clock.advance(std::time::Duration::from_secs(1));
+    assert_eq!(status(&world, world.asking().with_rules(mine)).await, None, "asked");
+}
+
+#[tokio::test]
 async fn deny_beats_allow_and_what_somebody_has_approved() {
     let world = World::new();
     let book = RuleBook::new(world.handle()).in_project("shop");

@@ -33,10 +33,7 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<Vec<Problem>
     let snapshot = connection.unchecked_transaction().map_err(failed)?;
     let found = everything(&Read { connection: &snapshot, path });
     found.map_err(|error| match error {
-        StoreError::Backend(error) | StoreError::Damaged { source: error, .. } => match error.downcast() {
-            Ok(error) => *error,
-            Err(error) => DatabaseError::Failed { database: connect::name(path), source: error.into() },
-        },
+        StoreError::Backend(error) | StoreError::Damaged { source: error, .. } => connect::cause(path, error),
         other => DatabaseError::Failed { database: connect::name(path), source: std::sync::Arc::new(other) },
     })
 }

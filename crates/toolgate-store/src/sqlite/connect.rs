@@ -1,6 +1,7 @@
 //! Opens the file, makes sure that it is ours, and brings it to the newest schema.
 
 use std::{
+    error::Error,
     fs::OpenOptions,
     io,
     path::Path,
@@ -171,5 +172,13 @@ pub(super) fn database_error(path: &Path, error: rusqlite::Error) -> DatabaseErr
             DatabaseError::ReadOnly { database, source }
         }
         _ => DatabaseError::Failed { database, source },
+    }
+}
+
+/// What is behind an error that a store would give.
+pub(super) fn cause(path: &Path, error: Box<dyn Error + Send + Sync>) -> DatabaseError {
+    match error.downcast() {
+        Ok(error) => *error,
+        Err(error) => DatabaseError::Failed { database: name(path), source: error.into() },
     }
 }

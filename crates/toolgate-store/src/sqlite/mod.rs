@@ -66,7 +66,7 @@ struct Open {
     options: SqliteOptions,
     queue: Arc<Queue<Box<dyn Job>>>,
     readers: Readers,
-    posted: Arc<Posted>,
+    posted: Posted,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -91,7 +91,7 @@ impl SqliteStore {
         let failed = |error| DatabaseError::Failed { database: connect::name(&path), source: Arc::new(error) };
         let writer = Some(writer.map_err(failed)?);
         let readers = Readers::new(path.clone(), options.clone());
-        let posted = Arc::new(Posted::new(path.clone(), options.clone()));
+        let posted = Posted::new(path.clone(), options.clone());
         Ok(Self(Arc::new(Open { path, options, queue, readers, posted, writer })))
     }
 
@@ -128,6 +128,9 @@ impl fmt::Debug for SqliteStore {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        // The connection that writes is closed last: whoever is last brings the log back into the file.
+        self.readers.close();
+        self.posted.close();
         self.queue.close();
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();

@@ -49,6 +49,19 @@ impl Posted {
         self.shared.note(session, number);
     }
 
+    /// Ends the thread and closes its connection.
+    pub(super) fn close(&self) {
+        let thread = {
+            let mut state = self.shared.state();
+            state.closed = true;
+            state.thread.take()
+        };
+        self.shared.changed.notify_all();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
     /// Waits for a post behind number `after`.
     pub(super) fn wait(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.shared.state();
@@ -66,20 +79,6 @@ impl Posted {
                 // The store is gone, so nothing will ever come.
                 std::future::pending::<()>().await;
             }
-        }
-    }
-}
-
-impl Drop for Posted {
-    fn drop(&mut self) {
-        let thread = {
-            let mut state = self.shared.state();
-            state.closed = true;
-            state.thread.take()
-        };
-        self.shared.changed.notify_all();
-        if let Some(thread) = thread {
-            let _ = thread.join();
         }
     }
 }

@@ -52,6 +52,13 @@ impl Readers {
         }
     }
 
+    /// Ends the threads and closes their connections.
+    pub(super) fn close(&self) {
+        self.queue.close();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    }
+
     /// Starts another thread, unless there are enough.
     fn start_one(&self) {
         let most = self.options.readers.max(1);
@@ -65,14 +72,6 @@ impl Readers {
             Ok(thread) => self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread),
             Err(_) => drop(self.started.fetch_sub(1, Ordering::Relaxed)),
         }
-    }
-}
-
-impl Drop for Readers {
-    fn drop(&mut self) {
-        self.queue.close();
-        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
-        threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
 

@@ -43,12 +43,11 @@ where
 {
     fn run(&mut self, tx: &Tx<'_>) -> Result<(), DatabaseError> {
         match (self.work)(tx) {
-            Err(StoreError::Backend(error)) => match error.downcast::<DatabaseError>() {
-                Ok(error) => Err(*error),
-                Err(error) => {
-                    Err(DatabaseError::Failed { database: super::connect::name(tx.path), source: error.into() })
-                }
-            },
+            // Whatever was written before the database failed must not be committed.
+            Err(StoreError::Backend(cause)) => Err(super::connect::cause(tx.path, cause)),
+            Err(StoreError::Damaged { source, .. }) if source.is::<DatabaseError>() => {
+                Err(super::connect::cause(tx.path, source))
+            }
             done => {
                 self.done = Some(done);
                 Ok(())
