@@ -27,9 +27,11 @@ enum Answers {
     AtOnce,
     /// When another process has been started.
     AfterRestart,
+    /// At the desk, while the turn is driven and waits.
+    MeanwhileAtTheDesk,
 }
 
-pub(crate) const ALL: [Scenario; 8] = [
+pub(crate) const ALL: [Scenario; 9] = [
     Scenario {
         name: "parallel-writes",
         answers: Answers::AtOnce,
@@ -52,6 +54,18 @@ pub(crate) const ALL: [Scenario; 8] = [
             ("pay", r#"{"name":"tip","amount":7}"#),
             ("read", r#"{"name":"b"}"#),
         ]],
+    },
+    Scenario {
+        name: "inbox",
+        answers: Answers::MeanwhileAtTheDesk,
+        turns: &[
+            &[
+                ("pay", r#"{"name":"rent","amount":42}"#),
+                ("write", r#"{"name":"a"}"#),
+                ("pay", r#"{"name":"tip","amount":7}"#),
+            ],
+            &[("pay", r#"{"name":"yacht","amount":1000}"#), ("transfer", r#"{"name":"b"}"#)],
+        ],
     },
     Scenario {
         name: "retries",
@@ -122,9 +136,12 @@ impl Scenario {
 /// Takes the session up where it stands and goes on until it is done, or waits for the next start.
 pub(crate) async fn drive(child: &CrashChild, store: StoreHandle) -> Result<Ended, Box<dyn Error>> {
     let scenario = ALL.iter().find(|scenario| scenario.name == child.scenario()).ok_or("there is no such scenario")?;
-    if child.start() > 0 {
-        // A process that only decides, before anybody drives the session.
+    if child.start() > 0 && scenario.answers == Answers::AfterRestart {
+        // As a process that only decides would, before anybody drives the session.
         decide_all(&store, child.session()).await?;
+    }
+    if scenario.answers == Answers::MeanwhileAtTheDesk {
+        tokio::spawn(sit_at_the_desk(store.clone(), child.session()));
     }
     let registry = registry(child.effects());
     let stack = Stack::over(registry.clone()).any_layers(layers(child)?).build()?;
@@ -141,12 +158,16 @@ pub(crate) async fn drive(child: &CrashChild, store: StoreHandle) -> Result<Ende
                 dispatcher.open(continued(TurnRequest::new(view.clone(), calls), last.map(|last| last.turn))).await?
             }
         };
-        let report = run.run().await?;
+        let report = match scenario.answers {
+            Answers::MeanwhileAtTheDesk => run.run_to_end().await?,
+            Answers::AtOnce | Answers::AfterRestart => run.run().await?,
+        };
         let delivered = deliver_all(&dispatcher, &report).await?;
         if report.end == TurnEnd::Suspended && !delivered {
             match scenario.answers {
                 Answers::AtOnce => answer_all(&dispatcher).await?,
                 Answers::AfterRestart => return Ok(Ended::Waiting),
+                Answers::MeanwhileAtTheDesk => return Err("a turn that is driven to its end is not suspended".into()),
             }
         }
     }
@@ -210,6 +231,13 @@ async fn decide_all(store: &StoreHandle, session: SessionId) -> Result<(), Box<d
         }
     }
     Ok(())
+}
+
+/// Looks for questions and answers them until the process ends. If the store fails, the driver says so.
+async fn sit_at_the_desk(store: StoreHandle, session: SessionId) {
+    while decide_all(&store, session).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// The same through whoever drives it.
