@@ -1,7 +1,9 @@
 //! The project's chores. `cargo xtask` lists them.
 
 mod generated;
+mod postgres;
 
+use postgres::Postgres;
 use std::{
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -9,9 +11,10 @@ use std::{
 };
 
 /// One thing that can be done, and what it is for.
-const TASKS: [(&str, &str); 3] = [
+const TASKS: [(&str, &str); 4] = [
     ("test", "format, lints, all tests, examples and docs: everything that has to be green"),
     ("generate", "write what is made from the code: schemas of events and configuration, the page of layers"),
+    ("postgres", "run the PostgreSQL that the tests use, for trying things out, until Ctrl-C"),
     ("help", "this list"),
 ];
 
@@ -20,6 +23,7 @@ fn main() -> ExitCode {
     let done = match task.as_str() {
         "test" => test(),
         "generate" => generated::write(&root()),
+        "postgres" => postgres::run_until_stopped(),
         "help" | "--help" | "-h" => {
             help();
             Ok(())
@@ -45,11 +49,17 @@ fn help() {
 /// Runs everything that has to be green, in the order in which a mistake shows soonest.
 fn test() -> Result<(), String> {
     let start = Instant::now();
+    let postgres = Postgres::given_or_started()?;
+    let cargo = |arguments: &[&str]| {
+        let mut command = cargo(arguments);
+        command.env(postgres::VARIABLE, postgres.url());
+        command
+    };
     step("format", cargo(&["fmt", "--all", "--check"]), "`cargo fmt --all` mends it")?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"];
     step("lints", cargo(&clippy), "clippy says what to change")?;
     generated::check(&root())?;
-    run_tests()?;
+    run_tests(&cargo)?;
     step(
         "doc tests",
         cargo(&["test", "--workspace", "--all-features", "--locked", "--doc"]),
@@ -58,7 +68,7 @@ fn test() -> Result<(), String> {
     let mut docs = cargo(&["doc", "--workspace", "--all-features", "--no-deps", "--locked"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     step("docs", docs, "rustdoc says which link or item")?;
-    for example in ["parallel-tools", "captain"] {
+    for example in ["parallel-tools", "captain", "approve-and-resume"] {
         let run = cargo(&["run", "--quiet", "--locked", "-p", example]);
         step(&format!("example {example}"), run, "the README promises that it runs")?;
     }
@@ -67,7 +77,7 @@ fn test() -> Result<(), String> {
 }
 
 /// Runs unit, property, scenario and compile-fail tests: with nextest where it is installed, else with cargo.
-fn run_tests() -> Result<(), String> {
+fn run_tests(cargo: &dyn Fn(&[&str]) -> Command) -> Result<(), String> {
     let nextest = cargo(&["nextest", "--version"]).output().is_ok_and(|found| found.status.success());
     let runner: &[&str] = if nextest { &["nextest", "run"] } else { &["test", "--tests", "--lib"] };
     let common = ["--workspace", "--all-features", "--locked"];

@@ -5,6 +5,7 @@
 //! * [`run_twice`]: sends a call through a layer again, as happens after every suspension.
 //! * [`LifecycleChecker`]: checks any stream of events against the rules.
 //! * [`FaultyStore`]: a store that fails, waits or takes the process down with it, where a test wants it to.
+//! * [`crash`]: kills a process at chosen places, restarts it and compares what came of it with a run that was never killed.
 //! * [`conformance`]: suites for a store, an executor or a screen of your own.
 //!
 //! ```
@@ -19,6 +20,7 @@
 
 mod clock;
 pub mod conformance;
+pub mod crash;
 mod fakes;
 mod faults;
 mod lifecycle;

@@ -1,0 +1,111 @@
+//! A turn of three calls whose second one needs a person: it waits in a file, is approved by another process with
+//! edited arguments, and is run exactly once by a third.
+//!
+//! `cargo run -p approve-and-resume` plays the whole story. Each step is a process of its own, and so you can take them
+//! one by one: `cargo run -p approve-and-resume -- help`. No key, no network; the "model" is a list of calls.
+
+mod office;
+mod show;
+mod tools;
+
+use std::{
+    error::Error,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use office::Office;
+use serde_json::Value;
+use toolgate::{Arguments, Decision};
+
+const HELP: &str = "usage: approve-and-resume [--dir DIRECTORY] COMMAND
+
+  create                             make the three calls; the one that needs a person waits
+  pending                            list what waits for a decision
+  show APPROVAL                      show one question in full
+  decide APPROVAL approve            run it as it is
+  decide APPROVAL edit ARGUMENTS     run it with these arguments (JSON) instead
+  decide APPROVAL deny [REASON]      do not run it
+  resume                             go on with what was decided, and print all results in the order of the calls
+  verify                             check the chain of receipts
+  export                             print the receipts, one sealed record per line
+
+Without a command, the whole story is played in a temporary directory.";
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let mut dir = PathBuf::from(".");
+    if words.first().is_some_and(|word| word == "--dir") && words.len() > 1 {
+        dir = words.drain(..2).next_back().unwrap_or_default().into();
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match run(&dir, &words).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", show::with_causes(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(dir: &Path, words: &[&str]) -> Result<(), Box<dyn Error>> {
+    if words.is_empty() {
+        return story();
+    }
+    if let ["help" | "--help" | "-h", ..] = words {
+        println!("{HELP}");
+        return Ok(());
+    }
+    let office = Office::open(dir).await?;
+    match words {
+        ["create"] => office.create().await,
+        ["pending"] => office.pending().await,
+        ["show", approval] => office.show(approval.parse()?).await,
+        ["decide", approval, decision @ ..] => office.decide(approval.parse()?, read_decision(decision)?).await,
+        ["resume"] => office.resume().await,
+        ["verify"] => office.verify().await,
+        ["export"] => office.export().await,
+        _ => Err("there is no such command\nhint: `approve-and-resume help` lists them".into()),
+    }
+}
+
+/// Whoever is logged in decides.
+fn read_decision(words: &[&str]) -> Result<Decision, Box<dyn Error>> {
+    let me = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
+    match words {
+        ["approve"] => Ok(Decision::approve(me.as_str())),
+        ["deny", reason @ ..] => {
+            let reason = reason.join(" ");
+            Ok(Decision::deny(me.as_str(), Some(&*reason).filter(|reason| !reason.is_empty())))
+        }
+        ["edit", arguments] => {
+            let arguments: Value = serde_json::from_str(arguments)?;
+            Ok(Decision::approve_with_edits(me.as_str(), Arguments::try_from(arguments)?))
+        }
+        _ => Err("a decision is `approve`, `edit ARGUMENTS` or `deny [REASON]`".into()),
+    }
+}
+
+/// Plays every step in a process of its own.
+fn story() -> Result<(), Box<dyn Error>> {
+    let dir = tempfile::tempdir()?;
+    let step = |words: &[&str]| -> Result<String, Box<dyn Error>> {
+        println!("$ approve-and-resume {}", words.join(" "));
+        let mut command = Command::new(std::env::current_exe()?);
+        let done = command.arg("--dir").arg(dir.path()).args(words).output()?;
+        let said = String::from_utf8(done.stdout)?;
+        println!("{said}{}", String::from_utf8_lossy(&done.stderr));
+        if done.status.success() { Ok(said) } else { Err(format!("{} failed", words[0]).into()) }
+    };
+    step(&["create"])?;
+    let pending = step(&["pending"])?;
+    let approval = pending.split_whitespace().find(|word| word.starts_with("approval_")).ok_or("nothing waits")?;
+    step(&["show", approval])?;
+    step(&["decide", approval, "edit", r#"{"customer":"Ada","amount":90}"#])?;
+    step(&["resume"])?;
+    step(&["resume"])?;
+    step(&["verify"])?;
+    println!("what was sent, once: {}", std::fs::read_to_string(dir.path().join("outbox.txt"))?.trim());
+    Ok(())
+}

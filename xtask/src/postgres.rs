@@ -1,0 +1,234 @@
+//! A PostgreSQL for the tests: from local binaries, in a temporary directory, on a socket only, gone again afterwards.
+
+use std::{
+    fs,
+    os::unix::{
+        fs::chown,
+        process::{CommandExt, ExitStatusExt},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// Where the tests look for a server.
+pub(crate) const VARIABLE: &str = "TOOLGATE_TEST_POSTGRES";
+
+/// Runs the server and waits for its input to end: that is when the task that started it is over, in whatever way.
+const KEEPER: &str = r#"
+dir=$1; shift
+"$@" </dev/null >"$dir/log" 2>&1 &
+server=$!
+read -r _
+kill -INT "$server"
+wait "$server"
+rm -rf "$dir"
+"#;
+
+/// A server that runs as long as this is kept. It is stopped and removed also when this process is killed.
+pub(crate) struct Postgres {
+    url: String,
+    keeper: Option<Child>,
+}
+
+impl Postgres {
+    /// The server that the environment names, or else a new one.
+    pub(crate) fn given_or_started() -> Result<Self, String> {
+        match std::env::var(VARIABLE) {
+            Ok(url) if !url.is_empty() => Ok(Self { url, keeper: None }),
+            _ => Self::start(),
+        }
+    }
+
+    /// Starts a new one.
+    pub(crate) fn start() -> Result<Self, String> {
+        let binaries = Binaries::find_or_install()?;
+        let user = User::to_run_as()?;
+        let dir = directory(&user)?;
+        let started = Self::start_in(&dir, &binaries, &user);
+        if started.is_err() {
+            // The keeper may have been quicker.
+            let _ = fs::remove_dir_all(&dir);
+        }
+        started
+    }
+
+    fn start_in(dir: &Path, binaries: &Binaries, user: &User) -> Result<Self, String> {
+        let data = dir.join("data");
+        let mut initdb = user.command(&binaries.initdb);
+        initdb.arg("-D").arg(&data).args(["-U", "toolgate", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
+        let made = initdb.current_dir(dir).output().map_err(|error| format!("initdb could not be started: {error}"))?;
+        if !made.status.success() {
+            return Err(format!("initdb failed:\n{}", String::from_utf8_lossy(&made.stderr)));
+        }
+        let mut server = user.command(&binaries.postgres);
+        // The tests are about durability, so writes are synced as they would be in earnest.
+        server.arg("-D").arg(&data).arg("-k").arg(dir).args(["-c", "listen_addresses=", "-c", "fsync=on"]);
+        server.args(["-c", "max_connections=200"]);
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", KEEPER, "keeper"]).arg(dir).arg(server.get_program()).args(server.get_args());
+        // A group of its own: Ctrl-C reaches this process, and the keeper clears up once it is gone.
+        keeper.current_dir(dir).stdin(Stdio::piped()).process_group(0);
+        let keeper = keeper.spawn().map_err(|error| format!("the server could not be started: {error}"))?;
+        let url = format!("postgres://toolgate@localhost/postgres?host={}", dir.display());
+        let started = Self { url, keeper: Some(keeper) };
+        wait_until_ready(dir).map(|()| started)
+    }
+
+    /// How to reach it.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Some(mut keeper) = self.keeper.take() {
+            drop(keeper.stdin.take());
+            let _ = keeper.wait();
+        }
+    }
+}
+
+/// Starts a server for people and lets it run until Ctrl-C.
+pub(crate) fn run_until_stopped() -> Result<(), String> {
+    let postgres = Postgres::start()?;
+    println!("export {VARIABLE}='{}'", postgres.url());
+    eprintln!("PostgreSQL runs until you press Ctrl-C.");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The programs of a server.
+struct Binaries {
+    initdb: PathBuf,
+    postgres: PathBuf,
+}
+
+impl Binaries {
+    fn find_or_install() -> Result<Self, String> {
+        if let Some(found) = Self::find() {
+            return Ok(found);
+        }
+        let hint = format!(
+            "hint: install PostgreSQL, put its `initdb` and `postgres` on the PATH, or set {VARIABLE} to a server"
+        );
+        if !Path::new("/etc/debian_version").exists() || !is_root()? {
+            return Err(format!("the tests need PostgreSQL and it is not installed\n{hint}"));
+        }
+        println!("== PostgreSQL is not installed; installing Debian's package");
+        let mut install = Command::new("apt-get");
+        install.args(["install", "--yes", "--no-install-recommends", "postgresql"]);
+        install.env("DEBIAN_FRONTEND", "noninteractive");
+        match install.status() {
+            Ok(status) if status.success() => {
+                Self::find().ok_or_else(|| format!("the package brought no `initdb` and `postgres`\n{hint}"))
+            }
+            Ok(status) => Err(format!("`apt-get install postgresql` failed ({})\n{hint}", said(status))),
+            Err(error) => Err(format!("`apt-get` could not be started: {error}\n{hint}")),
+        }
+    }
+
+    /// Looks on the PATH, then where Debian puts them, newest version first.
+    fn find() -> Option<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+            .collect();
+        versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
+        let directories = std::env::split_paths(&path).chain(versions.into_iter().map(|(_, bin)| bin));
+        directories
+            .map(|bin| Self { initdb: bin.join("initdb"), postgres: bin.join("postgres") })
+            .find(|binaries| binaries.initdb.is_file() && binaries.postgres.is_file())
+    }
+}
+
+/// Who the server runs as. PostgreSQL refuses to run as root.
+enum User {
+    Me,
+    Other { name: &'static str, ids: (u32, u32), switch: &'static str },
+}
+
+impl User {
+    fn to_run_as() -> Result<Self, String> {
+        if !is_root()? {
+            return Ok(Self::Me);
+        }
+        let switch = ["setpriv", "runuser"].into_iter().find(|tool| {
+            Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+        });
+        let switch = switch.ok_or(
+            "PostgreSQL does not run as root, and neither `setpriv` nor `runuser` is installed\nhint: run as another user",
+        )?;
+        ["postgres", "nobody"]
+            .into_iter()
+            .find_map(|name| Some(Self::Other { name, ids: (id("-u", name)?, id("-g", name)?), switch }))
+            .ok_or_else(|| {
+                "there is no user `postgres` or `nobody` to run PostgreSQL as\nhint: run as another user".into()
+            })
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        match self {
+            Self::Me => Command::new(program),
+            Self::Other { name, switch: "runuser", .. } => {
+                let mut command = Command::new("runuser");
+                command.args(["-u", name, "--"]).arg(program);
+                command
+            }
+            Self::Other { ids: (user, group), switch, .. } => {
+                let mut command = Command::new(switch);
+                command.arg(format!("--reuid={user}")).arg(format!("--regid={group}")).arg("--clear-groups");
+                command.arg("--").arg(program);
+                command
+            }
+        }
+    }
+}
+
+fn is_root() -> Result<bool, String> {
+    let me = Command::new("id").arg("-u").output().map_err(|error| format!("`id` could not be started: {error}"))?;
+    Ok(me.stdout.trim_ascii() == b"0")
+}
+
+fn id(which: &str, name: &str) -> Option<u32> {
+    let found = Command::new("id").args([which, name]).output().ok().filter(|found| found.status.success())?;
+    String::from_utf8(found.stdout).ok()?.trim().parse().ok()
+}
+
+/// A new directory that belongs to the user, with a short name: the path of a socket has room for about 100 bytes.
+fn directory(user: &User) -> Result<PathBuf, String> {
+    let temporary = Some(std::env::temp_dir()).filter(|dir| dir.as_os_str().len() < 60);
+    let dir = temporary.unwrap_or_else(|| "/tmp".into()).join(format!("toolgate-postgres-{}", std::process::id()));
+    let problem = |error| format!("{} could not be made: {error}", dir.display());
+    fs::create_dir(&dir).map_err(problem)?;
+    if let User::Other { ids: (user, group), .. } = user {
+        chown(&dir, Some(*user), Some(*group)).map_err(problem)?;
+    }
+    Ok(dir)
+}
+
+/// Waits until the server says in its own file that it takes connections.
+fn wait_until_ready(dir: &Path) -> Result<(), String> {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(30) {
+        let state = fs::read_to_string(dir.join("data/postmaster.pid")).unwrap_or_default();
+        if state.lines().nth(7).is_some_and(|line| line.trim() == "ready") {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
+    Err(format!("PostgreSQL did not start within 30 s; its log says:\n{log}"))
+}
+
+fn said(status: std::process::ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+    }
+}
