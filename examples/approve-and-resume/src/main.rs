@@ -29,6 +29,8 @@ const HELP: &str = "usage: approve-and-resume [--dir DIRECTORY] COMMAND
   resume                             go on with what was decided, and print all results in the order of the calls
   verify                             check the chain of receipts
   export                             print the receipts, one sealed record per line
+  check                              look for damage in the database
+  backup FILE                        copy the database, also while it is used
 
 Without a command, the whole story is played in a temporary directory.";
 
@@ -66,6 +68,8 @@ async fn run(dir: &Path, words: &[&str]) -> Result<(), Box<dyn Error>> {
         ["resume"] => office.resume().await,
         ["verify"] => office.verify().await,
         ["export"] => office.export().await,
+        ["check"] => office.check(),
+        ["backup", path] => office.backup(Path::new(path)),
         _ => Err("there is no such command\nhint: `approve-and-resume help` lists them".into()),
     }
 }
@@ -106,6 +110,7 @@ fn story() -> Result<(), Box<dyn Error>> {
     step(&["resume"])?;
     step(&["resume"])?;
     step(&["verify"])?;
+    step(&["check"])?;
     println!("what was sent, once: {}", std::fs::read_to_string(dir.path().join("outbox.txt"))?.trim());
     Ok(())
 }

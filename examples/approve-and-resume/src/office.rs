@@ -18,6 +18,7 @@ use crate::{show, tools::tools};
 
 /// A directory in which calls wait, are decided on and run.
 pub(crate) struct Office {
+    database: SqliteStore,
     store: StoreHandle,
     keys: KeyFile,
     outbox: PathBuf,
@@ -26,9 +27,10 @@ pub(crate) struct Office {
 impl Office {
     pub(crate) async fn open(dir: &Path) -> Result<Self, Box<dyn Error>> {
         std::fs::create_dir_all(dir)?;
-        let store = StoreHandle::new(SqliteStore::open(dir.join("toolgate.db"))?);
+        let database = SqliteStore::open(dir.join("toolgate.db"))?;
+        let store = StoreHandle::new(database.clone());
         let keys = KeyFile::load_or_create(dir.join("approval.keys"))?;
-        Ok(Self { store, keys, outbox: dir.join("outbox.txt") })
+        Ok(Self { database, store, keys, outbox: dir.join("outbox.txt") })
     }
 
     /// The same stack in every process: receipts outermost, then validation, then the person.
@@ -107,6 +109,24 @@ impl Office {
     pub(crate) async fn verify(&self) -> Result<(), Box<dyn Error>> {
         let verified = Ledger::main(self.store.clone()).verify(&[], None).await?;
         println!("{} receipts, and the chain is whole", verified.counter);
+        Ok(())
+    }
+
+    /// Looks for damage in the database itself.
+    pub(crate) fn check(&self) -> Result<(), Box<dyn Error>> {
+        let problems = self.database.check()?;
+        problems.iter().for_each(|problem| println!("{problem}"));
+        if problems.is_empty() {
+            println!("{} is whole", self.database.path().display());
+            return Ok(());
+        }
+        Err(format!("{} problems were found", problems.len()).into())
+    }
+
+    /// Copies the database while it may be in use.
+    pub(crate) fn backup(&self, path: &Path) -> Result<(), Box<dyn Error>> {
+        self.database.backup_to(path)?;
+        println!("copied to {}", path.display());
         Ok(())
     }
 

@@ -119,3 +119,24 @@ fn kill_after(mut command: Command, millis: u64) {
     let _ = child.kill();
     child.wait().expect("a child can be waited for");
 }
+
+#[test]
+fn a_copy_of_the_database_is_whole_and_a_changed_receipt_in_it_is_named() {
+    let (dir, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let (dir, copy) = (dir.path(), other.path().join("toolgate.db"));
+    said(dir, &["create"]);
+    said(dir, &["decide", &approval(dir), "approve"]);
+    said(dir, &["resume"]);
+    said(dir, &["backup", copy.to_str().expect("a path that is text")]);
+    assert!(said(other.path(), &["check"]).contains("is whole"));
+    assert!(said(other.path(), &["verify"]).starts_with("3 receipts"));
+    assert!(!run(dir, &["backup", copy.to_str().expect("text")]).status.success(), "nothing is overwritten");
+    let (mut bytes, wanted) = (std::fs::read(&copy).expect("reads"), br#""tool_name":"send_invoice","turn_id""#);
+    let places: Vec<usize> = (0..bytes.len() - wanted.len()).filter(|at| bytes[*at..].starts_with(wanted)).collect();
+    assert!(!places.is_empty(), "the receipt is in the file");
+    places.iter().for_each(|at| bytes[at + 13] ^= 1);
+    std::fs::write(&copy, bytes).expect("writes");
+    let verified = run(other.path(), &["verify"]);
+    let error = String::from_utf8_lossy(&verified.stderr).into_owned();
+    assert!(!verified.status.success() && error.contains("record"), "{error}");
+}
