@@ -221,24 +221,6 @@ pub enum ToolEvent {
 }
 
 impl ToolEvent {
-    /// How the invocation ends with this event, if it does.
-    pub const fn settles_as(&self) -> Option<Status> {
-        match self {
-            Self::ToolDenied { status, .. }
-            | Self::ToolExecutionFailed { status, .. }
-            | Self::ToolExecutionInterrupted { status, .. } => Some(*status),
-            Self::ToolExecutionSucceeded { .. } => Some(Status::Ok),
-            Self::ToolSkipped { .. } => Some(Status::DryRun),
-            Self::ToolRequested { .. }
-            | Self::ToolApprovalRequested(_)
-            | Self::ToolApproved { .. }
-            | Self::ToolExecutionStarted { .. }
-            | Self::ToolExecutionProgress { .. }
-            | Self::ToolCallAudit { .. }
-            | Self::ToolLog { .. } => None,
-        }
-    }
-
     /// The word on the wire.
     pub const fn name(&self) -> &'static str {
         match self {

@@ -178,7 +178,7 @@ impl RowChange {
                 })))
             }
             EventBody::Tool(invocation, ToolEvent::ToolApproved { .. }) => Some(Self::Answered(invocation.id)),
-            EventBody::Tool(invocation, event) => event.settles_as().map(|status| Self::Settled(invocation.id, status)),
+            EventBody::Tool(invocation, event) => event.terminal().map(|status| Self::Settled(invocation.id, status)),
         }
     }
 }
