@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use hashbrown::{HashMap, hash_map::Entry};
+use hashbrown::{HashMap, HashSet, hash_map::Entry};
 use tokio::sync::watch;
 
 use crate::{
@@ -49,6 +49,12 @@ impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    fn has_post(&self, session: SessionId, after: u64) -> bool {
+        let shelf = self.shelf();
+        let newest = shelf.sessions.get(&session).and_then(|known| known.posts.last_key_value());
+        newest.is_some_and(|(number, _)| *number > after)
     }
 
     // Every change below is checked first and then made whole, so a poisoned lock hides nothing half-done.
@@ -93,7 +99,8 @@ impl Session {
 
 impl Shelf {
     fn check_records(&self, records: &[(RecordKey, Record)]) -> Result<(), StoreError> {
-        match records.iter().find(|(key, _)| self.records.contains_key(key)) {
+        let mut named = HashSet::with_capacity(records.len());
+        match records.iter().find(|(key, _)| self.records.contains_key(key) || !named.insert(key)) {
             Some((key, _)) => Err(StoreError::Exists { key: key.clone() }),
             None => Ok(()),
         }
@@ -275,9 +282,10 @@ impl Store for MemoryStore {
 
     fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
         let mut watching = self.shelf().sessions.entry(session).or_default().posted.subscribe();
+        let store = self.clone();
         async move {
-            // The sender lives as long as the store.
-            let _ = watching.wait_for(|newest| *newest > after).await;
+            // The sender lives as long as the store. What was taken since wakes nobody.
+            while !store.has_post(session, after) && watching.changed().await.is_ok() {}
         }
     }
 

@@ -93,7 +93,10 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(u64, Post)>, StoreError>> + Send;
 
-    /// Completes when something behind number `after` may have been left for the session, by any process.
+    /// Completes when something behind number `after` was left for the session, by any process, and is not taken up yet.
+    ///
+    /// What was taken up completes nothing, so whoever knows no number yet can begin with 0. It may complete once for
+    /// something that is taken up at the same moment.
     fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send;
 
     /// Lists sessions, oldest first.
@@ -143,7 +146,7 @@ impl Position {
 pub struct Batch {
     /// Events, in order.
     pub events: Vec<Arc<Event>>,
-    /// Records that must not exist yet.
+    /// Records that must not exist yet. A key that is given twice counts as one that exists.
     pub records: Vec<(RecordKey, Record)>,
     /// Entries for the ends of chains.
     pub entries: Vec<LedgerDraft>,

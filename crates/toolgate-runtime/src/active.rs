@@ -113,12 +113,32 @@ pub(crate) struct Work {
     pub(crate) task: Option<JoinHandle<()>>,
     /// What is to be sealed with the outcome of the pass that is under way.
     entries: Vec<LedgerDraft>,
+    /// Which pass is under way. What an earlier one comes to does not count.
+    pass: Pass,
+}
+
+/// Why a call is in the stack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// To be run.
+    Running,
+    /// To let the layers see how it has ended.
+    Closing,
 }
 
 impl Work {
     pub(crate) fn new(provider_call_id: Arc<str>, admission: Admission) -> Self {
         let (resumed, entries) = (Resumed::default(), Vec::new());
-        Self { provider_call_id, admission, resumed, pending: None, outcome: None, task: None, entries }
+        Self {
+            provider_call_id,
+            admission,
+            resumed,
+            pending: None,
+            outcome: None,
+            task: None,
+            entries,
+            pass: Pass::Running,
+        }
     }
 
     /// Whether a call of this tool can change anything. An unknown tool cannot: it never runs.
@@ -209,6 +229,7 @@ impl Active {
     pub(crate) fn call(&self, at: usize, closing: Option<Arc<Settled>>) -> Call {
         let mut state = self.state();
         state.work[at].entries.clear();
+        state.work[at].pass = if closing.is_some() { Pass::Closing } else { Pass::Running };
         let (slot, work) = (&state.turn.slots()[at], &state.work[at]);
         // Attempts whose results are known are walked through again.
         let known = work.resumed.results.first().map(|(attempt, _)| attempt - 1);
@@ -234,7 +255,7 @@ impl Active {
         let _left = Left { active: &self, at };
         let outcome = self.shared.stack.run(self.call(at, None)).await;
         let durable = match outcome {
-            Outcome::Settled(settled) => self.settle(at, *settled),
+            Outcome::Settled(settled) => self.settle(at, Pass::Running, *settled),
             Outcome::Suspended(suspension) => self.suspend(at, *suspension),
         };
         // A failed journal is reported by the driver, which asks it.
@@ -257,14 +278,20 @@ impl Active {
             // A recorder that hangs does not keep the turn from ending.
             () = self.shared.clock.sleep(self.shared.grace) => None,
         };
-        let durable = self.settle(at, seen.unwrap_or_else(|| Settled::clone(&end)));
-        durable.or_else(|_| self.settle(at, Settled::clone(&end))).expect("every open invocation can fail").await
+        let durable = self.settle(at, Pass::Closing, seen.unwrap_or_else(|| Settled::clone(&end)));
+        let durable = durable.or_else(|_| {
+            // What was to be sealed speaks of the outcome that was refused.
+            self.state().work[at].entries.clear();
+            self.settle(at, Pass::Closing, Settled::clone(&end))
+        });
+        durable.expect("every open invocation can fail").await
     }
 
     /// Settles an invocation, unless it is settled already: the first outcome stands.
-    pub(crate) fn settle(&self, at: usize, mut settled: Settled) -> Result<Durable, Instead> {
+    fn settle(&self, at: usize, pass: Pass, mut settled: Settled) -> Result<Durable, Instead> {
         let mut state = self.state();
-        if state.retired {
+        // A call that was not waited for any longer may still come out of the stack while its end is written down.
+        if state.retired || state.work[at].pass != pass {
             return Ok(Durable::Now(Ok(())));
         }
         let State { turn, work, .. } = &mut *state;
@@ -314,7 +341,7 @@ impl Active {
     /// Records that an invocation waits.
     fn suspend(&self, at: usize, suspension: Suspension) -> Result<Durable, Instead> {
         let mut state = self.state();
-        if state.retired {
+        if state.retired || state.work[at].pass == Pass::Closing {
             return Ok(Durable::Now(Ok(())));
         }
         let Suspension::Decision(request) = suspension else {
@@ -607,7 +634,11 @@ impl Active {
         if state.retired {
             return Err(entry);
         }
-        let entries = &mut state.work[call.emit_order() as usize].entries;
+        let work = &mut state.work[call.emit_order() as usize];
+        if (work.pass == Pass::Closing) != call.closing().is_some() {
+            return Ok(());
+        }
+        let entries = &mut work.entries;
         entries.retain(|kept| kept.ledger != entry.ledger);
         entries.push(entry);
         Ok(())

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    Admitted, Answer, ApprovalRequest, CallId, Decision, Outcome, PostCode, PostKind, Question, Record, RecordKey,
-    TurnEvent, TurnId, View,
+    Admitted, Answer, ApprovalRequest, CallId, Decision, Outcome, Post, PostCode, PostKind, Question, Record,
+    RecordKey, TurnEvent, TurnId, View,
 };
 
 use crate::{
@@ -149,12 +149,31 @@ impl Dispatcher {
         if let Some(earlier) = kept {
             let denied = matches!(&earlier, Record::Answer(earlier) if earlier.is_denial());
             let code = if denied { PostCode::AlreadyDenied } else { PostCode::Duplicate };
+            if let Record::Answer(earlier) = &earlier {
+                // Whoever kept it may have been lost before anybody acted on it.
+                active.take_answer(call, earlier, None).0.await?;
+            }
             self.record_refusal(active.info.turn, call, PostKind::Decision, code).await;
             return Err(code.into());
         }
         let (durable, refused) = active.take_answer(call, &answer, None);
-        durable.await?;
-        refused.map_or(Ok(()), |code| Err(code.into()))
+        match (durable.await, refused) {
+            (Ok(()), None) => Ok(()),
+            (Ok(()), Some(code)) => Err(code.into()),
+            (Err(error), _) => self.leave_answer(active.info.turn, call, answer.generation, error).await,
+        }
+    }
+
+    /// The answer is kept and stands, but this journal cannot act on it: it is left for whoever drives the session now.
+    async fn leave_answer(
+        &self,
+        turn: TurnId,
+        call: CallId,
+        generation: u32,
+        error: JournalError,
+    ) -> Result<(), PostError> {
+        let post = Post::Answer { turn, call, generation };
+        self.0.store.post(self.0.session, post, Vec::new()).await.map_err(|_| PostError::Journal(error))
     }
 
     /// Counts the decision where it takes more than one.

@@ -1,6 +1,6 @@
 //! Names the process that drives a session, so that another one on the same machine can tell whether it still lives.
 
-use std::{fmt, fs, sync::OnceLock};
+use std::{fmt, fs, io, path::Path, sync::OnceLock};
 
 /// A process: which machine since which start, which number, and when it began. Numbers are used again; beginnings are not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) fn this_process() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
         let pid = std::process::id();
-        Holder { pid, began: began(pid).unwrap_or(0), machine: machine() }.to_string()
+        Holder { pid, began: began(pid).ok().flatten().unwrap_or(0), machine: machine() }.to_string()
     })
 }
 
@@ -35,7 +35,7 @@ impl Holder {
     /// Whether the process is known to have ended. One on another machine never is.
     pub(crate) fn is_gone(&self) -> bool {
         let here = self.began != 0 && !self.machine.is_empty() && self.machine == machine();
-        here && began(self.pid) != Some(self.began)
+        here && is_gone(self.began, began(self.pid), Path::new("/proc/1/stat").exists())
     }
 }
 
@@ -57,21 +57,45 @@ fn machine() -> String {
     }
 }
 
-/// When a process began, in ticks since the machine started; nothing if there is no such process, or only its remains.
-fn began(pid: u32) -> Option<u64> {
-    let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program stands in parentheses and may hold anything.
-    let mut fields = line.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
+/// Whether a process that began at `began` is gone, going by what stands under its number.
+///
+/// A machine may hide the processes of others, or not let them be read. Then nothing is known about them.
+fn is_gone(began: u64, found: io::Result<Option<u64>>, sees_others: bool) -> bool {
+    match found {
+        Ok(found) => found != Some(began),
+        Err(error) => error.kind() == io::ErrorKind::NotFound && sees_others,
     }
-    fields.nth(18)?.parse().ok()
+}
+
+/// When a process began, in ticks since the machine started; nothing if only its remains are there.
+fn began(pid: u32) -> io::Result<Option<u64>> {
+    let line = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name of the program stands in parentheses and may hold anything.
+    let mut fields = line.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    if matches!(fields.next(), Some("Z" | "X")) {
+        return Ok(None);
+    }
+    let ticks = fields.nth(18).and_then(|ticks| ticks.parse().ok());
+    ticks.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn began_now(pid: u32) -> Option<u64> {
+        began(pid).ok().flatten()
+    }
+
+    #[test]
+    fn a_process_that_is_hidden_is_not_taken_for_one_that_ended() {
+        let error = |kind: io::ErrorKind| Err(kind.into());
+        assert!(!is_gone(7, error(io::ErrorKind::PermissionDenied), true));
+        assert!(!is_gone(7, error(io::ErrorKind::InvalidData), true));
+        assert!(!is_gone(7, error(io::ErrorKind::NotFound), false));
+        assert!(is_gone(7, error(io::ErrorKind::NotFound), true));
+        assert!(is_gone(7, Ok(None), false) && is_gone(7, Ok(Some(8)), false) && !is_gone(7, Ok(Some(7)), true));
+    }
 
     #[test]
     fn this_process_lives() {
@@ -83,10 +107,10 @@ mod tests {
     #[test]
     fn a_process_that_ended_is_gone_also_while_its_remains_are_there() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
-        let holder = Holder { pid: child.id(), began: began(child.id()).expect("lives"), machine: machine() };
+        let holder = Holder { pid: child.id(), began: began_now(child.id()).expect("lives"), machine: machine() };
         assert!(!holder.is_gone());
         child.kill().expect("is stopped");
-        while began(child.id()).is_some() {
+        while began_now(child.id()).is_some() {
             std::thread::yield_now();
         }
         assert!(holder.is_gone(), "not waited for yet");

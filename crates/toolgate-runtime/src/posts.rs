@@ -47,6 +47,8 @@ impl Dispatcher {
                 self.taken(number, draft).await
             }
             Post::Interrupt { turn, reason } => {
+                // While a turn is taken up, it is not known whether it has been read already.
+                let _nothing_is_taken_up = self.0.posting.lock().await;
                 let draft = match self.0.active(turn) {
                     Some(active) => {
                         if let Some(durable) = active.interrupt(&reason) {
@@ -64,6 +66,8 @@ impl Dispatcher {
     /// An answer to a turn that nobody drives is in the store and is read when the turn is taken up.
     async fn take_answer(&self, number: u64, turn: TurnId, call: CallId, generation: u32) -> Result<(), DispatchError> {
         let record = self.0.store.record(&RecordKey::Answer(call, generation)).await?;
+        // A turn that is being taken up may have looked for answers before this one came, and is not driven yet.
+        let _nothing_is_taken_up = self.0.posting.lock().await;
         match (self.0.active(turn), record) {
             (Some(active), Some(Record::Answer(answer))) => {
                 Ok(active.take_answer(call, &answer, Some(number)).0.await?)

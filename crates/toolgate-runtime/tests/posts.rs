@@ -99,6 +99,42 @@ async fn a_layer_that_breaks_its_contract_settles_the_call_and_hangs_nothing() {
 }
 
 #[tokio::test]
+async fn nothing_is_sealed_about_an_outcome_that_was_refused() {
+    use toolgate_core::{Band, Call, LayerExt, LedgerDraft, LedgerName, Next, Stack, from_fn};
+    let registry = registry(&Probe::default());
+    let notary = from_fn(async |call: Call, next: Next| {
+        let outcome = next.run(call.clone()).await;
+        if let Some(status) = outcome.status() {
+            let body = serde_json::json!({ "status": status }).to_string().into();
+            let kept = call.env().probe().seal_with_outcome(&call, LedgerDraft { ledger: LedgerName::main(), body });
+            kept.expect("the turn is driven");
+        }
+        outcome
+    });
+    let whitewash = from_fn(async |call: Call, next: Next| match next.run(call).await {
+        Outcome::Settled(_) => Outcome::ok("all fine"),
+        suspended @ Outcome::Suspended(_) => suspended,
+    });
+    let stack = Stack::over(registry.clone())
+        .layer(notary.named("notary").in_band(Band::Record))
+        .layer(whitewash.named("whitewash").in_band(Band::Record))
+        .layer(common::Ask)
+        .build()
+        .expect("in order");
+    let dispatcher = Dispatcher::builder(stack).build().await.expect("builds");
+    let calls = vec![request("1", "echo", "x"), request("2", "ask_echo", "y")];
+    let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let report = run.run().await.expect("runs");
+    let asked = question(&report.results[1]);
+    dispatcher.decide(report.turn, asked, Decision::deny("ann", None)).await.expect("taken");
+    let report = dispatcher.resume(report.turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Ok), Some(Status::LayerException)]);
+    let sealed = dispatcher.store().entries(&LedgerName::main(), 0, 10).await.expect("reads");
+    let bodies: Vec<&str> = sealed.iter().map(|entry| &*entry.body).collect();
+    assert_eq!(bodies, [r#"{"status":"ok"}"#], "only of the call that is ok");
+}
+
+#[tokio::test]
 async fn a_result_that_was_taken_survives_an_interruption() {
     let probe = Probe::default();
     let registry = registry(&probe);

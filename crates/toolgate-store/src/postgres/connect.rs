@@ -1,12 +1,19 @@
 //! Reads the address, connects, and brings the database to the newest schema.
 
-use std::{str::FromStr, sync::Arc, time::SystemTime};
+use std::{
+    io,
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use sqlx::{
     ConnectOptions, Connection, Executor, PgConnection, Row,
     error::ErrorKind,
     postgres::{PgConnectOptions, PgPool, PgPoolOptions},
 };
+
+use tokio::time::timeout;
 
 use crate::{
     DatabaseError,
@@ -15,6 +22,12 @@ use crate::{
 
 /// Held while the schema is changed, so that of two processes that start at once one waits: "tgat".
 const LOCK: i64 = 0x7467_6174;
+
+/// How long the server keeps a transaction open whose process does nothing.
+const HALF_WAY: &str = "30s";
+
+/// How long the server may say nothing before it counts as lost.
+pub(super) const QUIET: Duration = Duration::from_secs(60);
 
 /// How many connections read at the same time.
 const READERS: u32 = 8;
@@ -40,8 +53,14 @@ impl Address {
         Ok(Self { options: options.disable_statement_logging(), name })
     }
 
+    /// Opens a connection. If whoever opened it stops half-way through a transaction, the server ends it after a
+    /// while: what it has locked, others wait for.
     pub(super) async fn connect(&self) -> Result<PgConnection, DatabaseError> {
-        PgConnection::connect_with(&self.options).await.map_err(|error| self.unreachable(error))
+        let options = self.options.clone().options([("idle_in_transaction_session_timeout", HALF_WAY)]);
+        match timeout(QUIET, PgConnection::connect_with(&options)).await {
+            Ok(connected) => connected.map_err(|error| self.unreachable(error)),
+            Err(_) => Err(self.unreachable(silent())),
+        }
     }
 
     pub(super) fn pool(&self) -> PgPool {
@@ -113,12 +132,19 @@ async fn apply(connection: &mut PgConnection, steps: &[Migration]) -> Result<(),
     Ok(())
 }
 
+/// The error for a server that said nothing for too long.
+pub(super) fn silent() -> sqlx::Error {
+    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the server did not answer"))
+}
+
 /// Whether the connection is gone, so that nothing more can be learned over it.
 pub(super) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
         // The server ends the connection: it is shut down, or an administrator did it.
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| code.starts_with("57P")),
+        sqlx::Error::Database(error) => {
+            error.code().is_some_and(|code| code.starts_with("57P") || code == "25P03" || code == "25P04")
+        }
         _ => false,
     }
 }
@@ -143,6 +169,16 @@ mod tests {
     fn the_name_of_a_database_has_no_password() {
         let address = Address::read("postgres://ann:secret@db.example:6432/agents").expect("an address");
         assert_eq!(address.name, "agents at db.example:6432");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_stops_half_way_does_not_hold_others_up_for_ever() {
+        let Ok(url) = std::env::var("TOOLGATE_TEST_POSTGRES") else { return };
+        let mut connection = Address::read(&url).expect("an address").connect().await.expect("connects");
+        for (setting, wanted) in [("idle_in_transaction_session_timeout", HALF_WAY), ("synchronous_commit", "on")] {
+            let row = sqlx::query("SELECT current_setting($1)").bind(setting).fetch_one(&mut connection).await;
+            assert_eq!(row.and_then(|row| row.try_get::<String, _>(0)).expect("reads"), wanted, "{setting}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ struct Shared {
 impl Posted {
     /// Waits for a post behind number `after`.
     pub(super) async fn wait(&self, reads: &Arc<Reads>, session: SessionId, after: u64) {
-        let mut newest = self.shared.sessions().entry(session).or_default().subscribe();
+        let mut newest = self.shared.watch(session);
         self.listen(reads);
         self.shared.began.notify_one();
         if newest.wait_for(|newest| *newest > after).await.is_err() {
@@ -69,6 +69,16 @@ impl Drop for Posted {
 impl Shared {
     fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, watch::Sender<u64>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self, session: SessionId) -> watch::Receiver<u64> {
+        let mut sessions = self.sessions();
+        let sender = sessions.entry(session).or_default();
+        if sender.receiver_count() == 0 {
+            // What was told to those who waited before may have been taken up since.
+            sender.send_replace(0);
+        }
+        sender.subscribe()
     }
 
     fn note(&self, session: SessionId, number: u64) {

@@ -23,6 +23,9 @@ use super::{
 };
 use crate::encoded::{PIECE, from_db, from_text, limit, state_of, to_db};
 
+/// What was taken up is not there any more.
+const POSTED: &str = "SELECT session, max(number) FROM posts WHERE session = ANY($1) GROUP BY session";
+
 /// Connections that read what is committed.
 pub(super) struct Reads {
     pub(super) pool: PgPool,
@@ -137,9 +140,10 @@ impl Reads {
     }
 
     /// The numbers of the newest posts of some sessions.
+    /// The newest post of each session that is not taken up yet.
     pub(super) async fn posted(&self, sessions: &[SessionId]) -> Result<Vec<(SessionId, u64)>, StoreError> {
         let ids: Vec<Id> = sessions.iter().map(|session| Id(session.uuid())).collect();
-        let ask = || sqlx::query("SELECT id, posted FROM sessions WHERE id = ANY($1)").bind(ids.clone());
+        let ask = || sqlx::query(POSTED).bind(ids.clone());
         self.rows(ask, |row| Ok((SessionId::new(uuid(row, 0)?), from_db(row.try_get(1)?)))).await
     }
 

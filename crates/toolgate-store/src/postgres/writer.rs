@@ -1,11 +1,14 @@
 //! The one task that writes: it does all that is waiting in one transaction and then answers everybody.
 
 use sqlx::{Executor, PgConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
 use toolgate_core::StoreError;
 
 use super::{
-    connect::{Address, is_lost, is_race},
+    connect::{Address, QUIET, is_lost, is_race, silent},
     facts::{Facts, Wants},
     plan::Plan,
     statement,
@@ -134,14 +137,16 @@ async fn attempt(
         Some(open) => open,
         None => connection.insert(address.connect().await.map_err(Failure::Gone)?),
     };
-    let plan = match plan(connection, group).await {
+    let plan = match answered(plan(connection, group)).await {
         Ok(plan) => plan,
         Err(error) => return Err(not_written(address, connection, error).await),
     };
-    if let Err(error) = statement::write(connection, &plan).await {
+    // Large blobs take their time.
+    let written = timeout(10 * QUIET, statement::write(connection, &plan)).await.unwrap_or_else(|_| Err(silent()));
+    if let Err(error) = written {
         return Err(not_written(address, connection, error).await);
     }
-    match connection.execute("COMMIT").await {
+    match answered(connection.execute("COMMIT")).await {
         Ok(_) => Ok(()),
         Err(error) if is_race(&error) => Err(Failure::Race(address.error(error))),
         // The server may have committed and only its answer was lost. Doing it again could do it twice.
@@ -150,6 +155,11 @@ async fn attempt(
             Err(Failure::Unknown(DatabaseError::Lost { database, source }))
         }
     }
+}
+
+/// The answer of the server. One that is gone without a word must not keep everybody waiting for ever.
+async fn answered<T>(asked: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    timeout(QUIET, asked).await.unwrap_or_else(|_| Err(silent()))
 }
 
 /// Opens a transaction, looks at what the group is about, and judges the group.
@@ -166,7 +176,7 @@ async fn plan(connection: &mut PgConnection, group: &mut [Box<dyn Job>]) -> Resu
 async fn not_written(address: &Address, connection: &mut PgConnection, error: sqlx::Error) -> Failure {
     let (race, lost) = (is_race(&error), is_lost(&error));
     let error = address.error(error);
-    if lost || connection.execute("ROLLBACK").await.is_err() {
+    if lost || answered(connection.execute("ROLLBACK")).await.is_err() {
         return Failure::Gone(error);
     }
     if race { Failure::Race(error) } else { Failure::Refused(error) }

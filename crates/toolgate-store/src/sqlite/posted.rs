@@ -65,7 +65,12 @@ impl Posted {
     /// Waits for a post behind number `after`.
     pub(super) fn wait(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.shared.state();
-        let mut newest = state.sessions.entry(session).or_default().subscribe();
+        let sender = state.sessions.entry(session).or_default();
+        if sender.receiver_count() == 0 {
+            // What was told to those who waited before may have been taken up since.
+            sender.send_replace(0);
+        }
+        let mut newest = sender.subscribe();
         state.unseen = true;
         if state.thread.is_none() {
             let (path, options, shared) = (self.path.clone(), self.options.clone(), self.shared.clone());

@@ -101,7 +101,7 @@ impl Read<'_> {
 
     /// The number of the newest post of a session.
     pub(super) fn posted(&self, session: SessionId) -> Result<u64, StoreError> {
-        let sql = "SELECT posted FROM sessions WHERE id = ?1";
+        let sql = "SELECT coalesce(max(number), 0) FROM posts WHERE session = ?1";
         Ok(self.row(sql, [id(session)], |row| row.get(0))?.map_or(0, from_db))
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
-use toolgate_core::StoreError;
+use toolgate_core::{StoreError, contained_sync};
 
 use super::{SqliteOptions, connect, queue::Queue, read::Read};
 use crate::DatabaseError;
@@ -88,6 +88,7 @@ fn run(path: &PathBuf, options: &SqliteOptions, queue: &Queue<Job>) {
             }
         }
         let connection = connection.as_ref().expect("it was opened above");
-        job(Ok(&Read { connection, path }));
+        // A read that panics gives no answer; the thread is there for the next one.
+        let _ = contained_sync(|| job(Ok(&Read { connection, path })));
     }
 }

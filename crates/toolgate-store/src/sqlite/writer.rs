@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
-use toolgate_core::StoreError;
+use toolgate_core::{StoreError, contained_sync};
 
 use super::{connect::database_error, queue::Queue, tx::Tx};
 use crate::DatabaseError;
@@ -86,7 +86,7 @@ pub(super) fn run(connection: &Connection, path: &PathBuf, queue: &Arc<Queue<Box
 fn write(tx: &Tx<'_>, mut group: Vec<Box<dyn Job>>) -> Result<(), Vec<Box<dyn Job>>> {
     let end = match execute(tx, "BEGIN IMMEDIATE") {
         Err(error) => Err(error),
-        Ok(()) => match group.iter_mut().try_for_each(|job| job.run(tx)) {
+        Ok(()) => match group.iter_mut().try_for_each(|job| run_one(tx, &mut **job)) {
             Ok(()) => execute(tx, "COMMIT").inspect_err(|_| roll_back(tx)),
             Err(error) => {
                 roll_back(tx);
@@ -101,6 +101,11 @@ fn write(tx: &Tx<'_>, mut group: Vec<Box<dyn Job>>) -> Result<(), Vec<Box<dyn Jo
     Ok(())
 }
 
+/// A job that panics has broken the transaction, not the thread: others still want to write.
+fn run_one(tx: &Tx<'_>, job: &mut dyn Job) -> Result<(), DatabaseError> {
+    contained_sync(|| job.run(tx)).unwrap_or_else(|report| Err(super::connect::cause(tx.path, report.into())))
+}
+
 fn execute(tx: &Tx<'_>, sql: &str) -> Result<(), DatabaseError> {
     let done = tx.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
     done.map(drop).map_err(|error| database_error(tx.path, error))
@@ -110,5 +115,34 @@ fn execute(tx: &Tx<'_>, sql: &str) -> Result<(), DatabaseError> {
 fn roll_back(tx: &Tx<'_>) {
     if !tx.connection.is_autocommit() {
         let _ = tx.connection.execute_batch("ROLLBACK");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_panics_fails_alone() {
+        let connection = Connection::open_in_memory().expect("opens");
+        connection.execute_batch("CREATE TABLE t (n)").expect("is made");
+        let queue = Arc::new(Queue::new());
+        let insert = |n: i64, panics: bool| {
+            let (reply, answer) = oneshot::channel();
+            let work = move |tx: &Tx<'_>| {
+                tx.connection.execute("INSERT INTO t VALUES (?1)", [n]).expect("is written");
+                assert!(!panics, "as the test wants it");
+                Ok(n)
+            };
+            queue.push(job(work, reply));
+            answer
+        };
+        let answers = [insert(1, false), insert(2, true), insert(3, false)];
+        queue.close();
+        run(&connection, &PathBuf::from("t"), &queue);
+        let answers = answers.map(|mut answer| answer.try_recv().expect("is answered").ok());
+        assert_eq!(answers, [Some(1), None, Some(3)]);
+        let sum = connection.query_row("SELECT sum(n) FROM t", [], |row| row.get::<_, i64>(0));
+        assert_eq!(sum.expect("reads"), 4);
     }
 }

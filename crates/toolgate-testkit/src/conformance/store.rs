@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use toolgate_core::{
-    Batch, CallId, Digest, Event, IdSource, Json, Position, Record, RecordKey, SessionId, Settled, Status, Store,
+    Batch, CallId, Digest, Event, IdSource, Json, Position, Post, Record, RecordKey, SessionId, Settled, Status, Store,
     StoreError, StoreHandle, Timestamp, TurnEvent, TurnId, TurnInfo,
 };
 
@@ -16,13 +16,14 @@ pub(super) type StoreRule = for<'a> fn(&'a StoreHandle, &'a dyn IdSource) -> Box
 /// Runs the store suite. The store may hold anything already; every rule uses ids of its own from `ids`.
 pub async fn store(store: impl Store, ids: &dyn IdSource) -> Report {
     let store = StoreHandle::new(store);
-    let rules: [(&'static str, StoreRule); 11] = [
+    let rules: [(&'static str, StoreRule); 12] = [
         ("an_unknown_session_is_empty", |s, i| Box::pin(unknown_session(s, i))),
         ("events_are_read_back_in_order_and_in_pages", |s, i| Box::pin(reads_back(s, i))),
         ("an_append_at_another_revision_writes_nothing", |s, i| Box::pin(compare_and_set(s, i))),
         ("a_gap_is_refused", |s, i| Box::pin(no_gap(s, i))),
         ("a_record_is_written_once", |s, i| Box::pin(written_once(s, i))),
         ("a_batch_is_written_whole_or_not_at_all", |s, i| Box::pin(whole_or_nothing(s, i))),
+        ("a_record_named_twice_in_one_write_is_refused", |s, i| Box::pin(named_twice(s, i))),
         ("of_many_writers_at_one_revision_one_wins", |s, i| Box::pin(one_writer_wins(s, i))),
         ("of_many_writers_of_one_record_one_wins", |s, i| Box::pin(one_record_wins(s, i))),
         ("blobs_are_read_in_parts", |s, i| Box::pin(blobs(s, i))),
@@ -118,6 +119,21 @@ async fn whole_or_nothing(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
     ensure(store.revision(session).await.map_err(text)? == 0, "events were written")?;
     ensure(store.record(&fresh).await.map_err(text)?.is_none(), "a record was written")?;
     ensure(store.record(&taken).await.map_err(text)? == Some(outcome), "the old record has changed")
+}
+
+async fn named_twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let (session, call, turn) = (SessionId::from_source(ids), CallId::from_source(ids), TurnId::from_source(ids));
+    let key = RecordKey::Layer(call, "twice".into());
+    let records = || vec![(key.clone(), note("x")), (key.clone(), note("y"))];
+    let batch = Batch { records: records(), ..events(log(session, ids, 1, 1)) };
+    let post = Post::Interrupt { turn, reason: "enough".into() };
+    let appended = store.append(session, Position::unleased(0), batch).await.map(drop);
+    for refused in [appended, store.post(session, post, records()).await] {
+        ensure(matches!(&refused, Err(StoreError::Exists { key: found }) if *found == key), format!("{refused:?}"))?;
+    }
+    ensure(store.revision(session).await.map_err(text)? == 0, "events were written")?;
+    ensure(store.posts(session, 0, 1).await.map_err(text)?.is_empty(), "something was left")?;
+    ensure(store.record(&key).await.map_err(text)?.is_none(), "a record was written")
 }
 
 async fn one_writer_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {

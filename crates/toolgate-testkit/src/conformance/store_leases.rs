@@ -13,7 +13,7 @@ use super::{
     store::{StoreRule, events, log, note, text},
 };
 
-pub(super) const RULES: [(&str, StoreRule); 8] = [
+pub(super) const RULES: [(&str, StoreRule); 9] = [
     ("a_session_is_driven_by_one_at_a_time", |s, i| Box::pin(held(s, i))),
     ("of_many_who_want_to_drive_one_does", |s, i| Box::pin(one_drives(s, i))),
     ("a_lease_ends_at_its_time", |s, i| Box::pin(runs_out(s, i))),
@@ -22,6 +22,7 @@ pub(super) const RULES: [(&str, StoreRule); 8] = [
     ("an_append_keeps_the_lease_alive", |s, i| Box::pin(kept_alive(s, i))),
     ("posts_come_in_order_and_are_taken_once", |s, i| Box::pin(posts(s, i))),
     ("a_post_wakes_whoever_waits", |s, i| Box::pin(wakes(s, i))),
+    ("a_post_that_was_taken_wakes_nobody", |s, i| Box::pin(taken_wakes_nobody(s, i))),
 ];
 
 fn at(seconds: i64) -> Timestamp {
@@ -178,4 +179,21 @@ async fn wakes(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let left = store.posts(session, 0, 10).await.map_err(text)?;
     let refused = matches!(left.as_slice(), [(1, Post::Refused { .. })]);
     ensure(refused, format!("there are {:?}", Arc::new(left)))
+}
+
+async fn taken_wakes_nobody(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    store.post(session, refused(ids), Vec::new()).await.map_err(text)?;
+    store.posted(session, 0).await;
+    let taken = Batch { taken_posts: Some(1), ..events(log(session, ids, 1, 1)) };
+    store.append(session, Position::unleased(0), taken).await.map_err(text)?;
+    // Whoever takes the session up later knows no number. If the old one woke them, they would never rest.
+    let mut waiting = store.posted(session, 0);
+    for _ in 0..50 {
+        ensure((&mut waiting).now_or_never().is_none(), "a post that was taken woke somebody")?;
+        store.revision(session).await.map_err(text)?;
+    }
+    store.post(session, refused(ids), Vec::new()).await.map_err(text)?;
+    waiting.await;
+    Ok(())
 }
