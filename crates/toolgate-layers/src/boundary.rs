@@ -123,6 +123,10 @@ fn genuine(keyring: &Keyring, call: &Call, answer: &Answer, question: Option<&Ap
         return Err(Changed::Arguments);
     }
     let question = question.ok_or(Changed::Forged)?;
+    // The token says nothing about which layer the answer is made out to; the question does.
+    if question.asked_by.as_ref() != Some(&answer.asked_by) {
+        return Err(Changed::Forged);
+    }
     let asked = AskClaims::of(question);
     if claims.about.arguments_digest != asked.arguments_digest {
         return Err(Changed::Arguments);

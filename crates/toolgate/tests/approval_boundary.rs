@@ -94,6 +94,18 @@ async fn a_question_does_not_pass_for_an_approval() {
 }
 
 #[tokio::test]
+async fn an_answer_to_the_question_of_another_layer_is_forged() {
+    let world = World::new();
+    let report = approved(&world, world.stack(world.asking())).await;
+    // Somebody makes the approval out to a layer that has not asked yet.
+    let relabel = |answer: &mut toolgate::Answer, _: &mut ApprovalRequest| answer.asked_by = "second_look".into();
+    let edited = world.edited(report.turn, report.results[0].id, relabel).await;
+    let second = LayerExt::named(edited.asking(), "second_look");
+    let stack = Stack::over(edited.registry.clone()).layer(Validate::new()).layer(second).build().expect("in order");
+    asked_again(&edited, &report, stack, edited.view(), &[Changed::Forged]).await;
+}
+
+#[tokio::test]
 async fn a_key_that_was_rotated_away_makes_its_approvals_worthless() {
     let world = World::new();
     let report = approved(&world, world.stack(world.asking())).await;
