@@ -111,8 +111,17 @@ pub(crate) struct Work {
     pub(crate) pending: Option<ApprovalRequest>,
     pub(crate) outcome: Option<Arc<Settled>>,
     pub(crate) task: Option<JoinHandle<()>>,
-    /// What is to be sealed with the outcome of the pass that is under way.
-    entries: Vec<LedgerDraft>,
+    /// What is to be sealed with the outcome, by the pass that has seen it.
+    entries: Vec<(Pass, LedgerDraft)>,
+}
+
+/// Why a call is on its way through the stack. A call that is being closed can still come back from where it ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// To be run.
+    Down,
+    /// To let those who record see how it ended.
+    Closing,
 }
 
 impl Work {
@@ -208,7 +217,8 @@ impl Active {
     /// Makes the call that enters the stack; if it has ended elsewhere, `closing` says how.
     pub(crate) fn call(&self, at: usize, closing: Option<Arc<Settled>>) -> Call {
         let mut state = self.state();
-        state.work[at].entries.clear();
+        let pass = if closing.is_some() { Pass::Closing } else { Pass::Down };
+        state.work[at].entries.retain(|(of, _)| *of != pass);
         let (slot, work) = (&state.turn.slots()[at], &state.work[at]);
         // Attempts whose results are known are walked through again.
         let known = work.resumed.results.first().map(|(attempt, _)| attempt - 1);
@@ -234,7 +244,7 @@ impl Active {
         let _left = Left { active: &self, at };
         let outcome = self.shared.stack.run(self.call(at, None)).await;
         let durable = match outcome {
-            Outcome::Settled(settled) => self.settle(at, *settled),
+            Outcome::Settled(settled) => self.settle(at, *settled, Pass::Down),
             Outcome::Suspended(suspension) => self.suspend(at, *suspension),
         };
         // A failed journal is reported by the driver, which asks it.
@@ -257,12 +267,13 @@ impl Active {
             // A recorder that hangs does not keep the turn from ending.
             () = self.shared.clock.sleep(self.shared.grace) => None,
         };
-        let durable = self.settle(at, seen.unwrap_or_else(|| Settled::clone(&end)));
-        durable.or_else(|_| self.settle(at, Settled::clone(&end))).expect("every open invocation can fail").await
+        let durable = self.settle(at, seen.unwrap_or_else(|| Settled::clone(&end)), Pass::Closing);
+        let durable = durable.or_else(|_| self.settle(at, Settled::clone(&end), Pass::Closing));
+        durable.expect("every open invocation can fail").await
     }
 
-    /// Settles an invocation, unless it is settled already: the first outcome stands.
-    pub(crate) fn settle(&self, at: usize, mut settled: Settled) -> Result<Durable, Instead> {
+    /// Settles an invocation as `pass` has seen it, unless it is settled already: the first outcome stands.
+    pub(crate) fn settle(&self, at: usize, mut settled: Settled, pass: Pass) -> Result<Durable, Instead> {
         let mut state = self.state();
         if state.retired {
             return Ok(Durable::Now(Ok(())));
@@ -283,7 +294,9 @@ impl Active {
         let settled = Arc::new(settled);
         work[at].outcome = Some(settled.clone());
         work[at].pending = None;
-        let entries = std::mem::take(&mut work[at].entries);
+        // What the other pass has seen is not what is settled here.
+        let entries = std::mem::take(&mut work[at].entries).into_iter();
+        let entries = entries.filter_map(|(of, entry)| (of == pass).then_some(entry)).collect();
         let drafts = audit.into_iter().chain([end]).map(|event| Draft::Tool(invocation.clone(), event));
         // The last one settles the turn in the same write: one less to wait for.
         let last = turn.is_settled();
@@ -602,15 +615,16 @@ impl Active {
     }
 
     /// Keeps an entry for the write that settles the call.
-    fn keep_entry(&self, call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
+    fn keep_entry(&self, call: &Call, entry: LedgerDraft) {
         let mut state = self.state();
+        // Whoever drives the turn now settles the call and seals that.
         if state.retired {
-            return Err(entry);
+            return;
         }
+        let pass = if call.closing().is_some() { Pass::Closing } else { Pass::Down };
         let entries = &mut state.work[call.emit_order() as usize].entries;
-        entries.retain(|kept| kept.ledger != entry.ledger);
-        entries.push(entry);
-        Ok(())
+        entries.retain(|(of, kept)| *of != pass || kept.ledger != entry.ledger);
+        entries.push((pass, entry));
     }
 
     fn start(&self, call: &Call, outside: bool) -> Result<(Durable, bool), StopReason> {
@@ -717,9 +731,11 @@ impl Probe for Watch {
     }
 
     fn seal_with_outcome(&self, call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
-        match self.0.upgrade() {
-            Some(active) => active.keep_entry(call, entry),
-            None => Err(entry),
+        // Also taken if the turn is gone: its outcome is not written here, and an entry without one would be a second one
+        // when somebody else settles the call.
+        if let Some(active) = self.0.upgrade() {
+            active.keep_entry(call, entry);
         }
+        Ok(())
     }
 }
