@@ -288,6 +288,9 @@ impl Approval {
         let changed = outdated(&call, &next);
         match self.why(&call).or_else(|| unreadable.then(|| "the standing rules could not be read".to_owned())) {
             Some(why) => self.ask(call, next, why, changed).await,
+            None if !self.boundary.vouches_for_edits(&call).await => {
+                self.ask(call, next, UNCHECKED.to_owned(), changed).await
+            }
             None => next.run(call).await,
         }
     }
