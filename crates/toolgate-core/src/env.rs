@@ -74,7 +74,8 @@ pub trait Probe: Send + Sync + 'static {
     }
 
     /// Takes an entry that is to be sealed in the same write as the outcome of this pass, in place of an earlier one for
-    /// the same chain. Gives it back if nobody writes that outcome down.
+    /// the same chain. Gives it back if nobody writes outcomes down. If somebody else writes this one down by now, the
+    /// entry is dropped: they have their own.
     fn seal_with_outcome(&self, _call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
         Err(entry)
     }

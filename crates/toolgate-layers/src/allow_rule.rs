@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use globset::{GlobBuilder, GlobMatcher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_core::{Arguments, Principal, SessionId, Timestamp, ToolName};
+use toolgate_core::{Arguments, Json, Principal, SessionId, Timestamp, ToolName};
 
 /// "Always allow" or "always deny", narrowed down.
 ///
@@ -119,6 +119,16 @@ enum ReadyPattern {
     Glob(String, GlobMatcher),
 }
 
+impl ArgumentPattern {
+    /// Whether there are texts that do not fit.
+    fn narrows(&self) -> bool {
+        match self {
+            Self::Equals(_) => true,
+            Self::Glob(text) => text.is_empty() || !fits_anything(text),
+        }
+    }
+}
+
 impl ReadyRule {
     pub(crate) fn new(rule: AllowRule) -> Result<Self, BadRule> {
         let bad = |part, problem: &str| Err(BadRule::Part { part, problem: problem.to_owned() });
@@ -133,8 +143,11 @@ impl ReadyRule {
             return bad("the tool", "is missing");
         }
         let allows = rule.effect == RuleEffect::Allow;
-        let anything = rule.tool.chars().all(|c| "*?".contains(c));
-        if allows && (anything || (rule.arguments.is_empty() && rule.scope == RuleScope::Global)) {
+        if matches!(&rule.scope, RuleScope::Project { project } if project.trim().is_empty()) {
+            return bad("the project", "is missing");
+        }
+        let narrowed = rule.scope != RuleScope::Global || rule.arguments.values().any(ArgumentPattern::narrows);
+        if allows && (fits_anything(&rule.tool) || !narrowed) {
             return Err(BadRule::TooWide);
         }
         let tool = glob("the tool", &rule.tool, allows)?;
@@ -172,7 +185,7 @@ impl ReadyRule {
 
     fn pattern_fits(&self, pattern: &ReadyPattern, value: &Value) -> bool {
         match (pattern, value) {
-            (ReadyPattern::Equals(wanted), found) => wanted == found,
+            (ReadyPattern::Equals(wanted), found) => wanted == found || is_same(wanted, found),
             (ReadyPattern::Glob(text, glob), Value::String(found)) => {
                 glob.is_match(found) && (self.rule.effect == RuleEffect::Deny || !says_more(text, found))
             }
@@ -187,11 +200,58 @@ fn glob(part: &'static str, text: &str, strict: bool) -> Result<GlobMatcher, Bad
     glob.map(|glob| glob.compile_matcher()).map_err(|error| BadRule::Part { part, problem: error.to_string() })
 }
 
+/// Whether a glob is made of wildcards only.
+fn fits_anything(glob: &str) -> bool {
+    glob.chars().all(|c| "*?/".contains(c))
+}
+
+/// Whether two values are one in their canonical form, as `1` and `1.0` are: calls with them have the same digest.
+fn is_same(a: &Value, b: &Value) -> bool {
+    let digest = |value: &Value| Json::new(value.clone()).ok().map(|json| json.digest());
+    digest(a).is_some_and(|a| digest(b) == Some(a))
+}
+
+/// The signs by which a text leads on to another command.
+const LEADING_ON: &str = ";|&`$<>(){}\n\r\0\\";
+
 /// Whether a text holds something that leads further than the pattern lets on: another command, another directory.
+///
+/// The text has exactly the signs that the pattern spells out, so that no wildcard stands for one.
 fn says_more(pattern: &str, text: &str) -> bool {
-    const LEADING_ON: &str = ";|&`$<>(){}\n\r\0\\";
-    let climbs = |text: &str| crate::paths::climbs(text);
-    text.chars().any(|c| LEADING_ON.contains(c) && !pattern.contains(c)) || (climbs(text) && !climbs(pattern))
+    let climbs = |text: &str| text.split(['/', '\\']).filter(|part| *part == "..").count();
+    let signs: Vec<char> = text.chars().filter(|c| LEADING_ON.contains(*c)).collect();
+    signs != spelled_out(pattern) || climbs(text) != climbs(pattern)
+}
+
+/// The signs in a glob that every text that fits has, in order. Those in a class or in one of several spellings are not
+/// among them.
+fn spelled_out(glob: &str) -> Vec<char> {
+    let (mut signs, mut spellings, mut chars) = (Vec::new(), 0_u32, glob.chars());
+    while let Some(c) = chars.next() {
+        let plain = match c {
+            '\\' => chars.next(),
+            '[' => {
+                // A bracket right behind the opening one, or behind its negation, belongs to the class.
+                let first = chars.next();
+                if matches!(first, Some('!' | '^')) {
+                    chars.next();
+                }
+                chars.by_ref().find(|c| *c == ']');
+                None
+            }
+            '{' => {
+                spellings += 1;
+                None
+            }
+            '}' => {
+                spellings = spellings.saturating_sub(1);
+                None
+            }
+            other => Some(other),
+        };
+        signs.extend(plain.filter(|c| spellings == 0 && LEADING_ON.contains(*c)));
+    }
+    signs
 }
 
 #[cfg(test)]
@@ -241,6 +301,7 @@ mod tests {
             json!({ "id": "", "arguments": some }),
             json!({ "id": "a/b", "arguments": some }),
             json!({ "tool": "", "arguments": some }),
+            json!({ "scope": { "scope": "project", "project": " " }, "arguments": some }),
             json!({ "tool": "[", "arguments": some }),
             json!({ "arguments": { "n": { "equals": 1 } } }),
             json!({ "arguments": { "/n": { "glob": "[" } } }),
@@ -283,6 +344,37 @@ mod tests {
         assert!(fits(globbed("allow", "src/**"), "run", json!({ "command": "src/a/b" })));
         assert!(!fits(globbed("allow", "src/*"), "run", json!({ "command": "src/a/b" })));
         assert!(!fits(globbed("allow", "src/**"), "run", json!({ "command": "src/../b" })));
+    }
+
+    #[test]
+    fn a_sign_in_the_pattern_allows_it_there_and_nowhere_else() {
+        let allows = |glob: &str, command: &str| fits(globbed("allow", glob), "run", json!({ "command": command }));
+        assert!(allows("git log | head*", "git log | head -3"));
+        assert!(!allows("git log | head*", "git log | head -3 | sh"));
+        assert!(allows("../shared/**", "../shared/a/b"));
+        assert!(!allows("../shared/**", "../shared/../../secret"));
+        assert!(allows("{ls,git log}*", "git log -3"));
+        assert!(!allows("{ls;pwd,ls}*", "ls;rm"), "one of several spellings vouches for none of the others");
+        assert!(!allows("ls[!;]*", "ls -l;rm"));
+    }
+
+    #[test]
+    fn a_pattern_that_fits_everything_narrows_nothing() {
+        for glob in ["*", "**", "**/*", "?*"] {
+            let wide = rule(json!({ "arguments": { "/command": { "glob": glob } } }));
+            assert_eq!(ReadyRule::new(wide).err(), Some(BadRule::TooWide), "{glob}");
+        }
+        let here = json!({ "scope": { "scope": "project", "project": "p" }, "arguments": { "/a": { "glob": "*" } } });
+        assert!(ReadyRule::new(rule(here)).is_ok(), "the project narrows it");
+    }
+
+    #[test]
+    fn a_number_is_the_same_in_every_spelling() {
+        for effect in ["allow", "deny"] {
+            let one = || rule(json!({ "effect": effect, "arguments": { "/n": { "equals": 1 } } }));
+            assert!(fits(one(), "run", json!({ "n": 1.0 })), "{effect}");
+            assert!(!fits(one(), "run", json!({ "n": "1" })), "{effect}");
+        }
     }
 
     #[test]

@@ -244,6 +244,15 @@ impl Approval {
         Some(met >= moment(&kept)?.plus(span))
     }
 
+    /// Whether the call is back because nobody has answered the last question of this layer in time.
+    async fn nobody_answered(&self, call: &Call, next: &Next) -> bool {
+        let Some(last) = call.generation.checked_sub(1).filter(|_| self.expires_after.is_some()) else { return false };
+        if call.is_rehearsal() || call.resumed().answers.iter().any(|answer| answer.generation == last) {
+            return false;
+        }
+        self.has_lapsed(call, next, last, call.env().clock().now()).await == Some(true)
+    }
+
     async fn deny(&self, call: Call, next: Next, answer: Answer, reason: Option<&str>) -> Outcome {
         let first = First::met(&next, &call, &answer).await;
         tell(self.on_denied.as_ref(), &first, &call, &answer);
@@ -279,6 +288,9 @@ impl Approval {
         let changed = outdated(&call, &next);
         match self.why(&call).or_else(|| unreadable.then(|| "the standing rules could not be read".to_owned())) {
             Some(why) => self.ask(call, next, why, changed).await,
+            None if !self.boundary.vouches_for_edits(&call).await => {
+                self.ask(call, next, UNCHECKED.to_owned(), changed).await
+            }
             None => next.run(call).await,
         }
     }
@@ -359,6 +371,9 @@ impl Layer for Approval {
             None => Ruling::Silent,
         };
         let answer = answer(&call, &next);
+        if self.nobody_answered(&call, &next).await {
+            return expired(&next, call.env().clock().now());
+        }
         match (&answer, ruling) {
             // Deny beats allow, also what somebody has approved before.
             (_, Ruling::Ruled(rule)) if rule.effect == RuleEffect::Deny && !has_run(&call) => {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use toolgate_core::{
     Answer, ApprovalId, ApprovalRequest, AskClaims, Call, Changed, Digest, Edits, GrantClaims, Json, Keyring, Next,
-    Record, RecordKey, TokenError, contained_sync,
+    Record, RecordKey, TokenError, Verdict, contained_sync,
 };
 
 use crate::preview::{Preview, SharedPreview};
@@ -52,6 +52,18 @@ impl Boundary {
             return Held::Broken(changed);
         }
         self.spend(call, answer).await
+    }
+
+    /// Whether the arguments are those of the model, or of an answer that was signed for them. Which layer that answer is
+    /// for does not matter here: it has put its arguments into the call.
+    pub(crate) async fn vouches_for_edits(&self, call: &Call) -> bool {
+        let edits = |answer: &&Answer| matches!(answer.decision.verdict, Verdict::ApproveWithEdits { .. });
+        let edited = call.resumed().answers.iter().rev().find(edits);
+        let (Some(keyring), Some(answer)) = (&self.keyring, edited) else { return true };
+        match call.env().store().record(&RecordKey::Question(call.id, answer.generation)).await {
+            Ok(Some(Record::Question(question))) => genuine(keyring, call, answer, Some(&*question)).is_ok(),
+            Ok(_) | Err(_) => false,
+        }
     }
 
     /// The files that are not as they were shown. Once the call has started, it may have changed them itself.
@@ -123,6 +135,10 @@ fn genuine(keyring: &Keyring, call: &Call, answer: &Answer, question: Option<&Ap
         return Err(Changed::Arguments);
     }
     let question = question.ok_or(Changed::Forged)?;
+    // The token says nothing about which layer the answer is made out to; the question does.
+    if question.asked_by.as_ref() != Some(&answer.asked_by) {
+        return Err(Changed::Forged);
+    }
     let asked = AskClaims::of(question);
     if claims.about.arguments_digest != asked.arguments_digest {
         return Err(Changed::Arguments);

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use toolgate_core::{
-    CallId, Checkpoint, Digest, Json, LedgerCheck, LedgerHead, LedgerKey, LedgerName, LedgerVerifier, Principal,
-    Record, RecordKey, SealedEntry, SessionId, Status, StoreError, StoreHandle, Tampered, Tampering, Timestamp,
-    ToolName, Verified,
+    CallId, Checkpoint, Digest, DoubtfulCheckpoint, Json, LedgerCheck, LedgerHead, LedgerKey, LedgerName,
+    LedgerVerifier, Principal, Record, RecordKey, SealedEntry, SessionId, Status, StoreError, StoreHandle, Tampered,
+    Tampering, Timestamp, ToolName, Verified,
 };
 
 use crate::{Receipt, receipt_store::receipt_uri};
@@ -200,10 +200,10 @@ impl Ledger {
 
     /// Signs where the ledger stands, keeps the checkpoint in the store and returns it, to be kept elsewhere as well.
     ///
-    /// What came since the last checkpoint is verified first: nobody signs what was tampered with. If nothing came, that
-    /// checkpoint is returned.
+    /// What came since the last checkpoint by this key is verified first: nobody signs what was tampered with. If nothing
+    /// came, that checkpoint is returned. Where one by another key is kept already, the new one is only returned.
     pub async fn checkpoint(&self, key: &LedgerKey, now: Timestamp) -> Result<Checkpoint, LedgerError> {
-        let last = self.checkpoints().await?.pop();
+        let last = self.last_by(key).await?;
         let from = last.as_ref().map_or_else(|| LedgerHead::start(self.name.clone()), Checkpoint::head);
         if from.counter > 0 {
             self.stands_at(&from).await?;
@@ -218,10 +218,29 @@ impl Ledger {
         let record = Record::Json(Json::new(value).expect("a checkpoint is not deep"));
         let place = format!("{}{:020}", self.prefix(), checkpoint.counter);
         match self.store.once(RecordKey::Other(place.into()), record).await? {
-            // Somebody else was faster; both have signed the same place.
-            Some(there) => self.read_checkpoint(&there, checkpoint.counter),
+            // Somebody else was faster; if it was one of us, both have signed the same place.
+            Some(there) => {
+                let there = self.read_checkpoint(&there, checkpoint.counter)?;
+                Ok(if key.verifier().verify(&there).is_ok() { there } else { checkpoint })
+            }
             None => Ok(checkpoint),
         }
+    }
+
+    /// The last checkpoint in the store that was signed with this key. What others have signed vouches for nothing here.
+    async fn last_by(&self, key: &LedgerKey) -> Result<Option<Checkpoint>, LedgerError> {
+        let verifier = key.verifier();
+        for checkpoint in self.checkpoints().await?.into_iter().rev() {
+            match verifier.verify(&checkpoint) {
+                Ok(()) => return Ok(Some(checkpoint)),
+                Err(DoubtfulCheckpoint::UnknownKey(_)) => {}
+                Err(doubt @ DoubtfulCheckpoint::Forged) => {
+                    let (ledger, counter) = (self.name.clone(), checkpoint.counter);
+                    return Err(Box::new(Tampered { ledger, counter, what: Tampering::Checkpoint(doubt) }).into());
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// The checkpoints in the store, oldest first. They are read, not believed.
@@ -316,7 +335,7 @@ impl Checkpoints {
     pub async fn sign_if_due(&self, now: Timestamp) -> Result<Option<Checkpoint>, LedgerError> {
         let signed = match self.signed.load(Ordering::Relaxed).checked_sub(1) {
             Some(signed) => signed,
-            None => self.ledger.checkpoints().await?.pop().map_or(0, |last| last.counter),
+            None => self.ledger.last_by(&self.key).await?.map_or(0, |last| last.counter),
         };
         self.signed.store(signed + 1, Ordering::Relaxed);
         let due = self.ledger.store.entries(&self.ledger.name, signed + self.every - 1, 1).await?;

@@ -248,3 +248,29 @@ async fn a_mirror_that_disagrees_is_found_and_left_alone() {
     std::fs::write(&path, "something else\n").expect("written");
     assert!(matches!(LedgerMirror::open(ledger_of(5).await, &path).await, Err(LedgerError::Line { line: 1, .. })));
 }
+
+#[tokio::test]
+async fn nobody_signs_behind_a_checkpoint_that_somebody_else_made_up() {
+    let ledger = ledger_of(3).await;
+    let forged = async |checkpoint: Checkpoint| {
+        let record = Record::Json(Json::new(serde_json::to_value(&checkpoint).expect("plain")).expect("small"));
+        let place = format!("{}{:020}", ledger.prefix(), checkpoint.counter);
+        ledger.store.once(RecordKey::Other(place.into()), record).await.expect("kept");
+    };
+    let entry = ledger.entries(2).await.expect("reads").remove(0);
+    let real = Checkpoint::sign(&entry.head(), Timestamp::EPOCH, &key());
+    forged(Checkpoint { at: Timestamp::from_micros(1), ..real }).await;
+    let refused = ledger.checkpoint(&key(), Timestamp::EPOCH).await.expect_err("not signed");
+    assert!(
+        matches!(&refused, LedgerError::Tampered(bad) if matches!(bad.what, Tampering::Checkpoint(_))),
+        "{refused:?}"
+    );
+
+    // One by a key that is not ours is not believed either: everything is looked at again, and ours is returned.
+    let ledger = ledger_of(3).await;
+    let entry = ledger.entries(2).await.expect("reads").remove(0);
+    let stranger = LedgerKey::from_bytes(&[8; 32]);
+    ledger.checkpoint(&stranger, Timestamp::EPOCH).await.expect("signs");
+    let ours = ledger.checkpoint(&key(), Timestamp::EPOCH).await.expect("signs");
+    assert_eq!((ours.head(), ours.key), (entry.head(), key().id()));
+}

@@ -111,34 +111,23 @@ pub(crate) struct Work {
     pub(crate) pending: Option<ApprovalRequest>,
     pub(crate) outcome: Option<Arc<Settled>>,
     pub(crate) task: Option<JoinHandle<()>>,
-    /// What is to be sealed with the outcome of the pass that is under way.
-    entries: Vec<LedgerDraft>,
-    /// Which pass is under way. What an earlier one comes to does not count.
-    pass: Pass,
+    /// What is to be sealed with the outcome, by the pass that has seen it.
+    entries: Vec<(Pass, LedgerDraft)>,
 }
 
-/// Why a call is in the stack.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
+/// Why a call is on its way through the stack. A call that is being closed can still come back from where it ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
     /// To be run.
-    Running,
-    /// To let the layers see how it has ended.
+    Down,
+    /// To let those who record see how it ended.
     Closing,
 }
 
 impl Work {
     pub(crate) fn new(provider_call_id: Arc<str>, admission: Admission) -> Self {
         let (resumed, entries) = (Resumed::default(), Vec::new());
-        Self {
-            provider_call_id,
-            admission,
-            resumed,
-            pending: None,
-            outcome: None,
-            task: None,
-            entries,
-            pass: Pass::Running,
-        }
+        Self { provider_call_id, admission, resumed, pending: None, outcome: None, task: None, entries }
     }
 
     /// Whether a call of this tool can change anything. An unknown tool cannot: it never runs.
@@ -228,8 +217,8 @@ impl Active {
     /// Makes the call that enters the stack; if it has ended elsewhere, `closing` says how.
     pub(crate) fn call(&self, at: usize, closing: Option<Arc<Settled>>) -> Call {
         let mut state = self.state();
-        state.work[at].entries.clear();
-        state.work[at].pass = if closing.is_some() { Pass::Closing } else { Pass::Running };
+        let pass = if closing.is_some() { Pass::Closing } else { Pass::Down };
+        state.work[at].entries.retain(|(of, _)| *of != pass);
         let (slot, work) = (&state.turn.slots()[at], &state.work[at]);
         // Attempts whose results are known are walked through again.
         let known = work.resumed.results.first().map(|(attempt, _)| attempt - 1);
@@ -255,7 +244,7 @@ impl Active {
         let _left = Left { active: &self, at };
         let outcome = self.shared.stack.run(self.call(at, None)).await;
         let durable = match outcome {
-            Outcome::Settled(settled) => self.settle(at, Pass::Running, *settled),
+            Outcome::Settled(settled) => self.settle(at, *settled, Pass::Down),
             Outcome::Suspended(suspension) => self.suspend(at, *suspension),
         };
         // A failed journal is reported by the driver, which asks it.
@@ -278,20 +267,19 @@ impl Active {
             // A recorder that hangs does not keep the turn from ending.
             () = self.shared.clock.sleep(self.shared.grace) => None,
         };
-        let durable = self.settle(at, Pass::Closing, seen.unwrap_or_else(|| Settled::clone(&end)));
+        let durable = self.settle(at, seen.unwrap_or_else(|| Settled::clone(&end)), Pass::Closing);
         let durable = durable.or_else(|_| {
             // What was to be sealed speaks of the outcome that was refused.
-            self.state().work[at].entries.clear();
-            self.settle(at, Pass::Closing, Settled::clone(&end))
+            self.state().work[at].entries.retain(|(of, _)| *of != Pass::Closing);
+            self.settle(at, Settled::clone(&end), Pass::Closing)
         });
         durable.expect("every open invocation can fail").await
     }
 
-    /// Settles an invocation, unless it is settled already: the first outcome stands.
-    fn settle(&self, at: usize, pass: Pass, mut settled: Settled) -> Result<Durable, Instead> {
+    /// Settles an invocation as `pass` has seen it, unless it is settled already: the first outcome stands.
+    pub(crate) fn settle(&self, at: usize, mut settled: Settled, pass: Pass) -> Result<Durable, Instead> {
         let mut state = self.state();
-        // A call that was not waited for any longer may still come out of the stack while its end is written down.
-        if state.retired || state.work[at].pass != pass {
+        if state.retired {
             return Ok(Durable::Now(Ok(())));
         }
         let State { turn, work, .. } = &mut *state;
@@ -310,7 +298,9 @@ impl Active {
         let settled = Arc::new(settled);
         work[at].outcome = Some(settled.clone());
         work[at].pending = None;
-        let entries = std::mem::take(&mut work[at].entries);
+        // What the other pass has seen is not what is settled here.
+        let entries = std::mem::take(&mut work[at].entries).into_iter();
+        let entries = entries.filter_map(|(of, entry)| (of == pass).then_some(entry)).collect();
         let drafts = audit.into_iter().chain([end]).map(|event| Draft::Tool(invocation.clone(), event));
         // The last one settles the turn in the same write: one less to wait for.
         let last = turn.is_settled();
@@ -341,7 +331,8 @@ impl Active {
     /// Records that an invocation waits.
     fn suspend(&self, at: usize, suspension: Suspension) -> Result<Durable, Instead> {
         let mut state = self.state();
-        if state.retired || state.work[at].pass == Pass::Closing {
+        // Nobody is asked for a turn that is being ended; its calls are settled by whoever ends it.
+        if state.retired || state.turn.is_stopped() {
             return Ok(Durable::Now(Ok(())));
         }
         let Suspension::Decision(request) = suspension else {
@@ -629,19 +620,16 @@ impl Active {
     }
 
     /// Keeps an entry for the write that settles the call.
-    fn keep_entry(&self, call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
+    fn keep_entry(&self, call: &Call, entry: LedgerDraft) {
         let mut state = self.state();
+        // Whoever drives the turn now settles the call and seals that.
         if state.retired {
-            return Err(entry);
+            return;
         }
-        let work = &mut state.work[call.emit_order() as usize];
-        if (work.pass == Pass::Closing) != call.closing().is_some() {
-            return Ok(());
-        }
-        let entries = &mut work.entries;
-        entries.retain(|kept| kept.ledger != entry.ledger);
-        entries.push(entry);
-        Ok(())
+        let pass = if call.closing().is_some() { Pass::Closing } else { Pass::Down };
+        let entries = &mut state.work[call.emit_order() as usize].entries;
+        entries.retain(|(of, kept)| *of != pass || kept.ledger != entry.ledger);
+        entries.push((pass, entry));
     }
 
     fn start(&self, call: &Call, outside: bool) -> Result<(Durable, bool), StopReason> {
@@ -748,9 +736,11 @@ impl Probe for Watch {
     }
 
     fn seal_with_outcome(&self, call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
-        match self.0.upgrade() {
-            Some(active) => active.keep_entry(call, entry),
-            None => Err(entry),
+        // Also taken if the turn is gone: its outcome is not written here, and an entry without one would be a second one
+        // when somebody else settles the call.
+        if let Some(active) = self.0.upgrade() {
+            active.keep_entry(call, entry);
         }
+        Ok(())
     }
 }

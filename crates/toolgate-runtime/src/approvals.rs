@@ -128,12 +128,15 @@ impl Approvals {
     }
 
     /// Decides as a JSON object says: `token`, or `approval_id` with `generation` and `arguments_digest`; `decision`,
-    /// `by`, and what the decision needs. A word that is none of the three decisions is refused and recorded.
+    /// `by`, and what the decision needs. A word that is none of the three decisions is refused and recorded, and so is
+    /// `approve` with arguments: it does not say which of the two are meant to run.
     pub async fn decide_raw(&self, json: &Value) -> Result<Admitted, PostError> {
         let on = DecideOn::read(json);
         match (on, serde_json::from_value::<Decision>(json.clone())) {
-            (Some(on), Ok(decision)) => self.decide(on, decision).await,
-            (Some(on), Err(_)) => Err(self.refuse_unread(on.call(), PostCode::NotADecision).await?.into()),
+            (Some(on), Ok(decision)) if decision.verdict != Verdict::Approve || json.get("arguments").is_none() => {
+                self.decide(on, decision).await
+            }
+            (Some(on), Ok(_) | Err(_)) => Err(self.refuse_unread(on.call(), PostCode::NotADecision).await?.into()),
             (None, _) => {
                 let call = json.get("approval_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
                 Err(self.refuse_unread(call.map(ApprovalId::call), PostCode::NotADecision).await?.into())

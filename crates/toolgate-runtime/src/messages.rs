@@ -253,12 +253,22 @@ fn read_response(part: &Value) -> Result<ToolApprovalResponse, MalformedResponse
     ToolApprovalResponse::deserialize(part).map_err(|_| malformed(PostCode::NotADecision))
 }
 
-/// The approvals whose call has a result in the messages.
+/// The approvals whose call has a result in the messages behind the request. One in front of it is of another call:
+/// some providers use their labels again.
 fn settled_approvals(messages: &[Value]) -> Vec<ApprovalId> {
-    let of_kind = |kind: &'static str| parts(messages).filter(move |part| part["type"] == kind);
-    let results: Vec<&str> = of_kind("tool-result").filter_map(|part| part["toolCallId"].as_str()).collect();
-    let over = |part: &&Value| part["toolCallId"].as_str().is_some_and(|id| results.contains(&id));
-    of_kind("tool-approval-request").filter(over).filter_map(claimed).collect()
+    let mut waiting: Vec<(&str, ApprovalId)> = Vec::new();
+    let mut over = Vec::new();
+    for part in parts(messages) {
+        let Some(label) = part["toolCallId"].as_str() else { continue };
+        match part["type"].as_str() {
+            Some("tool-approval-request") => waiting.extend(claimed(part).map(|id| (label, id))),
+            Some("tool-result") => {
+                over.extend(waiting.extract_if(.., |(of, _)| *of == label).map(|(_, id)| id));
+            }
+            _ => {}
+        }
+    }
+    over
 }
 
 fn claimed(part: &Value) -> Option<ApprovalId> {

@@ -345,3 +345,115 @@ async fn a_call_whose_outcome_is_unknown_after_a_loss_is_recorded_as_such() {
     let seen = recorder.0.lock().expect("whole").clone();
     assert_eq!(seen.iter().filter(|(call, _)| *call == report.results[0].id).count(), 1);
 }
+
+/// Seals every end it sees: with the outcome or, where nobody takes that on, by itself.
+struct Sealer;
+
+impl Layer for Sealer {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        let outcome = next.run(call.clone()).await;
+        if let Some(settled) = outcome.settled() {
+            let body = format!(r#"{{"status":"{}"}}"#, settled.status).into();
+            let entry = LedgerDraft { ledger: LedgerName::main(), body };
+            if let Err(entry) = call.env().probe().seal_with_outcome(&call, entry) {
+                call.env().store().seal(vec![entry]).await.expect("is sealed");
+            }
+        }
+        outcome
+    }
+    fn band(&self) -> Band {
+        Band::Record
+    }
+}
+
+/// A tool that holds its thread until it is let go, so that nothing can stop it.
+fn register_hold(registry: &toolgate_core::Registry, probe: &Probe) -> std::sync::mpsc::Sender<()> {
+    let (let_go, held) = std::sync::mpsc::channel();
+    let (held, ran) = (Arc::new(Mutex::new(held)), probe.ran.clone());
+    let hold = toolgate_core::tool_fn("hold", "Holds its thread.", move |_: common::Text, _cx| {
+        let (held, ran) = (held.clone(), ran.clone());
+        async move {
+            ran.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let let_go = held.lock().expect("whole").recv();
+            let_go.map_err(|_| toolgate_core::ToolError::new("nobody let it go"))
+        }
+    });
+    registry.register(hold).expect("free");
+    let_go
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_copy_of_a_turn_that_is_no_longer_driven_seals_nothing() {
+    let (probe, store) = (Probe::default(), MemoryStore::new());
+    let registry = registry(&probe);
+    let let_go = register_hold(&registry, &probe);
+    let stack = Stack::over(registry.clone()).layer(Sealer).build().expect("in order");
+    let builder = Dispatcher::builder(stack).store(store.clone()).clock(TestClock::new());
+    let dispatcher = builder.build().await.expect("builds");
+    let calls = vec![request("1", "hold", "a")];
+    let turn = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let id = turn.turn();
+    let first = tokio::spawn(turn.run_to_end());
+    until(|| probe.ran() == 1).await;
+    let (again, tools) = (dispatcher.clone(), view(&registry));
+    let second = tokio::spawn(async move { again.resume(id, tools).await });
+    // The first copy is not driven any more, and only then does its call come back.
+    let _ = first.await.expect("no panic");
+    let_go.send(()).expect("it waits");
+    let report = second.await.expect("no panic").expect("resumes").run().await.expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::OutcomeUnknown)]);
+    let bodies: Vec<_> = sealed(&store).await.iter().map(|entry| entry.body.to_string()).collect();
+    assert_eq!(bodies, [r#"{"status":"outcome_unknown"}"#], "one entry, and it says what was settled");
+}
+
+/// Keeps both passes of a call from leaving once they are sealed.
+#[derive(Clone, Default)]
+struct Keeping {
+    sealed: Arc<Mutex<Vec<bool>>>,
+    closes: Arc<tokio::sync::Notify>,
+}
+
+impl Layer for Keeping {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        let closing = call.closing().is_some();
+        let outcome = next.run(call).await;
+        self.sealed.lock().expect("whole").push(closing);
+        match closing {
+            true => self.closes.notified().await,
+            false => std::future::pending().await,
+        }
+        outcome
+    }
+    fn band(&self) -> Band {
+        Band::Record
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_sealed_is_what_the_pass_that_settled_the_call_has_seen() {
+    let (probe, store, clock, keeping) = (Probe::default(), MemoryStore::new(), TestClock::new(), Keeping::default());
+    let registry = registry(&probe);
+    let let_go = register_hold(&registry, &probe);
+    let stack = Stack::over(registry.clone()).layer(keeping.clone()).layer(Sealer).build().expect("in order");
+    let builder = Dispatcher::builder(stack).store(store.clone()).clock(clock.clone());
+    let dispatcher = builder.build().await.expect("builds");
+    let calls = vec![request("1", "hold", "a")];
+    let turn = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let handle = turn.handle();
+    let waiting = tokio::spawn(turn.run_to_end());
+    until(|| probe.ran() == 1).await;
+    handle.interrupt("enough").await.expect("is recorded");
+    let sealed_by = || keeping.sealed.lock().expect("whole").clone();
+    while sealed_by().is_empty() {
+        clock.advance(Duration::from_millis(100));
+        tokio::task::yield_now().await;
+    }
+    // The call was given up and is being closed; now it comes back after all.
+    let_go.send(()).expect("it waits");
+    until(|| sealed_by() == [true, false]).await;
+    keeping.closes.notify_one();
+    let report = waiting.await.expect("no panic").expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::OutcomeUnknown)]);
+    let bodies: Vec<_> = sealed(&store).await.iter().map(|entry| entry.body.to_string()).collect();
+    assert_eq!(bodies, [r#"{"status":"outcome_unknown"}"#]);
+}

@@ -94,6 +94,18 @@ async fn a_question_does_not_pass_for_an_approval() {
 }
 
 #[tokio::test]
+async fn an_answer_to_the_question_of_another_layer_is_forged() {
+    let world = World::new();
+    let report = approved(&world, world.stack(world.asking())).await;
+    // Somebody makes the approval out to a layer that has not asked yet.
+    let relabel = |answer: &mut toolgate::Answer, _: &mut ApprovalRequest| answer.asked_by = "second_look".into();
+    let edited = world.edited(report.turn, report.results[0].id, relabel).await;
+    let second = LayerExt::named(edited.asking(), "second_look");
+    let stack = Stack::over(edited.registry.clone()).layer(Validate::new()).layer(second).build().expect("in order");
+    asked_again(&edited, &report, stack, edited.view(), &[Changed::Forged]).await;
+}
+
+#[tokio::test]
 async fn a_key_that_was_rotated_away_makes_its_approvals_worthless() {
     let world = World::new();
     let report = approved(&world, world.stack(world.asking())).await;
@@ -213,6 +225,25 @@ async fn edited_arguments_that_nobody_would_be_asked_about_are_still_asked_about
     let edited = world.edited(report.turn, report.results[0].id, edit).await;
     let stack = edited.stack(asking());
     asked_again(&edited, &report, stack, edited.view(), &[Changed::Arguments]).await;
+}
+
+#[tokio::test]
+async fn forged_edits_are_asked_about_also_if_the_answer_is_made_out_to_nobody() {
+    let much = |call: &Call| (call.arguments.get("amount")?.as_u64()? > 4).then(|| "more than 4".to_owned());
+    for asked_by in ["approval", "nobody"] {
+        let world = World::new();
+        let asking = || Approval::when(much).keyring(world.ring.clone());
+        let report = approved(&world, world.stack(asking())).await;
+        let edit = |answer: &mut toolgate::Answer, _: &mut ApprovalRequest| {
+            (answer.asked_by, answer.fingerprint) = (asked_by.into(), None);
+            answer.decision.verdict = Verdict::ApproveWithEdits { arguments: amount(3) };
+        };
+        let edited = world.edited(report.turn, report.results[0].id, edit).await;
+        let process = edited.process(edited.stack(asking())).await;
+        let again = resume(&process, &report, edited.view()).await;
+        assert_eq!(question(&again, 0).arguments, amount(3), "whoever is asked sees what would run");
+        assert!(edited.ran().is_empty());
+    }
 }
 
 #[tokio::test]

@@ -206,6 +206,15 @@ async fn an_unknown_decision_word_is_no_decision() {
 }
 
 #[tokio::test]
+async fn an_approval_that_brings_other_arguments_without_saying_so_is_no_decision() {
+    let world = World::new();
+    let (_, report, token) = asked(&world).await;
+    let unclear = json!({ "token": token, "decision": "approve", "by": "ann", "arguments": { "amount": 1 } });
+    assert_eq!(code(world.desk().decide_raw(&unclear).await), PostCode::NotADecision);
+    untouched(&world, &report, &[PostCode::NotADecision]).await;
+}
+
+#[tokio::test]
 async fn a_nameless_decision_is_not_taken() {
     let world = World::new();
     let (_, report, token) = asked(&world).await;

@@ -85,6 +85,26 @@ async fn whoever_wants_to_know_is_told_once_across_processes() {
     assert_eq!(told.map(|counter| counter.load(Ordering::SeqCst)), [2, 1, 1]);
 }
 
+#[tokio::test]
+async fn a_question_that_expires_is_told_once() {
+    for restarted in [false, true] {
+        let world = World::new();
+        let told = Arc::new(AtomicUsize::new(0));
+        let asking = || {
+            let told = told.clone();
+            let asking = world.asking().expires_after(std::time::Duration::from_secs(60));
+            asking.on_request(move |_, _| {
+                told.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        let (process, report, _) = world.asked(world.stack(asking())).await;
+        world.clock.advance(std::time::Duration::from_secs(60));
+        let process = if restarted { world.process(world.stack(asking())).await } else { process };
+        assert_eq!(statuses(&resume(&process, &report, world.view()).await), [Some(Status::Expired)]);
+        assert_eq!(told.load(Ordering::SeqCst), 1, "no question goes out when its time is over");
+    }
+}
+
 /// A suspended turn as a host keeps it.
 async fn kept(world: &World) -> (TurnReport, Vec<Value>) {
     let process = world.process(world.stack(world.asking())).await;
@@ -152,6 +172,21 @@ async fn a_response_without_a_token_or_of_an_unknown_shape_is_refused_and_record
     let recorded = world.refusals().await;
     assert_eq!(recorded.iter().filter(|code| **code == PostCode::NotADecision).count(), 4);
     assert!(recorded.contains(&PostCode::TokenMismatch) && recorded.contains(&PostCode::Forged));
+}
+
+#[tokio::test]
+async fn a_result_of_an_earlier_call_with_the_same_label_does_not_hide_a_response() {
+    let world = World::new();
+    let process = world.process(world.stack(world.asking())).await;
+    // Providers that count their calls anew in every message use the same label again.
+    let first = run(&process, world.view(), vec![look("call_0")]).await;
+    let mut messages = suspended_messages(&world.desk(), &first).await.expect("written");
+    let second = run(&process, world.view(), vec![pay("call_0", 5)]).await;
+    messages.extend(suspended_messages(&world.desk(), &second).await.expect("written"));
+    let request = approval_requests(&messages).remove(0);
+    append_approval_response(&mut messages, request.approve());
+    let answers = apply_approval_responses(&world.desk(), &messages, "ann").await;
+    assert!(matches!(answers.as_slice(), [Ok(_)]), "{answers:?}");
 }
 
 #[tokio::test]
