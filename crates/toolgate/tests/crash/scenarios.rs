@@ -233,9 +233,10 @@ async fn decide_all(store: &StoreHandle, session: SessionId) -> Result<(), Box<d
     Ok(())
 }
 
-/// Looks for questions and answers them until the process ends. If the store fails, the driver says so.
+/// Looks for questions and answers them until the process ends. If the store fails, the person tries again.
 async fn sit_at_the_desk(store: StoreHandle, session: SessionId) {
-    while decide_all(&store, session).await.is_ok() {
+    loop {
+        let _ = decide_all(&store, session).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
