@@ -92,7 +92,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 
 /// Processor time of this process.
 #[expect(unsafe_code, reason = "the standard library has no processor clock")]
-fn cpu_ns() -> u64 {
+pub(crate) fn cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec that the call only writes to.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
