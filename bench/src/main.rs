@@ -3,7 +3,10 @@
 //! `cargo run --release -p toolgate-bench -- cost` prints a table, with `--json` an array of
 //! `{"name", "value", "unit", "floor", "ratio"}`. `--rounds N` measures longer. Where `valgrind` is installed,
 //! instructions are counted as well (`--no-instructions` leaves that out). `--only PART` measures one part. `--write
-//! FILE` writes the table as a page, with the machine and the date; that is how `docs/reference/cost.md` is made.
+//! FILE` writes the table into a page, with the machine and the date; that is how `docs/reference/cost.md` is made.
+//!
+//! `cargo run --release -p toolgate-bench -- store` measures what being durable costs, beside raw commits and syncs on
+//! the same disk, with the same options; its table is a section of its own in the same page. PostgreSQL is measured on the server that `TOOLGATE_TEST_POSTGRES` names, if it is set.
 
 mod floors;
 mod instructions;
@@ -12,6 +15,8 @@ mod measure;
 mod ours;
 mod page;
 mod same_work;
+mod store;
+mod store_floors;
 
 use std::{hint::black_box, process::ExitCode, time::Duration};
 
@@ -20,7 +25,8 @@ use same_work::HandWritten;
 use tower::ServiceExt;
 use tower_service::Service;
 
-const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]";
+const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]
+       toolgate-bench store [--json] [--rounds N] [--only PART] [--write FILE]";
 /// Calls per round of the small contests.
 const CALLS: usize = 2_000;
 const FAN: usize = 1_000;
@@ -51,9 +57,10 @@ const PARTS: [&str; 7] = ["stacks", "dispatch", "fan-out", "waiting", "session",
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime can be made");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
     let result = match words.as_slice() {
-        ["cost", rest @ ..] => options(rest).and_then(|options| runtime.block_on(cost(&options))),
+        ["cost", rest @ ..] => options(rest, &PARTS).and_then(|options| runtime.block_on(cost(&options))),
+        ["store", rest @ ..] => options(rest, &store::PARTS).and_then(|options| runtime.block_on(durable(&options))),
         // For counting instructions: a contender by name, so many times.
         ["count", name, times] => {
             let times = times.parse().map_err(|_| USAGE.to_owned());
@@ -70,7 +77,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn options(words: &[&str]) -> Result<Options, String> {
+fn options(words: &[&str], parts: &[&str]) -> Result<Options, String> {
     let mut options = Options { json: false, rounds: 15, instructions: true, write: None, only: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -78,8 +85,8 @@ fn options(words: &[&str]) -> Result<Options, String> {
             "--json" => options.json = true,
             "--no-instructions" => options.instructions = false,
             "--only" => {
-                let part = words.next().filter(|part| PARTS.contains(part));
-                let unknown = || format!("--only takes one of {}", PARTS.join(", "));
+                let part = words.next().filter(|part| parts.contains(*part));
+                let unknown = || format!("--only takes one of {}", parts.join(", "));
                 options.only = Some((*part.ok_or_else(unknown)?).to_owned());
             }
             "--write" => options.write = Some((*words.next().ok_or("--write takes the name of a file")?).to_owned()),
@@ -118,11 +125,25 @@ async fn cost(options: &Options) -> Result<(), String> {
     if options.instructions && wanted("instructions") {
         rows.extend(instructions::rows());
     }
+    show(&rows, options, page::with_cost)
+}
+
+async fn durable(options: &Options) -> Result<(), String> {
+    show(&store::rows(options).await?, options, page::with_store)
+}
+
+/// Prints rows and, if that was asked for, puts them into their section of a page.
+fn show(rows: &[Row], options: &Options, page: fn(&str, &[Row]) -> String) -> Result<(), String> {
     if let Some(file) = &options.write {
-        std::fs::write(file, page::page(&rows)).map_err(|error| format!("{file}: {error}"))?;
+        let before = match std::fs::read_to_string(file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            other => other,
+        };
+        let written = before.and_then(|before| std::fs::write(file, page(&before, rows)));
+        written.map_err(|error| format!("{file}: {error}"))?;
         eprintln!("wrote {file}");
     }
-    print(&rows, options.json).map_err(|error| error.to_string())
+    print(rows, options.json).map_err(|error| error.to_string())
 }
 
 /// A stack alone: no events, no digests.

@@ -19,12 +19,40 @@ pub(crate) struct Row {
     /// What the floor is; only for people.
     #[serde(skip)]
     pub(crate) note: String,
+    /// What is aimed at, if anything; only for people.
+    #[serde(skip)]
+    pub(crate) goal: Option<Goal>,
+}
+
+/// What a row should reach.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Goal {
+    RatioAtLeast(f64),
+    RatioAtMost(f64),
+    ValueAtMost(f64),
 }
 
 impl Row {
     pub(crate) fn new(name: impl Into<String>, value: f64, unit: &'static str, floor: Option<f64>, note: &str) -> Self {
         let ratio = floor.filter(|floor| *floor > 0.0).map(|floor| value / floor);
-        Self { name: name.into(), value, unit, floor, ratio, note: note.to_owned() }
+        Self { name: name.into(), value, unit, floor, ratio, note: note.to_owned(), goal: None }
+    }
+
+    /// The same row with something to reach.
+    pub(crate) fn aiming(self, goal: Goal) -> Self {
+        Self { goal: Some(goal), ..self }
+    }
+
+    /// What is aimed at and whether it is reached, in words.
+    pub(crate) fn verdict(&self) -> String {
+        let ratio = self.ratio.unwrap_or(f64::NAN);
+        let (aim, met) = match self.goal {
+            None => return String::new(),
+            Some(Goal::RatioAtLeast(least)) => (format!("ratio at least {least}"), ratio >= least),
+            Some(Goal::RatioAtMost(most)) => (format!("ratio at most {most}"), ratio <= most),
+            Some(Goal::ValueAtMost(most)) => (format!("at most {most} {}", self.unit), self.value <= most),
+        };
+        format!("{aim}: {}", if met { "met" } else { "missed" })
     }
 }
 
@@ -92,7 +120,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 
 /// Processor time of this process.
 #[expect(unsafe_code, reason = "the standard library has no processor clock")]
-fn cpu_ns() -> u64 {
+pub(crate) fn cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec that the call only writes to.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
@@ -105,11 +133,12 @@ pub(crate) fn print(rows: &[Row], json: bool) -> Result<(), serde_json::Error> {
         println!("{}", serde_json::to_string_pretty(rows)?);
         return Ok(());
     }
-    println!("{:<52} {:>12} {:>12} {:>8}  floor", "what", "value", "floor", "ratio");
+    println!("{:<52} {:>16} {:>12} {:>8}  floor", "what", "value", "floor", "ratio");
     for row in rows {
         let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
         let value = format!("{:.2} {}", row.value, row.unit);
-        println!("{:<52} {value:>12} {:>12} {:>8}  {}", row.name, number(row.floor), number(row.ratio), row.note);
+        let (floor, ratio) = (number(row.floor), number(row.ratio));
+        println!("{:<52} {value:>16} {floor:>12} {ratio:>8}  {:<44} {}", row.name, row.note, row.verdict());
     }
     Ok(())
 }

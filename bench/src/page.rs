@@ -1,4 +1,4 @@
-//! The cost sheet as a page of the reference.
+//! The cost sheets as a page of the reference, in two sections that are measured apart.
 
 use std::fmt::Write;
 
@@ -15,17 +15,43 @@ are rarely idle. Times are processor time, medians over rounds.
 
 ";
 
-/// The whole page.
-pub(crate) fn page(rows: &[Row]) -> String {
+/// Where the second section starts.
+const DURABLE: &str = "## What being durable costs\n";
+
+const DURABLE_HEAD: &str = "
+Written by `cargo run --release -p toolgate-bench -- store --write docs/reference/cost.md`, with `TOOLGATE_TEST_POSTGRES`
+set to the address of a server. Times are wall time unless a row says otherwise, medians over rounds; every floor was
+measured in turns with the row beside it, on the same disk.
+
+";
+
+/// The page with a new first section; the second one stays as it is in `before`.
+pub(crate) fn with_cost(before: &str, rows: &[Row]) -> String {
     let mut page = HEAD.to_owned();
     let _ = writeln!(page, "Measured on {}, {}.\n", machine(), today());
     page.push_str("| What | Value | Floor | Ratio | The floor is |\n|---|---|---|---|---|\n");
-    for row in rows {
-        let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
-        let (floor, ratio) = (number(row.floor), number(row.ratio));
-        let _ = writeln!(page, "| {} | {:.2} {} | {floor} | {ratio} | {} |", row.name, row.value, row.unit, row.note);
+    rows.iter().for_each(|row| line(&mut page, row, None));
+    if let Some(at) = before.find(DURABLE) {
+        let _ = write!(page, "\n{}", &before[at..]);
     }
     page
+}
+
+/// The page with a new second section; the first one stays as it is in `before`.
+pub(crate) fn with_store(before: &str, rows: &[Row]) -> String {
+    let first = before.find(DURABLE).map_or(before, |at| &before[..at]);
+    let mut page = format!("{}\n\n{DURABLE}{DURABLE_HEAD}", first.trim_end());
+    let _ = writeln!(page, "Measured on {}, {}; the machine was shared with other work.\n", machine(), today());
+    page.push_str("| What | Value | Floor | Ratio | The floor is | Goal |\n|---|---|---|---|---|---|\n");
+    rows.iter().for_each(|row| line(&mut page, row, Some(row.verdict())));
+    page
+}
+
+fn line(page: &mut String, row: &Row, goal: Option<String>) {
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
+    let (floor, ratio) = (number(row.floor), number(row.ratio));
+    let goal = goal.map_or_else(String::new, |goal| format!(" {goal} |"));
+    let _ = writeln!(page, "| {} | {:.2} {} | {floor} | {ratio} | {} |{goal}", row.name, row.value, row.unit, row.note);
 }
 
 /// The processor and how many of them this process may use.
@@ -39,4 +65,18 @@ fn machine() -> String {
 
 fn today() -> String {
     toolgate::SystemClock::new().now().to_string().chars().take(10).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_section_is_written_without_losing_the_other() {
+        let row = |name: &str| [Row::new(name, 1.0, "us", None, "")];
+        let page = with_store(&with_cost("", &row("first")), &row("second"));
+        let page = with_store(&with_cost(&page, &row("third")), &row("fourth"));
+        let found = ["first", "second", "third", "fourth"].map(|name| page.matches(name).count());
+        assert_eq!(found, [0, 0, 1, 1], "{page}");
+    }
 }

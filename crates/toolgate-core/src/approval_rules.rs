@@ -13,6 +13,9 @@ pub struct Vote {
     pub arguments_digest: Digest,
     /// When.
     pub at: Timestamp,
+    /// Signed by whoever counted it, if there are keys: nobody can vote for another by writing to the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
 }
 
 /// What a decision that may be made leads to.
@@ -65,7 +68,7 @@ impl Vote {
     /// The vote that a decision is, if it approves.
     pub fn of(request: &ApprovalRequest, decision: &Decision, at: Timestamp) -> Option<Self> {
         let arguments_digest = approved_arguments(request, &decision.verdict)?;
-        Some(Self { by: decision.by.clone(), arguments_digest, at })
+        Some(Self { by: decision.by.clone(), arguments_digest, at, token: None })
     }
 
     /// Where the vote of `by` on a question is kept: one per person.

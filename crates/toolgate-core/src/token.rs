@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, ApprovalId, ApprovalRequest, Digest, Json, KeyId, Keyring, PostCode, Principal, Timestamp, Verdict,
+    Answer, ApprovalId, ApprovalRequest, Digest, Json, KeyId, Keyring, PostCode, Principal, Timestamp, Verdict, Vote,
     keys::BadSignature,
 };
 
@@ -53,6 +53,24 @@ pub struct GrantClaims {
 enum Claims {
     Ask(AskClaims),
     Grant(Box<GrantClaims>),
+    Vote(Box<VoteClaims>),
+}
+
+/// One of several approvals that it takes.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VoteClaims {
+    about: AskClaims,
+    by: Principal,
+    arguments_digest: Digest,
+    at: Timestamp,
+}
+
+impl VoteClaims {
+    fn of(request: &ApprovalRequest, vote: &Vote) -> Self {
+        let Vote { by, arguments_digest, at, token: _ } = vote;
+        Self { about: AskClaims::of(request), by: by.clone(), arguments_digest: *arguments_digest, at: *at }
+    }
 }
 
 /// Why a token does not count.
@@ -150,7 +168,7 @@ impl Keyring {
     pub fn read_ask(&self, token: &str) -> Result<AskClaims, TokenError> {
         match self.open(token)? {
             Claims::Ask(claims) => Ok(claims),
-            Claims::Grant(_) => Err(TokenError::Mismatch),
+            Claims::Grant(_) | Claims::Vote(_) => Err(TokenError::Mismatch),
         }
     }
 
@@ -158,7 +176,20 @@ impl Keyring {
     pub fn read_grant(&self, token: &str) -> Result<GrantClaims, TokenError> {
         match self.open(token)? {
             Claims::Grant(claims) => Ok(*claims),
-            Claims::Ask(_) => Err(TokenError::Mismatch),
+            Claims::Ask(_) | Claims::Vote(_) => Err(TokenError::Mismatch),
+        }
+    }
+
+    /// Makes the token that makes a vote count.
+    pub fn vote_token(&self, request: &ApprovalRequest, vote: &Vote) -> String {
+        self.seal(&Claims::Vote(Box::new(VoteClaims::of(request, vote))))
+    }
+
+    /// Makes sure that a vote on this question was counted by us.
+    pub fn check_vote(&self, request: &ApprovalRequest, vote: &Vote) -> Result<(), TokenError> {
+        match self.open(vote.token.as_deref().unwrap_or_default())? {
+            Claims::Vote(claims) if *claims == VoteClaims::of(request, vote) => Ok(()),
+            Claims::Vote(_) | Claims::Ask(_) | Claims::Grant(_) => Err(TokenError::Mismatch),
         }
     }
 
@@ -227,6 +258,7 @@ pub fn claimed_approval(token: &str) -> Option<ApprovalId> {
     match Parts::of(token).ok()?.claims().ok()? {
         Claims::Ask(claims) => Some(claims.approval_id),
         Claims::Grant(claims) => Some(claims.about.approval_id),
+        Claims::Vote(claims) => Some(claims.about.approval_id),
     }
 }
 

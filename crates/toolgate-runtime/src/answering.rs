@@ -8,8 +8,12 @@ use toolgate_core::{
 /// How many votes on one question are looked at.
 const MOST_VOTES: usize = 1_000;
 
-/// The approvals of a question that waits for more of them.
-pub(crate) async fn votes(store: &StoreHandle, request: &ApprovalRequest) -> Result<Vec<Vote>, StoreError> {
+/// The approvals of a question that waits for more of them. With keys, only those that we have counted.
+pub(crate) async fn votes(
+    store: &StoreHandle,
+    request: &ApprovalRequest,
+    keyring: Option<&Keyring>,
+) -> Result<Vec<Vote>, StoreError> {
     if request.quorum.is_none() {
         return Ok(Vec::new());
     }
@@ -18,7 +22,11 @@ pub(crate) async fn votes(store: &StoreHandle, request: &ApprovalRequest) -> Res
         Record::Json(json) => serde_json::from_value(Json::as_value(&json).clone()).ok(),
         _ => None,
     };
-    Ok(kept.into_iter().filter_map(read).collect())
+    Ok(kept.into_iter().filter_map(read).filter(|vote| counts(request, vote, keyring)).collect())
+}
+
+fn counts(request: &ApprovalRequest, vote: &Vote, keyring: Option<&Keyring>) -> bool {
+    keyring.is_none_or(|keyring| keyring.check_vote(request, vote).is_ok())
 }
 
 /// Counts a decision, and says what it leads to or why it does not count.
@@ -30,26 +38,30 @@ pub(crate) async fn count(
     request: &ApprovalRequest,
     decision: &Decision,
     now: Timestamp,
+    keyring: Option<&Keyring>,
 ) -> Result<Result<Admitted, PostCode>, StoreError> {
     let mine = Vote::of(request, decision, now).filter(|_| request.quorum.is_some());
-    let Some(mine) = mine else { return Ok(admit(request, &[], decision, now)) };
+    let Some(mut mine) = mine else { return Ok(admit(request, &[], decision, now)) };
     let key = Vote::key(request, &decision.by);
     if let Err(code) = admit(request, &[], decision, now) {
         return Ok(Err(code));
     }
+    mine.token = keyring.map(|keyring| keyring.vote_token(request, &mine));
     let vote = serde_json::to_value(&mine).ok().and_then(|value| Json::new(value).ok()).unwrap_or_else(Json::null);
     let earlier = store.once(key.clone(), Record::Json(vote)).await?;
     let repeated = earlier.is_some();
-    let same = match earlier {
-        Some(Record::Json(earlier)) => serde_json::from_value::<Vote>(earlier.as_value().clone())
-            .is_ok_and(|earlier| earlier.arguments_digest == mine.arguments_digest),
-        Some(_) => false,
-        None => true,
+    let earlier = match earlier {
+        Some(Record::Json(earlier)) => serde_json::from_value::<Vote>(earlier.as_value().clone()).ok(),
+        Some(_) | None => None,
     };
-    if !same {
-        return Ok(Err(PostCode::Duplicate));
+    match earlier {
+        // Somebody wrote it for them.
+        Some(earlier) if !counts(request, &earlier, keyring) => return Ok(Err(PostCode::Forged)),
+        Some(earlier) if earlier.arguments_digest == mine.arguments_digest => {}
+        None if !repeated => {}
+        Some(_) | None => return Ok(Err(PostCode::Duplicate)),
     }
-    let mut others = votes(store, request).await?;
+    let mut others = votes(store, request, keyring).await?;
     others.retain(|vote| Vote::key(request, &vote.by) != key);
     Ok(match admit(request, &others, decision, now) {
         Ok(Admitted::Counted { .. }) if repeated => Err(PostCode::Duplicate),

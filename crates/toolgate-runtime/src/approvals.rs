@@ -84,7 +84,11 @@ impl Approvals {
     /// One approval, whatever has become of it.
     pub async fn show(&self, id: ApprovalId) -> Result<Option<ShownApproval>, StoreError> {
         let Some(row) = self.row(id.call()).await? else { return Ok(None) };
-        let votes = answering::votes(&self.store, &row.request).await?;
+        // Votes are about the question as it was put, not as lists show it.
+        let votes = match self.question(&row).await? {
+            Some(question) => answering::votes(&self.store, &question, self.keyring.as_ref()).await?,
+            None => Vec::new(),
+        };
         Ok(Some(ShownApproval { row, votes }))
     }
 
@@ -188,10 +192,11 @@ impl Approvals {
             return Ok(Err(code));
         }
         let now = self.clock.now();
-        let admitted = match answering::count(&self.store, &found.request, &decision, now).await? {
-            Ok(admitted) => admitted,
-            Err(code) => return Ok(Err(code)),
-        };
+        let admitted =
+            match answering::count(&self.store, &found.request, &decision, now, self.keyring.as_ref()).await? {
+                Ok(admitted) => admitted,
+                Err(code) => return Ok(Err(code)),
+            };
         match &admitted {
             Admitted::Counted { .. } => Ok(Ok(admitted)),
             Admitted::Decided { with } => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_core::{
     Admitted, Answer, ApprovalRequest, CallId, Decision, Outcome, Post, PostCode, PostKind, Question, Record,
-    RecordKey, TurnEvent, TurnId, View,
+    RecordKey, StoreError, TurnEvent, TurnId, View,
 };
 
 use crate::{
@@ -134,7 +134,11 @@ impl Dispatcher {
             None => (self.undriven_or_refused(turn, call, PostKind::Decision, &mut last).await?, true),
         };
         let answer = active.judge(question, decision, &with)?;
-        let taken = self.take_first_answer(&active, call, answer).await;
+        let taken = match parks && answer.is_denial() {
+            // Without an event to show for it, the list of what is pending has to learn of it.
+            true => self.leave_denial(&active, call, answer).await,
+            false => self.take_first_answer(&active, call, answer).await,
+        };
         if parks && taken.is_ok() {
             *last = active.park();
         }
@@ -161,6 +165,21 @@ impl Dispatcher {
             (Ok(()), None) => Ok(()),
             (Ok(()), Some(code)) => Err(code.into()),
             (Err(error), _) => self.leave_answer(active.info.turn, call, answer.generation, error).await,
+        }
+    }
+
+    /// Keeps the denial of a call that nobody drives, for whoever takes it up.
+    async fn leave_denial(&self, active: &Active, call: CallId, answer: Answer) -> Result<(), PostError> {
+        let (turn, generation) = (active.info.turn, answer.generation);
+        let record = (RecordKey::Answer(call, generation), Record::Answer(Arc::new(answer.clone())));
+        let post = Post::Answer { turn, call, generation };
+        match self.0.store.post(self.0.session, post, vec![record]).await {
+            Ok(()) => {
+                active.take_answer(call, &answer, None).0.await?;
+                Ok(())
+            }
+            Err(StoreError::Exists { .. }) => self.take_first_answer(active, call, answer).await,
+            Err(error) => Err(Box::new(DispatchError::from(error)).into()),
         }
     }
 
@@ -204,7 +223,8 @@ impl Dispatcher {
         if store.record(&answered).await.map_err(broken)?.is_some() {
             return Ok(Ok(Admitted::Decided { with: Vec::new() }));
         }
-        answering::count(store, &request, decision, self.0.clock.now()).await.map_err(broken)
+        let keyring = self.0.keyring.as_ref();
+        answering::count(store, &request, decision, self.0.clock.now(), keyring).await.map_err(broken)
     }
 
     /// Delivers the result of a call of any turn of this session, whether it is being driven or not.

@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use toolgate_core::{Post, StoreError};
+
 use crate::{Dispatcher, active::Item, dispatch::Shared, inbox::Urgency};
 
 /// How long a store that failed is left alone.
@@ -20,29 +22,37 @@ pub(crate) async fn keep(shared: Weak<Shared>) {
             idle(&shared).await;
             continue;
         }
-        let (driving, clock) = (now.journal.driving().clone(), now.clock.clone());
-        let posted = now.store.posted(now.session, now.posts_seen.load(Ordering::SeqCst));
+        let (journal, driving, clock) = (now.journal.clone(), now.journal.driving().clone(), now.clock.clone());
+        let (store, session, seen) = (now.store.clone(), now.session, now.posts_seen.load(Ordering::SeqCst));
         drop(now);
+        let posted = store.posted(session, seen);
         let renew = tokio::select! {
             () = driving.due() => true,
             () = posted => false,
         };
-        let Some(now) = shared.upgrade() else { return };
-        let dispatcher = Dispatcher(now);
-        if dispatcher.0.driven().is_empty() {
+        if shared.upgrade().is_none_or(|now| now.driven().is_empty()) {
             continue;
         }
-        let kept = if renew { dispatcher.0.journal.renew().await } else { Ok(()) };
-        let taken = dispatcher.take_posts().await;
-        if dispatcher.0.journal.failure().is_some() {
+        let kept = if renew { journal.renew().await } else { Ok(()) };
+        let taken = take_posts(&shared, &store.posts(session, seen, 1).await).await;
+        if journal.failure().is_some() {
             // Whoever waits for a call or a decision is told at once.
-            dispatcher.0.driven().iter().for_each(|active| active.inbox.push(Urgency::Settlement, Item::Posted));
+            let driven = shared.upgrade().map(|now| now.driven()).unwrap_or_default();
+            driven.iter().for_each(|active| active.inbox.push(Urgency::Settlement, Item::Posted));
             return;
         }
-        if kept.is_err() || taken.is_err() {
-            drop(dispatcher);
+        if kept.is_err() || !taken {
             clock.sleep(AFTER_A_FAILURE).await;
         }
+    }
+}
+
+/// Takes posts up, if there are any, and says whether that could be done. Only then is the dispatcher held: whoever drops
+/// the last handle to it wants the session to be free at once.
+async fn take_posts(shared: &Weak<Shared>, found: &Result<Vec<(u64, Post)>, StoreError>) -> bool {
+    match (found, shared.upgrade()) {
+        (Ok(posts), Some(now)) if !posts.is_empty() => Dispatcher(now).take_posts().await.is_ok(),
+        (found, _) => found.is_ok(),
     }
 }
 

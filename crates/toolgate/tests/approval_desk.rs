@@ -300,14 +300,45 @@ async fn votes_for_other_arguments_do_not_add_up_and_one_denial_denies() {
     assert!(world.ran().is_empty());
 }
 
+/// Keeps a vote in the store, as whoever counts votes does, or without the signature as somebody else could.
+async fn keep_vote(world: &World, named: &ApprovalRequest, name: &str, ring: Option<&toolgate::Keyring>) {
+    let vote = toolgate::Vote::of(named, &Decision::approve(name), toolgate::Timestamp::EPOCH).expect("approves");
+    let vote = toolgate::Vote { token: ring.map(|ring| ring.vote_token(named, &vote)), ..vote };
+    let vote = Json::new(serde_json::to_value(vote).expect("writes")).expect("small");
+    world.store.once(toolgate::Vote::key(named, &name.into()), Record::Json(vote)).await.expect("kept");
+}
+
+#[tokio::test]
+async fn a_vote_that_somebody_wrote_into_the_store_does_not_count() {
+    for forger in [None, Some(approving::ring("k1", 9))] {
+        let world = World::new();
+        let (_, _, named) = world.asked(world.stack(two_of(&world, &[]))).await;
+        keep_vote(&world, &named, "ann", forger.as_ref()).await;
+        let desk = world.desk();
+        let counted = Admitted::Counted { missing: 1 };
+        assert_eq!(desk.decide(&named, Decision::approve("bob")).await.expect("counted"), counted);
+        assert_eq!(code(desk.decide(&named, Decision::approve("ann")).await.map(drop)), PostCode::Forged);
+        assert_eq!(desk.show(named.approval_id).await.expect("reads").expect("there").votes.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_denied_call_is_not_listed_as_pending_whoever_drives_it() {
+    let world = World::new();
+    let (process, report, named) = world.asked(world.stack(world.asking())).await;
+    process.decide(report.turn, &named, Decision::deny("ann", None)).await.expect("taken");
+    assert!(world.desk().pending(ApprovalFilter::default()).await.expect("reads").is_empty());
+    let again = process.decide(report.turn, &named, Decision::approve("bob")).await;
+    assert_eq!(code(again), PostCode::AlreadyDenied);
+    assert_eq!(statuses(&resume(&process, &report, world.view()).await), [Some(Status::Denied)]);
+}
+
 #[tokio::test]
 async fn a_last_vote_whose_process_was_lost_is_completed_by_repeating_it() {
     let world = World::new();
     let (_, report, named) = world.asked(world.stack(two_of(&world, &[]))).await;
     for name in ["ann", "bob"] {
-        let vote = toolgate::Vote::of(&named, &Decision::approve(name), toolgate::Timestamp::EPOCH).expect("approves");
-        let vote = Json::new(serde_json::to_value(vote).expect("writes")).expect("small");
-        world.store.once(toolgate::Vote::key(&named, &name.into()), Record::Json(vote)).await.expect("kept");
+        keep_vote(&world, &named, name, Some(&world.ring)).await;
     }
     let answer = world.desk().decide(&named, Decision::approve("bob")).await.expect("taken");
     assert_eq!(answer, Admitted::Decided { with: vec!["ann".into()] });

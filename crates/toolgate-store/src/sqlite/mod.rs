@@ -36,7 +36,8 @@ use crate::{
 
 /// Keeps everything in one SQLite file.
 ///
-/// One thread writes: it does all writes that wait in one commit (WAL, synced) and then answers each caller. Several
+/// One thread writes: it does all writes that wait in one commit (WAL, synced) and then answers each caller. Leases
+/// alone are not synced: they outlast the process, and nobody drives a session when the machine is lost. Several
 /// processes may use the same file. Cloning shares the store; when the last clone is dropped, what was queued is
 /// still written and the file is closed.
 ///
@@ -105,8 +106,27 @@ impl SqliteStore {
         &self,
         work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.commit(true, work).await
+    }
+
+    /// Queues a change of who drives a session.
+    ///
+    /// It outlasts a process, not a machine: whoever drives a session in a file is lost with the machine, and what it
+    /// wrote under its lease took the lease to the disk along with it.
+    async fn write_lease<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.commit(false, work).await
+    }
+
+    async fn commit<T: Send + 'static>(
+        &self,
+        needs_sync: bool,
+        work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.0.queue.push(writer::job(work, reply));
+        self.0.queue.push(writer::job(work, needs_sync, reply));
         match answer.await {
             Ok(done) => done,
             Err(_) => Err(DatabaseError::Closed { database: connect::name(&self.0.path) }.into()),
@@ -185,17 +205,17 @@ impl Store for SqliteStore {
     }
 
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
-        self.write(move |tx| tx.lease(&request)).await
+        self.write_lease(move |tx| tx.lease(&request)).await
     }
 
     async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
         let lease = lease.clone();
-        self.write(move |tx| tx.renew(&lease, until)).await
+        self.write_lease(move |tx| tx.renew(&lease, until)).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
         let lease = lease.clone();
-        self.write(move |tx| tx.release(&lease)).await
+        self.write_lease(move |tx| tx.release(&lease)).await
     }
 
     async fn post(&self, session: SessionId, post: Post, records: Vec<(RecordKey, Record)>) -> Result<(), StoreError> {

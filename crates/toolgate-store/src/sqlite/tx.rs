@@ -3,7 +3,7 @@
 //! Everything that can be refused is refused before the first change, so that the writes beside it in the group are
 //! not touched by it.
 
-use std::{path::Path, sync::Arc};
+use std::{cell::Cell, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, params};
@@ -21,6 +21,8 @@ use crate::encoded::{
 pub(super) struct Tx<'a> {
     pub(super) connection: &'a Connection,
     pub(super) path: &'a Path,
+    /// Whether commits wait for the disk at present.
+    pub(super) synced: Cell<bool>,
 }
 
 /// What a write must know about its session.

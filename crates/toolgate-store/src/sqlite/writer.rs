@@ -1,6 +1,6 @@
 //! The one thread that writes: it does all that is waiting in one commit and then answers everybody.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{cell::Cell, path::PathBuf, sync::Arc};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -17,21 +17,25 @@ pub(super) trait Job: Send {
     /// Does the write within the transaction. `Err` means that the transaction cannot be used any more.
     fn run(&mut self, tx: &Tx<'_>) -> Result<(), DatabaseError>;
 
+    /// Whether it has to outlast the machine. What need not still outlasts the process.
+    fn needs_sync(&self) -> bool;
+
     /// Answers the caller. What was refused stays refused; what was done is done or, with an error, is not.
     fn answer(self: Box<Self>, end: Result<(), &DatabaseError>);
 }
 
 /// Makes a job of something that can be done again if its first transaction fails.
-pub(super) fn job<T, W>(work: W, reply: oneshot::Sender<Result<T, StoreError>>) -> Box<dyn Job>
+pub(super) fn job<T, W>(work: W, needs_sync: bool, reply: oneshot::Sender<Result<T, StoreError>>) -> Box<dyn Job>
 where
     T: Send + 'static,
     W: FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
 {
-    Box::new(Write { work, done: None, reply })
+    Box::new(Write { work, needs_sync, done: None, reply })
 }
 
 struct Write<T, W> {
     work: W,
+    needs_sync: bool,
     done: Option<Result<T, StoreError>>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
@@ -55,6 +59,10 @@ where
         }
     }
 
+    fn needs_sync(&self) -> bool {
+        self.needs_sync
+    }
+
     fn answer(self: Box<Self>, end: Result<(), &DatabaseError>) {
         let answer = match (end, self.done) {
             (_, Some(Err(refused))) => Err(refused),
@@ -69,12 +77,12 @@ where
 
 /// Does everything in the queue until it is closed and empty.
 pub(super) fn run(connection: &Connection, path: &PathBuf, queue: &Arc<Queue<Box<dyn Job>>>) {
+    let tx = Tx { connection, path, synced: Cell::new(true) };
     loop {
         let group = queue.take(GROUP);
         if group.is_empty() {
             return;
         }
-        let tx = Tx { connection, path };
         if let Err(group) = write(&tx, group) {
             // One of them broke the transaction. Alone, each of them gets the answer that is its own.
             group.into_iter().for_each(|job| drop(write(&tx, vec![job])));
@@ -84,7 +92,8 @@ pub(super) fn run(connection: &Connection, path: &PathBuf, queue: &Arc<Queue<Box
 
 /// Does a group in one transaction, or gives it back if one of several broke it.
 fn write(tx: &Tx<'_>, mut group: Vec<Box<dyn Job>>) -> Result<(), Vec<Box<dyn Job>>> {
-    let end = match execute(tx, "BEGIN IMMEDIATE") {
+    let needs_sync = group.iter().any(|job| job.needs_sync());
+    let end = match set_sync(tx, needs_sync).and_then(|()| execute(tx, "BEGIN IMMEDIATE")) {
         Err(error) => Err(error),
         Ok(()) => match group.iter_mut().try_for_each(|job| run_one(tx, &mut **job)) {
             Ok(()) => execute(tx, "COMMIT").inspect_err(|_| roll_back(tx)),
@@ -104,6 +113,16 @@ fn write(tx: &Tx<'_>, mut group: Vec<Box<dyn Job>>) -> Result<(), Vec<Box<dyn Jo
 /// A job that panics has broken the transaction, not the thread: others still want to write.
 fn run_one(tx: &Tx<'_>, job: &mut dyn Job) -> Result<(), DatabaseError> {
     contained_sync(|| job.run(tx)).unwrap_or_else(|report| Err(super::connect::cause(tx.path, report.into())))
+}
+
+/// Sees to it that the next commit waits for the disk, or does not.
+fn set_sync(tx: &Tx<'_>, synced: bool) -> Result<(), DatabaseError> {
+    if tx.synced.get() == synced {
+        return Ok(());
+    }
+    let level = if synced { "FULL" } else { "NORMAL" };
+    let done = tx.connection.pragma_update(None, "synchronous", level);
+    done.map(|()| tx.synced.set(synced)).map_err(|error| database_error(tx.path, error))
 }
 
 fn execute(tx: &Tx<'_>, sql: &str) -> Result<(), DatabaseError> {
