@@ -153,7 +153,7 @@ mod tests {
                 assert!(!panics, "as the test wants it");
                 Ok(n)
             };
-            queue.push(job(work, reply));
+            queue.push(job(work, true, reply));
             answer
         };
         let answers = [insert(1, false), insert(2, true), insert(3, false)];
