@@ -247,7 +247,7 @@ mod tests {
     async fn the_memory_store_keeps_the_contract() {
         let report = store(MemoryStore::new(), &CountingIds::new()).await;
         report.assert();
-        assert_eq!(report.passed.len(), 25);
+        assert_eq!(report.passed.len(), 27);
     }
 
     #[tokio::test]
