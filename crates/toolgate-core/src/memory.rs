@@ -82,12 +82,7 @@ impl Session {
 
     /// Whether somebody at `at` may append these events.
     fn check(&self, session: SessionId, at: Position, events: &[Arc<Event>]) -> Result<(), StoreError> {
-        if self.fence != at.fence {
-            return Err(StoreError::Fenced { session, found: self.fence });
-        }
-        if self.revision() != at.revision {
-            return Err(StoreError::Conflict { session, found: self.revision() });
-        }
+        at.check(session, self.revision(), self.fence)?;
         for (before, event) in (at.revision..).zip(events) {
             if event.sequence() != before + 1 {
                 return Err(StoreError::Gap { expected: before, found: event.sequence() });

@@ -139,6 +139,17 @@ impl Position {
     pub const fn unleased(revision: u64) -> Self {
         Self { revision, fence: 0, lease_until: None }
     }
+
+    /// Whether somebody here may write to a log of `session` that stands at `revision`, under the newest `fence`.
+    pub const fn check(self, session: SessionId, revision: u64, fence: u64) -> Result<(), StoreError> {
+        if self.fence != fence {
+            return Err(StoreError::Fenced { session, found: fence });
+        }
+        if self.revision != revision {
+            return Err(StoreError::Conflict { session, found: revision });
+        }
+        Ok(())
+    }
 }
 
 /// What is written together.

@@ -39,12 +39,7 @@ impl Plan {
 
     pub(super) fn append(&mut self, session: SessionId, at: Position, batch: &EncodedBatch) -> Result<u64, StoreError> {
         let standing = self.facts.sessions.get(&session).cloned().unwrap_or_default();
-        if standing.fence != at.fence {
-            return Err(StoreError::Fenced { session, found: standing.fence });
-        }
-        if standing.revision != at.revision {
-            return Err(StoreError::Conflict { session, found: standing.revision });
-        }
+        at.check(session, standing.revision, standing.fence)?;
         batch.check_sequence(at.revision)?;
         self.insert_records(&batch.records)?;
         self.seal(&batch.entries);
