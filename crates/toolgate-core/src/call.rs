@@ -34,6 +34,15 @@ pub enum RawArguments {
 }
 
 impl ToolRequest {
+    /// How many bytes name, label and arguments have.
+    pub fn size(&self) -> usize {
+        let arguments = match &self.arguments {
+            RawArguments::Text(text) => text.len(),
+            RawArguments::Json(json) => json.size(),
+        };
+        self.provider_call_id.len() + self.tool.len() + arguments
+    }
+
     /// A request with arguments as text.
     pub fn text(provider_call_id: &str, tool: &str, arguments: &str) -> Self {
         let arguments = RawArguments::Text(arguments.to_owned());

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{AgentId, CallId, PostCode, SessionId, Timestamp, ToolEvent, ToolName, TurnId, TurnInfo};
+use crate::{AgentId, CallId, LoopEvent, PostCode, SessionId, Timestamp, ToolEvent, ToolName, TurnId, TurnInfo};
 
 /// Something that happened, once, in the order of its sequence number.
 ///
@@ -29,6 +29,8 @@ pub enum EventBody {
     Tool(Arc<Invocation>, ToolEvent),
     /// Something happened to the turn as a whole.
     Turn(Arc<TurnInfo>, TurnEvent),
+    /// Something happened around the turn: to the run that it is part of.
+    Loop(Arc<TurnInfo>, LoopEvent),
 }
 
 /// Our record of one call in a turn: the part that never changes.
@@ -150,6 +152,17 @@ impl Event {
         Ok(Self { sequence, at, body: EventBody::Turn(turn, event) })
     }
 
+    /// Makes an event about the run that a turn is part of, if it is valid.
+    pub fn around(sequence: u64, at: Timestamp, turn: Arc<TurnInfo>, event: LoopEvent) -> Result<Self, InvalidEvent> {
+        let name = event.name();
+        let invalid = |(field, problem)| InvalidEvent { event: name, field, problem };
+        check_turn(&turn).map_err(invalid)?;
+        if sequence == 0 {
+            return Err(invalid(("sequence", "counts from 1")));
+        }
+        Ok(Self { sequence, at, body: EventBody::Loop(turn, event) })
+    }
+
     /// The number of the event in its session, counted from 1 without gaps.
     pub fn sequence(&self) -> u64 {
         self.sequence
@@ -170,6 +183,7 @@ impl Event {
         match &self.body {
             EventBody::Tool(_, event) => event.name(),
             EventBody::Turn(_, event) => event.name(),
+            EventBody::Loop(_, event) => event.name(),
         }
     }
 
@@ -177,7 +191,7 @@ impl Event {
     pub fn turn_info(&self) -> &Arc<TurnInfo> {
         match &self.body {
             EventBody::Tool(invocation, _) => &invocation.turn,
-            EventBody::Turn(turn, _) => turn,
+            EventBody::Turn(turn, _) | EventBody::Loop(turn, _) => turn,
         }
     }
 
@@ -185,15 +199,23 @@ impl Event {
     pub fn as_tool(&self) -> Option<(&Arc<Invocation>, &ToolEvent)> {
         match &self.body {
             EventBody::Tool(invocation, event) => Some((invocation, event)),
-            EventBody::Turn(..) => None,
+            EventBody::Turn(..) | EventBody::Loop(..) => None,
         }
     }
 
     /// What happened to the turn, if the event is about it as a whole.
     pub fn as_turn(&self) -> Option<&TurnEvent> {
         match &self.body {
-            EventBody::Tool(..) => None,
+            EventBody::Tool(..) | EventBody::Loop(..) => None,
             EventBody::Turn(_, event) => Some(event),
+        }
+    }
+
+    /// What happened to the run, if the event is about that.
+    pub fn as_loop(&self) -> Option<&LoopEvent> {
+        match &self.body {
+            EventBody::Tool(..) | EventBody::Turn(..) => None,
+            EventBody::Loop(_, event) => Some(event),
         }
     }
 
@@ -202,12 +224,13 @@ impl Event {
         let mut generator = SchemaSettings::draft2020_12().into_generator();
         let tool = generator.subschema_for::<WireTool>();
         let turn = generator.subschema_for::<WireTurn>();
+        let run = generator.subschema_for::<WireLoop>();
         let definitions = generator.take_definitions(true);
         json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "Toolgate event",
             "description": "One line of a session's event log.",
-            "anyOf": [tool, turn],
+            "anyOf": [tool, turn, run],
             "$defs": definitions,
         })
     }
@@ -277,6 +300,17 @@ struct WireTurn {
     event: TurnEvent,
 }
 
+/// For the published schema only.
+#[derive(JsonSchema)]
+#[schemars(rename = "LoopEventOnTheWire")]
+#[allow(dead_code)]
+struct WireLoop {
+    #[serde(flatten)]
+    common: WireCommon,
+    #[serde(flatten)]
+    event: LoopEvent,
+}
+
 impl Serialize for Event {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -293,6 +327,7 @@ impl Serialize for Event {
         enum FlatEvent<'a> {
             Tool(&'a ToolEvent),
             Turn(&'a TurnEvent),
+            Loop(&'a LoopEvent),
         }
         let turn = self.turn_info();
         let common = WireCommon {
@@ -309,6 +344,7 @@ impl Serialize for Event {
         };
         let (invocation, event) = match &self.body {
             EventBody::Turn(_, event) => (None, FlatEvent::Turn(event)),
+            EventBody::Loop(_, event) => (None, FlatEvent::Loop(event)),
             EventBody::Tool(invocation, event) => {
                 let wire = WireInvocation {
                     invocation_id: invocation.id,
@@ -343,6 +379,9 @@ impl<'de> Deserialize<'de> for Event {
         let event = if TurnEvent::NAMES.contains(&kind) {
             let event = TurnEvent::deserialize(&map).map_err(D::Error::custom)?;
             Self::turn(common.sequence, common.at, turn, event)
+        } else if LoopEvent::NAMES.contains(&kind) {
+            let event = LoopEvent::deserialize(&map).map_err(D::Error::custom)?;
+            Self::around(common.sequence, common.at, turn, event)
         } else {
             let event = ToolEvent::deserialize(&map).map_err(D::Error::custom)?;
             let wire = WireInvocation::deserialize(&map).map_err(D::Error::custom)?;
@@ -399,7 +438,43 @@ mod tests {
         };
         let whole = [TurnEvent::TurnOpened { size: 1, after: None }, TurnEvent::TurnSettled, refused];
         let whole = whole.into_iter().map(|kind| Event::turn(1, Timestamp::EPOCH, turn(), kind));
-        tool.chain(whole).map(|event| event.expect("valid")).collect()
+        let run = loop_samples().into_iter().map(|kind| Event::around(1, Timestamp::EPOCH, turn(), kind));
+        tool.chain(whole).chain(run).map(|event| event.expect("valid")).collect()
+    }
+
+    fn loop_samples() -> Vec<LoopEvent> {
+        let (usage, cost) = (crate::Usage { input: 3, ..Default::default() }, crate::Cost::NanoUsd(7));
+        let routed =
+            crate::Routed { requested: "a:b".into(), selected: "c:d".into(), reason: "rule".into(), weight: None };
+        let (text, finish, error) = (Some("hi".to_owned()), crate::Finish::Stop, "no".to_owned());
+        let samples = vec![
+            LoopEvent::UserMessage { message: 0, text: text.clone(), steering: true },
+            LoopEvent::ModelRouted(routed),
+            LoopEvent::InferenceStarted { model: "a:b".into(), attempt: 1, messages: 1, tools: 2 },
+            LoopEvent::InferenceFinished { message: 1, text, calls: 0, finish, usage: Some(usage), cost },
+            LoopEvent::InferenceFailed { code: crate::ModelErrorKind::Auth, error, retry_in_ms: Some(5) },
+            LoopEvent::HistoryCompacted { skipped: 4, kept: 2 },
+            LoopEvent::SkillLoaded { skill: "pdf".into(), refunded: true },
+            LoopEvent::BudgetAlert {
+                budget: "session".into(),
+                period: "total".into(),
+                percent: 50,
+                spent: "1".into(),
+                limit: "2".into(),
+            },
+            LoopEvent::RecursiveIteration {
+                iteration: 1,
+                max: 9,
+                ready: false,
+                tokens: 10,
+                summary: "looked".into(),
+                scratchpad: String::new(),
+                budget: 3,
+            },
+            LoopEvent::RunEnded { end: crate::RunEnd::Suspended, error: None, iterations: 1, usage, cost },
+        ];
+        assert_eq!(samples.iter().map(LoopEvent::name).collect::<Vec<_>>(), LoopEvent::NAMES);
+        samples
     }
 
     #[test]

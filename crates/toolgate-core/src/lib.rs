@@ -47,8 +47,11 @@ mod layer;
 mod lease;
 mod ledger;
 mod lifecycle;
+mod loop_event;
 mod matcher;
 mod memory;
+mod message;
+mod model;
 mod notes;
 mod outcome;
 mod panic;
@@ -102,8 +105,14 @@ pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, LayerTraits, Next};
 pub use lease::{Lease, LeaseRequest, Post};
 pub use ledger::{EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry};
 pub use lifecycle::{IllegalEvent, Phase, ToolEvent};
+pub use loop_event::{Cost, LoopEvent, RunEnd};
 pub use matcher::{Matcher, MatcherError};
 pub use memory::MemoryStore;
+pub use message::{Content, Media, MediaSource, Message, Native, Part, ProviderCall, Role, Said, ToolAnswer};
+pub use model::{
+    Delta, Effort, Finish, InvalidModelName, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, OutputFormat,
+    Reply, Routed, ToolChoice, Usage, Weight,
+};
 pub use notes::{Consent, LayerNote, LayerStatus, NoteFields, Notes, Provenance, Subject, Superseded, Unsettled};
 pub use outcome::{CallError, ErrorCategory, Outcome, Settled, Suspension, denied_text};
 pub use panic::{contained, contained_sync};

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::{
     ApprovalFilter, ApprovalRow, ApprovalState, Batch, CallId, Digest, Event, Lease, LeaseRequest, LedgerDraft,
-    LedgerHead, LedgerName, Position, Post, Record, RecordKey, RowChange, SealedEntry, SessionFilter, SessionId,
+    LedgerHead, LedgerName, Position, Post, Record, RecordKey, RowChange, Said, SealedEntry, SessionFilter, SessionId,
     SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
 };
 
@@ -31,6 +31,8 @@ struct Shelf {
     records: HashMap<RecordKey, Record>,
     /// The same records as `RecordKey::Other`, for listing.
     named: BTreeMap<Arc<str>, Record>,
+    /// The same records as `RecordKey::Message`, for reading them in order.
+    messages: BTreeMap<(SessionId, u64), Arc<Said>>,
     blobs: HashMap<Digest, Bytes>,
     ledgers: BTreeMap<LedgerName, Vec<SealedEntry>>,
 }
@@ -103,8 +105,12 @@ impl Shelf {
 
     fn keep(&mut self, records: Vec<(RecordKey, Record)>) {
         for (key, record) in records {
-            if let RecordKey::Other(name) = &key {
-                self.named.insert(name.clone(), record.clone());
+            match (&key, &record) {
+                (RecordKey::Other(name), record) => drop(self.named.insert(name.clone(), record.clone())),
+                (RecordKey::Message(session, number), Record::Message(said)) => {
+                    self.messages.insert((*session, *number), said.clone());
+                }
+                _ => {}
             }
             self.records.insert(key, record);
         }
@@ -221,6 +227,19 @@ impl Store for MemoryStore {
         let found = shelf.named.range::<str, _>((from, Bound::Unbounded));
         let found = found.take_while(|(key, _)| key.starts_with(prefix)).take(limit);
         Ok(found.map(|(key, record)| (key.clone(), record.clone())).collect())
+    }
+
+    async fn messages(
+        &self,
+        session: SessionId,
+        before: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
+        let shelf = self.shelf();
+        let newest = shelf.messages.range((session, 0)..(session, before)).rev().take(limit);
+        let mut found: Vec<_> = newest.map(|((_, number), said)| (*number, said.clone())).collect();
+        found.reverse();
+        Ok(found)
     }
 
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {

@@ -167,7 +167,8 @@ impl RowChange {
                 settled_at: None,
             })),
             EventBody::Turn(info, TurnEvent::TurnSettled) => Some(Self::TurnSettled(info.turn, event.at())),
-            EventBody::Turn(_, TurnEvent::TurnInterrupted { .. } | TurnEvent::PostRefused { .. }) => None,
+            EventBody::Turn(_, TurnEvent::TurnInterrupted { .. } | TurnEvent::PostRefused { .. })
+            | EventBody::Loop(..) => None,
             EventBody::Tool(invocation, ToolEvent::ToolApprovalRequested(request)) => {
                 Some(Self::Asked(Box::new(ApprovalRow {
                     request: Arc::new(ApprovalRequest::clone(request)),

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Answer, ApprovalFilter, ApprovalRequest, ApprovalRow, CallId, Digest, Event, Json, Lease, LeaseRequest,
-    LedgerDraft, LedgerHead, LedgerName, Post, SealedEntry, SessionFilter, SessionId, SessionRow, Settled, Timestamp,
-    ToolRequest, TurnFilter, TurnId, TurnInfo, TurnRow,
+    LedgerDraft, LedgerHead, LedgerName, Post, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Settled,
+    Timestamp, ToolRequest, TurnFilter, TurnId, TurnInfo, TurnRow,
 };
 
 /// Keeps what must not be lost.
@@ -64,6 +64,14 @@ pub trait Store: Send + Sync + 'static {
         after: Option<&str>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(Arc<str>, Record)>, StoreError>> + Send;
+
+    /// The last `limit` messages of a session before number `before`, oldest first, with their numbers.
+    fn messages(
+        &self,
+        session: SessionId,
+        before: u64,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(u64, Arc<Said>)>, StoreError>> + Send;
 
     /// Lets somebody drive a session, alone. An earlier holder's writes are refused from then on.
     ///
@@ -192,6 +200,8 @@ pub enum RecordKey {
     Result(CallId, u32),
     /// Something a layer did once for a call.
     Layer(CallId, Arc<str>),
+    /// A message of a session, numbered from 0 without gaps.
+    Message(SessionId, u64),
     /// Anything else.
     Other(Arc<str>),
 }
@@ -207,6 +217,7 @@ impl fmt::Display for RecordKey {
             Self::Answer(call, generation) => write!(f, "answer/{call}/{generation}"),
             Self::Result(call, attempt) => write!(f, "result/{call}/{attempt}"),
             Self::Layer(call, key) => write!(f, "layer/{call}/{key}"),
+            Self::Message(session, number) => f.write_str(&crate::message::message_key(*session, *number)),
             Self::Other(key) => write!(f, "other/{key}"),
         }
     }
@@ -226,6 +237,8 @@ pub enum Record {
     Question(Arc<ApprovalRequest>),
     /// An answer.
     Answer(Arc<Answer>),
+    /// A message.
+    Message(Arc<Said>),
     /// Anything else.
     Json(Json),
 }

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 
 use crate::{
     ApprovalFilter, ApprovalRow, Batch, Digest, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
-    Position, Post, Record, RecordKey, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp,
-    TurnFilter, TurnRow,
+    Position, Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError,
+    Timestamp, TurnFilter, TurnRow,
 };
 
 /// Any store, shared. Cloning shares it further.
@@ -96,6 +96,7 @@ passed_on! {
     put_blob<'a>(bytes: Bytes) -> Digest;
     blob<'a>(digest: Digest, range: Range<u64>) -> Option<Bytes>;
     list<'a>(prefix: &'a str, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, Record)>;
+    messages<'a>(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<Said>)>;
     lease<'a>(request: LeaseRequest) -> Lease;
     renew<'a>(lease: &'a Lease, until: Timestamp) -> ();
     release<'a>(lease: &'a Lease) -> ();

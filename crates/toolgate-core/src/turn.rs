@@ -276,7 +276,9 @@ impl Turn {
                 self.continued = true;
                 Ok(())
             }
-            EventBody::Turn(_, TurnEvent::TurnOpened { .. } | TurnEvent::PostRefused { .. }) => Ok(()),
+            EventBody::Turn(_, TurnEvent::TurnOpened { .. } | TurnEvent::PostRefused { .. }) | EventBody::Loop(..) => {
+                Ok(())
+            }
         }
     }
 

@@ -128,6 +128,21 @@ impl View {
         self.0.values().map(|tool| &tool.spec)
     }
 
+    /// Whether both are one view, not only alike: what was made of one holds for the other.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// How many tools are shown.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether no tool is shown.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Finds a tool that is shown.
     pub fn get(&self, name: &str) -> Option<&Arc<ShownTool>> {
         self.0.get(name)

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
-use toolgate_core::{ApprovalState, Batch, Event, LedgerDraft, Record, RecordKey, RowChange, StoreError, Timestamp};
+use toolgate_core::{
+    ApprovalState, Batch, Event, LedgerDraft, Record, RecordKey, RowChange, Said, SessionId, StoreError, Timestamp,
+};
 
 /// The bytes of one piece of a blob.
 pub(crate) const PIECE: u64 = 256 * 1024;
@@ -74,6 +76,21 @@ pub(crate) fn to_text(value: &impl Serialize) -> Result<String, StoreError> {
 /// Reads what [`to_text`] wrote; `what` names it if it is damaged.
 pub(crate) fn from_text<T: DeserializeOwned>(text: &str, what: impl FnOnce() -> String) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| StoreError::Damaged { what: what(), source: Box::new(error) })
+}
+
+/// The names of a session's messages: the first there can be, and the end of those before number `before`.
+pub(crate) fn message_keys(session: SessionId, before: u64) -> [String; 2] {
+    // Names sort like numbers only up to a number of digits that no session reaches.
+    [0, before.min(999_999_999_999)].map(|number| RecordKey::Message(session, number).to_string())
+}
+
+/// A message and its number.
+pub(crate) fn message(key: &str, record: Record) -> Result<(u64, Arc<Said>), StoreError> {
+    let number = key.rsplit_once('/').and_then(|(_, number)| number.parse().ok());
+    match (number, record) {
+        (Some(number), Record::Message(said)) => Ok((number, said)),
+        _ => Err(StoreError::Damaged { what: key.to_owned(), source: "it is no message".into() }),
+    }
 }
 
 /// The state of an approval as it is kept: a word of its own, or the word of a status.

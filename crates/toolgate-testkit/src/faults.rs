@@ -14,8 +14,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
     ApprovalFilter, ApprovalRow, Batch, Digest, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
-    Position, Post, Record, RecordKey, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp,
-    TurnFilter, TurnRow,
+    Position, Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError,
+    Timestamp, TurnFilter, TurnRow,
 };
 
 /// Which method of a store is called.
@@ -30,6 +30,7 @@ pub enum StoreCall {
     PutBlob,
     Blob,
     List,
+    Messages,
     Lease,
     Renew,
     Release,
@@ -185,6 +186,15 @@ impl<S: Store> Store for FaultyStore<S> {
     ) -> Result<Vec<(Arc<str>, Record)>, StoreError> {
         self.with_fault(StoreCall::List, self.inner.list(prefix, after, limit)).await
     }
+    async fn messages(
+        &self,
+        session: SessionId,
+        before: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
+        self.with_fault(StoreCall::Messages, self.inner.messages(session, before, limit)).await
+    }
+
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
         self.with_fault(StoreCall::Lease, self.inner.lease(request)).await
     }

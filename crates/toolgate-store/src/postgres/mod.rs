@@ -16,8 +16,8 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_core::{
     ApprovalFilter, ApprovalRow, Batch, Digest, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
-    Position, Post, Record, RecordKey, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp,
-    TurnFilter, TurnRow,
+    Position, Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError,
+    Timestamp, TurnFilter, TurnRow,
 };
 
 use self::{
@@ -148,6 +148,15 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<Vec<(Arc<str>, Record)>, StoreError> {
         self.reads.list(prefix, after, limit).await
+    }
+
+    async fn messages(
+        &self,
+        session: SessionId,
+        before: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
+        self.reads.messages(session, before, limit).await
     }
 
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {

@@ -11,7 +11,7 @@ use sqlx::{
     query::Query,
 };
 use toolgate_core::{
-    ApprovalFilter, ApprovalRow, CallId, Digest, Event, LedgerHead, LedgerName, Post, Record, SealedEntry,
+    ApprovalFilter, ApprovalRow, CallId, Digest, Event, LedgerHead, LedgerName, Post, Record, Said, SealedEntry,
     SessionFilter, SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
 };
 use uuid::Uuid;
@@ -21,7 +21,7 @@ use super::{
     facts::digest,
     id::Id,
 };
-use crate::encoded::{PIECE, from_db, from_text, limit, state_of, to_db};
+use crate::encoded::{PIECE, from_db, from_text, limit, message, message_keys, state_of, to_db};
 
 /// What was taken up is not there any more.
 const POSTED: &str = "SELECT session, max(number) FROM posts WHERE session = ANY($1) GROUP BY session";
@@ -97,6 +97,25 @@ impl Reads {
             Ok((Arc::from(key.strip_prefix("other/").unwrap_or(&key)), record))
         })
         .await
+    }
+
+    pub(super) async fn messages(
+        &self,
+        session: SessionId,
+        before: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
+        let sql = "SELECT key, body FROM records WHERE key >= $1 AND key < $2 ORDER BY key DESC LIMIT $3";
+        let [first, end] = message_keys(session, before);
+        let ask = || sqlx::query(sql).bind(first.as_bytes()).bind(end.as_bytes()).bind(limit(most));
+        let found = self.rows(ask, |row| {
+            let key = String::from_utf8_lossy(row.try_get(0)?).into_owned();
+            let record = body(row, 1, || key.clone())?;
+            Ok((key, record))
+        });
+        let mut found = found.await?;
+        found.reverse();
+        found.into_iter().map(|(key, record)| message(&key, record)).collect()
     }
 
     pub(super) async fn blob(&self, kept: Digest, range: Range<u64>) -> Result<Option<Bytes>, StoreError> {

@@ -24,8 +24,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use toolgate_core::{
     ApprovalFilter, ApprovalRow, Batch, Digest, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
-    Position, Post, Record, RecordKey, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp,
-    TurnFilter, TurnRow,
+    Position, Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError,
+    Timestamp, TurnFilter, TurnRow,
 };
 
 use self::{posted::Posted, queue::Queue, readers::Readers, tx::Tx, writer::Job};
@@ -202,6 +202,15 @@ impl Store for SqliteStore {
     ) -> Result<Vec<(Arc<str>, Record)>, StoreError> {
         let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
         self.0.readers.read(move |read| read.list(&prefix, after.as_deref(), limit)).await
+    }
+
+    async fn messages(
+        &self,
+        session: SessionId,
+        before: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
+        self.0.readers.read(move |read| read.messages(session, before, limit)).await
     }
 
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {

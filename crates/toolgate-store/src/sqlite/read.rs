@@ -6,13 +6,13 @@ use bytes::{Bytes, BytesMut};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params, params_from_iter, types::Value};
 use serde::de::DeserializeOwned;
 use toolgate_core::{
-    ApprovalFilter, ApprovalRow, Digest, Event, LedgerHead, LedgerName, Post, Record, SealedEntry, SessionFilter,
+    ApprovalFilter, ApprovalRow, Digest, Event, LedgerHead, LedgerName, Post, Record, Said, SealedEntry, SessionFilter,
     SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
 };
 use uuid::Uuid;
 
 use super::{connect::database_error, tx::id};
-use crate::encoded::{PIECE, from_db, from_text, limit, state_of, to_db};
+use crate::encoded::{PIECE, from_db, from_text, limit, message, message_keys, state_of, to_db};
 
 /// A connection that reads what is committed.
 pub(super) struct Read<'a> {
@@ -63,6 +63,22 @@ impl Read<'_> {
             let record = body(row, 1, || key.clone()).map_err(failed)??;
             found.push((Arc::from(&key["other/".len()..]), record));
         }
+        Ok(found)
+    }
+
+    pub(super) fn messages(
+        &self,
+        session: SessionId,
+        before: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
+        let sql = "SELECT key, body FROM records WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
+        let [first, end] = message_keys(session, before);
+        let mut found = self.rows(sql, params![first, end, limit(most)], |row| {
+            let key: String = row.get(0)?;
+            Ok(body(row, 1, || key.clone())?.and_then(|record| message(&key, record)))
+        })?;
+        found.reverse();
         Ok(found)
     }
 

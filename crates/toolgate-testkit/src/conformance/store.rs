@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use toolgate_core::{
-    Batch, CallId, Digest, Event, IdSource, Json, Position, Post, Record, RecordKey, SessionId, Settled, Status, Store,
-    StoreError, StoreHandle, Timestamp, TurnEvent, TurnId, TurnInfo,
+    Batch, CallId, Digest, Event, IdSource, Json, Message, Position, Post, Record, RecordKey, Said, SessionId, Settled,
+    Status, Store, StoreError, StoreHandle, Timestamp, TurnEvent, TurnId, TurnInfo,
 };
 
 use super::{Report, ensure, store_leases, store_ledgers, store_lists};
@@ -16,7 +16,7 @@ pub(super) type StoreRule = for<'a> fn(&'a StoreHandle, &'a dyn IdSource) -> Box
 /// Runs the store suite. The store may hold anything already; every rule uses ids of its own from `ids`.
 pub async fn store(store: impl Store, ids: &dyn IdSource) -> Report {
     let store = StoreHandle::new(store);
-    let rules: [(&'static str, StoreRule); 12] = [
+    let rules: [(&'static str, StoreRule); 13] = [
         ("an_unknown_session_is_empty", |s, i| Box::pin(unknown_session(s, i))),
         ("events_are_read_back_in_order_and_in_pages", |s, i| Box::pin(reads_back(s, i))),
         ("an_append_at_another_revision_writes_nothing", |s, i| Box::pin(compare_and_set(s, i))),
@@ -29,6 +29,7 @@ pub async fn store(store: impl Store, ids: &dyn IdSource) -> Report {
         ("blobs_are_read_in_parts", |s, i| Box::pin(blobs(s, i))),
         ("large_blobs_are_read_in_parts", |s, i| Box::pin(large_blobs(s, i))),
         ("records_are_listed_by_the_start_of_their_keys", |s, i| Box::pin(lists_by_prefix(s, i))),
+        ("messages_are_read_from_the_end", |s, i| Box::pin(reads_messages(s, i))),
     ];
     let mut report = Report::default();
     for (name, rule) in
@@ -153,6 +154,25 @@ async fn one_record_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
     let kept = store.record(&key).await.map_err(text)?;
     let agree = answers.into_iter().filter_map(|answer| answer.ok().flatten()).all(|seen| Some(seen) == kept);
     ensure(agree, "the others were told different things")
+}
+
+async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let (session, other) = (SessionId::from_source(ids), SessionId::from_source(ids));
+    let turn = TurnId::from_source(ids);
+    let said = |n: u64| {
+        let message = Arc::new(Message::user(format!("message {n}")));
+        Arc::new(Said { turn, iteration: 0, refunds: 0, run: 0, message })
+    };
+    for n in 0..12 {
+        store.once(RecordKey::Message(session, n), Record::Message(said(n))).await.map_err(text)?;
+    }
+    store.once(RecordKey::Message(other, 0), Record::Message(said(99))).await.map_err(text)?;
+    for (before, limit, want) in [(u64::MAX, 3, 9..12), (10, 4, 6..10), (2, 5, 0..2), (0, 5, 0..0), (12, 100, 0..12)] {
+        let found = store.messages(session, before, limit).await.map_err(text)?;
+        let want: Vec<_> = want.map(|n| (n, said(n))).collect();
+        ensure(found == want, format!("before {before}, at most {limit}: {found:?}"))?;
+    }
+    Ok(())
 }
 
 async fn lists_by_prefix(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {

@@ -1,0 +1,1 @@
+//! Models for Toolgate: one file per wire format, a scripted model, and recording and replaying.
