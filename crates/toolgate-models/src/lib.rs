@@ -1,6 +1,14 @@
 //! Models for Toolgate: one file per wire format, a scripted model, and recording and replaying.
 
+#[cfg(feature = "http")]
+mod body;
 mod cassette;
+#[cfg(feature = "http")]
+mod errors;
+#[cfg(feature = "http")]
+mod exchange;
+#[cfg(feature = "http")]
+mod http;
 mod outline;
 mod record;
 mod replay;
@@ -8,10 +16,22 @@ mod scenario;
 mod script;
 mod scripted;
 mod scrub;
+#[cfg(feature = "http")]
+mod secret;
+#[cfg(feature = "http")]
+mod setup;
+#[cfg(feature = "http")]
+mod sse;
 
 pub use cassette::CassetteError;
+#[cfg(feature = "http")]
+pub use http::ModelBuilder;
 pub use record::Record;
 pub use replay::Replay;
 pub use scenario::ScenarioError;
 pub use script::{Line, When};
 pub use scripted::Scripted;
+#[cfg(feature = "http")]
+pub use secret::ApiKey;
+#[cfg(feature = "http")]
+pub use setup::SetupError;
