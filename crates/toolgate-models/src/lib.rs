@@ -1,6 +1,8 @@
 //! Models for Toolgate: one file per wire format, a scripted model, and recording and replaying.
 
 #[cfg(feature = "http")]
+mod anthropic;
+#[cfg(feature = "http")]
 mod body;
 mod cassette;
 #[cfg(feature = "http")]
@@ -9,6 +11,8 @@ mod errors;
 mod exchange;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "http")]
+mod names;
 mod outline;
 mod record;
 mod replay;
@@ -23,6 +27,8 @@ mod setup;
 #[cfg(feature = "http")]
 mod sse;
 
+#[cfg(feature = "http")]
+pub use anthropic::{Anthropic, Thinking};
 pub use cassette::CassetteError;
 #[cfg(feature = "http")]
 pub use http::ModelBuilder;
