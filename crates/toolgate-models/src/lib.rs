@@ -10,6 +10,8 @@ mod errors;
 #[cfg(feature = "http")]
 mod exchange;
 #[cfg(feature = "http")]
+mod gemini;
+#[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]
 mod names;
@@ -30,6 +32,8 @@ mod sse;
 #[cfg(feature = "http")]
 pub use anthropic::{Anthropic, Thinking};
 pub use cassette::CassetteError;
+#[cfg(feature = "http")]
+pub use gemini::Gemini;
 #[cfg(feature = "http")]
 pub use http::ModelBuilder;
 pub use record::Record;
