@@ -9,14 +9,28 @@ mod exchange;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "http")]
+mod names;
+#[cfg(feature = "http")]
+mod openai;
+#[cfg(feature = "http")]
+mod openai_chat;
+#[cfg(feature = "http")]
+mod openai_responses;
+#[cfg(feature = "http")]
 mod secret;
 #[cfg(feature = "http")]
 mod setup;
 #[cfg(feature = "http")]
 mod sse;
+#[cfg(feature = "http")]
+mod strict;
 
 #[cfg(feature = "http")]
 pub use http::ModelBuilder;
+#[cfg(feature = "http")]
+pub use openai_chat::OpenAiChat;
+#[cfg(feature = "http")]
+pub use openai_responses::OpenAiResponses;
 #[cfg(feature = "http")]
 pub use secret::ApiKey;
 #[cfg(feature = "http")]
