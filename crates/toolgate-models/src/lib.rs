@@ -17,6 +17,8 @@ mod openai_chat;
 #[cfg(feature = "http")]
 mod openai_responses;
 #[cfg(feature = "http")]
+mod providers;
+#[cfg(feature = "http")]
 mod secret;
 #[cfg(feature = "http")]
 mod setup;
@@ -31,6 +33,8 @@ pub use http::ModelBuilder;
 pub use openai_chat::OpenAiChat;
 #[cfg(feature = "http")]
 pub use openai_responses::OpenAiResponses;
+#[cfg(feature = "http")]
+pub use providers::{PROVIDERS, open};
 #[cfg(feature = "http")]
 pub use secret::ApiKey;
 #[cfg(feature = "http")]
