@@ -15,7 +15,15 @@ mod gemini;
 mod http;
 #[cfg(feature = "http")]
 mod names;
+#[cfg(feature = "http")]
+mod openai;
+#[cfg(feature = "http")]
+mod openai_chat;
+#[cfg(feature = "http")]
+mod openai_responses;
 mod outline;
+#[cfg(feature = "http")]
+mod providers;
 mod record;
 mod replay;
 mod scenario;
@@ -28,6 +36,8 @@ mod secret;
 mod setup;
 #[cfg(feature = "http")]
 mod sse;
+#[cfg(feature = "http")]
+mod strict;
 
 #[cfg(feature = "http")]
 pub use anthropic::{Anthropic, Thinking};
@@ -36,6 +46,12 @@ pub use cassette::CassetteError;
 pub use gemini::Gemini;
 #[cfg(feature = "http")]
 pub use http::ModelBuilder;
+#[cfg(feature = "http")]
+pub use openai_chat::OpenAiChat;
+#[cfg(feature = "http")]
+pub use openai_responses::OpenAiResponses;
+#[cfg(feature = "http")]
+pub use providers::{PROVIDERS, open};
 pub use record::Record;
 pub use replay::Replay;
 pub use scenario::ScenarioError;
