@@ -84,10 +84,10 @@ impl Age {
             (Self::Budget { .. }, Effort::Low) => budget(1024),
             (Self::Budget { .. }, Effort::Medium) => budget(8192),
             (Self::Budget { .. }, Effort::High) => budget(24_576),
-            (Self::Level, Effort::Minimal) => level("minimal"),
-            (Self::Level, Effort::Low) => level("low"),
-            (Self::Level, Effort::Medium) => level("medium"),
-            (Self::Level, Effort::High) => level("high"),
+            (Self::Level, Effort::Minimal) => level("MINIMAL"),
+            (Self::Level, Effort::Low) => level("LOW"),
+            (Self::Level, Effort::Medium) => level("MEDIUM"),
+            (Self::Level, Effort::High) => level("HIGH"),
         })
     }
 }
