@@ -277,6 +277,7 @@ impl TurnRun {
                 Some(Phase::AwaitingResult) => Some(Suspension::Result),
                 _ => None,
             },
+            arguments: work.outside.clone().filter(|_| slot.phase() == Some(Phase::AwaitingResult)),
         };
         let results = state.turn.slots().iter().zip(&state.work).map(result).collect();
         TurnReport { turn: self.active.info.turn, end, results, messages: std::mem::take(&mut self.messages) }
