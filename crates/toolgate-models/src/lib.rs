@@ -21,3 +21,10 @@ pub use http::ModelBuilder;
 pub use secret::ApiKey;
 #[cfg(feature = "http")]
 pub use setup::SetupError;
+mod scenario;
+mod script;
+mod scripted;
+
+pub use scenario::ScenarioError;
+pub use script::{Line, When};
+pub use scripted::Scripted;
