@@ -8,12 +8,14 @@ use std::sync::Arc;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    AnyLayer, Content, Cost, Finish, LoopEvent, Message, ModelName, Part, ProviderCall, Record, RecordKey, Reply, Role,
-    RunEnd, Said, Stack, Status, ToolAnswer, ToolChoice, ToolRequest, TurnId, TurnInfo, View,
+    AnyLayer, Content, Cost, Finish, LoopEvent, Message, ModelError, ModelErrorKind, ModelName, Part, ProviderCall,
+    Record, RecordKey, Reply, Role, RunEnd, Said, Stack, Status, ToolAnswer, ToolChoice, ToolRequest, TurnId, TurnInfo,
+    View,
 };
 
 use crate::{
-    CallResult, Onward, Round, RunError, RunOptions, RunReport, SessionError, TurnReport, TurnRequest, TurnRun, Turned,
+    CallResult, Onward, Pending, Round, RunError, RunOptions, RunReport, SessionError, TurnReport, TurnRequest,
+    TurnRun, Turned,
     conversation::{Conversation, Place},
     journal::{Draft, Durable},
     output,
@@ -337,6 +339,27 @@ impl Run {
 
     fn words(&self) -> String {
         self.answer.clone().unwrap_or_else(|| self.conversation.last_words())
+    }
+
+    /// Writes down that the model did not reply. The session can be resumed, and then it is asked again.
+    pub(crate) async fn not_replied(&mut self, error: ModelError) -> Result<RunReport, SessionError> {
+        let event = LoopEvent::InferenceFailed {
+            code: error.kind,
+            error: self.shared.said(&error.to_string()),
+            retry_in_ms: None,
+        };
+        let info = self.asked.clone().ok_or(SessionError::OutOfTurn("no model was asked"))?;
+        drop(self.shared.journal().write([Draft::Loop(info, event)], []));
+        let end = if error.kind == ModelErrorKind::Budget { RunEnd::BudgetExceeded } else { RunEnd::Failed };
+        self.end(end, Some(RunError::Model(error))).await
+    }
+
+    /// What the calls of this session wait for. What agents wait for is listed by them.
+    pub(crate) fn pending(&self, report: &TurnReport) -> Vec<Pending> {
+        let waits = report.results.iter().filter(|result| result.waits_for.is_some());
+        let ours = waits.filter(|result| self.shared.agent(&result.tool).is_none());
+        let session = self.shared.dispatcher.session();
+        ours.map(|result| Pending::of(result, session, report.turn)).collect()
     }
 
     /// Writes down how the run ended and reports.

@@ -87,7 +87,7 @@ impl Run {
         };
         match replied {
             None => self.end(RunEnd::Cancelled, None).await.map(Some),
-            Some(Err(error)) => self.not_replied(&info, error).await.map(Some),
+            Some(Err(error)) => self.not_replied(error).await.map(Some),
             Some(Ok(reply)) => match self.replied(reply, Cost::Unknown).await? {
                 Some(turn) => self.work(turn).await,
                 None => Ok(None),
@@ -114,18 +114,6 @@ impl Run {
                 }
             }
         }
-    }
-
-    /// Writes down that the model did not reply. The session can be resumed, and then it is asked again.
-    async fn not_replied(&mut self, info: &Arc<TurnInfo>, error: ModelError) -> Result<RunReport, SessionError> {
-        let event = LoopEvent::InferenceFailed {
-            code: error.kind,
-            error: self.shared.said(&error.to_string()),
-            retry_in_ms: None,
-        };
-        drop(self.shared.journal().write([Draft::Loop(info.clone(), event)], []));
-        let end = if error.kind == ModelErrorKind::Budget { RunEnd::BudgetExceeded } else { RunEnd::Failed };
-        self.end(end, Some(RunError::Model(error))).await
     }
 
     /// Takes up a turn that was left behind.
@@ -191,24 +179,6 @@ impl Run {
                 Some(steer) = self.steering.recv() => self.steered(steer).await?,
             }
         }
-    }
-
-    /// What the calls of this session wait for. What agents wait for is listed by them.
-    fn pending(&self, report: &TurnReport) -> Vec<Pending> {
-        let waits = report.results.iter().filter(|result| result.waits_for.is_some());
-        let ours = waits.filter(|result| self.shared.agent(&result.tool).is_none());
-        let pending = ours.map(|result| Pending {
-            session: self.shared.dispatcher.session(),
-            turn: report.turn,
-            call: result.id,
-            tool: result.tool.clone(),
-            question: match &result.waits_for {
-                Some(Suspension::Decision(request)) => Some(Box::new(request.clone())),
-                _ => None,
-            },
-            agents: Vec::new(),
-        });
-        pending.collect()
     }
 
     /// Lets agents work on the calls that are theirs, all at once.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use toolgate_core::{
     ApprovalRequest, CallId, Cost, Finish, Json, Message, ModelError, PostCode, Problem, RunEnd, SessionId, StackError,
-    StoreError, ToolName, TurnId, Usage, ViewError,
+    StoreError, Suspension, ToolName, TurnId, Usage, ViewError,
 };
 
-use crate::{DispatchError, JournalError, PostError, StrategyError};
+use crate::{CallResult, DispatchError, JournalError, PostError, StrategyError};
 
 /// What came of a run: why it ended, what was said, what it waits for.
 ///
@@ -58,6 +58,18 @@ pub struct Pending {
     pub question: Option<Box<ApprovalRequest>>,
     /// The agents on the way to it, outermost first.
     pub agents: Vec<ToolName>,
+}
+
+impl Pending {
+    /// What a call waits for.
+    pub(crate) fn of(result: &CallResult, session: SessionId, turn: TurnId) -> Self {
+        let question = match &result.waits_for {
+            Some(Suspension::Decision(request)) => Some(Box::new(request.clone())),
+            Some(Suspension::Result) | None => None,
+        };
+        let (call, tool) = (result.id, result.tool.clone());
+        Self { session, turn, call, tool, question, agents: Vec::new() }
+    }
 }
 
 /// What made a run fail.
