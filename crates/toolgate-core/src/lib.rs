@@ -59,6 +59,7 @@ mod model;
 mod notes;
 mod outcome;
 mod panic;
+mod price;
 mod registry;
 mod rows;
 mod run;
@@ -129,6 +130,7 @@ pub use model::{
 pub use notes::{Consent, LayerNote, LayerStatus, NoteFields, Notes, Provenance, Subject, Superseded, Unsettled};
 pub use outcome::{CallError, ErrorCategory, Outcome, Settled, Suspension, denied_text};
 pub use panic::{contained, contained_sync};
+pub use price::{CacheLife, Dollars, Price, PriceTable, PriceTier, Prices, ProviderPrices};
 pub use registry::{Existing, RegisterError, Registered, Registry, ToolEntry, Trust};
 pub use rows::{ApprovalFilter, ApprovalRow, ApprovalState, RowChange, SessionFilter, SessionRow, TurnFilter, TurnRow};
 pub use run::Trail;
