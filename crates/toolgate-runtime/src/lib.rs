@@ -31,6 +31,7 @@ mod posts;
 mod recovery;
 mod rehearse;
 mod resume;
+mod spending;
 
 pub use approvals::{Approvals, DecideOn, ShownApproval};
 pub use bus::{Attached, Bus, Delivery, Follow, Subscription};
@@ -50,3 +51,4 @@ pub use messages::{
     apply_approval_responses, approval_requests, approval_responses, suspended_messages,
 };
 pub use recovery::{CallFound, FoundCall, Recovery, TurnFound};
+pub use spending::{Hold, Paid, Spending};
