@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AccountKey, AccountRow, Answer, ApprovalFilter, ApprovalRequest, ApprovalRow, CallId, Charge, ChargeFilter, Digest,
-    Event, Json, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Post, Said, SealedEntry,
-    SessionFilter, SessionId, SessionRow, Settled, Timestamp, ToolRequest, TurnFilter, TurnId, TurnInfo, TurnRow,
+    Event, Json, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Post, ProviderCall, Said,
+    SealedEntry, SessionFilter, SessionId, SessionRow, Settled, Timestamp, ToolRequest, TurnFilter, TurnId, TurnInfo,
+    TurnRow,
 };
 
 /// Keeps what must not be lost.
@@ -134,8 +135,6 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Charges made at the same time, by any process, never overshoot a limit together. If there is an open charge
     /// for the same thing, nothing is set aside anew and that one is returned: it is the one to settle or release.
-    ///
-    /// What is set aside outlasts the process. In a file it outlasts the machine once anything else is written.
     fn reserve(&self, charge: Charge) -> impl Future<Output = Result<Charge, StoreError>> + Send;
 
     /// Books what something took, line by line, in place of what was set aside for it, and returns how much more was
@@ -299,6 +298,9 @@ pub struct TakenCall {
     pub call_id: Arc<str>,
     /// What the model wrote.
     pub request: ToolRequest,
+    /// What came of it, if the provider has run it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran: Option<Arc<ProviderCall>>,
 }
 
 /// Why the store could not answer.

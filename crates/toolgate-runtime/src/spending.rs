@@ -220,7 +220,7 @@ impl std::fmt::Debug for Spending {
 /// About how many bytes a model is to read.
 fn bytes(request: &ModelRequest) -> u64 {
     let instructions = request.instructions.as_ref().map_or(0, |text| text.len());
-    let messages: usize = request.window().iter().map(|message| message_bytes(message)).sum();
+    let messages: usize = request.messages.iter().map(|message| message_bytes(message)).sum();
     let tool = |spec: &toolgate_core::ToolSpec| spec.description.len() + spec.input.as_json().size();
     let tools: usize = request.view.specs().map(tool).sum();
     let output = request.output.as_ref().map_or(0, |output| output.schema.as_json().size());

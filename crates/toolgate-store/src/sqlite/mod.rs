@@ -38,8 +38,8 @@ use crate::{
 /// Keeps everything in one SQLite file.
 ///
 /// One thread writes: it does all writes that wait in one commit (WAL, synced) and then answers each caller. Leases and
-/// charges alone are not synced: they outlast the process and reach the disk with whatever is written next, and nobody
-/// drives a session when the machine is lost. Several processes may use the same file. Cloning shares the store; when the last clone is dropped, what was queued is
+/// the ends of charges alone are not synced: they outlast the process and reach the disk with whatever is written next,
+/// and nobody drives a session when the machine is lost. Several processes may use the same file. Cloning shares the store; when the last clone is dropped, what was queued is
 /// still written and the file is closed.
 ///
 /// ```
@@ -121,10 +121,10 @@ impl SqliteStore {
         self.commit(false, work).await
     }
 
-    /// Queues a change of accounts.
+    /// Queues the end of a charge.
     ///
-    /// It outlasts a process by itself. Before anything is spent, the event that says so is synced, and takes to the
-    /// disk what was set aside for it; what was booked goes along with the event that says how it ended.
+    /// It outlasts a process by itself, and goes to the disk with the next event. If the machine is lost before that,
+    /// the charge is open again, and whoever takes up what it was for ends it.
     async fn write_charge<T: Send + 'static>(
         &self,
         work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -281,7 +281,7 @@ impl Store for SqliteStore {
     }
 
     async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
-        self.write_charge(move |tx| tx.reserve(&charge)).await
+        self.write(move |tx| tx.reserve(&charge)).await
     }
 
     async fn settle_charge(&self, charge: Charge, actual: Vec<u64>) -> Result<Vec<Movement>, StoreError> {
