@@ -37,6 +37,9 @@ mod posts;
 mod recovery;
 mod rehearse;
 mod resume;
+mod retrying;
+mod router;
+mod routing;
 mod run_loop;
 mod run_options;
 mod run_report;
@@ -69,6 +72,9 @@ pub use messages::{
     apply_approval_responses, approval_requests, approval_responses, suspended_messages,
 };
 pub use recovery::{CallFound, FoundCall, Recovery, TurnFound};
+pub use retrying::{Patience, Retrying};
+pub use router::Router;
+pub use routing::{Choice, RouteRule, Routing, RoutingDecision, RoutingError, RoutingHook};
 pub use run_options::{Input, OnCap, RunOptions};
 pub use run_report::{Pending, RunError, RunReport, SessionError};
 pub use run_stream::{RunStream, Update};
