@@ -21,10 +21,12 @@ pub use http::ModelBuilder;
 pub use secret::ApiKey;
 #[cfg(feature = "http")]
 pub use setup::SetupError;
+mod prices;
 mod scenario;
 mod script;
 mod scripted;
 
+pub use prices::{PriceFileError, bundled_prices, prices_with};
 pub use scenario::ScenarioError;
 pub use script::{Line, When};
 pub use scripted::Scripted;
