@@ -22,6 +22,7 @@ mod openai_chat;
 #[cfg(feature = "http")]
 mod openai_responses;
 mod outline;
+mod prices;
 #[cfg(feature = "http")]
 mod providers;
 mod record;
@@ -52,6 +53,7 @@ pub use openai_chat::OpenAiChat;
 pub use openai_responses::OpenAiResponses;
 #[cfg(feature = "http")]
 pub use providers::{PROVIDERS, open};
+pub use prices::{PriceFileError, bundled_prices, prices_with};
 pub use record::Record;
 pub use replay::Replay;
 pub use scenario::ScenarioError;
