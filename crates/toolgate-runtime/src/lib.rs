@@ -15,6 +15,7 @@ mod bus;
 mod clock;
 mod dispatch;
 mod drive;
+mod front_matter;
 mod handle;
 mod holder;
 mod inbox;
@@ -31,6 +32,7 @@ mod posts;
 mod recovery;
 mod rehearse;
 mod resume;
+mod skill_file;
 mod strategy;
 
 pub use approvals::{Approvals, DecideOn, ShownApproval};
@@ -51,4 +53,5 @@ pub use messages::{
     apply_approval_responses, approval_requests, approval_responses, suspended_messages,
 };
 pub use recovery::{CallFound, FoundCall, Recovery, TurnFound};
+pub use skill_file::{SkillFault, SkillFile};
 pub use strategy::{Onward, Round, Strategy, StrategyError, Turned};
