@@ -32,7 +32,12 @@ mod posts;
 mod recovery;
 mod rehearse;
 mod resume;
+mod rooted;
+mod skill;
 mod skill_file;
+mod skill_strategy;
+mod skill_tools;
+mod skills;
 mod strategy;
 
 pub use approvals::{Approvals, DecideOn, ShownApproval};
@@ -53,5 +58,7 @@ pub use messages::{
     apply_approval_responses, approval_requests, approval_responses, suspended_messages,
 };
 pub use recovery::{CallFound, FoundCall, Recovery, TurnFound};
+pub use skill::{ReferenceError, Skill, SkillError};
 pub use skill_file::{SkillFault, SkillFile};
+pub use skills::{FoundSkills, SkillProblem, Skills};
 pub use strategy::{Onward, Round, Strategy, StrategyError, Turned};

@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn tools_are_a_list_or_words_and_what_is_in_parentheses_stays_together() {
-        let tools = |text: &str| read(&format!("name: pdf\ndescription: d\nallowed-tools: {text}")).map(|f| f.allowed_tools);
+        let tools =
+            |text: &str| read(&format!("name: pdf\ndescription: d\nallowed-tools: {text}")).map(|f| f.allowed_tools);
         assert_eq!(tools("Bash(git add:*) Read").expect("fine"), ["Bash(git add:*)", "Read"]);
         assert_eq!(tools("Read, Grep,Glob").expect("fine"), ["Read", "Grep", "Glob"]);
         assert_eq!(tools("[a, b]").expect("fine"), ["a", "b"]);
