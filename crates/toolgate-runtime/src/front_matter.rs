@@ -17,11 +17,14 @@ pub(crate) struct Malformed {
     pub(crate) problem: String,
 }
 
+/// Keys and values in order.
+pub(crate) type Entries = Vec<(String, Node)>;
+
 /// The entries of the front matter in order, and what follows it.
 ///
 /// Every plain value is text as it was written: nothing is made a number, a date or a truth value behind the author's
 /// back. Only the top level keeps its lines.
-pub(crate) fn split(text: &str) -> Result<(Vec<(String, Node)>, &str), Malformed> {
+pub(crate) fn split(text: &str) -> Result<(Entries, &str), Malformed> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     if first.trim_end() != "---" {
@@ -37,7 +40,7 @@ pub(crate) fn split(text: &str) -> Result<(Vec<(String, Node)>, &str), Malformed
     Err(Malformed { line: 1, problem: "the front matter is not closed by a line of three hyphens".into() })
 }
 
-fn entries(yaml: &str) -> Result<Vec<(String, Node)>, Malformed> {
+fn entries(yaml: &str) -> Result<Entries, Malformed> {
     let mut reader = Reader { parser: Parser::new_from_str(yaml), nodes: 0 };
     loop {
         match reader.next()? {
@@ -70,8 +73,8 @@ impl<'a> Reader<'a> {
         self.parser.next_event().unwrap_or(Ok((Event::StreamEnd, Span::default()))).map(place).map_err(broken)
     }
 
-    fn top_level(&mut self) -> Result<Vec<(String, Node)>, Malformed> {
-        let mut entries: Vec<(String, Node)> = Vec::new();
+    fn top_level(&mut self) -> Result<Entries, Malformed> {
+        let mut entries = Entries::new();
         while let Some((key, line)) = self.key()? {
             let (event, at) = self.next()?;
             let value = self.value(event, at, 1)?;

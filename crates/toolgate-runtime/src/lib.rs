@@ -14,6 +14,7 @@ mod approvals;
 mod bus;
 mod clock;
 mod dispatch;
+mod documents;
 mod drive;
 mod front_matter;
 mod handle;
@@ -30,6 +31,11 @@ mod lease;
 mod messages;
 mod posts;
 mod recovery;
+mod recursive;
+mod recursive_delegate;
+mod recursive_state;
+mod recursive_strategy;
+mod recursive_tools;
 mod rehearse;
 mod resume;
 mod rooted;
@@ -46,6 +52,7 @@ pub use clock::{SystemClock, TimeOrderedIds};
 pub use dispatch::{
     CallResult, DispatchError, Dispatcher, DispatcherBuilder, OnFailure, TurnEnd, TurnReport, TurnRequest,
 };
+pub use documents::{Document, DocumentError, Documents};
 pub use drive::TurnRun;
 pub use handle::{PostError, TurnHandle};
 pub use inbox::{Inbox, Urgency};
@@ -58,6 +65,8 @@ pub use messages::{
     apply_approval_responses, approval_requests, approval_responses, suspended_messages,
 };
 pub use recovery::{CallFound, FoundCall, Recovery, TurnFound};
+pub use recursive::{Recursive, RecursiveBuilder};
+pub use recursive_state::RecursiveLimits;
 pub use skill::{ReferenceError, Skill, SkillError};
 pub use skill_file::{SkillFault, SkillFile};
 pub use skills::{FoundSkills, SkillProblem, Skills};
