@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Answer, ApprovalFilter, ApprovalRequest, ApprovalRow, CallId, Digest, Event, Json, Lease, LeaseRequest,
-    LedgerDraft, LedgerHead, LedgerName, Post, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Settled,
-    Timestamp, ToolRequest, TurnFilter, TurnId, TurnInfo, TurnRow,
+    LedgerDraft, LedgerHead, LedgerName, Post, ProviderCall, Said, SealedEntry, SessionFilter, SessionId, SessionRow,
+    Settled, Timestamp, ToolRequest, TurnFilter, TurnId, TurnInfo, TurnRow,
 };
 
 /// Keeps what must not be lost.
@@ -263,6 +263,9 @@ pub struct TakenCall {
     pub call_id: Arc<str>,
     /// What the model wrote.
     pub request: ToolRequest,
+    /// What came of it, if the provider has run it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran: Option<Arc<ProviderCall>>,
 }
 
 /// Why the store could not answer.

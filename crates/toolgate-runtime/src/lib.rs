@@ -9,26 +9,32 @@
 //! which events may follow each other, is said in `toolgate-core`.
 
 mod active;
+mod agent;
 mod answering;
 mod approvals;
+mod armed;
 mod bus;
 mod clock;
+mod conversation;
 mod dispatch;
 mod documents;
 mod drive;
 mod front_matter;
 mod handle;
 mod holder;
+mod hosted;
 mod inbox;
 mod inbox_approver;
 mod journal;
 mod keeper;
+mod kernel;
 #[cfg(unix)]
 mod key_file;
 mod lanes;
 mod late;
 mod lease;
 mod messages;
+mod output;
 mod posts;
 mod recovery;
 mod recursive;
@@ -39,22 +45,33 @@ mod recursive_tools;
 mod rehearse;
 mod resume;
 mod rooted;
+mod run_loop;
+mod run_options;
+mod run_report;
+mod run_stream;
+mod session;
+mod session_builder;
+mod shown;
 mod skill;
 mod skill_file;
 mod skill_strategy;
 mod skill_tools;
 mod skills;
 mod strategy;
+mod tools_of_run;
+mod turn_report;
+mod turn_request;
 
+pub use agent::Agent;
 pub use approvals::{Approvals, DecideOn, ShownApproval};
-pub use bus::{Attached, Bus, Delivery, Follow, Subscription};
+pub use armed::{ArmedError, ArmedOutcome, ArmedTool};
+pub use bus::{Attached, Bus, Delivery, Follow, Piece, Subscription};
 pub use clock::{SystemClock, TimeOrderedIds};
-pub use dispatch::{
-    CallResult, DispatchError, Dispatcher, DispatcherBuilder, OnFailure, TurnEnd, TurnReport, TurnRequest,
-};
+pub use dispatch::{Dispatcher, DispatcherBuilder, OnFailure};
 pub use documents::{Document, DocumentError, Documents};
 pub use drive::TurnRun;
 pub use handle::{PostError, TurnHandle};
+pub use hosted::{Gate, HostStep, Hosted};
 pub use inbox::{Inbox, Urgency};
 pub use inbox_approver::InboxApprover;
 pub use journal::{Journal, JournalError};
@@ -67,7 +84,14 @@ pub use messages::{
 pub use recovery::{CallFound, FoundCall, Recovery, TurnFound};
 pub use recursive::{Recursive, RecursiveBuilder};
 pub use recursive_state::RecursiveLimits;
+pub use run_options::{Input, OnCap, RunOptions};
+pub use run_report::{Pending, RunError, RunReport, SessionError};
+pub use run_stream::{RunStream, Update};
+pub use session::Session;
+pub use session_builder::{SessionBuildError, SessionBuilder};
 pub use skill::{ReferenceError, Skill, SkillError};
 pub use skill_file::{SkillFault, SkillFile};
 pub use skills::{FoundSkills, SkillProblem, Skills};
 pub use strategy::{Onward, Round, Strategy, StrategyError, Turned};
+pub use turn_report::{CallResult, DispatchError, TurnEnd, TurnReport};
+pub use turn_request::TurnRequest;

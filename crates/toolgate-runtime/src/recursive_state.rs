@@ -25,7 +25,11 @@ pub struct RecursiveLimits {
 
 impl Default for RecursiveLimits {
     fn default() -> Self {
-        Self { iterations: 30, tokens: 1_000_000, time: Duration::from_secs(30 * 60) }
+        Self {
+            iterations: crate::SessionBuilder::MAX_ITERATIONS,
+            tokens: 1_000_000,
+            time: Duration::from_secs(30 * 60),
+        }
     }
 }
 
@@ -178,11 +182,12 @@ impl RunState {
         Ok(kept.as_ref().and_then(read).unwrap_or(asked))
     }
 
-    /// Keeps a note. A call that comes back does not write it twice.
-    pub(crate) async fn note(&self, store: &StoreHandle, call: CallId, text: String) -> Result<(), StoreError> {
+    /// Keeps a note and says which it is, counted from 1. A call that comes back does not write it twice.
+    pub(crate) async fn note(&self, store: &StoreHandle, call: CallId, text: String) -> Result<usize, StoreError> {
         store.once(self.key("note", &call.to_string()), record(&Noted { text: text.clone() })).await?;
-        self.tally().notes.insert(call, text);
-        Ok(())
+        let mut tally = self.tally();
+        tally.notes.insert(call, text);
+        Ok(tally.notes.range(..=call).count())
     }
 
     /// Keeps an answer; that of the newest call stands.

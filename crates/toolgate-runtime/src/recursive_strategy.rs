@@ -8,6 +8,7 @@ use toolgate_core::{LoopEvent, StoreError};
 use crate::{
     Onward, Recursive, Round, Strategy, StrategyError, TurnReport, Turned,
     recursive_state::{RunState, Used},
+    recursive_tools::Note,
 };
 
 impl Strategy for Recursive {
@@ -18,9 +19,8 @@ impl Strategy for Recursive {
                 Some(before) => format!("{before}\n\n{}", self.instructions()),
                 None => self.instructions(),
             };
-            // What it noted is in the conversation, unless the beginning of that is left out by now.
             let notes = state.scratchpad();
-            if round.request.skip > 0 && !notes.is_empty() {
+            if !notes.is_empty() && !Note::all_in_sight(round.request) {
                 text.push_str(&format!("\n\nYour notes so far:\n{notes}"));
             }
             round.request.instructions = Some(text.into());

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use toolgate_core::{
-    Annotations, Arguments, Context, ErrorCategory, Schema, Tool, ToolError, ToolOutput, ToolSpec, typed,
+    Annotations, Arguments, Content, Context, ErrorCategory, ModelRequest, Role, Schema, Tool, ToolError, ToolOutput,
+    ToolSpec, typed,
 };
 
 use crate::{
@@ -305,8 +306,21 @@ impl Tool for Slice {
 }
 
 impl Note {
+    const NAME: &'static str = "note";
     /// The most bytes of all notes of a run.
     const MOST: usize = 32 * 1024;
+    /// What the first note of a run is answered with.
+    const FIRST: &'static str = "Note 1 is kept.";
+
+    /// Whether all notes of the run are still in the conversation. What is oldest is left out first, so if the first
+    /// note of any run is there, so are those of the last.
+    pub(crate) fn all_in_sight(request: &ModelRequest) -> bool {
+        let tools = request.messages.iter().filter(|message| message.role == Role::Tool);
+        tools.flat_map(|message| &message.parts).any(|part| match &part.content {
+            Content::Result(answer) => answer.tool == Self::NAME && answer.text.starts_with(Self::FIRST),
+            _ => false,
+        })
+    }
 }
 
 /// What only touches our own records.
@@ -317,7 +331,7 @@ fn inward<I: JsonSchema>(name: &str, words: &str) -> ToolSpec {
 
 impl Tool for Note {
     fn spec(&self) -> ToolSpec {
-        inward::<NoteInput>("note", "Keeps something in mind: a finding, a plan, what was ruled out.")
+        inward::<NoteInput>(Self::NAME, "Keeps something in mind: a finding, a plan, what was ruled out.")
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
@@ -327,8 +341,8 @@ impl Tool for Note {
         if text.is_empty() || state.scratchpad().len() + text.len() > Self::MOST {
             return Err(invalid(format!("A note has to say something, and all of them at most {} bytes.", Self::MOST)));
         }
-        state.note(cx.env().store(), cx.id, text.to_owned()).await?;
-        Ok(self.0.told(&cx, &state, "Noted.".to_owned()).await?.into())
+        let number = state.note(cx.env().store(), cx.id, text.to_owned()).await?;
+        Ok(self.0.told(&cx, &state, format!("Note {number} is kept.")).await?.into())
     }
 }
 

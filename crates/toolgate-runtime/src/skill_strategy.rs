@@ -4,7 +4,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    CallId, Content, Json, LoopEvent, ModelRequest, Record, RecordKey, SessionId, Status, StoreError, StoreHandle, View,
+    CallId, Content, Json, LoopEvent, ModelRequest, Record, RecordKey, Role, SessionId, Status, StoreError,
+    StoreHandle, View,
 };
 
 use crate::{
@@ -91,14 +92,14 @@ impl Skills {
 
     /// What loaded skills say, where the message that said it is left out of the conversation by now.
     fn forgotten(&self, request: &ModelRequest, loaded: &[Loaded]) -> Vec<String> {
-        if request.skip == 0 || loaded.is_empty() {
+        if loaded.is_empty() {
             return Vec::new();
         }
-        let answers =
-            request.window().iter().flat_map(|message| &message.parts).filter_map(|part| match &part.content {
-                Content::Result(answer) if answer.tool == LoadSkill::NAME => Some(answer.text.as_str()),
-                _ => None,
-            });
+        let tools = request.messages.iter().filter(|message| message.role == Role::Tool);
+        let answers = tools.flat_map(|message| &message.parts).filter_map(|part| match &part.content {
+            Content::Result(answer) if answer.tool == LoadSkill::NAME => Some(answer.text.as_str()),
+            _ => None,
+        });
         let answers: Vec<&str> = answers.collect();
         let skills = loaded.iter().filter_map(|loaded| self.get(&loaded.skill));
         let unsaid = skills.filter(|skill| {

@@ -12,8 +12,9 @@ use std::{
 use futures::{StreamExt, stream, stream::BoxStream};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Delta, EventBody, LoopEvent, MemoryStore, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest,
-    Registry, Reply, SessionId, Stack, Status, StoreHandle, ToolEvent, ToolRequest, Usage, View, Weight,
+    Content, Delta, EventBody, LoopEvent, MemoryStore, Message, Model, ModelError, ModelErrorKind, ModelName,
+    ModelRequest, Part, Registry, Reply, Role, SessionId, Stack, Status, StoreHandle, ToolAnswer, ToolEvent,
+    ToolRequest, Usage, View, Weight,
 };
 use toolgate_runtime::{
     Dispatcher, Documents, Onward, Recursive, RecursiveBuilder, Round, Strategy, TurnReport, TurnRequest, Turned,
@@ -182,6 +183,12 @@ fn texts(report: &TurnReport) -> Vec<String> {
 
 fn call(tool: &str, arguments: Value) -> ToolRequest {
     ToolRequest::json("c", tool, arguments)
+}
+
+fn answered(tool: &str, text: &str) -> Arc<Message> {
+    let (call_id, tool, text) = ("c".to_owned(), tool.to_owned(), text.to_owned());
+    let answer = ToolAnswer { call_id, tool, text, is_error: false, media: Vec::new() };
+    Arc::new(Message::new(Role::Tool, vec![Part::from(Content::Result(answer))]))
 }
 
 fn answer(text: &str) -> ToolRequest {
@@ -363,19 +370,22 @@ async fn the_answer_ends_the_run_and_one_that_is_not_ready_does_not() {
     let mut rounds = Rounds::new(Recursive::builder(haystack(), Reader::new("r")));
     let early = call("set_answer", json!({ "answer": "perhaps 1", "ready": false }));
     let (texts, onward, _) = rounds.round(vec![call("note", json!({ "text": "saw it" })), early]).await;
-    assert_eq!((texts, onward), (vec!["Noted.".into(), "Kept as the best answer so far.".into()], Onward::Continue));
+    assert_eq!(
+        (texts, onward),
+        (vec!["Note 1 is kept.".into(), "Kept as the best answer so far.".into()], Onward::Continue)
+    );
     rounds.usage = 40;
     let (_, onward, events) =
         rounds.round(vec![call("peek", json!({})), call("peek", json!({})), answer("4711")]).await;
     assert_eq!(onward, Onward::Finish("4711".into()));
     let iteration = LoopEvent::RecursiveIteration {
         iteration: 2,
-        max: 30,
+        max: 20,
         ready: true,
         tokens: 40,
         summary: "peek ×2, set_answer".into(),
         scratchpad: "saw it".into(),
-        budget: 6,
+        budget: 10,
     };
     assert_eq!(events, [iteration]);
 }
@@ -516,13 +526,13 @@ async fn without_the_strategy_its_tools_say_so() {
 #[tokio::test]
 async fn notes_are_bounded_and_come_back_when_the_conversation_is_cut() {
     let rounds = Rounds::new(Recursive::builder("text", Reader::new("r")));
-    rounds.one("note", json!({ "text": "the key is near" })).await;
+    let kept = rounds.one("note", json!({ "text": "the key is near" })).await;
     assert!(rounds.one("note", json!({ "text": "x".repeat(32 * 1024) })).await.starts_with("A note has to say"));
     assert!(rounds.one("note", json!({ "text": " " })).await.starts_with("A note has to say"));
-    let mut request = ModelRequest::default();
+    let mut request = ModelRequest { messages: vec![answered("note", &kept)], ..ModelRequest::default() };
     rounds.prepare(&mut request).await;
-    assert!(!request.instructions.expect("told").contains("the key is near"));
-    let mut request = ModelRequest { skip: 3, ..ModelRequest::default() };
+    assert!(!request.instructions.expect("told").contains("the key is near"), "it is in sight");
+    let mut request = ModelRequest { messages: vec![answered("note", "Note 2 is kept.")], ..ModelRequest::default() };
     rounds.prepare(&mut request).await;
     assert!(request.instructions.expect("told").ends_with("Your notes so far:\nthe key is near"));
 }

@@ -1,6 +1,10 @@
 //! What a run sees of skills: what is announced, what loading changes, and what stays when another process goes on.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
 use serde_json::json;
 use toolgate_core::{
@@ -23,6 +27,8 @@ struct Rounds {
     store: StoreHandle,
     run: u64,
     session_tools: Vec<&'static str>,
+    /// What the model was told so far.
+    messages: Mutex<Vec<Arc<Message>>>,
 }
 
 /// What a round showed and came to.
@@ -64,12 +70,20 @@ impl Rounds {
         }
         skills.install(&registry).expect("free");
         let session_tools = vec!["read_pdf", "write", "load_skill", "load_reference"];
-        Self { skills, registry, store: StoreHandle::new(MemoryStore::new()), run: 0, session_tools }
+        Self {
+            skills,
+            registry,
+            store: StoreHandle::new(MemoryStore::new()),
+            run: 0,
+            session_tools,
+            messages: Mutex::default(),
+        }
     }
 
     fn request(&self) -> ModelRequest {
         let view = View::of(&self.registry).narrow(self.session_tools.iter().copied());
-        ModelRequest { instructions: Some("Be brief.".into()), view, ..ModelRequest::default() }
+        let messages = self.messages.lock().expect("whole").clone();
+        ModelRequest { instructions: Some("Be brief.".into()), view, messages, ..ModelRequest::default() }
     }
 
     async fn prepare(&self, request: &mut ModelRequest) -> Vec<AnyLayer> {
@@ -118,9 +132,20 @@ impl Rounds {
         let report = self.turn(request.view.clone(), layers, calls).await;
         let texts = report.results.iter().map(|result| result.model_text().unwrap_or_default().into_owned()).collect();
         let statuses = report.results.iter().map(toolgate_runtime::CallResult::status).collect();
+        self.messages.lock().expect("whole").push(told(&report));
         let (onward, events) = self.settled(&report).await;
         Seen { request, layers: names, texts, statuses, onward, events }
     }
+}
+
+/// What the model is told of a turn.
+fn told(report: &TurnReport) -> Arc<Message> {
+    let answer = |result: &toolgate_runtime::CallResult| {
+        let text = result.model_text().unwrap_or_default().into_owned();
+        let (call_id, tool) = (result.call_id.to_string(), result.tool.to_string());
+        Part::from(Content::Result(ToolAnswer { call_id, tool, text, is_error: false, media: Vec::new() }))
+    };
+    Arc::new(Message::new(Role::Tool, report.results.iter().map(answer).collect()))
 }
 
 fn load(name: &str) -> ToolRequest {
@@ -288,17 +313,13 @@ async fn what_was_loaded_is_known_to_another_process() {
 async fn instructions_that_left_the_conversation_are_said_again() {
     let (_dir, skills) = discovered();
     let rounds = Rounds::new(skills);
-    let loaded = rounds.round(vec![load("pdf"), load("mail")]).await;
-    let answer = |text: &str| {
-        let (call_id, tool, text) = ("c".to_owned(), "load_skill".to_owned(), text.to_owned());
-        let answer = ToolAnswer { call_id, tool, text, is_error: false, media: Vec::new() };
-        Arc::new(Message::new(Role::Tool, vec![Part::from(Content::Result(answer))]))
-    };
+    rounds.round(vec![load("pdf")]).await;
+    rounds.round(vec![load("mail")]).await;
     let mut request = rounds.request();
-    request.messages = vec![answer(&loaded.texts[0]), answer(&loaded.texts[1])];
     rounds.prepare(&mut request).await;
     assert!(!request.instructions.as_deref().expect("told").contains("Instructions of"), "both are in sight");
-    let mut request = ModelRequest { skip: 1, messages: request.messages, ..rounds.request() };
+    rounds.messages.lock().expect("whole").remove(0);
+    let mut request = rounds.request();
     rounds.prepare(&mut request).await;
     let text = request.instructions.expect("told");
     assert!(text.ends_with("\n\n# Skill: pdf\n\nInstructions of pdf."), "{text}");

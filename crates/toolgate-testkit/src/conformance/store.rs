@@ -159,10 +159,7 @@ async fn one_record_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
 async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let (session, other) = (SessionId::from_source(ids), SessionId::from_source(ids));
     let turn = TurnId::from_source(ids);
-    let said = |n: u64| {
-        let message = Arc::new(Message::user(format!("message {n}")));
-        Arc::new(Said { turn, iteration: 0, refunds: 0, run: 0, message })
-    };
+    let said = |n: u64| Arc::new(Said::new(turn, 0, 0, Arc::new(Message::user(format!("message {n}")))));
     for n in 0..12 {
         store.once(RecordKey::Message(session, n), Record::Message(said(n))).await.map_err(text)?;
     }
