@@ -51,9 +51,9 @@ pub use http::ModelBuilder;
 pub use openai_chat::OpenAiChat;
 #[cfg(feature = "http")]
 pub use openai_responses::OpenAiResponses;
+pub use prices::{PriceFileError, bundled_prices, prices_with};
 #[cfg(feature = "http")]
 pub use providers::{PROVIDERS, open};
-pub use prices::{PriceFileError, bundled_prices, prices_with};
 pub use record::Record;
 pub use replay::Replay;
 pub use scenario::ScenarioError;

@@ -290,14 +290,25 @@ impl Run {
         let refunds = self.conversation.refunds + u32::from(onward == Onward::Refund);
         let message = Arc::new(Message::new(Role::Tool, answers));
         let said = Said { refunds, ..Said::new(report.turn, iteration, self.conversation.run, message) };
-        let record = self.keep(said);
-        let info = self.ahead();
-        // Not waited for: it can be made again from the outcomes, which are durable.
-        drop(self.shared.journal().write(events.into_iter().map(|event| Draft::Loop(info.clone(), event)), [record]));
+        let mut records = vec![self.keep(said)];
         if let Onward::Finish(answer) = onward {
+            records.push(self.keep_answer(report.turn, iteration, &answer));
             self.answer = Some(answer);
         }
+        let info = self.ahead();
+        let events = events.into_iter().map(|event| self.shared.dispatcher.0.said_by_strategy(event));
+        let drafts: Vec<_> = events.map(|event| Draft::Loop(info.clone(), event)).collect();
+        // Not waited for: it can be made again from the outcomes, which are durable.
+        drop(self.shared.journal().write(drafts, records));
         Ok(Ok(()))
+    }
+
+    /// Adds the answer of a strategy to the conversation, as if the model had said it: whoever resumes the run finds it
+    /// answered, and the next run knows what was said.
+    fn keep_answer(&mut self, turn: TurnId, iteration: u32, answer: &str) -> (RecordKey, Record) {
+        let message = Arc::new(Message::assistant(answer));
+        let said = Said::new(turn, iteration, self.conversation.run, message);
+        self.keep(Said { refunds: self.conversation.refunds, cost: Cost::NanoUsd(0), ..said })
     }
 
     async fn strategies_settled(
