@@ -45,7 +45,7 @@ impl Gemini {
             body.optional("toolConfig", tool_config(&request.choice));
         }
         body.optional("generationConfig", self.generation(request, in_words.is_none()));
-        let contents = request.window().iter().map(|message| match self.age {
+        let contents = request.messages.iter().map(|message| match self.age {
             Age::Level => message.fragment(WIRE, |message| content(message, true)),
             Age::Plain | Age::Budget { .. } => message.fragment("gemini-2", |message| content(message, false)),
         });
