@@ -1,0 +1,133 @@
+//! How scenarios are read, and how mistakes in them are named.
+
+use super::*;
+use futures::{StreamExt, executor::block_on};
+use toolgate_core::{Delta, Model, ModelError, ModelRequest, RawArguments, Reply};
+
+fn reply(model: &Scripted) -> Result<Reply, ModelError> {
+    let pieces: Vec<_> = block_on(model.reply(&ModelRequest::default()).collect());
+    match pieces.into_iter().next_back().expect("a last piece")? {
+        Delta::Done(reply) => Ok(*reply),
+        other => panic!("{other:?}"),
+    }
+}
+
+const TOML: &str = r#"
+    model = "scripted:captain"
+    [[reply]]
+    error = { kind = "overloaded", detail = "busy", status = 529, retry_after_ms = 500 }
+    [[reply]]
+    reasoning = "hm"
+    text = "I look."
+    calls = [{ tool = "read", arguments = { path = "a", deep = [1, { x = true }] } }, { tool = "raw", arguments = "{", id = "c" }, { tool = "none" }]
+    usage = { input = 5, output = 2 }
+    finish = "length"
+"#;
+const JSON: &str = r#"{
+    "model": "scripted:captain",
+    "reply": [
+        { "error": { "kind": "overloaded", "detail": "busy", "status": 529, "retry_after_ms": 500 } },
+        {
+            "reasoning": "hm", "text": "I look.",
+            "calls": [
+                { "tool": "read", "arguments": { "path": "a", "deep": [1, { "x": true }] } },
+                { "tool": "raw", "arguments": "{", "id": "c" },
+                { "tool": "none" }
+            ],
+            "usage": { "input": 5, "output": 2 }, "finish": "length"
+        }
+    ]
+}"#;
+
+#[test]
+fn toml_and_json_say_the_same() {
+    for model in [Scripted::from_toml(TOML), Scripted::from_json(JSON)] {
+        let model = model.expect("a scenario");
+        assert_eq!(model.name().to_string(), "scripted:captain");
+        let error = reply(&model).expect_err("the first line fails");
+        assert_eq!((error.kind, error.status), (ModelErrorKind::Overloaded, Some(529)));
+        assert_eq!(error.retry_after, Some(Duration::from_millis(500)));
+        let reply = reply(&model).expect("the second does not");
+        assert_eq!((reply.message.text(), reply.finish), ("I look.".to_owned(), Finish::Length));
+        assert_eq!(reply.usage, Some(Usage { input: 5, output: 2, ..Usage::default() }));
+        let calls: Vec<_> = reply.message.calls().map(|call| (call.tool.as_str(), call.arguments.clone())).collect();
+        let text = |text: &str| RawArguments::Text(text.to_owned());
+        let wanted =
+            [("read", text(r#"{"deep":[1,{"x":true}],"path":"a"}"#)), ("raw", text("{")), ("none", text("{}"))];
+        assert_eq!(calls, wanted);
+    }
+}
+
+#[test]
+fn a_wrong_word_is_named_with_its_place_and_the_nearest_right_one() {
+    let cases = [
+        ("[[reply]]\ntextt = \"x\"", "scenario.toml:2:1: reply[0] has no key `textt`; the nearest is `text`"),
+        ("[[replies]]\ntext = \"x\"", "scenario.toml:1:3: the scenario has no key `replies`; the nearest is `reply`"),
+        (
+            "[[reply]]\ntext = \"x\"\n[[reply]]\ncalls = [{ tol = \"x\" }]",
+            "scenario.toml:4:12: reply[1].calls[0] has no key `tol`; the nearest is `tool`",
+        ),
+        (
+            "[[reply]]\nwhen = { last_contain = \"x\" }",
+            "scenario.toml:2:10: reply[0].when has no key `last_contain`; the nearest is `last_contains`",
+        ),
+        (
+            "[[reply]]\nerror = { kind = \"overload\" }",
+            "scenario.toml:2:18: reply[0].error.kind has no word `overload`; the nearest is `overloaded`",
+        ),
+    ];
+    for (text, wanted) in cases {
+        let error = Scripted::from_toml(text).expect_err(wanted);
+        assert_eq!(error.to_string(), wanted);
+        assert!(error.hint().is_some_and(|hint| hint.starts_with("known are ")));
+    }
+    let error = Scripted::from_json("{\"reply\": [\n{ \"txt\": \"x\" }]}").expect_err("a wrong key");
+    assert!(error.to_string().starts_with("scenario.json:2:7: "), "{error}");
+    assert!(error.to_string().ends_with("has no key `txt`; the nearest is `text`"), "{error}");
+}
+
+#[test]
+fn a_wrong_value_is_named_with_its_place() {
+    let cases = [
+        ("[[reply]]\ntext = 3", "scenario.toml:2:8: reply[0].text: invalid type: integer `3`, expected a string"),
+        ("chunk = 0", "scenario.toml:1:9: chunk: invalid value: integer `0`, expected a nonzero usize"),
+        ("model = \"x\"", "scenario.toml: model: \"x\" is not a model; write it as provider:model"),
+        ("[[reply]]", "scenario.toml: reply 1: says nothing; give it text, reasoning, calls or error"),
+        (
+            "[[reply]]\ntext = \"x\"\nrepeat = 0",
+            "scenario.toml:3:10: reply[0].repeat: invalid value: integer `0`, expected a whole number of at least 1 or \"always\"",
+        ),
+        (
+            "[[reply]]\ntext = \"x\"\nrepeat = \"ever\"",
+            "scenario.toml:3:10: reply[0].repeat: invalid value: string \"ever\", expected a whole number of at least 1 or \"always\"",
+        ),
+        (
+            "[[reply]]\ntext = \"x\"\nrepeat = \"always\"\n[[reply]]\ntext = \"y\"",
+            "scenario.toml: reply 2: is never reached: the one before it is repeated always",
+        ),
+        (
+            "[[reply]]\nwhen = { last_contains = \"x\" }\ntext = \"x\"\nrepeat = 2",
+            "scenario.toml: reply 1: has `when` and `repeat`; the reply that it is an alternative to says how often",
+        ),
+        (
+            "[[reply]]\ncalls = [{ tool = \"x\", arguments = { day = 2026-01-02 } }]",
+            "scenario.toml: reply 1: has a date without quotes in its arguments; JSON has no dates",
+        ),
+    ];
+    for (text, wanted) in cases {
+        assert_eq!(Scripted::from_toml(text).expect_err(wanted).to_string(), wanted);
+    }
+    assert!(Scripted::from_toml("[[reply]").expect_err("not TOML").to_string().starts_with("scenario.toml:1:"));
+}
+
+#[test]
+fn a_file_is_read_by_its_name_and_a_missing_one_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in [("a.toml", TOML), ("a.json", JSON)] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("writes");
+        assert!(Scripted::load(&path).is_ok(), "{name}");
+    }
+    let error = Scripted::load(folder.path().join("none.toml")).expect_err("no such file");
+    assert!(error.to_string().ends_with("none.toml: the scenario cannot be read"), "{error}");
+}
