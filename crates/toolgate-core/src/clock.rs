@@ -1,6 +1,6 @@
 //! Time comes in from outside: the core reads no clock of its own.
 
-use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
+use std::{borrow::Cow, fmt, str::FromStr, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -83,6 +83,16 @@ pub trait Clock: Send + Sync + 'static {
 /// A clock that stands still, for calls made without a runtime; sleeping on it never ends.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StoppedClock;
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+
+    fn sleep(&self, span: Duration) -> BoxFuture<'static, ()> {
+        (**self).sleep(span)
+    }
+}
 
 impl Clock for StoppedClock {
     fn now(&self) -> Timestamp {

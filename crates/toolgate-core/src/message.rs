@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{SessionId, ToolRequest, TurnId};
+use crate::{Cost, Json, SessionId, ToolRequest, TurnId, Usage};
 
 /// One entry of a conversation. It is never changed once it was said.
 ///
@@ -150,8 +150,21 @@ pub struct Said {
     pub refunds: u32,
     /// The number of the message that began the run.
     pub run: u64,
+    /// What a reply used, if the provider told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// What a reply cost.
+    #[serde(default)]
+    pub cost: Cost,
     /// What is said.
     pub message: Arc<Message>,
+}
+
+impl Said {
+    /// A message of a turn.
+    pub fn new(turn: TurnId, iteration: u32, run: u64, message: Arc<Message>) -> Self {
+        Self { turn, iteration, refunds: 0, run, usage: None, cost: Cost::Unknown, message }
+    }
 }
 
 impl Message {
@@ -243,6 +256,17 @@ impl Media {
     /// Something that is here, in base64.
     pub fn data(media_type: impl Into<String>, base64: impl Into<String>) -> Self {
         Self { media_type: media_type.into(), name: None, source: MediaSource::Data(base64.into()) }
+    }
+
+    /// The pictures and files in what a tool returned: blocks under `content`, as MCP has them.
+    pub fn of(value: &Json) -> Vec<Self> {
+        let blocks = value.get("content").and_then(Value::as_array);
+        let text = |block: &Value, key: &str| block.get(key).and_then(Value::as_str).map(str::to_owned);
+        let media = |block: &Value| {
+            let (media_type, data) = (text(block, "mimeType")?, text(block, "data")?);
+            Some(Self { media_type, name: text(block, "name"), source: MediaSource::Data(data) })
+        };
+        blocks.into_iter().flatten().filter_map(media).collect()
     }
 
     /// Whether it is a picture.

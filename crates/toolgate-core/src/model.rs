@@ -76,10 +76,9 @@ pub struct InvalidModelName(pub String);
 pub struct ModelRequest {
     /// What the model is told before everything else.
     pub instructions: Option<Arc<str>>,
-    /// What was said so far, oldest first.
+    /// What the model reads of what was said so far, oldest first. If something was left out because it was too much,
+    /// the first message says so.
     pub messages: Vec<Arc<Message>>,
-    /// How many of the oldest messages are left out, because the model could not read them all.
-    pub skip: usize,
     /// The tools that the model is shown.
     pub view: View,
     /// Which of them it may or must call.
@@ -100,13 +99,6 @@ pub struct ModelRequest {
     pub weight: Option<Weight>,
     /// Fields that are put into the request as they are, over everything else, for what has no name here.
     pub extra: Map<String, Value>,
-}
-
-impl ModelRequest {
-    /// What the model is to read: the conversation without the part that is left out.
-    pub fn window(&self) -> &[Arc<Message>] {
-        self.messages.get(self.skip..).unwrap_or_default()
-    }
 }
 
 /// Which tools the model may or must call.

@@ -90,6 +90,13 @@ impl Stack {
         StackBuilder { layers: self.any_layers(), allowed: self.0.allowed.clone(), executor: self.0.executor.clone() }
     }
 
+    /// Starts a stack with these layers, and with the same executor unless another one is given. What was allowed by
+    /// name stays allowed.
+    pub fn with_layers(&self, layers: Vec<AnyLayer>, over: Option<impl Executor>) -> StackBuilder {
+        let executor = over.map_or_else(|| self.0.executor.clone(), |over| Arc::new(over));
+        StackBuilder { layers, allowed: self.0.allowed.clone(), executor }
+    }
+
     /// The names and bands of the layers, outermost first.
     pub fn layers(&self) -> impl Iterator<Item = (&LayerName, Band)> {
         self.0.frames.iter().map(|frame| (&frame.name, frame.band))

@@ -109,6 +109,23 @@ impl ToolOutput {
         }
     }
 
+    /// Words with pictures and files beside them, for models that can look at those.
+    pub fn media(text: impl Into<String>, media: &[crate::Media]) -> Self {
+        let text = text.into();
+        let block = |media: &crate::Media| match &media.source {
+            crate::MediaSource::Data(data) => {
+                let kind = if media.is_image() { "image" } else { "resource" };
+                serde_json::json!({ "type": kind, "mimeType": media.media_type, "data": data, "name": media.name })
+            }
+            crate::MediaSource::Url(url) => {
+                serde_json::json!({ "type": "resource_link", "mimeType": media.media_type, "uri": url })
+            }
+        };
+        let words = serde_json::json!({ "type": "text", "text": text });
+        let blocks: Vec<Value> = std::iter::once(words).chain(media.iter().map(block)).collect();
+        Self::from(serde_json::json!({ "content": blocks })).with_text(text)
+    }
+
     /// What the model reads instead of the plain value.
     pub fn with_text(mut self, text: impl Into<String>) -> Self {
         self.text = Some(text.into());

@@ -99,6 +99,12 @@ impl View {
         Self(Arc::new(kept.map(|(name, tool)| (name.clone(), tool.clone())).collect()))
     }
 
+    /// The tools of both; where both have one of a name, the other's is shown.
+    pub fn shadowed_by(&self, other: &Self) -> Self {
+        let both = self.0.iter().chain(other.0.iter());
+        Self(Arc::new(both.map(|(name, tool)| (name.clone(), tool.clone())).collect()))
+    }
+
     /// Rewrites the specs, first transform first.
     pub fn transform<'a>(
         &self,
@@ -216,6 +222,19 @@ pub struct Admission {
     pub arguments: Arguments,
     /// Why the call cannot be made, if so. It still enters the stack, so that it is recorded.
     pub refusal: Option<Outcome>,
+}
+
+impl Admission {
+    /// A call that the provider has made by itself; there is nothing to check.
+    pub fn of_provider(request: &ToolRequest) -> Self {
+        let arguments = match &request.arguments {
+            RawArguments::Text(text) => Arguments::parse(text),
+            RawArguments::Json(json) => Arguments::try_from(json.clone()),
+        };
+        let (tool, arguments) =
+            (ToolName::from(request.tool.as_str()), arguments.unwrap_or_else(|_| Arguments::empty()));
+        Self { tool, shown: None, arguments, refusal: None }
+    }
 }
 
 fn injections(old: &ToolSpec, new: &ToolSpec, by: &LayerName) -> Result<Vec<Injected>, ViewError> {

@@ -22,6 +22,7 @@ mod openai_chat;
 #[cfg(feature = "http")]
 mod openai_responses;
 mod outline;
+mod prices;
 #[cfg(feature = "http")]
 mod providers;
 mod record;
@@ -50,6 +51,7 @@ pub use http::ModelBuilder;
 pub use openai_chat::OpenAiChat;
 #[cfg(feature = "http")]
 pub use openai_responses::OpenAiResponses;
+pub use prices::{PriceFileError, bundled_prices, prices_with};
 #[cfg(feature = "http")]
 pub use providers::{PROVIDERS, open};
 pub use record::Record;

@@ -66,7 +66,7 @@ impl Outliner {
 
     pub(crate) fn outline(&self, request: &ModelRequest) -> Result<Outline, RedactionFailed> {
         let mut made = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        self.messages(&mut made.messages, request.window())?;
+        self.messages(&mut made.messages, &request.messages)?;
         let messages: Vec<_> = made.messages.iter().map(|(_, message)| message.clone()).collect();
         let tools = self.tools(&mut made.tools, &request.view)?;
         let instructions = request.instructions.as_ref().map(|text| self.passage(text)).transpose()?;

@@ -6,9 +6,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Admission, ApprovalRequest, Arguments, Call, CallError, CallId, CallSeed, ConflictKey, Env, ErrorCategory,
-    ExecutorTag, Invocation, LedgerDraft, LogLevel, Outcome, Phase, PostCode, PostKind, Principal, Probe, Progress,
-    Question, Record, RecordKey, Resumed, Settled, Starting, Status, StopReason, Suspension, Timestamp, ToolEvent,
-    Turn, TurnEvent, TurnId, TurnInfo,
+    ExecutorTag, Invocation, LedgerDraft, LogLevel, LoopEvent, Outcome, Phase, PostCode, PostKind, Principal, Probe,
+    Progress, ProviderCall, Question, Record, RecordKey, Resumed, Settled, Stack, Starting, Status, StopReason,
+    Suspension, Timestamp, ToolEvent, Turn, TurnEvent, TurnId, TurnInfo,
 };
 
 use crate::{
@@ -20,6 +20,8 @@ use crate::{
 
 #[path = "active_answers.rs"]
 mod answers;
+#[path = "active_ran.rs"]
+mod ran;
 
 /// A turn that is open in this process.
 pub(crate) struct Active {
@@ -27,6 +29,7 @@ pub(crate) struct Active {
     pub(crate) info: Arc<TurnInfo>,
     pub(crate) inbox: Inbox<Item>,
     pub(crate) cancel: CancellationToken,
+    pub(crate) stack: Stack,
     env: Env,
     state: Mutex<State>,
 }
@@ -77,7 +80,8 @@ impl Parked {
 
     /// Makes it a turn that can be posted to.
     pub(crate) fn unpark(self, shared: Arc<Shared>) -> Arc<Active> {
-        Active::new(shared, self.turn, self.work)
+        let stack = shared.stack.clone();
+        Active::new(shared, stack, self.turn, self.work)
     }
 }
 
@@ -113,6 +117,10 @@ pub(crate) struct Work {
     pub(crate) pending: Option<ApprovalRequest>,
     pub(crate) outcome: Option<Arc<Settled>>,
     pub(crate) task: Option<JoinHandle<()>>,
+    /// The call was made by the provider: there is nothing to run.
+    pub(crate) ran: Option<Arc<ProviderCall>>,
+    /// With what something outside is to run the tool.
+    pub(crate) outside: Option<Arguments>,
     /// What is to be sealed with the outcome, by the pass that has seen it.
     entries: Vec<(Pass, LedgerDraft)>,
 }
@@ -127,9 +135,18 @@ pub(crate) enum Pass {
 }
 
 impl Work {
-    pub(crate) fn new(provider_call_id: Arc<str>, admission: Admission) -> Self {
-        let (resumed, entries) = (Resumed::default(), Vec::new());
-        Self { provider_call_id, admission, resumed, pending: None, outcome: None, task: None, entries }
+    pub(crate) fn new(provider_call_id: Arc<str>, admission: Admission, ran: Option<Arc<ProviderCall>>) -> Self {
+        Self {
+            provider_call_id,
+            admission,
+            resumed: Resumed::default(),
+            pending: None,
+            outcome: None,
+            task: None,
+            ran,
+            outside: None,
+            entries: Vec::new(),
+        }
     }
 
     /// Whether a call of this tool can change anything. An unknown tool cannot: it never runs.
@@ -138,6 +155,9 @@ impl Work {
     }
 
     fn executor(&self) -> Option<ExecutorTag> {
+        if self.ran.is_some() {
+            return Some(ExecutorTag::ProviderNative);
+        }
         self.admission.shown.as_ref().map(|shown| shown.entry.executor.clone())
     }
 
@@ -148,7 +168,7 @@ impl Work {
 }
 
 impl Active {
-    pub(crate) fn new(shared: Arc<Shared>, turn: Turn, work: Vec<Work>) -> Arc<Self> {
+    pub(crate) fn new(shared: Arc<Shared>, stack: Stack, turn: Turn, work: Vec<Work>) -> Arc<Self> {
         Arc::new_cyclic(|me| {
             let probe = Arc::new(Watch(me.clone()));
             let env = Env::new(shared.clock.clone(), shared.store.clone(), probe);
@@ -163,7 +183,7 @@ impl Active {
                     expires_next: None,
                 }),
             );
-            Self { shared, info, inbox: Inbox::new(), cancel: CancellationToken::new(), env, state }
+            Self { shared, info, inbox: Inbox::new(), cancel: CancellationToken::new(), stack, env, state }
         })
     }
 
@@ -179,9 +199,16 @@ impl Active {
     }
 
     /// Requests every invocation and makes the turn durable. `records` are written along.
-    pub(crate) fn request_all(&self, opened: TurnEvent, records: Vec<(RecordKey, Record)>) -> Durable {
+    pub(crate) fn request_all(
+        &self,
+        before: Vec<LoopEvent>,
+        opened: TurnEvent,
+        records: Vec<(RecordKey, Record)>,
+    ) -> Durable {
         let mut state = self.state();
-        let mut drafts = vec![Draft::Turn(self.info.clone(), opened)];
+        let mut drafts = Vec::with_capacity(before.len() + 1 + state.work.len());
+        drafts.extend(before.into_iter().map(|event| Draft::Loop(self.info.clone(), event)));
+        drafts.push(Draft::Turn(self.info.clone(), opened));
         let State { turn, work, .. } = &mut *state;
         for (at, work) in work.iter().enumerate() {
             let invocation = turn.slots()[at].invocation().clone();
@@ -244,7 +271,7 @@ impl Active {
     pub(crate) async fn run(self: Arc<Self>, at: usize) {
         // Tells the driver even if this task is aborted.
         let _left = Left { active: &self, at };
-        let outcome = self.shared.stack.run(self.call(at, None)).await;
+        let outcome = self.stack.run(self.call(at, None)).await;
         let durable = match outcome {
             Outcome::Settled(settled) => self.settle(at, *settled, Pass::Down),
             Outcome::Suspended(suspension) => self.suspend(at, *suspension),
@@ -265,7 +292,7 @@ impl Active {
         let end = Arc::new(end);
         let call = self.call(at, Some(end.clone()));
         let seen = tokio::select! {
-            outcome = self.shared.stack.run(call) => settled(outcome),
+            outcome = self.stack.run(call) => settled(outcome),
             // A recorder that hangs does not keep the turn from ending.
             () = self.shared.clock.sleep(self.shared.grace) => None,
         };
@@ -524,7 +551,13 @@ impl Active {
         state.turn.apply(call.id, &event).map_err(|error| not_recorded(&error))?;
         let invocation: Arc<Invocation> = state.turn.slots()[at].invocation().clone();
         let writes = state.work[at].may_write() || outside;
-        Ok((self.shared.journal.write([Draft::Tool(invocation, event)], []), writes))
+        let work = &mut state.work[at];
+        // Whoever runs it may be in another process by then, and what it is run with is not what the model wrote.
+        let record = outside.then(|| {
+            work.outside = Some(call.arguments.clone());
+            (outside_arguments(call.id, call.attempt), Record::Json(call.arguments.as_json().clone()))
+        });
+        Ok((self.shared.journal.write([Draft::Tool(invocation, event)], record), writes))
     }
 
     fn remark(&self, call: &Call, event: ToolEvent) {
@@ -535,6 +568,11 @@ impl Active {
             drop(self.shared.journal.write([Draft::Tool(invocation, event)], []));
         }
     }
+}
+
+/// Names the record of what an attempt is run with outside.
+pub(crate) fn outside_arguments(call: CallId, attempt: u32) -> RecordKey {
+    RecordKey::Layer(call, format!("outside/{attempt}").into())
 }
 
 /// A refusal that is settled.

@@ -13,21 +13,39 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
-use toolgate_core::{Event, SessionId, StoreError, StoreHandle, contained_sync};
+use toolgate_core::{Delta, Event, SessionId, StoreError, StoreHandle, TurnInfo, contained_sync};
 
 /// Publishes events to any number of subscribers, in order.
 ///
 /// The bus keeps a bounded number of events. A subscriber that falls further behind is told how many it
 /// missed and can read them again from the store; nobody waits for it.
 #[derive(Debug, Clone)]
-pub struct Bus(broadcast::Sender<Arc<Event>>);
+pub struct Bus(broadcast::Sender<Delivered>);
+
+/// What travels on a bus.
+#[derive(Debug, Clone)]
+enum Delivered {
+    Event(Arc<Event>),
+    Piece(Arc<Piece>),
+}
+
+/// A piece of a reply, as it comes. It is shown and not kept: the log has the whole reply.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Piece {
+    /// Of which turn.
+    pub turn: Arc<TurnInfo>,
+    /// What came.
+    pub delta: Delta,
+}
 
 /// What a subscriber gets.
 #[derive(Debug, Clone)]
 pub enum Delivery {
     /// The next event.
     Event(Arc<Event>),
-    /// The subscriber was too slow and missed this many events.
+    /// A piece of a reply that is under way.
+    Piece(Arc<Piece>),
+    /// The subscriber was too slow and missed this many events or pieces.
     Lagged(u64),
 }
 
@@ -43,7 +61,15 @@ impl Bus {
     /// Hands an event to everybody who listens now.
     pub(crate) fn publish(&self, event: Arc<Event>) {
         // An error means that nobody listens, which is fine.
-        let _ = self.0.send(event);
+        let _ = self.0.send(Delivered::Event(event));
+    }
+
+    /// Hands a piece of a reply to everybody who listens now.
+    pub(crate) fn show(&self, turn: &Arc<TurnInfo>, delta: &Delta) {
+        if self.0.receiver_count() > 0 {
+            let piece = Arc::new(Piece { turn: turn.clone(), delta: delta.clone() });
+            let _ = self.0.send(Delivered::Piece(piece));
+        }
     }
 
     /// Listens from now on.
@@ -94,13 +120,14 @@ impl Default for Bus {
 
 /// One subscriber's place in the stream.
 #[derive(Debug)]
-pub struct Subscription(broadcast::Receiver<Arc<Event>>);
+pub struct Subscription(broadcast::Receiver<Delivered>);
 
 impl Subscription {
     /// Waits for the next event; `None` once the bus is gone.
     pub async fn next(&mut self) -> Option<Delivery> {
         match self.0.recv().await {
-            Ok(event) => Some(Delivery::Event(event)),
+            Ok(Delivered::Event(event)) => Some(Delivery::Event(event)),
+            Ok(Delivered::Piece(piece)) => Some(Delivery::Piece(piece)),
             Err(RecvError::Lagged(missed)) => Some(Delivery::Lagged(missed)),
             Err(RecvError::Closed) => None,
         }
@@ -109,7 +136,8 @@ impl Subscription {
     /// What is there already, without waiting.
     pub fn try_next(&mut self) -> Option<Delivery> {
         match self.0.try_recv() {
-            Ok(event) => Some(Delivery::Event(event)),
+            Ok(Delivered::Event(event)) => Some(Delivery::Event(event)),
+            Ok(Delivered::Piece(piece)) => Some(Delivery::Piece(piece)),
             Err(TryRecvError::Lagged(missed)) => Some(Delivery::Lagged(missed)),
             Err(TryRecvError::Empty | TryRecvError::Closed) => None,
         }
@@ -148,6 +176,7 @@ impl Follow {
             match self.live.next().await {
                 None => return Ok(None),
                 Some(Delivery::Lagged(_)) => self.reread = true,
+                Some(Delivery::Piece(_)) => {}
                 Some(Delivery::Event(event)) => {
                     let ours = event.turn_info().session == self.session && event.sequence() > self.seen;
                     match event.sequence() == self.seen + 1 {

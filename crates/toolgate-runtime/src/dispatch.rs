@@ -7,17 +7,15 @@ use std::{
 
 use futures::FutureExt;
 use hashbrown::{HashMap, HashSet};
-use serde_json::Value;
 use tokio::{sync::Notify, task::JoinHandle};
 use toolgate_core::{
-    AgentId, Approver, Arguments, CallId, Clock, DynApprover, IdSource, Invocation, Json, Keyring, MemoryStore, Notes,
-    Outcome, Principal, Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store, StoreError, StoreHandle,
-    Suspension, TakenCall, Timestamp, ToolEvent, ToolName, ToolRequest, Turn, TurnEvent, TurnId, TurnInfo,
-    TurnRequests, View, contained_sync,
+    Admission, Approver, CallId, Clock, DynApprover, IdSource, Invocation, Keyring, MemoryStore, Outcome, ProviderCall,
+    Record, RecordKey, Redactor, SessionId, Settled, Stack, Store, StoreHandle, TakenCall, ToolRequest, Turn,
+    TurnEvent, TurnId, TurnInfo, TurnRequests, View, contained_sync,
 };
 
 use crate::{
-    Bus, Journal, JournalError, SystemClock, TimeOrderedIds, TurnFound,
+    Bus, DispatchError, Journal, JournalError, SystemClock, TimeOrderedIds, TurnFound, TurnRequest,
     active::{Active, Parked, Work},
     drive::TurnRun,
     journal::Durable,
@@ -67,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) grace: Duration,
     pub(crate) late: LateGuard,
     pub(crate) keyring: Option<Keyring>,
-    redactor: Option<Arc<dyn Redactor>>,
+    pub(crate) redactor: Option<Arc<dyn Redactor>>,
     open: Mutex<HashMap<TurnId, Weak<Active>>>,
     /// Tasks of turns that nobody drives any more and that have not stopped yet.
     ending: Mutex<HashMap<TurnId, Vec<JoinHandle<()>>>>,
@@ -158,16 +156,29 @@ impl Dispatcher {
     }
 
     /// Takes in what a model asked for. When this returns, the requests are durable and nothing has run.
-    pub async fn open(&self, request: TurnRequest) -> Result<TurnRun, DispatchError> {
-        let TurnRequest { view, calls, after, mut info } = request;
+    pub async fn open(&self, mut request: TurnRequest) -> Result<TurnRun, DispatchError> {
         // Held until the turn is durable: of two that would continue the same turn, the second one sees the first.
         let _one_at_a_time = self.0.posting.lock().await;
-        if let Some(after) = after {
+        if let Some(after) = request.after.filter(|_| !request.trusted) {
             self.may_continue(after).await?;
         }
-        (info.session, info.turn) = (self.0.session, TurnId::from_source(&*self.0.ids));
-        let taken = self.take_in(calls);
-        let active = self.activate(&view, Arc::new(info), &taken);
+        request.info.session = self.0.session;
+        if request.info.turn.is_nil() {
+            request.info.turn = TurnId::from_source(&*self.0.ids);
+        }
+        let active = self.write_opening(request).await?;
+        self.0.opened(&active);
+        active.settle_ran().await?;
+        let turn = active.info.turn;
+        Ok(TurnRun::new(active, TurnFound::nothing(turn)))
+    }
+
+    /// Writes down what was asked for, with whatever else belongs to it.
+    async fn write_opening(&self, request: TurnRequest) -> Result<Arc<Active>, DispatchError> {
+        let TurnRequest { view, calls, ran, after, info, stack, events, mut records, .. } = request;
+        let taken = self.take_in(calls, ran);
+        let stack = stack.unwrap_or_else(|| self.0.stack.clone());
+        let active = self.activate(&view, Arc::new(info), &taken, stack);
         let size = u32::try_from(taken.len()).map_err(|_| DispatchError::TooManyCalls)?;
         let turn = active.info.turn;
         let requests = TurnRequests {
@@ -175,11 +186,10 @@ impl Dispatcher {
             after_sequence: self.0.journal.sequence(),
             calls: taken,
         };
-        let mut records = vec![(RecordKey::Requests(turn), Record::Requests(Arc::new(requests)))];
+        records.push((RecordKey::Requests(turn), Record::Requests(Arc::new(requests))));
         records.extend(after.map(|after| (RecordKey::Successor(after), Record::Turn(turn))));
-        active.request_all(TurnEvent::TurnOpened { size, after }, records).await?;
-        self.0.opened(&active);
-        Ok(TurnRun::new(active, TurnFound::nothing(turn)))
+        active.request_all(events, TurnEvent::TurnOpened { size, after }, records).await?;
+        Ok(active)
     }
 
     /// A turn is continued once, and only when it is settled.
@@ -195,36 +205,54 @@ impl Dispatcher {
     }
 
     /// Gives each request an id of ours and a label that is not empty and not used twice.
-    fn take_in(&self, calls: Vec<ToolRequest>) -> Vec<TakenCall> {
+    fn take_in(&self, calls: Vec<ToolRequest>, ran: Vec<ProviderCall>) -> Vec<TakenCall> {
         let mut used: HashSet<Arc<str>> = HashSet::with_capacity(calls.len());
-        let take = |request: ToolRequest| {
+        let mut take = |request: ToolRequest, ran: Option<Arc<ProviderCall>>| {
             let id = CallId::from_source(&*self.0.ids);
             let given: Arc<str> = request.provider_call_id.as_str().into();
             let fresh = !given.is_empty() && used.insert(given.clone());
             let call_id = if fresh { given } else { id.to_string().into() };
-            TakenCall { id, call_id, request }
+            TakenCall { id, call_id, request, ran }
         };
-        calls.into_iter().map(take).collect()
+        let mut taken: Vec<_> = calls.into_iter().map(|request| take(request, None)).collect();
+        taken.extend(ran.into_iter().map(|ran| {
+            let request = ToolRequest::json(&ran.id, &ran.tool, ran.arguments.clone());
+            take(request, Some(Arc::new(ran)))
+        }));
+        taken
     }
 
     /// Puts the state of a turn together from what was taken in.
-    pub(crate) fn activate(&self, view: &View, info: Arc<TurnInfo>, taken: &[TakenCall]) -> Arc<Active> {
+    pub(crate) fn activate(&self, view: &View, info: Arc<TurnInfo>, taken: &[TakenCall], stack: Stack) -> Arc<Active> {
         let mut invocations = Vec::with_capacity(taken.len());
         let mut work = Vec::with_capacity(taken.len());
         for (emit_order, taken) in (0..).zip(taken) {
-            let admission = view.admit(&taken.request);
+            let admission = match &taken.ran {
+                Some(_) => Admission::of_provider(&taken.request),
+                None => view.admit(&taken.request),
+            };
             let (id, call_id, tool, turn) = (taken.id, taken.call_id.clone(), admission.tool.clone(), info.clone());
             invocations.push(Arc::new(Invocation { id, call_id, tool, emit_order, turn }));
             // Mostly the label is the provider's own id, and then it is kept once.
             let same = *taken.call_id == *taken.request.provider_call_id;
             let given = if same { taken.call_id.clone() } else { taken.request.provider_call_id.as_str().into() };
-            work.push(Work::new(given, admission));
+            work.push(Work::new(given, admission, taken.ran.clone()));
         }
-        Active::new(self.0.clone(), Turn::new(info, invocations), work)
+        Active::new(self.0.clone(), stack, Turn::new(info, invocations), work)
     }
 }
 
 impl DispatcherBuilder {
+    /// The same store, clock, bus, approver and keys as another dispatcher has.
+    pub(crate) fn beside(mut self, other: &Dispatcher) -> Self {
+        let Shared { store, clock, ids, bus, approver, redactor, keyring, max_concurrent, on_failure, grace, .. } =
+            &*other.0;
+        (self.store, self.clock, self.ids, self.bus) = (store.clone(), clock.clone(), ids.clone(), bus.clone());
+        (self.approver, self.redactor, self.keyring) = (approver.clone(), redactor.clone(), keyring.clone());
+        (self.max_concurrent, self.on_failure, self.grace) = (*max_concurrent, *on_failure, *grace);
+        self
+    }
+
     /// Which session; a new one unless given.
     pub fn session(mut self, session: SessionId) -> Self {
         self.session = Some(session);
@@ -361,191 +389,6 @@ impl std::fmt::Debug for Dispatcher {
     }
 }
 
-/// What a model asked for in one message.
-#[derive(Debug, Clone)]
-pub struct TurnRequest {
-    view: View,
-    calls: Vec<ToolRequest>,
-    after: Option<TurnId>,
-    info: TurnInfo,
-}
-
-impl TurnRequest {
-    /// Calls, checked against what the model was shown.
-    pub fn new(view: View, calls: Vec<ToolRequest>) -> Self {
-        let nil = uuid::Uuid::nil();
-        Self { view, calls, after: None, info: TurnInfo::new(SessionId::new(nil), TurnId::new(nil)) }
-    }
-
-    /// Says which turn this one continues. A turn is continued once, also across processes.
-    pub fn after(mut self, turn: TurnId) -> Self {
-        self.after = Some(turn);
-        self
-    }
-
-    /// Says which agent asked.
-    pub fn agent(mut self, id: impl Into<AgentId>, name: &str) -> Self {
-        (self.info.agent_id, self.info.agent_name) = (Some(id.into()), Some(name.into()));
-        self
-    }
-
-    /// Says which model asked.
-    pub fn model(mut self, provider: &str, model: &str) -> Self {
-        (self.info.provider, self.info.model) = (Some(provider.into()), Some(model.into()));
-        self
-    }
-
-    /// Says on whose behalf.
-    pub fn principal(mut self, principal: impl Into<Principal>) -> Self {
-        self.info.principal = Some(principal.into());
-        self
-    }
-
-    /// Says which round of the loop this is.
-    pub fn iteration(mut self, iteration: u32) -> Self {
-        self.info.iteration = iteration;
-        self
-    }
-}
-
-/// What came of a turn, in the order the model asked.
-#[derive(Debug, Clone)]
-pub struct TurnReport {
-    /// Which turn.
-    pub turn: TurnId,
-    /// How far it came.
-    pub end: TurnEnd,
-    /// What came of each call.
-    pub results: Vec<CallResult>,
-    /// What the user said meanwhile.
-    pub messages: Vec<String>,
-}
-
-/// How far a turn came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TurnEnd {
-    /// Every call is settled: the model can be asked to go on. Reported once.
-    Settled,
-    /// Some calls wait for a decision or a result from outside.
-    Suspended,
-    /// Somebody stopped it; everything is settled.
-    Interrupted,
-    /// A call failed and the others were not wanted any more; everything is settled.
-    Aborted,
-}
-
-/// What came of one call.
-#[derive(Debug, Clone)]
-pub struct CallResult {
-    /// The runtime's own id.
-    pub id: CallId,
-    /// The label under which the provider is answered.
-    pub call_id: Arc<str>,
-    /// The provider's id as it was, perhaps empty or used twice.
-    pub provider_call_id: Arc<str>,
-    /// Which tool.
-    pub tool: ToolName,
-    /// The outcome, once it is settled.
-    pub outcome: Option<Arc<Settled>>,
-    /// What it waits for, if it is suspended.
-    pub waits_for: Option<Suspension>,
-}
-
-impl CallResult {
-    /// Exactly what the model is told; nothing while the call is suspended.
-    pub fn model_text(&self) -> Option<std::borrow::Cow<'_, str>> {
-        self.outcome.as_ref().map(|settled| settled.model_text())
-    }
-
-    /// How the call settled, if it did.
-    pub fn status(&self) -> Option<Status> {
-        self.outcome.as_ref().map(|settled| settled.status)
-    }
-}
-
-/// Why a turn could not be driven.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DispatchError {
-    /// The journal cannot be written. What ran is in the store as far as it got; nothing more is run.
-    #[error("the turn stopped because its journal failed")]
-    Journal(#[source] JournalError),
-    /// The store could not answer.
-    #[error("the store could not answer")]
-    Store(#[source] StoreError),
-    /// Somebody else drives the session.
-    #[error("session {session} is driven by {holder} until {until}")]
-    Held {
-        /// Which session.
-        session: SessionId,
-        /// Who drives it.
-        holder: Arc<str>,
-        /// Until when, unless it goes on.
-        until: Timestamp,
-    },
-    /// Somebody else has taken the session over. Nothing was written since.
-    #[error("session {session} was taken over by somebody else")]
-    Fenced {
-        /// Which session.
-        session: SessionId,
-    },
-    /// There is no such turn.
-    #[error("there is no turn {turn} in the store")]
-    UnknownTurn {
-        /// Which turn.
-        turn: TurnId,
-    },
-    /// The turn has been continued by another one.
-    #[error("turn {turn} was continued already")]
-    AlreadyContinued {
-        /// Which turn.
-        turn: TurnId,
-    },
-    /// The turn has unsettled calls, so it cannot be continued.
-    #[error("turn {turn} is not settled")]
-    NotSettled {
-        /// Which turn.
-        turn: TurnId,
-    },
-    /// The turn was taken up again elsewhere in this process, and is driven there.
-    #[error("turn {turn} is driven by somebody else now")]
-    Superseded {
-        /// Which turn.
-        turn: TurnId,
-    },
-    /// The stored events of the turn do not fit together.
-    #[error("the log of turn {turn} is damaged")]
-    Damaged {
-        /// Which turn.
-        turn: TurnId,
-        /// What does not fit.
-        #[source]
-        source: toolgate_core::TurnError,
-    },
-    /// A turn cannot have this many calls.
-    #[error("the model asked for too many calls in one turn")]
-    TooManyCalls,
-}
-
-impl From<StoreError> for DispatchError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Held { session, holder, until, .. } => Self::Held { session, holder, until },
-            StoreError::Fenced { session, .. } => Self::Fenced { session },
-            other => Self::Store(other),
-        }
-    }
-}
-
-impl From<JournalError> for DispatchError {
-    fn from(error: JournalError) -> Self {
-        match &error {
-            JournalError::Store { session, .. } if error.is_fenced() => Self::Fenced { session: *session },
-            _ => Self::Journal(error),
-        }
-    }
-}
-
 impl Drop for Shared {
     fn drop(&mut self) {
         // Asked for and not waited for: if it is not heard, the lease runs out by itself.
@@ -556,67 +399,6 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// The largest value that is put into an event; larger ones are named by digest and size only.
-    const SHOWN_BYTES: usize = 64 * 1024;
-
-    /// The longest text that is put into an event.
-    const SAID_BYTES: usize = 16 * 1024;
-
-    /// What an event may show of a value: a redacted copy, or nothing.
-    pub(crate) fn shown(&self, value: &Json) -> Option<Json> {
-        if value.size() > Self::SHOWN_BYTES {
-            return None;
-        }
-        match &self.redactor {
-            // A redactor that panics has redacted nothing.
-            Some(redactor) => contained_sync(|| redactor.redact(value).ok()).ok().flatten(),
-            None => Some(value.clone()),
-        }
-    }
-
-    pub(crate) fn shown_value(&self, value: &Value) -> Option<Value> {
-        let json = Json::new(value.clone()).ok()?;
-        self.shown(&json).map(|json| json.as_value().clone())
-    }
-
-    pub(crate) fn shown_arguments(&self, arguments: &Arguments) -> Option<Arguments> {
-        self.shown(arguments.as_json()).and_then(|json| Arguments::try_from(json).ok())
-    }
-
-    /// What an event may say in words.
-    pub(crate) fn said_text(&self, text: &str) -> String {
-        let said = match &self.redactor {
-            Some(redactor) => contained_sync(|| redactor.redact_text(text).ok()).ok().flatten(),
-            None => Some(text.to_owned()),
-        };
-        let mut said = said.filter(|said| !said.trim().is_empty()).unwrap_or_else(|| "(withheld)".to_owned());
-        said.truncate(said.floor_char_boundary(Self::SAID_BYTES));
-        said
-    }
-
-    /// The same event with its words redacted.
-    pub(crate) fn said(&self, mut event: ToolEvent) -> ToolEvent {
-        let words = match &mut event {
-            ToolEvent::ToolDenied { reason, error, .. } => [reason.as_mut(), error.as_mut()],
-            ToolEvent::ToolExecutionFailed { error, .. } => [Some(error), None],
-            ToolEvent::ToolExecutionInterrupted { reason, .. } => [Some(reason), None],
-            ToolEvent::ToolSkipped { reason } => [reason.as_mut(), None],
-            _ => [None, None],
-        };
-        words.into_iter().flatten().for_each(|text| *text = self.said_text(text));
-        event
-    }
-
-    /// The notes of a call as an event, redacted; none if that cannot be made sure.
-    pub(crate) fn audit(&self, notes: &Notes) -> Option<ToolEvent> {
-        if self.redactor.is_none() {
-            return Some(ToolEvent::ToolCallAudit { audit: notes.clone() });
-        }
-        let value = serde_json::to_value(notes).ok()?;
-        let audit = serde_json::from_value(self.shown_value(&value)?).ok()?;
-        Some(ToolEvent::ToolCallAudit { audit })
-    }
-
     /// Makes `active` the copy of its turn that is driven. An earlier copy stops.
     pub(crate) fn opened(&self, active: &Arc<Active>) {
         let earlier = self.open().insert(active.info.turn, Arc::downgrade(active));

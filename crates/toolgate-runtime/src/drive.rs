@@ -64,16 +64,21 @@ impl TurnRun {
     }
 
     /// Drives the turn until every call is settled or waits for somebody outside.
-    pub async fn run(self) -> Result<TurnReport, DispatchError> {
+    pub async fn run(mut self) -> Result<TurnReport, DispatchError> {
         self.drive(WhenSuspended::Return).await
     }
 
     /// Drives the turn until every call is settled, waiting for decisions and results as long as it takes.
-    pub async fn run_to_end(self) -> Result<TurnReport, DispatchError> {
+    pub async fn run_to_end(mut self) -> Result<TurnReport, DispatchError> {
         self.drive(WhenSuspended::Wait).await
     }
 
-    async fn drive(mut self, when_suspended: WhenSuspended) -> Result<TurnReport, DispatchError> {
+    /// Drives the turn as far as it goes by itself. When something was posted since, it can be driven further.
+    pub async fn advance(&mut self) -> Result<TurnReport, DispatchError> {
+        self.drive(WhenSuspended::Return).await
+    }
+
+    async fn drive(&mut self, when_suspended: WhenSuspended) -> Result<TurnReport, DispatchError> {
         loop {
             if let Some(error) = self.active.shared.journal.failure() {
                 return Err(error.into());
@@ -240,7 +245,7 @@ impl TurnRun {
     }
 
     /// Everything is settled: says so durably, remembers it for late duplicates, and reports.
-    async fn finish(mut self) -> Result<TurnReport, DispatchError> {
+    async fn finish(&mut self) -> Result<TurnReport, DispatchError> {
         let shared = self.active.shared.clone();
         while let Some(item) = self.active.inbox.take() {
             if let Item::Message(text) = item {
@@ -277,6 +282,7 @@ impl TurnRun {
                 Some(Phase::AwaitingResult) => Some(Suspension::Result),
                 _ => None,
             },
+            arguments: work.outside.clone().filter(|_| slot.phase() == Some(Phase::AwaitingResult)),
         };
         let results = state.turn.slots().iter().zip(&state.work).map(result).collect();
         TurnReport { turn: self.active.info.turn, end, results, messages: std::mem::take(&mut self.messages) }

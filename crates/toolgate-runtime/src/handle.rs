@@ -304,7 +304,7 @@ impl Dispatcher {
             return Ok(same.unpark(self.0.clone()));
         }
         // Without tools: a post changes the state of the turn and runs nothing.
-        match self.rebuild(turn, &View::without_tools()).await {
+        match self.rebuild(turn, &View::without_tools(), self.0.stack.clone()).await {
             Ok(active) if active.state().turn.is_settled() => Err(PostCode::TurnClosed.into()),
             Ok(active) => Ok(active),
             Err(DispatchError::UnknownTurn { .. }) => Err(PostCode::UnknownInvocation.into()),

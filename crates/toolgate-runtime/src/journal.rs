@@ -19,8 +19,8 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::oneshot;
 use toolgate_core::{
-    Batch, Clock, Event, InvalidEvent, Invocation, LedgerDraft, Record, RecordKey, SessionId, StoreError, StoreHandle,
-    ToolEvent, TurnEvent, TurnInfo, contained, contained_sync,
+    Batch, Clock, Event, InvalidEvent, Invocation, LedgerDraft, LoopEvent, Record, RecordKey, SessionId, StoreError,
+    StoreHandle, ToolEvent, TurnEvent, TurnInfo, contained, contained_sync,
 };
 
 use crate::{Bus, lease::Driving};
@@ -78,6 +78,7 @@ pub enum JournalError {
 pub(crate) enum Draft {
     Tool(Arc<Invocation>, ToolEvent),
     Turn(Arc<TurnInfo>, TurnEvent),
+    Loop(Arc<TurnInfo>, LoopEvent),
 }
 
 /// What is written along with events, in the same write.
@@ -196,6 +197,7 @@ impl Journal {
             let event = match draft {
                 Draft::Tool(invocation, event) => Event::tool(sequence, now, invocation, event),
                 Draft::Turn(turn, event) => Event::turn(sequence, now, turn, event),
+                Draft::Loop(turn, event) => Event::around(sequence, now, turn, event),
             };
             match event {
                 Ok(event) => state.waiting.events.push(Arc::new(event)),

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    Answer, ApprovalRequest, CallId, Outcome, Phase, PostCode, Reconciled, Record, RecordKey, Settled, Status, TurnId,
-    TurnRequests, View, contained,
+    Answer, ApprovalRequest, Arguments, CallId, Outcome, Phase, PostCode, Reconciled, Record, RecordKey, Settled,
+    Stack, Status, TurnId, TurnRequests, View, contained,
 };
 
 use crate::{
     CallFound, DispatchError, Dispatcher, TurnFound,
-    active::{Active, Item, refusal},
+    active::{Active, Item, outside_arguments, refusal},
     drive::TurnRun,
     inbox::Urgency,
 };
@@ -21,6 +21,11 @@ impl Dispatcher {
     /// run again only if that does no harm or its tool knows that nothing happened; otherwise it settles as
     /// `outcome_unknown`.
     pub async fn resume(&self, turn: TurnId, view: View) -> Result<TurnRun, DispatchError> {
+        self.resume_under(turn, view, self.0.stack.clone()).await
+    }
+
+    /// The same for a turn whose calls go through another stack than the dispatcher's.
+    pub async fn resume_under(&self, turn: TurnId, view: View, stack: Stack) -> Result<TurnRun, DispatchError> {
         self.take_posts().await?;
         // Nobody posts meanwhile, and nobody posts to an old copy afterwards.
         let mut last_posted_to = self.0.posting.lock().await;
@@ -33,10 +38,11 @@ impl Dispatcher {
             self.0.closed(&earlier);
         }
         self.0.ended(turn).await;
-        let active = self.rebuild(turn, &view).await?;
+        let active = self.rebuild(turn, &view, stack).await?;
         let mut found = TurnFound::of(&active);
         self.0.all_durable(active.take_stored_approvals()).await?;
         active.expire(self.0.clock.now());
+        active.settle_ran().await?;
         self.recover_started(&active, &mut found).await?;
         if active.state().turn.is_stopped() {
             // It was interrupted and lost before everything was settled.
@@ -47,13 +53,13 @@ impl Dispatcher {
     }
 
     /// Folds the stored events of a turn.
-    pub(crate) async fn rebuild(&self, turn: TurnId, view: &View) -> Result<Arc<Active>, DispatchError> {
+    pub(crate) async fn rebuild(&self, turn: TurnId, view: &View, stack: Stack) -> Result<Arc<Active>, DispatchError> {
         self.0.journal.flushed().await?;
         let requests = match self.0.store.record(&RecordKey::Requests(turn)).await? {
             Some(Record::Requests(requests)) if requests.info.session == self.0.session => requests,
             _ => return Err(DispatchError::UnknownTurn { turn }),
         };
-        let active = self.activate(view, Arc::new(requests.info.clone()), &requests.calls);
+        let active = self.activate(view, Arc::new(requests.info.clone()), &requests.calls, stack);
         self.replay(&active, &requests).await?;
         self.reread_answers(&active).await?;
         Ok(active)
@@ -99,7 +105,12 @@ impl Dispatcher {
             }
             let results =
                 if phase == Some(Phase::AwaitingResult) { self.results(call, attempts).await? } else { Vec::new() };
+            let outside = match phase {
+                Some(Phase::AwaitingResult) => self.outside_arguments(call, attempts).await?,
+                _ => None,
+            };
             let state = &mut *active.state();
+            state.work[at].outside = outside;
             state.work[at].pending = question;
             // An answer that came but was not acted on, before the process was lost or because nobody drove the turn.
             if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {
@@ -134,6 +145,14 @@ impl Dispatcher {
     async fn answer(&self, call: CallId, generation: u32) -> Result<Option<Answer>, DispatchError> {
         Ok(match self.0.store.record(&RecordKey::Answer(call, generation)).await? {
             Some(Record::Answer(answer)) => Some(Answer::clone(&answer)),
+            _ => None,
+        })
+    }
+
+    /// With what something outside is to run the tool.
+    async fn outside_arguments(&self, call: CallId, attempt: u32) -> Result<Option<Arguments>, DispatchError> {
+        Ok(match self.0.store.record(&outside_arguments(call, attempt)).await? {
+            Some(Record::Json(json)) => Arguments::try_from(json).ok(),
             _ => None,
         })
     }

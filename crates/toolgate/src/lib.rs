@@ -29,11 +29,15 @@ pub mod messages {
         apply_approval_responses, approval_requests, approval_responses, suspended_messages,
     };
 }
+/// Models: providers, a scripted one, recording and replaying.
+pub use toolgate_models as models;
 pub use toolgate_runtime::{
-    Approvals, Attached, Bus, CallFound, CallResult, DecideOn, Delivery, DispatchError, Dispatcher, DispatcherBuilder,
-    Follow, FoundCall, Inbox, InboxApprover, Journal, JournalError, OnFailure, PostError, Recovery, ShownApproval,
-    Subscription, SystemClock, TimeOrderedIds, TurnEnd, TurnFound, TurnHandle, TurnReport, TurnRequest, TurnRun,
-    Urgency,
+    Agent, Approvals, ArmedError, ArmedOutcome, ArmedTool, Attached, Bus, CallFound, CallResult, DecideOn, Delivery,
+    DispatchError, Dispatcher, DispatcherBuilder, Follow, FoundCall, Gate, HostStep, Hosted, Inbox, InboxApprover,
+    Input, Journal, JournalError, OnCap, OnFailure, Onward, Pending, Piece, PostError, Recovery, Round, RunError,
+    RunOptions, RunReport, RunStream, Session, SessionBuildError, SessionBuilder, SessionError, ShownApproval,
+    Strategy, StrategyError, Subscription, SystemClock, TimeOrderedIds, TurnEnd, TurnFound, TurnHandle, TurnReport,
+    TurnRequest, TurnRun, Turned, Update, Urgency,
 };
 #[cfg(unix)]
 pub use toolgate_runtime::{KeyFile, KeyFileError, ListedKey};
@@ -44,13 +48,15 @@ pub use toolgate_store as store;
 pub mod prelude {
     pub use toolgate_core::{
         Annotations, ApprovalRequest, Approver, Arguments, Band, Call, Context, Decision, Event, HookAction, Hooks,
-        Json, Layer, LayerExt, LayerName, LogLevel, Matcher, MemoryStore, Next, Outcome, PostCode, Progress, Question,
-        RedactionFailed, Redactor, Registry, Schema, SideEffect, Stack, Status, Suspension, Tool, ToolError, ToolEvent,
-        ToolOutput, ToolRequest, ToolSpec, Transform, Verdict, View, after, around, before, from_fn, map_call,
-        map_outcome, observe, on_error, tool_fn, typed,
+        Json, Layer, LayerExt, LayerName, LogLevel, Matcher, MemoryStore, Message, Model, Next, Outcome, PostCode,
+        Progress, Question, RedactionFailed, Redactor, Registry, RunEnd, Schema, SideEffect, Stack, Status, Suspension,
+        Tool, ToolError, ToolEvent, ToolOutput, ToolRequest, ToolSpec, Transform, Verdict, View, after, around, before,
+        from_fn, map_call, map_outcome, observe, on_error, tool_fn, typed,
     };
     pub use toolgate_macros::tool;
-    pub use toolgate_runtime::{Bus, Delivery, Dispatcher, TurnEnd, TurnReport, TurnRequest};
+    pub use toolgate_runtime::{
+        Bus, Delivery, Dispatcher, RunOptions, RunReport, Session, TurnEnd, TurnReport, TurnRequest, Update,
+    };
 }
 
 /// The chapters of the guide, with their snippets as tests.

@@ -42,7 +42,7 @@ impl Anthropic {
         body.optional("output_config", output_config(request, self.thinking));
         // The API marks the last block itself, so that what was written of the messages stays as it is.
         body.optional("cache_control", marker);
-        body.spliced("messages", messages(request.window()));
+        body.spliced("messages", messages(&request.messages));
         body.finish()
     }
 }
@@ -108,7 +108,7 @@ impl Thinking {
             }
             Self::Budget => {
                 let budget = budget(effort?).min(max_tokens / 2);
-                let possible = budget >= LEAST_BUDGET && !calls_without_thoughts(request.window());
+                let possible = budget >= LEAST_BUDGET && !calls_without_thoughts(&request.messages);
                 possible.then(|| json!({ "type": "enabled", "budget_tokens": budget }))
             }
         }

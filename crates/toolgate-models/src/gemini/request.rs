@@ -45,7 +45,7 @@ impl Gemini {
             body.optional("toolConfig", tool_config(&request.choice));
         }
         body.optional("generationConfig", self.generation(request, in_words.is_none()));
-        let contents = request.window().iter().map(|message| match self.age {
+        let contents = request.messages.iter().map(|message| match self.age {
             Age::Level => message.fragment(WIRE, |message| content(message, true)),
             Age::Plain | Age::Budget { .. } => message.fragment("gemini-2", |message| content(message, false)),
         });
@@ -183,11 +183,15 @@ pub(super) fn our_id(number: usize) -> String {
     format!("{OUR_IDS}{number}")
 }
 
+/// The number in an id that we gave.
+pub(super) fn our_number(id: &str) -> Option<usize> {
+    let number = id.strip_prefix(OUR_IDS)?;
+    number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok()).flatten()
+}
+
 /// The id of a call as the provider knows it.
 fn known_id(id: &str) -> Option<&str> {
-    let number = id.strip_prefix(OUR_IDS);
-    let ours = number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-    Some(id).filter(|id| !id.is_empty() && !ours)
+    Some(id).filter(|id| !id.is_empty() && our_number(id).is_none())
 }
 
 fn function_call(request: &ToolRequest) -> Value {

@@ -37,7 +37,7 @@ pub(super) fn body(model: &OpenAiChat, request: &ModelRequest) -> Chunks {
         body.optional("parallel_tool_calls", request.parallel_calls);
     }
     let instructions = request.instructions.iter().map(|text| fragment([json!({ "role": "system", "content": text })]));
-    let said = request.window().iter().map(|message| written(message, model.dialect));
+    let said = request.messages.iter().map(|message| written(message, model.dialect));
     body.list("messages", instructions.chain(said));
     body.finish()
 }

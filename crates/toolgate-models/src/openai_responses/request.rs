@@ -35,7 +35,7 @@ pub(super) fn body(model: &OpenAiResponses, request: &ModelRequest) -> Chunks {
         body.optional("tool_choice", choice(&request.choice));
         body.optional("parallel_tool_calls", request.parallel_calls);
     }
-    body.list("input", request.window().iter().map(|message| written(message)));
+    body.list("input", request.messages.iter().map(|message| written(message)));
     body.finish()
 }
 

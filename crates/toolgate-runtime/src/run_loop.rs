@@ -1,0 +1,246 @@
+//! The loop: model, calls, settle all, model, until there is nothing left to call.
+
+use std::{pin::pin, sync::Arc};
+
+use futures::{StreamExt, future::join_all};
+use toolgate_core::{
+    Delta, LoopEvent, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, Routed, RunEnd, Suspension, TurnId,
+    TurnInfo, contained,
+};
+
+use crate::{
+    OnCap, Pending, RunError, RunReport, SessionError, TurnEnd, TurnReport, TurnRun,
+    agent::Delegated,
+    conversation::Place,
+    journal::Draft,
+    kernel::{Next, Run},
+};
+
+/// What a person is told of calls that wait while something else is said.
+const SOMETHING_ELSE: &str = "something else was said before anybody decided";
+
+impl Run {
+    /// Drives the run to its end.
+    pub(crate) async fn drive(mut self) -> Result<RunReport, SessionError> {
+        loop {
+            self.take_steering().await?;
+            let ended = match self.next() {
+                Next::Settle(turn) => self.take_up(turn).await?,
+                _ if self.cancel.is_cancelled() => Some(self.end(RunEnd::Cancelled, None).await?),
+                Next::Ask => self.ask(false).await?,
+                Next::Close if self.on_cap() == OnCap::Fail => {
+                    let report = self.end(RunEnd::MaxIterations, None).await?;
+                    return Err(SessionError::MaxIterations(Box::new(report)));
+                }
+                Next::Close => self.ask(true).await?,
+                Next::End(_) if self.heard_more().await? => None,
+                Next::End(end) => self.check_output(end).await?,
+            };
+            if let Some(report) = ended {
+                return Ok(report);
+            }
+        }
+    }
+
+    fn on_cap(&self) -> OnCap {
+        self.options.on_cap.unwrap_or(self.shared.limits.on_cap)
+    }
+
+    /// Whether something was said in the last moment. From then on nobody is told that it was heard when it was not.
+    async fn heard_more(&mut self) -> Result<bool, SessionError> {
+        self.steering.close();
+        let mut heard = false;
+        while let Ok(steer) = self.steering.try_recv() {
+            self.steered(steer).await?;
+            heard = true;
+        }
+        if heard {
+            self.steering = self.shared.listen(self.cancel.clone());
+        }
+        Ok(heard)
+    }
+
+    /// Cancels what an earlier run left waiting, and tells the model.
+    pub(crate) async fn give_up_open_turn(&mut self) -> Result<(), SessionError> {
+        let Place::Open(turn) = self.conversation.place() else { return Ok(()) };
+        let view = toolgate_core::View::without_tools();
+        let run = self.shared.dispatcher.resume_under(turn, view, self.stack()).await?;
+        run.handle().interrupt(SOMETHING_ELSE).await?;
+        let report = run.run().await?;
+        // A strategy that fails here has no say: the calls are answered all the same.
+        let _ = self.settled(&report).await?;
+        Ok(())
+    }
+
+    /// Asks the model and does what it asks for.
+    async fn ask(&mut self, closing: bool) -> Result<Option<RunReport>, SessionError> {
+        let model = self.shared.model.clone();
+        let info = match self.prepare(closing, model.name()).await {
+            Ok(info) => info,
+            Err(error) => return self.end(error.end(), Some(error)).await.map(Some),
+        };
+        let cancel = self.cancel.clone();
+        let replied = tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            reply = self.infer(&*model, &info) => Some(reply),
+        };
+        match replied {
+            None => {
+                // It was sent, and what the provider makes of that is not known.
+                drop(self.pay(None).await);
+                self.end(RunEnd::Cancelled, None).await.map(Some)
+            }
+            Some(Err(error)) => self.not_replied(error).await.map(Some),
+            Some(Ok((reply, routed))) => {
+                self.routed(routed);
+                match self.replied(reply).await? {
+                    Some(turn) => self.work(turn).await,
+                    None => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Asks the model and shows the reply while it comes.
+    async fn infer(&self, model: &dyn Model, info: &Arc<TurnInfo>) -> Result<(Reply, Option<Routed>), ModelError> {
+        let failed = |kind, text: &str| ModelError::new(kind, model.name().clone(), text);
+        let panicked = |_| failed(ModelErrorKind::Malformed, "the model's adapter panicked");
+        let mut pieces = model.reply(&self.conversation.request);
+        let mut chosen = None;
+        loop {
+            match contained(pieces.next()).await.map_err(panicked)? {
+                None => return Err(failed(ModelErrorKind::Connection, "the reply ended before it was whole")),
+                Some(Err(error)) => return Err(error),
+                Some(Ok(Delta::Done(reply))) => return Ok((*reply, chosen)),
+                Some(Ok(delta)) => {
+                    if let Delta::Routed(routed) = &delta {
+                        let event = LoopEvent::ModelRouted(routed.clone());
+                        drop(self.shared.journal().write([Draft::Loop(info.clone(), event)], []));
+                        chosen = Some(routed.clone());
+                    }
+                    self.shared.dispatcher.bus().show(info, &delta);
+                }
+            }
+        }
+    }
+
+    /// Takes note that another model was chosen: it is the one that asks for calls, and that is paid.
+    fn routed(&mut self, routed: Option<Routed>) {
+        let Some(routed) = routed else { return };
+        if let Some(hold) = &mut self.hold {
+            hold.routed(&routed);
+        }
+        if let (Some(info), Ok(model)) = (&mut self.asked, routed.selected.parse::<ModelName>()) {
+            let info = Arc::make_mut(info);
+            (info.provider, info.model) = (Some(model.provider), Some(model.model));
+        }
+    }
+
+    /// Takes up a turn that was left behind.
+    async fn take_up(&mut self, turn: TurnId) -> Result<Option<RunReport>, SessionError> {
+        match self.view_again().await {
+            Ok(view) => {
+                let run = self.shared.dispatcher.resume_under(turn, view, self.stack()).await?;
+                self.work(run).await
+            }
+            Err(error) => self.end(RunEnd::Failed, Some(error)).await.map(Some),
+        }
+    }
+
+    /// Drives a turn, and the agents that it delegates to, as far as they come.
+    async fn work(&mut self, run: TurnRun) -> Result<Option<RunReport>, SessionError> {
+        let mut report = self.drive_turn(run).await?;
+        let mut waiting = Vec::new();
+        while report.end == TurnEnd::Suspended && !self.cancel.is_cancelled() {
+            let delegated = self.delegate(&report).await?;
+            waiting = delegated.waiting;
+            if !delegated.delivered {
+                break;
+            }
+            let view = self.conversation.request.view.clone();
+            let again = self.shared.dispatcher.resume_under(report.turn, view, self.stack()).await?;
+            report = self.drive_turn(again).await?;
+        }
+        self.turned(report, waiting).await
+    }
+
+    /// What a turn that came to a halt means for the run.
+    async fn turned(&mut self, report: TurnReport, waiting: Vec<Pending>) -> Result<Option<RunReport>, SessionError> {
+        let end = match report.end {
+            TurnEnd::Suspended => {
+                let mut ended = self.end(RunEnd::Suspended, None).await?;
+                ended.pending = self.pending(&report).into_iter().chain(waiting).collect();
+                return Ok(Some(ended));
+            }
+            TurnEnd::Settled => None,
+            TurnEnd::Interrupted => Some((RunEnd::Cancelled, None)),
+            TurnEnd::Aborted => Some((RunEnd::Failed, Some(RunError::Aborted))),
+        };
+        match (self.settled(&report).await?, end) {
+            (Err(error), _) => self.end(RunEnd::Failed, Some(error)).await.map(Some),
+            (Ok(()), Some((end, error))) => self.end(end, error).await.map(Some),
+            (Ok(()), None) => Ok(None),
+        }
+    }
+
+    /// Drives a turn and listens meanwhile.
+    async fn drive_turn(&mut self, run: TurnRun) -> Result<TurnReport, SessionError> {
+        let (handle, cancel, waits) = (run.handle(), self.cancel.clone(), self.shared.limits.waits);
+        let driving = async move { if waits { run.run_to_end().await } else { run.run().await } };
+        let (mut driving, mut told) = (pin!(driving), false);
+        loop {
+            tokio::select! {
+                biased;
+                report = &mut driving => return Ok(report?),
+                () = cancel.cancelled(), if !told => {
+                    told = true;
+                    handle.interrupt("the run was stopped").await?;
+                }
+                Some(steer) = self.steering.recv() => self.steered(steer).await?,
+            }
+        }
+    }
+
+    /// Lets agents work on the calls that are theirs, all at once.
+    async fn delegate(&mut self, report: &TurnReport) -> Result<Delivery, SessionError> {
+        let theirs = report.results.iter().filter(|result| result.waits_for == Some(Suspension::Result));
+        let work = theirs.filter_map(|result| {
+            let agent = self.shared.agent(&result.tool)?.clone();
+            let (shared, cancel) = (self.shared.clone(), self.cancel.clone());
+            Some(async move { (result.id, agent.work(&shared, result, cancel).await) })
+        });
+        let mut delivery = Delivery::default();
+        for (call, worked) in join_all(work).await {
+            match worked? {
+                Delegated::Waits(pending) => delivery.waiting.extend(pending),
+                Delegated::Done(outcome) => {
+                    self.deliver(report.turn, call, outcome).await?;
+                    delivery.delivered = true;
+                }
+            }
+        }
+        Ok(delivery)
+    }
+
+    async fn deliver(&self, turn: TurnId, call: toolgate_core::CallId, outcome: Outcome) -> Result<(), SessionError> {
+        match self.shared.dispatcher.deliver(turn, call, outcome).await {
+            // One that was delivered before stands.
+            Ok(()) | Err(crate::PostError::Refused(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What came of delegating.
+#[derive(Default)]
+struct Delivery {
+    waiting: Vec<Pending>,
+    delivered: bool,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        *self.shared.control() = None;
+    }
+}
