@@ -12,12 +12,13 @@ use std::{
 use futures::{StreamExt, stream, stream::BoxStream};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Content, Delta, EventBody, LoopEvent, MemoryStore, Message, Model, ModelError, ModelErrorKind, ModelName,
-    ModelRequest, Part, Registry, Reply, Role, SessionId, Stack, Status, StoreHandle, ToolAnswer, ToolEvent,
-    ToolRequest, Usage, View, Weight,
+    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, ChargeFilter, Content, Delta, EventBody, LoopEvent,
+    MemoryStore, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Part, Registry, Reply, Role,
+    SessionId, Stack, Status, StoreHandle, ToolAnswer, ToolEvent, ToolRequest, Usage, View, Weight,
 };
 use toolgate_runtime::{
-    Dispatcher, Documents, Onward, Recursive, RecursiveBuilder, Round, Strategy, TurnReport, TurnRequest, Turned,
+    Dispatcher, Documents, Onward, Recursive, RecursiveBuilder, Round, Spending, Strategy, TurnReport, TurnRequest,
+    Turned,
 };
 use toolgate_testkit::TestClock;
 use uuid::Uuid;
@@ -513,6 +514,29 @@ async fn a_run_that_was_lost_in_a_batch_repeats_no_question_that_was_answered() 
     let (_, events) = again.settled(&report).await;
     let Some(LoopEvent::RecursiveIteration { tokens, scratchpad, .. }) = events.last() else { panic!("{events:?}") };
     assert_eq!((*tokens, scratchpad.as_str()), (60, "before"), "what was used and noted there counts here");
+}
+
+#[tokio::test]
+async fn questions_are_paid_for_by_the_session_and_not_asked_when_its_budget_is_used_up() {
+    let store = StoreHandle::new(MemoryStore::new());
+    let rule = BudgetRule::new("trial", BudgetScope::Session, BudgetPeriod::Total, BudgetUnit::Requests, 2);
+    let spending = Spending::new(store.clone(), Arc::new(TestClock::new())).with_budgets(Budgets::new([rule]));
+    let reader = Reader::new("r").failing([Some(ModelErrorKind::RateLimited)]);
+    let builder = Recursive::builder(haystack(), reader.clone()).at_a_time(1).spending(spending);
+    let mut rounds = Rounds::over(builder, store.clone());
+    let queries: Vec<Value> = (0..5).map(|n| json!({ "question": format!("Q{n}"), "start": n, "end": 50 })).collect();
+    let (texts, _, events) = rounds.round(vec![call("delegate_batch", json!({ "queries": queries }))]).await;
+    let lines: Vec<&str> = texts[0].lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(
+        lines[0], "[1] (no answer) The question was not answered: too many requests.",
+        "refused, so not paid for"
+    );
+    assert_eq!(lines[1..3], ["[2] r says: Q1", "[3] r says: Q2"]);
+    assert!(lines[3..].iter().all(|line| line.contains("The question was not asked: the budget does not allow it.")));
+    assert_eq!(reader.asked(), 3);
+    let told: Vec<_> = alerts(&events);
+    assert_eq!(told, [50, 75, 90, 100].map(|percent| ("trial".to_owned(), percent)), "each threshold is told once");
+    assert!(store.charges(ChargeFilter::default()).await.expect("reads").is_empty(), "nothing stays set aside");
 }
 
 #[tokio::test]
