@@ -113,7 +113,7 @@ impl Agent {
         let above: Dispatcher = parent.dispatcher.clone();
         let builder = SessionBuilder::new(self.model.clone(), self.registry.clone())
             .named(self.name.as_str(), self.name.as_str())
-            .inherit(&parent.who);
+            .inherit(parent);
         let builder = (self.adjust)(builder).stack(stack);
         let session = SessionId::new(call.id.uuid());
         Box::pin(builder.dispatcher(move |builder| builder.beside(&above).session(session)).build()).await

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    AnyLayer, Content, Cost, Finish, LoopEvent, Message, ModelError, ModelErrorKind, ModelName, Part, ProviderCall,
-    Record, RecordKey, Reply, Role, RunEnd, Said, Stack, Status, ToolAnswer, ToolChoice, ToolRequest, TurnId, TurnInfo,
-    View,
+    AnyLayer, Content, Cost, Finish, LoopEvent, Message, ModelError, ModelName, Part, ProviderCall, Record, RecordKey,
+    Reply, Role, RunEnd, Said, Stack, Status, ToolAnswer, ToolChoice, ToolRequest, TurnId, TurnInfo, View,
 };
 
 use crate::{
-    CallResult, Onward, Pending, Round, RunError, RunOptions, RunReport, SessionError, TurnReport, TurnRequest,
+    CallResult, Hold, Onward, Pending, Round, RunError, RunOptions, RunReport, SessionError, TurnReport, TurnRequest,
     TurnRun, Turned,
     conversation::{Conversation, Place},
     journal::{Draft, Durable},
@@ -42,6 +41,8 @@ pub(crate) struct Run {
     sent_back: u32,
     finish: Option<Finish>,
     answer: Option<String>,
+    /// What is set aside for the request that is under way.
+    pub(crate) hold: Option<Hold>,
 }
 
 /// What comes next in a run.
@@ -78,6 +79,7 @@ impl Run {
             sent_back: 0,
             finish: None,
             answer: None,
+            hold: None,
         })
     }
 
@@ -154,6 +156,7 @@ impl Run {
         }
         self.tools.add_layers(layers).map_err(RunError::Stack)?;
         let info = self.named(model);
+        self.reserve(info.turn, model).await?;
         let request = &self.conversation.request;
         events.push(LoopEvent::InferenceStarted {
             model: model.to_string(),
@@ -161,7 +164,12 @@ impl Run {
             messages: request.messages.len() as u64,
             tools: u32::try_from(request.view.len()).unwrap_or(u32::MAX),
         });
-        drop(self.shared.journal().write(events.into_iter().map(|event| Draft::Loop(info.clone(), event)), []));
+        let drafts = events.into_iter().map(|event| Draft::Loop(info.clone(), event));
+        let durable = self.shared.journal().write(drafts, []);
+        if self.hold.as_ref().is_some_and(|hold| !hold.is_empty()) {
+            // Whoever recovers has to know whether the request was sent. A failed journal is met at the next write.
+            let _ = durable.await;
+        }
         self.asked = Some(info.clone());
         Ok(info)
     }
@@ -221,10 +229,11 @@ impl Run {
     }
 
     /// Takes in a reply. If it asks for calls, they are requested and durable when this returns, and nothing has run.
-    pub(crate) async fn replied(&mut self, reply: Reply, cost: Cost) -> Result<Option<TurnRun>, SessionError> {
+    pub(crate) async fn replied(&mut self, reply: Reply) -> Result<Option<TurnRun>, SessionError> {
         let Reply { mut message, usage, finish, .. } = reply;
         let info = self.asked.take().ok_or(SessionError::OutOfTurn("no model was asked"))?;
         (self.ahead, self.finish) = (None, Some(finish));
+        let (cost, alerts) = self.pay(usage).await;
         self.shared.label_calls(&mut message);
         let (calls, ran) = asked_for(&message);
         let text = Some(message.text()).filter(|text| !text.is_empty()).map(|text| self.shared.said(&text));
@@ -240,13 +249,15 @@ impl Run {
         let (run, refunds) = (self.conversation.run, self.conversation.refunds);
         let said = Said { refunds, usage, cost, ..Said::new(info.turn, info.iteration, run, Arc::new(message)) };
         let record = self.keep(said);
+        let events: Vec<_> = std::iter::once(finished).chain(alerts).collect();
         if calls.is_empty() && ran.is_empty() {
-            self.shared.journal().write([Draft::Loop(info, finished)], [record]).await?;
+            let drafts = events.into_iter().map(|event| Draft::Loop(info.clone(), event));
+            self.shared.journal().write(drafts, [record]).await?;
             return Ok(None);
         }
         let view = self.conversation.request.view.clone();
         let mut request = TurnRequest::within(TurnInfo::clone(&info), view, calls).ran(ran);
-        (request.events, request.records) = (vec![finished], vec![record]);
+        (request.events, request.records) = (events, vec![record]);
         (request.after, request.trusted) = (after, true);
         request.stack = Some(self.stack());
         Ok(Some(self.shared.dispatcher.open(request).await?))
@@ -360,9 +371,11 @@ impl Run {
             retry_in_ms: None,
         };
         let info = self.asked.clone().ok_or(SessionError::OutOfTurn("no model was asked"))?;
-        drop(self.shared.journal().write([Draft::Loop(info, event)], []));
-        let end = if error.kind == ModelErrorKind::Budget { RunEnd::BudgetExceeded } else { RunEnd::Failed };
-        self.end(end, Some(RunError::Model(error))).await
+        let alerts = self.not_paid(error.kind).await;
+        let drafts = std::iter::once(event).chain(alerts).map(|event| Draft::Loop(info.clone(), event));
+        drop(self.shared.journal().write(drafts, []));
+        let error = RunError::Model(error);
+        self.end(error.end(), Some(error)).await
     }
 
     /// What the calls of this session wait for. What agents wait for is listed by them.

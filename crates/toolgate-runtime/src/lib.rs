@@ -35,6 +35,7 @@ mod late;
 mod lease;
 mod messages;
 mod output;
+mod paying;
 mod posts;
 mod recovery;
 mod recursive;

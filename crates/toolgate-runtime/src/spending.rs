@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_core::{
     BudgetAlert, BudgetError, Budgets, Charge, ChargeFilter, ChargeId, Clock, Content, Cost, Expense, Media,
-    MediaSource, Message, ModelName, ModelRequest, Payer, Prices, Routed, StoreError, StoreHandle, TurnId,
+    MediaSource, Message, ModelName, ModelRequest, Payer, Prices, Routed, SessionId, StoreError, StoreHandle, TurnId,
     UnknownPrice, Usage,
 };
 
@@ -127,6 +127,11 @@ impl Spending {
         Self { assumed_output: tokens, ..self }
     }
 
+    /// What whoever works on behalf of the same payer keeps to.
+    pub(crate) fn terms(&self) -> (Budgets, Arc<Prices>, Payer) {
+        (self.budgets.clone(), self.prices.clone(), self.payer.clone())
+    }
+
     /// Who pays.
     pub fn payer(&self) -> &Payer {
         &self.payer
@@ -182,6 +187,19 @@ impl Spending {
             }
         }
         Ok(self.budgets.alerts(&moved))
+    }
+
+    /// The turns of a session for which something is still set aside.
+    pub async fn left_open(&self, session: SessionId) -> Result<Vec<TurnId>, StoreError> {
+        if self.budgets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let open = self.store.charges(ChargeFilter { session: Some(session), ..ChargeFilter::default() }).await?;
+        let turns = open.into_iter().filter_map(|charge| match charge.id {
+            ChargeId::Turn(turn) => Some(turn),
+            ChargeId::Call(_) => None,
+        });
+        Ok(turns.collect())
     }
 
     /// The most that a request can take.
