@@ -236,9 +236,10 @@ impl SessionBuilder {
         self
     }
 
-    /// Works on behalf of whoever delegates.
-    pub(crate) fn inherit(mut self, who: &TurnInfo) -> Self {
-        self.who.principal = who.principal.clone();
+    /// Works on behalf of whoever delegates, and waits if they do.
+    pub(crate) fn inherit(mut self, parent: &Shared) -> Self {
+        self.who.principal = parent.who.principal.clone();
+        self.limits.waits = parent.limits.waits;
         self
     }
 
