@@ -42,6 +42,8 @@ pub(crate) struct Run {
     sent_back: u32,
     finish: Option<Finish>,
     answer: Option<String>,
+    /// The last event before the run, or before it was taken up.
+    began_after: u64,
     /// The turn that was worked on last.
     pub(crate) last: Option<Arc<TurnInfo>>,
     /// How the run ends because its last turn was stopped, if it was.
@@ -75,6 +77,7 @@ impl Run {
         let tools = ToolsOfRun::new(&shared, &options)?;
         let mut conversation = conversation;
         conversation.request.output = options.output.clone().or_else(|| shared.ask.output.clone());
+        let began_after = shared.journal().sequence();
         Ok(Self {
             shared,
             conversation,
@@ -88,6 +91,7 @@ impl Run {
             sent_back: 0,
             finish: None,
             answer: None,
+            began_after,
             last: None,
             stopped: None,
         })
@@ -302,9 +306,21 @@ impl Run {
         self.stopped = Some(report.end).filter(|end| matches!(end, TurnEnd::Interrupted | TurnEnd::Aborted));
         self.answer_calls(report, onward == Onward::Refund, events);
         if let Onward::Finish(answer) = onward {
-            self.answer = Some(answer);
+            self.answer_for_the_model(report.turn, answer);
         }
         Ok(Ok(()))
+    }
+
+    /// Lets a strategy have the last word. It is kept like one of the model's: whoever takes up the session finds the run
+    /// over.
+    fn answer_for_the_model(&mut self, turn: TurnId, answer: String) {
+        let iteration = self.conversation.iteration.saturating_sub(1);
+        let message = Arc::new(Message::assistant(answer.as_str()));
+        let (run, refunds) = (self.conversation.run, self.conversation.refunds);
+        let said = Said { refunds, cost: Cost::NanoUsd(0), ..Said::new(turn, iteration, run, message) };
+        let record = self.keep(said);
+        drop(self.shared.journal().write([], [record]));
+        self.answer = Some(answer);
     }
 
     /// Tells the model what came of the calls of a turn.
@@ -414,8 +430,11 @@ impl Run {
         let cost = self.conversation.cost.unwrap_or(Cost::NanoUsd(0));
         let said = error.as_ref().map(|error| self.shared.said(&chain(error)));
         let event = LoopEvent::RunEnded { end, error: said, iterations, usage, cost };
-        let info = self.asked.take().or_else(|| self.last.clone()).unwrap_or_else(|| self.ahead());
-        self.shared.journal().write([Draft::Loop(info, event)], []).await?;
+        // Where nothing has happened, nothing has ended: a session that still waits has said so.
+        if self.shared.journal().sequence() > self.began_after {
+            let info = self.asked.take().or_else(|| self.last.clone()).unwrap_or_else(|| self.ahead());
+            self.shared.journal().write([Draft::Loop(info, event)], []).await?;
+        }
         Ok(RunReport {
             session: self.shared.dispatcher.session(),
             run: self.conversation.run,

@@ -83,7 +83,7 @@ pub enum RunError {
     #[error("a strategy failed")]
     Strategy(#[source] StrategyError),
     /// The final answer does not have the form that was asked for.
-    #[error("the answer does not have the form that was asked for: {}", list(.0))]
+    #[error("the answer does not have the form that was asked for: {}", crate::output::list(.0))]
     Output(Vec<Problem>),
     /// A call failed, and the session stops when that happens.
     #[error("a call failed, and the others were not wanted any more")]
@@ -94,10 +94,6 @@ pub enum RunError {
     /// The tools cannot be shown.
     #[error("the tools of this run cannot be shown")]
     View(#[source] ViewError),
-}
-
-fn list(problems: &[Problem]) -> String {
-    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Why a session could not do its work.

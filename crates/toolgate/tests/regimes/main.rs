@@ -4,6 +4,7 @@
 //! same steps driven by a host have to lead to the same, apart from [`parity::DIFFERS`].
 #![allow(unreachable_pub, reason = "a test has no public items")]
 
+mod asked;
 mod parity;
 mod play;
 mod play_core;
@@ -14,5 +15,12 @@ mod tools;
 mod transcript;
 mod world;
 
+mod agents;
 mod calls;
 mod decisions;
+mod failures;
+mod interruptions;
+mod limits;
+mod options;
+mod runs;
+mod strategies;

@@ -34,14 +34,21 @@ pub async fn check_core(name: &str, scenario: &Scenario) -> Transcript {
 
 /// The same, and makes sure that a host that drives gets the same.
 pub async fn check(name: &str, scenario: &Scenario) {
+    let (core, host) = check_apart_from_ends(name, scenario).await;
+    same("how runs ended", &core.ends, &host.ends);
+}
+
+/// The same, where a host is told in another way how its run ended.
+pub async fn check_apart_from_ends(name: &str, scenario: &Scenario) -> (Transcript, Transcript) {
     let core = check_core(name, scenario).await;
     let host = play(scenario, Regime::Host).await;
     same("what happens between calls", &around(&core), &around(&host));
     same("the life of each call", &by_call(&core), &by_call(&host));
     same("receipts", &receipts(&core), &receipts(&host));
     same("what was said", &core.said, &host.said);
-    same("how runs ended", &core.ends, &host.ends);
+    same("what the model was asked with", &core.asked, &host.asked);
     same("what tools did", &core.done, &host.done);
+    (core, host)
 }
 
 /// Shows only what differs.

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use futures::{FutureExt, future::BoxFuture};
-use toolgate::Session;
+use toolgate::{Delivery, Session};
 
 use crate::{
     play::Ended,
@@ -18,10 +18,16 @@ pub async fn drive(world: &mut World, session: &Session, step: &Step) -> Ended {
         Step::Resume(options) => session.resume_with(options(world)).boxed(),
         _ => unreachable!("only these drive a run"),
     };
-    let mut run = pin!(run);
+    let (mut run, mut events) = (pin!(run), session.bus().subscribe());
     loop {
         tokio::select! {
             biased;
+            Some(delivery) = events.next() => {
+                let waits = matches!(&delivery, Delivery::Event(event) if event.name() == "tool_approval_requested");
+                if waits && let Some(Act::Interrupt) = world.stage.take(&Moment::Waits) {
+                    assert!(session.interrupt(), "a run is under way");
+                }
+            }
             ended = &mut run => return ended,
             Some(cue) = world.cues.recv() => act(session, cue).await,
         }
@@ -46,7 +52,7 @@ async fn act(session: &Session, cue: Cue) {
                         let _ = go_on.send(());
                         said.await.expect("is heard");
                     }
-                    Moment::Runs(_) => {
+                    Moment::Runs(_) | Moment::Waits => {
                         said.await.expect("is heard");
                         let _ = go_on.send(());
                     }

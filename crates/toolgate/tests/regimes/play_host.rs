@@ -37,7 +37,10 @@ pub async fn drive(world: &World, session: &Session, step: &Step) -> Ended {
                         hosted.settle(call, outcome).await?;
                     }
                 } else if gates.iter().any(|gate| matches!(gate, Gate::Ask(_) | Gate::Delegated(_))) {
-                    return hosted.suspend().await;
+                    act(world, session, &Moment::Waits);
+                    if hosted.next() != HostStep::Cancel {
+                        return hosted.suspend().await;
+                    }
                 } else {
                     hosted.settled().await?;
                 }

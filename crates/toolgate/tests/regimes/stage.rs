@@ -19,6 +19,8 @@ pub enum Moment {
     Asked(u32),
     /// This tool runs.
     Runs(String),
+    /// Somebody is asked and has not answered.
+    Waits,
 }
 
 /// What is done.
@@ -92,7 +94,6 @@ impl Model for Staged {
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
         let moment = self.stage.asked();
-        let first = stream::once(self.stage.reached(moment)).filter_map(async |()| None);
-        first.chain(self.model.reply(request)).boxed()
+        stream::once(self.stage.reached(moment)).flat_map(|()| self.model.reply(request)).boxed()
     }
 }

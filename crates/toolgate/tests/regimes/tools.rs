@@ -88,6 +88,7 @@ pub fn specs() -> Vec<ToolSpec> {
         spec("flaky", nothing(), reads()),
         spec("boom", nothing(), reads()),
         spec("slow", nothing(), reads()),
+        spec("stops", nothing(), writes()),
         spec("hang", nothing(), reads()),
         spec("hang_writing", nothing(), writes()),
     ]
@@ -121,9 +122,12 @@ impl Tool for Played {
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let name = self.spec.name.as_str();
         self.stage.reached(Moment::Runs(name.to_owned())).await;
-        if name.starts_with("hang") {
+        if name == "stops" {
             cx.cancelled().await;
             return Err(ToolError::cancelled());
+        }
+        if name.starts_with("hang") {
+            std::future::pending::<()>().await;
         }
         self.deeds.run(name, &arguments)
     }

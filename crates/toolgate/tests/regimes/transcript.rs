@@ -67,6 +67,8 @@ pub struct Transcript {
     pub ends: Vec<String>,
     /// What was said, as the store has it.
     pub said: Vec<String>,
+    /// What the model was asked with, each time.
+    pub asked: Vec<String>,
     /// What tools have really done.
     pub done: Vec<String>,
 }
@@ -113,7 +115,7 @@ impl Transcript {
         }
         let receipts = receipts(world, &names, settled).await;
         let ends = ends.iter().map(|ended| names.shorten(&end(ended))).collect();
-        Self { lines, receipts, ends, said, done: world.deeds.done() }
+        Self { lines, receipts, ends, said, asked: world.model.asked(), done: world.deeds.done() }
     }
 }
 
@@ -128,6 +130,8 @@ impl std::fmt::Display for Transcript {
         }
         writeln!(f, "\n# what was said")?;
         self.said.iter().try_for_each(|said| writeln!(f, "{said}"))?;
+        writeln!(f, "\n# what the model was asked with")?;
+        self.asked.iter().try_for_each(|asked| writeln!(f, "{asked}"))?;
         writeln!(f, "\n# how runs ended")?;
         self.ends.iter().try_for_each(|end| writeln!(f, "{end}"))?;
         write!(f, "\n# what tools did\n{}", self.done.join("\n"))

@@ -9,6 +9,7 @@ use toolgate::{
 use toolgate_testkit::{CountingIds, TestClock};
 
 use crate::{
+    asked::Watched,
     scenario::Scenario,
     stage::{Cue, Stage, Staged},
     tools::{Deeds, Regime, registry, specs},
@@ -16,8 +17,6 @@ use crate::{
 
 /// What every scenario is configured with, before what it brings itself.
 const CONFIG: &str = "
-[layers.policy]
-default = 'allow'
 [layers.approval]
 tools = ['ask_*']
 expires_after = '60s'
@@ -25,6 +24,8 @@ expires_after = '60s'
 template = '{label}: {status}'
 [layers.retry]
 jitter = 0.0
+[layers.policy]
+default = 'allow'
 ";
 
 /// Ids that go on counting when a process is lost.
@@ -45,7 +46,7 @@ pub struct World {
     pub deeds: Deeds,
     pub stage: Stage,
     pub cues: tokio::sync::mpsc::UnboundedReceiver<Cue>,
-    pub model: Arc<dyn Model>,
+    pub model: Arc<Watched>,
     pub session: SessionId,
     ids: SharedIds,
     config: String,
@@ -68,7 +69,7 @@ impl World {
             deeds: Deeds::default(),
             stage,
             cues,
-            model: (scenario.model)(),
+            model: Arc::new(Watched::new((scenario.model)())),
             session: "00000000-0000-0000-0000-0000000000aa".parse().expect("an id"),
             ids: SharedIds::default(),
             config: format!("{CONFIG}{}", scenario.config),
