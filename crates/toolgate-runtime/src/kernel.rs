@@ -77,6 +77,7 @@ impl Run {
     ) -> Result<Self, RunError> {
         let tools = ToolsOfRun::new(&shared, &options)?;
         let mut conversation = conversation;
+        conversation.torn = true;
         conversation.request.output = options.output.clone().or_else(|| shared.ask.output.clone());
         let began_after = shared.journal().sequence();
         Ok(Self {
@@ -451,6 +452,7 @@ impl Run {
             let info = self.asked.take().or_else(|| self.last.clone()).unwrap_or_else(|| self.ahead());
             self.shared.journal().write([Draft::Loop(info, event)], []).await?;
         }
+        self.conversation.torn = false;
         Ok(RunReport {
             session: self.shared.dispatcher.session(),
             run: self.conversation.run,
