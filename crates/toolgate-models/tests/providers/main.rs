@@ -5,7 +5,9 @@
 
 #![cfg(feature = "http")]
 
+mod anthropic;
 mod failures;
+mod gemini;
 mod openai_chat;
 mod openai_responses;
 mod peer;
