@@ -11,5 +11,6 @@ mod gemini;
 mod openai_chat;
 mod openai_responses;
 mod peer;
+mod recorded;
 mod requests;
 mod streams;
