@@ -77,6 +77,27 @@ async fn connections_are_used_again() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_begin_to_answer_is_given_up() {
+    struct Impatient;
+    impl SetUp for Impatient {
+        fn set_up<M>(self, builder: ModelBuilder<M>) -> ModelBuilder<M> {
+            builder.start_timeout(Duration::from_millis(50))
+        }
+    }
+    // Connections wait in its queue, and nobody takes them.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    for wire in Wire::ALL {
+        let (_, end) = ask(&*wire.with(&url, Impatient), &saying("hi")).await;
+        let error = end.expect_err("silence");
+        assert_eq!(
+            (error.kind, error.detail.as_str()),
+            (ModelErrorKind::Timeout, "the server did not begin to answer")
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_goes_silent_is_given_up() {
     struct Impatient;
     impl SetUp for Impatient {
