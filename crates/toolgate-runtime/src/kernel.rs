@@ -203,7 +203,7 @@ impl Run {
         let mut info = self.ahead();
         let turn = Arc::make_mut(&mut info);
         (turn.provider, turn.model) = (Some(model.provider.clone()), Some(model.model.clone()));
-        turn.iteration = self.conversation.iteration;
+        (turn.iteration, turn.run) = (self.conversation.iteration, Some(self.conversation.run));
         self.ahead = Some(info.clone());
         info
     }
