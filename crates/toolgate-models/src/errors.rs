@@ -134,8 +134,8 @@ fn kind_of(status: Option<u16>, error: &ErrorBody) -> Kind {
     by_words(error).or_else(|| status.and_then(|status| by_message(status, error))).unwrap_or_else(|| by_status(status))
 }
 
-/// The words that say clearly what is wrong. `invalid_request_error` and `INVALID_ARGUMENT` are not among them: they cover
-/// several kinds that only the message tells apart.
+/// The words that say clearly what is wrong. Not among them are `invalid_request_error` and `INVALID_ARGUMENT`, which cover
+/// several kinds that only the message tells apart, and `server_error` and its like, about which the status says more.
 const WORDS: &[(Kind, &[&str])] = &[
     (Kind::Quota, &["insufficient_quota", "billing_error", "billing_hard_limit_reached", "quota_exceeded"]),
     (Kind::TooLong, &["context_length_exceeded", "request_too_large", "string_above_max_length"]),
@@ -151,7 +151,6 @@ const WORDS: &[(Kind, &[&str])] = &[
     (Kind::Overloaded, &["overloaded_error", "UNAVAILABLE", "server_is_overloaded", "slow_down", "engine_overloaded"]),
     (Kind::RateLimited, &["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]),
     (Kind::Timeout, &["timeout_error", "DEADLINE_EXCEEDED", "vector_store_timeout"]),
-    (Kind::Server, &["api_error", "server_error", "INTERNAL", "InternalServerError"]),
 ];
 
 fn by_words(error: &ErrorBody) -> Option<Kind> {
@@ -233,7 +232,7 @@ mod tests {
             (openai(429, "requests", json!("rate_limit_exceeded"), "slow down"), Kind::RateLimited),
             (openai(429, "insufficient_quota", json!("insufficient_quota"), "pay"), Kind::Quota),
             (openai(500, "server_error", json!(null), "sorry"), Kind::Server),
-            (openai(503, "service_unavailable", json!(null), "busy"), Kind::Overloaded),
+            (openai(503, "server_error", json!(null), "busy"), Kind::Overloaded),
         ];
         for (found, kind) in expected {
             assert_eq!(found, kind);

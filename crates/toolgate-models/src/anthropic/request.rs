@@ -38,10 +38,7 @@ impl Anthropic {
             body.list("tools", [tools]);
             body.optional("tool_choice", tool_choice(request));
         }
-        let thinking = self.thinking.config(request, max_tokens);
-        let temperature = request.temperature.filter(|_| thinking.is_none());
-        body.optional("thinking", thinking);
-        body.optional("temperature", temperature);
+        body.optional("thinking", self.thinking.config(request, max_tokens));
         body.optional("output_config", output_config(request, self.thinking));
         // The API marks the last block itself, so that what was written of the messages stays as it is.
         body.optional("cache_control", marker);
@@ -96,12 +93,21 @@ impl Thinking {
     /// Turns thinking on if an effort is asked for and the API takes it.
     fn config(self, request: &ModelRequest, max_tokens: u32) -> Option<Value> {
         let forced = matches!(request.choice, ToolChoice::Required | ToolChoice::Named(_)) && !request.view.is_empty();
-        let effort = request.effort.filter(|_| !forced)?;
+        if forced {
+            return None;
+        }
+        let effort = request.effort.filter(|effort| *effort != Effort::Minimal);
+        let adaptive = || json!({ "type": "adaptive", "display": "summarized" });
         match self {
-            Self::Adaptive if effort == Effort::Minimal => None,
-            Self::Adaptive => Some(json!({ "type": "adaptive", "display": "summarized" })),
+            Self::Adaptive => effort.map(|_| adaptive()),
+            Self::Bound => {
+                // These models think whether or not they are told to, so telling them changes nothing else.
+                let mut config = if effort.is_some() { adaptive() } else { json!({ "type": "adaptive" }) };
+                config["block_binding"] = json!({ "prefix_mismatch_behavior": "drop_block" });
+                Some(config)
+            }
             Self::Budget => {
-                let budget = budget(effort)?.min(max_tokens / 2);
+                let budget = budget(effort?).min(max_tokens / 2);
                 let possible = budget >= LEAST_BUDGET && !calls_without_thoughts(&request.messages);
                 possible.then(|| json!({ "type": "enabled", "budget_tokens": budget }))
             }
@@ -109,12 +115,11 @@ impl Thinking {
     }
 }
 
-const fn budget(effort: Effort) -> Option<u32> {
+const fn budget(effort: Effort) -> u32 {
     match effort {
-        Effort::Minimal => None,
-        Effort::Low => Some(2048),
-        Effort::Medium => Some(8192),
-        Effort::High => Some(16_000),
+        Effort::Minimal | Effort::Low => 2048,
+        Effort::Medium => 8192,
+        Effort::High => 16_000,
     }
 }
 
@@ -134,7 +139,7 @@ fn output_config(request: &ModelRequest, thinking: Thinking) -> Option<Value> {
         let schema = enforceable(output.schema.as_json());
         config.insert("format".to_owned(), json!({ "type": "json_schema", "schema": schema }));
     }
-    if let (Some(effort), Thinking::Adaptive) = (request.effort, thinking) {
+    if let Some(effort) = request.effort.filter(|_| thinking != Thinking::Budget) {
         let word = match effort {
             Effort::Minimal | Effort::Low => "low",
             Effort::Medium => "medium",

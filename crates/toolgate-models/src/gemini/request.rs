@@ -84,10 +84,10 @@ impl Age {
             (Self::Budget { .. }, Effort::Low) => budget(1024),
             (Self::Budget { .. }, Effort::Medium) => budget(8192),
             (Self::Budget { .. }, Effort::High) => budget(24_576),
-            (Self::Level, Effort::Minimal) => level("minimal"),
-            (Self::Level, Effort::Low) => level("low"),
-            (Self::Level, Effort::Medium) => level("medium"),
-            (Self::Level, Effort::High) => level("high"),
+            (Self::Level, Effort::Minimal) => level("MINIMAL"),
+            (Self::Level, Effort::Low) => level("LOW"),
+            (Self::Level, Effort::Medium) => level("MEDIUM"),
+            (Self::Level, Effort::High) => level("HIGH"),
         })
     }
 }
@@ -183,11 +183,15 @@ pub(super) fn our_id(number: usize) -> String {
     format!("{OUR_IDS}{number}")
 }
 
+/// The number in an id that we gave.
+pub(super) fn our_number(id: &str) -> Option<usize> {
+    let number = id.strip_prefix(OUR_IDS)?;
+    number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok()).flatten()
+}
+
 /// The id of a call as the provider knows it.
 fn known_id(id: &str) -> Option<&str> {
-    let number = id.strip_prefix(OUR_IDS);
-    let ours = number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-    Some(id).filter(|id| !id.is_empty() && !ours)
+    Some(id).filter(|id| !id.is_empty() && our_number(id).is_none())
 }
 
 fn function_call(request: &ToolRequest) -> Value {

@@ -1,0 +1,13 @@
+//! The wire formats against the official clients of the providers, over HTTP on loopback.
+//!
+//! A stub server in Python (`tests/peers`) checks every request with the types of the clients and makes every answer from
+//! them. The Python that has the clients is the one that `TOOLGATE_TEST_PYTHON` names; `cargo xtask test` sets it up.
+
+#![cfg(feature = "http")]
+
+mod failures;
+mod openai_chat;
+mod openai_responses;
+mod peer;
+mod requests;
+mod streams;
