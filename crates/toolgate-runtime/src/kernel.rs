@@ -30,7 +30,7 @@ pub(crate) struct Run {
     pub(crate) cancel: CancellationToken,
     pub(crate) steering: mpsc::UnboundedReceiver<Steer>,
     /// What the tools and layers of the run are, with what strategies add.
-    tools: ToolsOfRun,
+    pub(crate) tools: ToolsOfRun,
     /// The turn that comes next.
     ahead: Option<Arc<TurnInfo>>,
     /// The turn that the model was asked for.
