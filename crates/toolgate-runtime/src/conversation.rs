@@ -36,6 +36,8 @@ pub(crate) struct Conversation {
     task: Option<Arc<Message>>,
     /// Where the run begins in the request.
     run_at: usize,
+    /// Whoever added to it last was dropped half-way: what is here may not have been written.
+    pub(crate) torn: bool,
 }
 
 /// What a conversation waits for.

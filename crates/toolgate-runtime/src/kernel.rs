@@ -30,7 +30,7 @@ pub(crate) struct Run {
     pub(crate) cancel: CancellationToken,
     pub(crate) steering: mpsc::UnboundedReceiver<Steer>,
     /// What the tools and layers of the run are, with what strategies add.
-    tools: ToolsOfRun,
+    pub(crate) tools: ToolsOfRun,
     /// The turn that comes next.
     ahead: Option<Arc<TurnInfo>>,
     /// The turn that the model was asked for.
@@ -77,6 +77,7 @@ impl Run {
     ) -> Result<Self, RunError> {
         let tools = ToolsOfRun::new(&shared, &options)?;
         let mut conversation = conversation;
+        conversation.torn = true;
         conversation.request.output = options.output.clone().or_else(|| shared.ask.output.clone());
         let began_after = shared.journal().sequence();
         Ok(Self {
@@ -202,7 +203,7 @@ impl Run {
         let mut info = self.ahead();
         let turn = Arc::make_mut(&mut info);
         (turn.provider, turn.model) = (Some(model.provider.clone()), Some(model.model.clone()));
-        turn.iteration = self.conversation.iteration;
+        (turn.iteration, turn.run) = (self.conversation.iteration, Some(self.conversation.run));
         self.ahead = Some(info.clone());
         info
     }
@@ -451,6 +452,7 @@ impl Run {
             let info = self.asked.take().or_else(|| self.last.clone()).unwrap_or_else(|| self.ahead());
             self.shared.journal().write([Draft::Loop(info, event)], []).await?;
         }
+        self.conversation.torn = false;
         Ok(RunReport {
             session: self.shared.dispatcher.session(),
             run: self.conversation.run,

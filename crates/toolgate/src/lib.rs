@@ -83,6 +83,11 @@ pub mod guide {
     pub mod ask_people {}
     #[doc = include_str!("../../../docs/guide/07-keep-receipts.md")]
     pub mod keep_receipts {}
+    #[cfg(feature = "http")]
+    #[doc = include_str!("../../../docs/guide/09-models.md")]
+    pub mod models {}
+    #[doc = include_str!("../../../docs/guide/11-budgets.md")]
+    pub mod budgets {}
     #[doc = include_str!("../../../docs/guide/12-skills.md")]
     pub mod skills {}
     #[doc = include_str!("../../../docs/guide/13-recursive-strategy.md")]
