@@ -72,7 +72,15 @@ fn test() -> Result<(), String> {
     let mut docs = cargo(&["doc", "--workspace", "--all-features", "--no-deps", "--locked"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     step("docs", docs, "rustdoc says which link or item")?;
-    for example in ["parallel-tools", "captain", "approve-and-resume"] {
+    for example in [
+        "parallel-tools",
+        "captain",
+        "approve-and-resume",
+        "recursive-strategy",
+        "record-and-replay",
+        "budget-refusal",
+        "arm-rig",
+    ] {
         let run = cargo(&["run", "--quiet", "--locked", "-p", example]);
         step(&format!("example {example}"), run, "the README promises that it runs")?;
     }

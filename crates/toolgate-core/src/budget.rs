@@ -194,6 +194,18 @@ impl Budgets {
         expense: &Expense,
         unknown: UnknownPrice,
     ) -> Result<Option<Charge>, BudgetError> {
+        let lines = self.lines(payer, at, expense, unknown)?;
+        Ok((!lines.is_empty()).then_some(Charge { id, session: payer.session, at, lines }))
+    }
+
+    /// The accounts that something is paid from and how much, in the order of their names.
+    pub fn lines(
+        &self,
+        payer: &Payer,
+        at: Timestamp,
+        expense: &Expense,
+        unknown: UnknownPrice,
+    ) -> Result<Vec<ChargeLine>, BudgetError> {
         let mut lines: Vec<ChargeLine> = Vec::new();
         for rule in self.0.iter() {
             let Some(account) = rule.account(payer, at)? else { continue };
@@ -209,7 +221,7 @@ impl Budgets {
             }
         }
         lines.sort_by(|a, b| a.account.cmp(&b.account));
-        Ok((!lines.is_empty()).then_some(Charge { id, session: payer.session, at, lines }))
+        Ok(lines)
     }
 
     /// Whom to tell after something was booked, and what.

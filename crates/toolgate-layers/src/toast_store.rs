@@ -164,7 +164,7 @@ impl ToastManager {
     pub fn apply(&self, event: &Event) {
         let Some(LoopEvent::BudgetAlert { budget, period, percent, spent, limit }) = event.as_loop() else { return };
         let level = if *percent < 100 { ToastLevel::Warning } else { ToastLevel::Error };
-        let message = format!("{percent} % of the budget are used ({spent} of {limit}, {period})");
+        let message = format!("{percent} % of the budget is used: {spent} of {limit} ({period})");
         if !self.current().iter().any(|shown| shown.title == *budget && shown.message == message) {
             self.show(Toast::new(level, budget, message, event.at()));
         }
@@ -279,7 +279,7 @@ mod tests {
             toasts.apply(&Event::around(1, NOW, turn.clone(), alert).expect("valid"));
         }
         let shown: Vec<_> = toasts.current().into_iter().map(|toast| (toast.level, toast.message)).collect();
-        let message = |percent: u8| format!("{percent} % of the budget are used ({percent}0 of 1000, run)");
+        let message = |percent: u8| format!("{percent} % of the budget is used: {percent}0 of 1000 (run)");
         let expected = [(ToastLevel::Warning, 75), (ToastLevel::Warning, 90), (ToastLevel::Error, 100)]
             .map(|(level, percent)| (level, message(percent)));
         assert_eq!(shown, expected);

@@ -35,6 +35,8 @@ mod errors;
 #[cfg(feature = "http")]
 mod exchange;
 #[cfg(feature = "http")]
+mod foreign;
+#[cfg(feature = "http")]
 mod gemini;
 #[cfg(feature = "http")]
 mod http;

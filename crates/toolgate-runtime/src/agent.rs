@@ -10,7 +10,7 @@ use toolgate_core::{
 };
 
 use crate::{
-    CallResult, Dispatcher, Pending, RunReport, Session, SessionBuildError, SessionBuilder, SessionError,
+    CallResult, Dispatcher, Pending, RunOptions, RunReport, Session, SessionBuildError, SessionBuilder, SessionError,
     session::Shared,
 };
 
@@ -94,11 +94,28 @@ impl Agent {
         let task = call.arguments.as_ref().and_then(|arguments| arguments.get("task")).and_then(|task| task.as_str());
         let task = task.unwrap_or_default().to_owned();
         let run = async { if session.shared().is_new() { session.run(task).await } else { session.resume().await } };
+        let mut run = std::pin::pin!(run);
         let report = tokio::select! {
-            report = run => report?,
-            () = stopped(&session, cancel) => return Ok(Delegated::Waits(Vec::new())),
+            biased;
+            report = &mut run => report?,
+            // Whoever delegated was stopped. The agent settles what it has under way and ends, too.
+            () = cancel.cancelled() => {
+                session.interrupt();
+                run.await?
+            }
         };
         Ok(self.delegated(report))
+    }
+
+    /// Gives up what the agent left waiting for a call that is not wanted any more.
+    pub(crate) async fn call_off(&self, parent: &Arc<Shared>, call: &CallResult) -> Result<(), SessionError> {
+        match self.open(parent, call).await {
+            Ok(session) if session.shared().is_new() => Ok(()),
+            Ok(session) => session.shared().enter(RunOptions::default()).await?.give_up_open_turn().await,
+            Err(SessionBuildError::Open(error)) => Err(error),
+            // An agent that cannot be set up has nothing under way.
+            Err(SessionBuildError::Stack(_) | SessionBuildError::Agent(_)) => Ok(()),
+        }
     }
 
     /// The session of a call: the same one whenever the call is taken up.
@@ -145,12 +162,6 @@ impl Agent {
             }
         }
     }
-}
-
-/// Stops the agent when whoever delegated is stopped. The call stays open; it is settled with its turn.
-async fn stopped(session: &Session, cancel: CancellationToken) {
-    cancel.cancelled().await;
-    session.interrupt();
 }
 
 fn broken(error: &SessionBuildError) -> Outcome {

@@ -36,6 +36,8 @@ pub(crate) struct Conversation {
     task: Option<Arc<Message>>,
     /// Where the run begins in the request.
     run_at: usize,
+    /// Whoever added to it last was dropped half-way: what is here may not have been written.
+    pub(crate) torn: bool,
 }
 
 /// What a conversation waits for.
@@ -80,6 +82,8 @@ impl Conversation {
         let number = self.next;
         self.next += 1;
         self.size += said.message.size();
+        // Also if the message that began it was not read.
+        self.run = said.run;
         let (message, at) = (said.message.clone(), self.request.messages.len());
         match message.role {
             Role::User => {
@@ -147,6 +151,12 @@ impl Conversation {
     pub(crate) fn last_words(&self) -> String {
         let said = self.of_run().iter().rev().find(|message| message.role == Role::Assistant);
         said.map(|message| message.text()).unwrap_or_default()
+    }
+
+    /// What the model is told about the calls that it asked for last.
+    pub(crate) fn answers(&self) -> Option<Arc<Message>> {
+        let asked = self.request.messages.iter().rposition(|message| message.role == Role::Assistant)?;
+        self.request.messages.get(asked + 1).filter(|message| message.role == Role::Tool).cloned()
     }
 
     /// Leaves out the oldest messages if all have more than `most` bytes, and says how many are left out and kept.

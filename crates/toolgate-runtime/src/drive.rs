@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    ApprovalRequest, CallId, DynApprover, Phase, Question, Status, Step, Suspension, Timestamp, TurnId, contained,
+    ApprovalRequest, CallId, DynApprover, Phase, Question, Status, Step, Suspension, Timestamp, TurnId, TurnInfo,
+    contained,
 };
 
 use crate::{
@@ -51,6 +52,11 @@ impl TurnRun {
     /// Which turn it is.
     pub fn turn(&self) -> TurnId {
         self.active.info.turn
+    }
+
+    /// Who asked in it, and when in the run.
+    pub(crate) fn info(&self) -> &Arc<TurnInfo> {
+        &self.active.info
     }
 
     /// What was found of the turn when it was taken up again; nothing for a new one.

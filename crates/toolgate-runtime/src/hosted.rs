@@ -8,8 +8,9 @@ use toolgate_core::{
 };
 
 use crate::{
-    CallResult, Input, RunOptions, RunReport, Session, SessionError, TurnEnd, TurnReport, TurnRun,
+    CallResult, Input, Pending, RunError, RunOptions, RunReport, Session, SessionError, TurnEnd, TurnReport, TurnRun,
     kernel::{Next, Run},
+    run_loop::STOPPED,
 };
 
 /// A run that a host drives.
@@ -24,6 +25,8 @@ pub struct Hosted {
     run: Run,
     turn: Option<TurnRun>,
     last: Option<TurnReport>,
+    /// What agents wait for.
+    waiting: Vec<Pending>,
 }
 
 /// What the host does next.
@@ -35,6 +38,8 @@ pub enum HostStep {
     Settle,
     /// Nothing; the run can be finished.
     Finish,
+    /// Nothing: somebody has stopped the run, and it is to be cancelled.
+    Cancel,
 }
 
 /// What is to become of a call that the model asked for.
@@ -51,6 +56,8 @@ pub enum Gate {
         /// With what; this may not be what the model wrote.
         arguments: Arguments,
     },
+    /// An agent works on it, and waits for somebody itself. What for, the report of a suspended run lists.
+    Delegated(CallId),
     /// Somebody has to decide first.
     Ask(Box<toolgate_core::ApprovalRequest>),
     /// It is settled: refused, or run by Toolgate.
@@ -64,16 +71,21 @@ impl Session {
         let mut run = self.0.enter(options).await?;
         run.give_up_open_turn().await?;
         run.hear(message, false).1.await?;
-        Ok(Hosted { run, turn: None, last: None })
+        Ok(Hosted::new(run))
     }
 
     /// Takes up a run that a host left behind, in this process or another.
     pub async fn host_again(&self, options: RunOptions) -> Result<Hosted, SessionError> {
-        let mut hosted = Hosted { run: self.0.enter(options).await?, turn: None, last: None };
+        let mut hosted = Hosted::new(self.0.enter(options).await?);
         if let Next::Settle(turn) = hosted.run.next() {
-            let view = hosted.run.view_again().await.map_err(SessionError::Options)?;
+            let view = match hosted.run.view_again().await {
+                Ok(view) => view,
+                Err(error) => return Err(hosted.broken(error).await),
+            };
             let stack = hosted.run.stack();
-            hosted.turn = Some(hosted.run.shared.dispatcher.resume_under(turn, view, stack).await?);
+            let turn = hosted.run.shared.dispatcher.resume_under(turn, view, stack).await?;
+            hosted.run.last = Some(turn.info().clone());
+            hosted.turn = Some(turn);
             hosted.advance().await?;
         }
         Ok(hosted)
@@ -81,13 +93,29 @@ impl Session {
 }
 
 impl Hosted {
+    fn new(run: Run) -> Self {
+        Self { run, turn: None, last: None, waiting: Vec::new() }
+    }
+
     /// What the host does next.
     pub fn next(&self) -> HostStep {
         match self.run.next() {
+            _ if self.run.cancel.is_cancelled() => HostStep::Cancel,
             Next::Ask | Next::Close => HostStep::Ask,
             Next::Settle(_) => HostStep::Settle,
-            Next::End(_) => HostStep::Finish,
+            Next::End(_) | Next::Stop | Next::Fail => HostStep::Finish,
         }
+    }
+
+    /// Completes when somebody has called [`Session::interrupt`]. Whatever the host waits for, it need not any more.
+    pub fn interrupted(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.run.cancel.clone().cancelled_owned()
+    }
+
+    /// How the calls of the open turn stand; nothing if there is none.
+    pub fn gates(&self) -> Vec<Gate> {
+        let results = self.last.iter().flat_map(|report| &report.results);
+        results.map(|result| self.gate_of(result)).collect()
     }
 
     /// Begins a round: the model is about to be asked. Returns what Toolgate would ask it with.
@@ -97,9 +125,11 @@ impl Hosted {
             Next::Ask => false,
             Next::Close => true,
             Next::Settle(_) => return Err(SessionError::OutOfTurn("calls of the last turn are still open")),
-            Next::End(_) => return Err(SessionError::OutOfTurn("the run is over")),
+            Next::End(_) | Next::Stop | Next::Fail => return Err(SessionError::OutOfTurn("the run is over")),
         };
-        self.run.prepare(closing, model).await.map_err(SessionError::Options)?;
+        if let Err(error) = self.run.prepare(closing, model).await {
+            return Err(self.broken(error).await);
+        }
         Ok(&self.run.conversation.request)
     }
 
@@ -131,69 +161,94 @@ impl Hosted {
         self.advance().await
     }
 
-    /// Stops the calls that are open; what is finished is kept.
+    /// Stops the calls that are open; what is finished is kept. The run ends with the round.
     pub async fn interrupt(&mut self, reason: &str) -> Result<Vec<Gate>, SessionError> {
         self.turn()?.handle().interrupt(reason).await?;
         self.advance().await
     }
 
-    /// Ends the round once every call is settled, and returns what the model is to be told.
-    pub async fn settled(&mut self) -> Result<Arc<Message>, SessionError> {
+    /// Ends the round once every call is settled, and returns what the model is to be told: nothing if the provider has
+    /// run everything by itself.
+    pub async fn settled(&mut self) -> Result<Option<Arc<Message>>, SessionError> {
         let report = self.last.take_if(|report| report.end != TurnEnd::Suspended);
         let report = report.ok_or(SessionError::OutOfTurn("some calls are not settled"))?;
         self.turn = None;
-        self.run.settled(&report).await?.map_err(SessionError::Options)?;
-        let told = self.run.conversation.request.messages.iter().rev();
-        let mut told = told.filter(|message| message.role == toolgate_core::Role::Tool);
-        told.next().cloned().ok_or(SessionError::OutOfTurn("no call was to be answered"))
+        self.run.call_off(&report).await?;
+        if let Err(error) = self.run.settled(&report).await? {
+            return Err(self.broken(error).await);
+        }
+        Ok(self.run.conversation.answers())
     }
 
     /// Leaves the run where it is; decisions and results can come to another process.
     pub async fn suspend(mut self) -> Result<RunReport, SessionError> {
-        let pending = self.last.as_ref().map(|report| self.run.pending(report)).unwrap_or_default();
+        let mut pending = self.last.as_ref().map(|report| self.run.pending(report)).unwrap_or_default();
+        pending.append(&mut self.waiting);
         let mut report = self.run.end(RunEnd::Suspended, None).await?;
         report.pending = pending;
         Ok(report)
     }
 
-    /// Stops the run for good.
+    /// Stops the run for good. Calls that are open are stopped with it; what is finished is kept.
     pub async fn cancel(mut self) -> Result<RunReport, SessionError> {
+        if self.turn.is_some() {
+            self.interrupt(STOPPED).await?;
+            self.settled().await?;
+        }
         self.run.end(RunEnd::Cancelled, None).await
     }
 
-    /// Ends the run when nothing is left to do. If the answer has to have a form and has not, the model has to be asked
-    /// again, and the run comes back.
+    /// Ends the run when nothing is left to do. If something was said in the last moment, or if the answer has to have a
+    /// form and has not, the model has to be asked again, and the run comes back.
     pub async fn finish(mut self) -> Result<Result<RunReport, Self>, SessionError> {
-        let Next::End(end) = self.run.next() else {
-            return Err(SessionError::OutOfTurn("the run is not over"));
+        let report = match self.run.next() {
+            Next::Stop => Some(self.run.stop().await?),
+            Next::Fail => Some(self.run.fail_at_cap().await?),
+            Next::End(_) if self.run.heard_more().await? => None,
+            Next::End(end) => self.run.check_output(end).await?,
+            Next::Ask | Next::Close | Next::Settle(_) => return Err(SessionError::OutOfTurn("the run is not over")),
         };
-        match self.run.check_output(end).await? {
-            Some(report) => Ok(Ok(report)),
-            None => Ok(Err(self)),
-        }
+        Ok(report.ok_or(self))
     }
 
     fn turn(&mut self) -> Result<&mut TurnRun, SessionError> {
         self.turn.as_mut().ok_or(SessionError::OutOfTurn("no calls are open"))
     }
 
+    /// Lets everything happen that needs no host: what Toolgate runs by itself, and agents.
     async fn advance(&mut self) -> Result<Vec<Gate>, SessionError> {
-        let Some(turn) = &mut self.turn else { return Ok(Vec::new()) };
-        let report = turn.advance().await?;
-        let gates = report.results.iter().cloned().map(gate).collect();
-        self.last = Some(report);
-        Ok(gates)
-    }
-}
-
-fn gate(result: CallResult) -> Gate {
-    match (&result.waits_for, &result.arguments) {
-        (Some(Suspension::Decision(request)), _) => Gate::Ask(Box::new(request.clone())),
-        (Some(Suspension::Result), Some(arguments)) => {
-            let (call, call_id, tool) = (result.id, result.call_id.clone(), result.tool.clone());
-            Gate::Run { call, call_id, tool, arguments: arguments.clone() }
+        self.run.take_steering().await?;
+        while let Some(turn) = &mut self.turn {
+            let report = turn.advance().await?;
+            let delegated = self.run.delegate(&report).await?;
+            (self.last, self.waiting) = (Some(report), delegated.waiting);
+            if !delegated.delivered {
+                break;
+            }
         }
-        _ => Gate::Settled(Box::new(result)),
+        Ok(self.gates())
+    }
+
+    /// Ends a run that cannot go on, and passes the reason on.
+    async fn broken(&mut self, error: RunError) -> SessionError {
+        match self.run.end(error.end(), Some(error.clone())).await {
+            Ok(_) => SessionError::Options(error),
+            Err(error) => error,
+        }
+    }
+
+    fn gate_of(&self, result: &CallResult) -> Gate {
+        match (&result.waits_for, &result.arguments) {
+            (Some(Suspension::Decision(request)), _) => Gate::Ask(Box::new(request.clone())),
+            (Some(Suspension::Result), _) if self.run.shared.agent(&result.tool).is_some() => {
+                Gate::Delegated(result.id)
+            }
+            (Some(Suspension::Result), Some(arguments)) => {
+                let (call, call_id, tool) = (result.id, result.call_id.clone(), result.tool.clone());
+                Gate::Run { call, call_id, tool, arguments: arguments.clone() }
+            }
+            _ => Gate::Settled(Box::new(result.clone())),
+        }
     }
 }
 

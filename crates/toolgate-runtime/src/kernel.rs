@@ -13,8 +13,8 @@ use toolgate_core::{
 };
 
 use crate::{
-    CallResult, Hold, Onward, Pending, Round, RunError, RunOptions, RunReport, SessionError, TurnReport, TurnRequest,
-    TurnRun, Turned,
+    CallResult, Hold, OnCap, Onward, Pending, Round, RunError, RunOptions, RunReport, SessionError, TurnEnd,
+    TurnReport, TurnRequest, TurnRun, Turned,
     conversation::{Conversation, Place},
     journal::{Draft, Durable},
     output,
@@ -30,7 +30,7 @@ pub(crate) struct Run {
     pub(crate) cancel: CancellationToken,
     pub(crate) steering: mpsc::UnboundedReceiver<Steer>,
     /// What the tools and layers of the run are, with what strategies add.
-    tools: ToolsOfRun,
+    pub(crate) tools: ToolsOfRun,
     /// The turn that comes next.
     ahead: Option<Arc<TurnInfo>>,
     /// The turn that the model was asked for.
@@ -43,6 +43,12 @@ pub(crate) struct Run {
     answer: Option<String>,
     /// What is set aside for the request that is under way.
     pub(crate) hold: Option<Hold>,
+    /// The last event before the run, or before it was taken up.
+    began_after: u64,
+    /// The turn that was worked on last.
+    pub(crate) last: Option<Arc<TurnInfo>>,
+    /// How the run ends because its last turn was stopped, if it was.
+    stopped: Option<TurnEnd>,
 }
 
 /// What comes next in a run.
@@ -56,6 +62,10 @@ pub(crate) enum Next {
     Settle(TurnId),
     /// Nothing; this is why.
     End(RunEnd),
+    /// Nothing: the last turn was stopped.
+    Stop,
+    /// Nothing: the rounds are used up, and that is an error.
+    Fail,
 }
 
 impl Run {
@@ -66,6 +76,10 @@ impl Run {
         (cancel, steering): (CancellationToken, mpsc::UnboundedReceiver<Steer>),
     ) -> Result<Self, RunError> {
         let tools = ToolsOfRun::new(&shared, &options)?;
+        let mut conversation = conversation;
+        conversation.torn = true;
+        conversation.request.output = options.output.clone().or_else(|| shared.ask.output.clone());
+        let began_after = shared.journal().sequence();
         Ok(Self {
             shared,
             conversation,
@@ -80,24 +94,33 @@ impl Run {
             finish: None,
             answer: None,
             hold: None,
+            began_after,
+            last: None,
+            stopped: None,
         })
     }
 
     /// Says what comes next. It follows from what was said so far, in whatever process.
     pub(crate) fn next(&self) -> Next {
-        let rounds = self.options.max_iterations.unwrap_or(self.shared.limits.max_iterations);
+        let (rounds, on_cap) = (self.rounds(), self.options.on_cap.unwrap_or(self.shared.limits.on_cap));
         let (place, counted) = (self.conversation.place(), self.conversation.counted());
         match place {
+            _ if self.stopped.is_some() => Next::Stop,
             _ if self.answer.is_some() => Next::End(RunEnd::Completed),
             Place::Empty => Next::End(RunEnd::Completed),
             Place::Open(turn) => Next::Settle(turn),
             Place::Answered if counted > rounds => Next::End(RunEnd::MaxIterations),
             Place::Answered => Next::End(RunEnd::Completed),
             Place::Ask if counted > rounds => Next::End(RunEnd::MaxIterations),
+            Place::Ask if counted == rounds && on_cap == OnCap::Fail => Next::Fail,
             Place::Ask if counted == rounds => Next::Close,
             Place::Ask if self.guarded >= self.shared.limits.loop_rounds => Next::End(RunEnd::LoopGuard),
             Place::Ask => Next::Ask,
         }
+    }
+
+    fn rounds(&self) -> u32 {
+        self.options.max_iterations.unwrap_or(self.shared.limits.max_iterations)
     }
 
     /// The turn that comes next, with an id of its own from the first thing on that is said for it.
@@ -108,10 +131,11 @@ impl Run {
 
     /// Takes in what somebody says.
     pub(crate) fn hear(&mut self, message: Message, steering: bool) -> (u64, Durable) {
-        let info = self.ahead();
         let number = self.conversation.next;
         let run = if steering { self.conversation.run } else { number };
         let iteration = if steering { self.conversation.iteration } else { 0 };
+        let mut info = self.ahead();
+        Arc::make_mut(&mut info).iteration = iteration;
         let text = Some(message.text()).filter(|text| !text.is_empty()).map(|text| self.shared.said(&text));
         let event = LoopEvent::UserMessage { message: number, text, steering };
         let said =
@@ -150,7 +174,7 @@ impl Run {
             events.push(LoopEvent::HistoryCompacted { skipped, kept });
         }
         self.set_request(closing);
-        let layers = self.ask_strategies(&mut events).await?;
+        let layers = self.ask_strategies(self.conversation.iteration, &mut events).await?;
         if closing {
             self.conversation.request.view = View::without_tools();
         }
@@ -179,7 +203,7 @@ impl Run {
         let mut info = self.ahead();
         let turn = Arc::make_mut(&mut info);
         (turn.provider, turn.model) = (Some(model.provider.clone()), Some(model.model.clone()));
-        turn.iteration = self.conversation.iteration;
+        (turn.iteration, turn.run) = (self.conversation.iteration, Some(self.conversation.run));
         self.ahead = Some(info.clone());
         info
     }
@@ -209,9 +233,9 @@ impl Run {
         }
     }
 
-    async fn ask_strategies(&mut self, events: &mut Vec<LoopEvent>) -> Result<Vec<AnyLayer>, RunError> {
+    async fn ask_strategies(&mut self, iteration: u32, events: &mut Vec<LoopEvent>) -> Result<Vec<AnyLayer>, RunError> {
         let mut layers = Vec::new();
-        let (iteration, run) = (self.conversation.iteration, self.conversation.run);
+        let run = self.conversation.run;
         for strategy in &self.shared.strategies {
             let mut round = Round {
                 iteration,
@@ -232,7 +256,7 @@ impl Run {
     pub(crate) async fn replied(&mut self, reply: Reply) -> Result<Option<TurnRun>, SessionError> {
         let Reply { mut message, usage, finish, .. } = reply;
         let info = self.asked.take().ok_or(SessionError::OutOfTurn("no model was asked"))?;
-        (self.ahead, self.finish) = (None, Some(finish));
+        (self.ahead, self.finish, self.last) = (None, Some(finish), Some(info.clone()));
         let (cost, alerts) = self.pay(usage).await;
         self.shared.label_calls(&mut message);
         let (calls, ran) = asked_for(&message);
@@ -270,15 +294,19 @@ impl Run {
 
     /// What the model is shown in this round; for taking up a turn again.
     pub(crate) async fn view_again(&mut self) -> Result<View, RunError> {
-        self.set_request(false);
-        let layers = self.ask_strategies(&mut Vec::new()).await?;
+        // The reply that asked for the calls is counted already.
+        let closing = self.conversation.counted() > self.rounds();
+        self.set_request(closing);
+        let layers = self.ask_strategies(self.conversation.iteration.saturating_sub(1), &mut Vec::new()).await?;
         self.tools.add_layers(layers).map_err(RunError::Stack)?;
+        if closing {
+            self.conversation.request.view = View::without_tools();
+        }
         Ok(self.conversation.request.view.clone())
     }
 
     /// Takes in what came of the calls of a turn that is settled, and says how the run goes on.
     pub(crate) async fn settled(&mut self, report: &TurnReport) -> Result<Result<(), RunError>, SessionError> {
-        let answers = report.results.iter().filter_map(answer).map(|answer| Content::Result(answer).into()).collect();
         let iteration = self.conversation.iteration.saturating_sub(1);
         let refused = report.results.iter().any(|result| result.status() == Some(Status::LoopGuard));
         self.guarded = if refused { self.guarded + 1 } else { 0 };
@@ -287,20 +315,32 @@ impl Run {
             Ok(onward) => onward,
             Err(error) => return Ok(Err(error)),
         };
-        let refunds = self.conversation.refunds + u32::from(onward == Onward::Refund);
+        self.stopped = Some(report.end).filter(|end| matches!(end, TurnEnd::Interrupted | TurnEnd::Aborted));
+        let refund = onward == Onward::Refund;
+        if let Onward::Finish(answer) = onward {
+            self.answer = Some(answer);
+        }
+        self.answer_calls(report, refund, events);
+        Ok(Ok(()))
+    }
+
+    /// Tells the model what came of the calls of a turn, and lets a strategy that has an answer have the last word.
+    pub(crate) fn answer_calls(&mut self, report: &TurnReport, refund: bool, events: Vec<LoopEvent>) {
+        let answers = report.results.iter().filter_map(answer).map(|answer| Content::Result(answer).into()).collect();
+        let iteration = self.conversation.iteration.saturating_sub(1);
+        let refunds = self.conversation.refunds + u32::from(refund);
         let message = Arc::new(Message::new(Role::Tool, answers));
         let said = Said { refunds, ..Said::new(report.turn, iteration, self.conversation.run, message) };
         let mut records = vec![self.keep(said)];
-        if let Onward::Finish(answer) = onward {
+        if let Some(answer) = &self.answer {
+            let answer = answer.clone();
             records.push(self.keep_answer(report.turn, iteration, &answer));
-            self.answer = Some(answer);
         }
         let info = self.ahead();
         let events = events.into_iter().map(|event| self.shared.dispatcher.0.said_by_strategy(event));
         let drafts: Vec<_> = events.map(|event| Draft::Loop(info.clone(), event)).collect();
         // Not waited for: it can be made again from the outcomes, which are durable.
         drop(self.shared.journal().write(drafts, records));
-        Ok(Ok(()))
     }
 
     /// Adds the answer of a strategy to the conversation, as if the model had said it: whoever resumes the run finds it
@@ -338,10 +378,25 @@ impl Run {
         Ok(onward)
     }
 
+    /// Ends a run whose last turn was stopped.
+    pub(crate) async fn stop(&mut self) -> Result<RunReport, SessionError> {
+        match self.stopped {
+            Some(TurnEnd::Aborted) => self.end(RunEnd::Failed, Some(RunError::Aborted)).await,
+            _ => self.end(RunEnd::Cancelled, None).await,
+        }
+    }
+
+    /// Ends a run that has used up its rounds where that is an error.
+    pub(crate) async fn fail_at_cap(&mut self) -> Result<RunReport, SessionError> {
+        let report = self.end(RunEnd::MaxIterations, None).await?;
+        Err(SessionError::MaxIterations(Box::new(report)))
+    }
+
     /// Checks the form of the final answer. If it is wrong, the model is told once; then the run has failed.
     pub(crate) async fn check_output(&mut self, end: RunEnd) -> Result<Option<RunReport>, SessionError> {
         let format = self.conversation.request.output.clone();
-        let Some(format) = format.filter(|_| matches!(end, RunEnd::Completed | RunEnd::MaxIterations)) else {
+        let answered = matches!(end, RunEnd::Completed | RunEnd::MaxIterations) && self.conversation.next > 0;
+        let Some(format) = format.filter(|_| answered) else {
             return self.end(end, None).await.map(Some);
         };
         match output::read(&self.words(), &format.schema) {
@@ -392,8 +447,12 @@ impl Run {
         let cost = self.conversation.cost.unwrap_or(Cost::NanoUsd(0));
         let said = error.as_ref().map(|error| self.shared.said(&chain(error)));
         let event = LoopEvent::RunEnded { end, error: said, iterations, usage, cost };
-        let info = self.asked.take().unwrap_or_else(|| self.ahead());
-        self.shared.journal().write([Draft::Loop(info, event)], []).await?;
+        // Where nothing has happened, nothing has ended: a session that still waits has said so.
+        if self.shared.journal().sequence() > self.began_after {
+            let info = self.asked.take().or_else(|| self.last.clone()).unwrap_or_else(|| self.ahead());
+            self.shared.journal().write([Draft::Loop(info, event)], []).await?;
+        }
+        self.conversation.torn = false;
         Ok(RunReport {
             session: self.shared.dispatcher.session(),
             run: self.conversation.run,

@@ -39,6 +39,7 @@ mod paying;
 mod posts;
 mod recovery;
 mod recursive;
+mod recursive_bill;
 mod recursive_delegate;
 mod recursive_state;
 mod recursive_strategy;

@@ -19,11 +19,19 @@ fn unfenced(text: &str) -> &str {
 
 /// What the model is told about an answer of the wrong form.
 pub(crate) fn sent_back(problems: &[Problem]) -> Message {
-    let list: Vec<String> = problems.iter().map(Problem::to_string).collect();
     Message::user(format!(
-        "The answer does not have the form that was asked for. {}. Answer again, with nothing but the JSON.",
-        list.join("; ")
+        "The answer does not have the form that was asked for: {}. Answer again, with nothing but the JSON.",
+        list(problems)
     ))
+}
+
+/// What is wrong with an answer, in a line.
+pub(crate) fn list(problems: &[Problem]) -> String {
+    let of_place = |problem: &Problem| match problem.pointer.as_str() {
+        "" => problem.reason.clone(),
+        pointer => format!("{pointer}: {}", problem.reason),
+    };
+    problems.iter().map(of_place).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

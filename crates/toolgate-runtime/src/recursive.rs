@@ -11,7 +11,7 @@ use lru::LruCache;
 use toolgate_core::{Model, RegisterError, Registry, SessionId, StoreError, StoreHandle, Timestamp, Weight};
 
 use crate::{
-    Documents, RecursiveLimits,
+    Documents, RecursiveLimits, Spending,
     recursive_delegate::{Delegate, DelegateBatch},
     recursive_state::RunState,
     recursive_tools::{Note, Peek, Search, SetAnswer, Slice},
@@ -38,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) models: Models,
     pub(crate) limits: RecursiveLimits,
     pub(crate) pieces: Pieces,
+    pub(crate) spending: Option<Spending>,
     /// A copy of what the store has, for the sessions that were seen last.
     runs: Mutex<LruCache<SessionId, Arc<RunState>>>,
 }
@@ -70,6 +71,7 @@ pub struct RecursiveBuilder {
     models: Models,
     limits: RecursiveLimits,
     pieces: Pieces,
+    spending: Option<Spending>,
 }
 
 impl Recursive {
@@ -81,6 +83,7 @@ impl Recursive {
             models: Models { usual: Arc::new(model), by_weight: HashMap::new() },
             limits: RecursiveLimits::default(),
             pieces: Pieces { slice: 16 * 1024, delegate: 256 * 1024, answer_tokens: 1024, at_a_time: 4 },
+            spending: None,
         }
     }
 
@@ -190,11 +193,17 @@ impl RecursiveBuilder {
         self
     }
 
+    /// Pays for every question out of these budgets, on behalf of the session and the run that ask.
+    pub fn spending(mut self, spending: Spending) -> Self {
+        self.spending = Some(spending);
+        self
+    }
+
     /// The strategy.
     pub fn build(self) -> Recursive {
-        let Self { documents, models, limits, pieces } = self;
+        let Self { documents, models, limits, pieces, spending } = self;
         let runs = Mutex::new(LruCache::new(Inner::SESSIONS));
-        Recursive(Arc::new(Inner { documents, models, limits, pieces, runs }))
+        Recursive(Arc::new(Inner { documents, models, limits, pieces, spending, runs }))
     }
 }
 

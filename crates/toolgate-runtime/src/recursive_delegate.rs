@@ -7,12 +7,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate_core::{
-    Annotations, Arguments, Context, Delta, Digest, ErrorCategory, Json, Kind, Message, ModelError, ModelErrorKind,
-    ModelRequest, Progress, Reply, Schema, Tool, ToolChoice, ToolError, ToolOutput, ToolSpec, Weight, typed,
+    Annotations, Arguments, Context, Delta, Digest, ErrorCategory, Json, Kind, Message, Model, ModelError,
+    ModelErrorKind, ModelRequest, Progress, Reply, Schema, Tool, ToolChoice, ToolError, ToolOutput, ToolSpec, Weight,
+    typed,
 };
 
 use crate::{
     Document, Recursive,
+    recursive_bill::Bill,
     recursive_state::{Asked, RunState},
     recursive_tools::{Piece, invalid},
 };
@@ -109,34 +111,64 @@ impl Recursive {
                     format!("{left} tokens are left, too few for this. Ask about a smaller piece, or set the answer.");
                 ToolError::new(words).with_category(ErrorCategory::Permission)
             })?;
-        let reply = tokio::select! {
-            reply = self.reply(query) => reply?,
-            () = cx.cancelled() => return Err(ToolError::cancelled()),
-            () = self.out_of_time(cx, state) => return Err(ToolError::new("The time of this run is used up.")),
-        };
+        let reply = self.asked_and_paid(cx, state, query, digest).await?;
         // What the provider does not tell is taken to be all that was set aside.
         let tokens = reply.usage.map_or(held.tokens, toolgate_core::Usage::total);
         let kept = state.keep_asked(store, digest, Asked { answer: reply.message.text(), tokens }).await?;
         Ok(kept)
     }
 
-    async fn out_of_time(&self, cx: &Context, state: &RunState) {
-        let clock = cx.env().clock();
-        clock.sleep(self.0.limits.time.saturating_sub(clock.now().since(state.started_at))).await;
-    }
-
-    async fn reply(&self, query: &Query) -> Result<Reply, ToolError> {
-        let model = self.0.models.of(query.weight);
-        let request = query.request(self.0.pieces.answer_tokens);
-        let mut pieces = model.reply(&request);
-        while let Some(piece) = pieces.next().await {
-            if let Delta::Done(reply) = piece.map_err(unanswered)? {
-                return Ok(*reply);
+    async fn asked_and_paid(
+        &self,
+        cx: &Context,
+        state: &RunState,
+        query: &Query,
+        digest: Digest,
+    ) -> Result<Reply, ToolError> {
+        let (model, request) = (self.0.models.of(query.weight), query.request(self.0.pieces.answer_tokens));
+        let mut bill = Bill::open(self, cx, state, digest, (&request, model.name())).await?;
+        let replied = tokio::select! {
+            replied = reply(&**model, &request, &mut bill) => replied,
+            stopped = self.stopped(cx, state) => {
+                bill.settle(cx, state, None).await;
+                return Err(stopped);
+            }
+        };
+        match replied {
+            Ok(reply) => {
+                bill.settle(cx, state, reply.usage).await;
+                Ok(reply)
+            }
+            Err(error) => {
+                bill.failed(cx, state, error.kind).await;
+                Err(unanswered(error))
             }
         }
-        let words = "the stream ended before the reply was whole";
-        Err(unanswered(ModelError::new(ModelErrorKind::Malformed, model.name().clone(), words)))
     }
+
+    /// Completes when nobody wants the answer any more.
+    async fn stopped(&self, cx: &Context, state: &RunState) -> ToolError {
+        let clock = cx.env().clock();
+        let left = self.0.limits.time.saturating_sub(clock.now().since(state.started_at));
+        tokio::select! {
+            () = cx.cancelled() => ToolError::cancelled(),
+            () = clock.sleep(left) => ToolError::new("The time of this run is used up."),
+        }
+    }
+}
+
+/// What a model says, whole.
+async fn reply(model: &dyn Model, request: &ModelRequest, bill: &mut Bill) -> Result<Reply, ModelError> {
+    let mut pieces = model.reply(request);
+    while let Some(piece) = pieces.next().await {
+        match piece? {
+            Delta::Done(reply) => return Ok(*reply),
+            Delta::Routed(routed) => bill.routed(&routed),
+            Delta::Text(_) | Delta::Reasoning(_) | Delta::Call { .. } | Delta::Arguments { .. } => {}
+        }
+    }
+    let words = "the stream ended before the reply was whole";
+    Err(ModelError::new(ModelErrorKind::Malformed, model.name().clone(), words))
 }
 
 /// The coordinator is told what kind of failure it was; what the provider said is for the operator.

@@ -9,7 +9,9 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
-use toolgate_core::{CallId, Digest, Json, Record, RecordKey, SessionId, StoreError, StoreHandle, Timestamp};
+use toolgate_core::{
+    BudgetAlert, CallId, Digest, Json, Record, RecordKey, SessionId, StoreError, StoreHandle, Timestamp,
+};
 
 /// How much a recursive run may use. What is reached first ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,7 @@ struct Tally {
     reserved: u64,
     notes: BTreeMap<CallId, String>,
     answers: BTreeMap<CallId, Answer>,
+    alerts: Vec<BudgetAlert>,
 }
 
 /// What the coordinator holds for the answer.
@@ -219,6 +222,16 @@ impl RunState {
         let said = Record::Json(Json::new(json!(who)).expect("plain text"));
         let kept = store.once(self.key(what, &percent.to_string()), said.clone()).await?;
         Ok(kept.is_none_or(|first| first == said))
+    }
+
+    /// Budgets that have passed a threshold, to be told when the round is over.
+    pub(crate) fn to_tell(&self, alerts: Vec<BudgetAlert>) {
+        self.tally().alerts.extend(alerts);
+    }
+
+    /// What is to be told, once.
+    pub(crate) fn take_alerts(&self) -> Vec<BudgetAlert> {
+        std::mem::take(&mut self.tally().alerts)
     }
 
     /// The newest answer.

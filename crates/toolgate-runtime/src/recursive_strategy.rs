@@ -34,6 +34,7 @@ impl Strategy for Recursive {
             state.step(turned.store, turned.iteration, turned.usage.total()).await.map_err(failed)?;
             let rounds = turned.iteration.saturating_add(1);
             let used = state.used(&self.0.limits, rounds, turned.now);
+            turned.events.extend(state.take_alerts().into_iter().map(LoopEvent::from));
             self.alert(turned, &state, &used).await.map_err(failed)?;
             let answer = state.best_answer();
             let ready = answer.as_ref().is_some_and(|answer| answer.ready);

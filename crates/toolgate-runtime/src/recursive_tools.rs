@@ -141,7 +141,7 @@ impl Recursive {
         }
         if news {
             text.push_str(&format!(
-                "\n\n[{used} are used. Come to an end soon and call set_answer with what you know.]"
+                "\n\n[Used so far: {used}. Come to an end soon and call set_answer with what you know.]"
             ));
         }
         Ok(text)

@@ -4,12 +4,12 @@ use std::{pin::pin, sync::Arc};
 
 use futures::{StreamExt, future::join_all};
 use toolgate_core::{
-    Delta, LoopEvent, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, Routed, RunEnd, Suspension, TurnId,
-    TurnInfo, contained,
+    Delta, LoopEvent, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, Routed, RunEnd, Status, Suspension,
+    TurnId, TurnInfo, contained,
 };
 
 use crate::{
-    OnCap, Pending, RunError, RunReport, SessionError, TurnEnd, TurnReport, TurnRun,
+    Pending, RunReport, SessionError, TurnEnd, TurnReport, TurnRun,
     agent::Delegated,
     conversation::Place,
     journal::Draft,
@@ -18,6 +18,9 @@ use crate::{
 
 /// What a person is told of calls that wait while something else is said.
 const SOMETHING_ELSE: &str = "something else was said before anybody decided";
+
+/// What a person is told of calls that were under way when the run was stopped.
+pub(crate) const STOPPED: &str = "the run was stopped";
 
 impl Run {
     /// Drives the run to its end.
@@ -28,10 +31,8 @@ impl Run {
                 Next::Settle(turn) => self.take_up(turn).await?,
                 _ if self.cancel.is_cancelled() => Some(self.end(RunEnd::Cancelled, None).await?),
                 Next::Ask => self.ask(false).await?,
-                Next::Close if self.on_cap() == OnCap::Fail => {
-                    let report = self.end(RunEnd::MaxIterations, None).await?;
-                    return Err(SessionError::MaxIterations(Box::new(report)));
-                }
+                Next::Stop => Some(self.stop().await?),
+                Next::Fail => Some(self.fail_at_cap().await?),
                 Next::Close => self.ask(true).await?,
                 Next::End(_) if self.heard_more().await? => None,
                 Next::End(end) => self.check_output(end).await?,
@@ -42,12 +43,8 @@ impl Run {
         }
     }
 
-    fn on_cap(&self) -> OnCap {
-        self.options.on_cap.unwrap_or(self.shared.limits.on_cap)
-    }
-
     /// Whether something was said in the last moment. From then on nobody is told that it was heard when it was not.
-    async fn heard_more(&mut self) -> Result<bool, SessionError> {
+    pub(crate) async fn heard_more(&mut self) -> Result<bool, SessionError> {
         self.steering.close();
         let mut heard = false;
         while let Ok(steer) = self.steering.try_recv() {
@@ -63,12 +60,25 @@ impl Run {
     /// Cancels what an earlier run left waiting, and tells the model.
     pub(crate) async fn give_up_open_turn(&mut self) -> Result<(), SessionError> {
         let Place::Open(turn) = self.conversation.place() else { return Ok(()) };
-        let view = toolgate_core::View::without_tools();
+        // Nothing is run; but what the tools are decides what may have come of calls that had started.
+        let view = self.tools.all().clone();
         let run = self.shared.dispatcher.resume_under(turn, view, self.stack()).await?;
         run.handle().interrupt(SOMETHING_ELSE).await?;
         let report = run.run().await?;
-        // A strategy that fails here has no say: the calls are answered all the same.
-        let _ = self.settled(&report).await?;
+        self.call_off(&report).await?;
+        // Strategies have no say: the run that they worked for is over.
+        self.answer_calls(&report, false, Vec::new());
+        Ok(())
+    }
+
+    /// Gives up what agents have left waiting for calls that are not wanted any more.
+    pub(crate) async fn call_off(&self, report: &TurnReport) -> Result<(), SessionError> {
+        let cancelled = report.results.iter().filter(|result| result.status() == Some(Status::Cancelled));
+        for result in cancelled {
+            if let Some(agent) = self.shared.agent(&result.tool) {
+                Box::pin(agent.call_off(&self.shared, result)).await?;
+            }
+        }
         Ok(())
     }
 
@@ -142,6 +152,7 @@ impl Run {
         match self.view_again().await {
             Ok(view) => {
                 let run = self.shared.dispatcher.resume_under(turn, view, self.stack()).await?;
+                self.last = Some(run.info().clone());
                 self.work(run).await
             }
             Err(error) => self.end(RunEnd::Failed, Some(error)).await.map(Some),
@@ -150,43 +161,44 @@ impl Run {
 
     /// Drives a turn, and the agents that it delegates to, as far as they come.
     async fn work(&mut self, run: TurnRun) -> Result<Option<RunReport>, SessionError> {
-        let mut report = self.drive_turn(run).await?;
+        // What agents have to do is found out first, and then waited for with the rest.
+        let waits = self.shared.limits.waits;
+        let mut report = self.drive_turn(run, waits && self.shared.agents.is_empty()).await?;
         let mut waiting = Vec::new();
-        while report.end == TurnEnd::Suspended && !self.cancel.is_cancelled() {
+        while report.end == TurnEnd::Suspended {
             let delegated = self.delegate(&report).await?;
             waiting = delegated.waiting;
-            if !delegated.delivered {
+            // Somebody may have stopped the run in the last moment, or while agents were at work.
+            if !delegated.delivered && !waits && !self.cancel.is_cancelled() {
                 break;
             }
             let view = self.conversation.request.view.clone();
             let again = self.shared.dispatcher.resume_under(report.turn, view, self.stack()).await?;
-            report = self.drive_turn(again).await?;
+            report = self.drive_turn(again, waits && !delegated.delivered).await?;
         }
         self.turned(report, waiting).await
     }
 
     /// What a turn that came to a halt means for the run.
     async fn turned(&mut self, report: TurnReport, waiting: Vec<Pending>) -> Result<Option<RunReport>, SessionError> {
-        let end = match report.end {
-            TurnEnd::Suspended => {
-                let mut ended = self.end(RunEnd::Suspended, None).await?;
-                ended.pending = self.pending(&report).into_iter().chain(waiting).collect();
-                return Ok(Some(ended));
-            }
-            TurnEnd::Settled => None,
-            TurnEnd::Interrupted => Some((RunEnd::Cancelled, None)),
-            TurnEnd::Aborted => Some((RunEnd::Failed, Some(RunError::Aborted))),
-        };
-        match (self.settled(&report).await?, end) {
-            (Err(error), _) => self.end(RunEnd::Failed, Some(error)).await.map(Some),
-            (Ok(()), Some((end, error))) => self.end(end, error).await.map(Some),
-            (Ok(()), None) => Ok(None),
+        if report.end == TurnEnd::Suspended {
+            let mut ended = self.end(RunEnd::Suspended, None).await?;
+            ended.pending = self.pending(&report).into_iter().chain(waiting).collect();
+            return Ok(Some(ended));
+        }
+        self.call_off(&report).await?;
+        match self.settled(&report).await? {
+            Err(error) => self.end(RunEnd::Failed, Some(error)).await.map(Some),
+            Ok(()) => Ok(None),
         }
     }
 
     /// Drives a turn and listens meanwhile.
-    async fn drive_turn(&mut self, run: TurnRun) -> Result<TurnReport, SessionError> {
-        let (handle, cancel, waits) = (run.handle(), self.cancel.clone(), self.shared.limits.waits);
+    async fn drive_turn(&mut self, run: TurnRun, waits: bool) -> Result<TurnReport, SessionError> {
+        let (handle, cancel) = (run.handle(), self.cancel.clone());
+        if cancel.is_cancelled() {
+            handle.interrupt(STOPPED).await?;
+        }
         let driving = async move { if waits { run.run_to_end().await } else { run.run().await } };
         let (mut driving, mut told) = (pin!(driving), false);
         loop {
@@ -195,7 +207,7 @@ impl Run {
                 report = &mut driving => return Ok(report?),
                 () = cancel.cancelled(), if !told => {
                     told = true;
-                    handle.interrupt("the run was stopped").await?;
+                    handle.interrupt(STOPPED).await?;
                 }
                 Some(steer) = self.steering.recv() => self.steered(steer).await?,
             }
@@ -203,15 +215,23 @@ impl Run {
     }
 
     /// Lets agents work on the calls that are theirs, all at once.
-    async fn delegate(&mut self, report: &TurnReport) -> Result<Delivery, SessionError> {
+    pub(crate) async fn delegate(&mut self, report: &TurnReport) -> Result<Delivery, SessionError> {
         let theirs = report.results.iter().filter(|result| result.waits_for == Some(Suspension::Result));
+        let shared = self.shared.clone();
         let work = theirs.filter_map(|result| {
-            let agent = self.shared.agent(&result.tool)?.clone();
-            let (shared, cancel) = (self.shared.clone(), self.cancel.clone());
-            Some(async move { (result.id, agent.work(&shared, result, cancel).await) })
+            let (agent, shared, cancel) = (shared.agent(&result.tool)?, &shared, self.cancel.clone());
+            Some(async move { (result.id, agent.work(shared, result, cancel).await) })
         });
+        let mut work = pin!(join_all(work));
+        let worked = loop {
+            tokio::select! {
+                biased;
+                worked = &mut work => break worked,
+                Some(steer) = self.steering.recv() => self.steered(steer).await?,
+            }
+        };
         let mut delivery = Delivery::default();
-        for (call, worked) in join_all(work).await {
+        for (call, worked) in worked {
             match worked? {
                 Delegated::Waits(pending) => delivery.waiting.extend(pending),
                 Delegated::Done(outcome) => {
@@ -234,9 +254,11 @@ impl Run {
 
 /// What came of delegating.
 #[derive(Default)]
-struct Delivery {
-    waiting: Vec<Pending>,
-    delivered: bool,
+pub(crate) struct Delivery {
+    /// What agents wait for.
+    pub(crate) waiting: Vec<Pending>,
+    /// Whether an agent has come to an end.
+    pub(crate) delivered: bool,
 }
 
 impl Drop for Run {

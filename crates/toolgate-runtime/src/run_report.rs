@@ -86,7 +86,7 @@ pub enum RunError {
     #[error("a strategy failed")]
     Strategy(#[source] StrategyError),
     /// The final answer does not have the form that was asked for.
-    #[error("the answer does not have the form that was asked for: {}", list(.0))]
+    #[error("the answer does not have the form that was asked for: {}", crate::output::list(.0))]
     Output(Vec<Problem>),
     /// A call failed, and the session stops when that happens.
     #[error("a call failed, and the others were not wanted any more")]
@@ -108,10 +108,6 @@ impl RunError {
             _ => RunEnd::Failed,
         }
     }
-}
-
-fn list(problems: &[Problem]) -> String {
-    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Why a session could not do its work.

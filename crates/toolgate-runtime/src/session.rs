@@ -191,7 +191,13 @@ impl Shared {
     /// Takes the conversation, alone.
     pub(crate) async fn enter(self: &Arc<Self>, options: RunOptions) -> Result<Run, SessionError> {
         let busy = SessionError::Busy { session: self.dispatcher.session() };
-        let conversation = self.conversation.clone().try_lock_owned().map_err(|_| busy)?;
+        let mut conversation = self.conversation.clone().try_lock_owned().map_err(|_| busy)?;
+        if conversation.torn {
+            // The store knows what was written before the last run was dropped.
+            self.journal().flushed().await?;
+            let (store, session) = (self.dispatcher.store(), self.dispatcher.session());
+            *conversation = Conversation::load(store, session, self.limits.window_bytes).await?;
+        }
         self.recover_spending().await?;
         let cancel = CancellationToken::new();
         let steering = self.listen(cancel.clone());

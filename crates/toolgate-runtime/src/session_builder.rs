@@ -276,10 +276,11 @@ impl SessionBuilder {
         self
     }
 
-    /// Works on behalf of whoever delegates.
+    /// Works on behalf of whoever delegates, pays like them, and waits if they do.
     pub(crate) fn inherit(mut self, above: &Shared) -> Self {
         self.who.principal = above.who.principal.clone();
         (self.budgets, self.prices, self.payer) = above.spending.terms();
+        self.limits.waits = above.limits.waits;
         self
     }
 
@@ -295,7 +296,7 @@ impl SessionBuilder {
         let builder = self.configure.into_iter().fold(Dispatcher::builder(stack), |builder, with| with(builder));
         let dispatcher = builder.build().await.map_err(SessionError::from)?;
         self.who.session = dispatcher.session();
-        self.ask.closing = closing(self.ask.instructions.as_deref(), self.limits.max_iterations);
+        self.ask.closing = closing(self.ask.instructions.as_deref());
         let spending = Spending::new(dispatcher.store().clone(), dispatcher.0.clock.clone())
             .with_budgets(self.budgets)
             .with_prices(self.prices)
@@ -329,13 +330,11 @@ impl std::fmt::Debug for SessionBuilder {
 }
 
 /// What the model is told when its rounds are used up.
-fn closing(instructions: Option<&str>, rounds: u32) -> Arc<str> {
-    let end = format!(
-        "You have used up all {rounds} rounds of tool calls. No tool can be called any more. Answer now with what you \
-         have, and say what is missing."
-    );
+fn closing(instructions: Option<&str>) -> Arc<str> {
+    const END: &str = "Your rounds of tool calls are used up. No tool can be called any more. Answer now with what you \
+                       have, and say what is missing.";
     match instructions {
-        Some(instructions) => format!("{instructions}\n\n{end}").into(),
-        None => end.into(),
+        Some(instructions) => format!("{instructions}\n\n{END}").into(),
+        None => END.into(),
     }
 }

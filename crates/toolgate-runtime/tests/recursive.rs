@@ -12,12 +12,13 @@ use std::{
 use futures::{StreamExt, stream, stream::BoxStream};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Content, Delta, EventBody, LoopEvent, MemoryStore, Message, Model, ModelError, ModelErrorKind, ModelName,
-    ModelRequest, Part, Registry, Reply, Role, SessionId, Stack, Status, StoreHandle, ToolAnswer, ToolEvent,
-    ToolRequest, Usage, View, Weight,
+    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, ChargeFilter, Content, Delta, EventBody, LoopEvent,
+    MemoryStore, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Part, Registry, Reply, Role,
+    SessionId, Stack, Status, StoreHandle, ToolAnswer, ToolEvent, ToolRequest, Usage, View, Weight,
 };
 use toolgate_runtime::{
-    Dispatcher, Documents, Onward, Recursive, RecursiveBuilder, Round, Strategy, TurnReport, TurnRequest, Turned,
+    Dispatcher, Documents, Onward, Recursive, RecursiveBuilder, Round, Spending, Strategy, TurnReport, TurnRequest,
+    Turned,
 };
 use toolgate_testkit::TestClock;
 use uuid::Uuid;
@@ -404,7 +405,7 @@ async fn at_75_and_90_percent_the_coordinator_is_told_once_and_so_is_everybody_e
     for round in 1..=20 {
         let (texts, onward, events) =
             rounds.round(vec![call("peek", json!({})), call("note", json!({ "text": "x" }))]).await;
-        told.extend(texts.iter().filter(|text| text.contains("are used. Come to an end")).map(|_| round));
+        told.extend(texts.iter().filter(|text| text.contains("[Used so far: ")).map(|_| round));
         said.extend(alerts(&events).into_iter().map(|(budget, percent)| (round, budget, percent)));
         assert_eq!(matches!(onward, Onward::Finish(_)), round == 20, "{round}");
     }
@@ -422,7 +423,7 @@ async fn a_jump_says_every_threshold_it_passes() {
     assert_eq!(onward, Onward::Continue);
     let (texts, ..) = rounds.round(vec![call("peek", json!({}))]).await;
     assert!(texts[0].ends_with(
-        "[95 % of the tokens (950 of 1000) are used. Come to an end soon and call set_answer with what you know.]"
+        "[Used so far: 95 % of the tokens (950 of 1000). Come to an end soon and call set_answer with what you know.]"
     ));
 }
 
@@ -513,6 +514,29 @@ async fn a_run_that_was_lost_in_a_batch_repeats_no_question_that_was_answered() 
     let (_, events) = again.settled(&report).await;
     let Some(LoopEvent::RecursiveIteration { tokens, scratchpad, .. }) = events.last() else { panic!("{events:?}") };
     assert_eq!((*tokens, scratchpad.as_str()), (60, "before"), "what was used and noted there counts here");
+}
+
+#[tokio::test]
+async fn questions_are_paid_for_by_the_session_and_not_asked_when_its_budget_is_used_up() {
+    let store = StoreHandle::new(MemoryStore::new());
+    let rule = BudgetRule::new("trial", BudgetScope::Session, BudgetPeriod::Total, BudgetUnit::Requests, 2);
+    let spending = Spending::new(store.clone(), Arc::new(TestClock::new())).with_budgets(Budgets::new([rule]));
+    let reader = Reader::new("r").failing([Some(ModelErrorKind::RateLimited)]);
+    let builder = Recursive::builder(haystack(), reader.clone()).at_a_time(1).spending(spending);
+    let mut rounds = Rounds::over(builder, store.clone());
+    let queries: Vec<Value> = (0..5).map(|n| json!({ "question": format!("Q{n}"), "start": n, "end": 50 })).collect();
+    let (texts, _, events) = rounds.round(vec![call("delegate_batch", json!({ "queries": queries }))]).await;
+    let lines: Vec<&str> = texts[0].lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(
+        lines[0], "[1] (no answer) The question was not answered: too many requests.",
+        "refused, so not paid for"
+    );
+    assert_eq!(lines[1..3], ["[2] r says: Q1", "[3] r says: Q2"]);
+    assert!(lines[3..].iter().all(|line| line.contains("The question was not asked: the budget does not allow it.")));
+    assert_eq!(reader.asked(), 3);
+    let told = alerts(&events).into_iter().filter(|(budget, _)| budget.starts_with("trial"));
+    assert_eq!(told.map(|(_, percent)| percent).collect::<Vec<_>>(), [50, 75, 90, 100], "each threshold is told once");
+    assert!(store.charges(ChargeFilter::default()).await.expect("reads").is_empty(), "nothing stays set aside");
 }
 
 #[tokio::test]

@@ -14,6 +14,8 @@
 //! 5. [Keep everything](guide::keep_everything): a [`store`] on disk, one driver per session, recovery after a loss.
 //! 6. [Ask people](guide::ask_people): [`Approvals`], signed tokens, quorums, standing rules, diffs, messages.
 //! 7. [Keep receipts](guide::keep_receipts): the [`layers::Ledger`], checkpoints, verification, export.
+//! 12. [Give it skills](guide::skills): [`Skills`] from folders, loaded when they help.
+//! 13. [Work over a large context](guide::recursive_strategy): [`Recursive`] over [`Documents`] of any size.
 //!
 //! `use toolgate::prelude::*` brings the names that a program usually needs.
 
@@ -38,6 +40,10 @@ pub use toolgate_runtime::{
     RunOptions, RunReport, RunStream, Session, SessionBuildError, SessionBuilder, SessionError, ShownApproval,
     Strategy, StrategyError, Subscription, SystemClock, TimeOrderedIds, TurnEnd, TurnFound, TurnHandle, TurnReport,
     TurnRequest, TurnRun, Turned, Update, Urgency,
+};
+pub use toolgate_runtime::{
+    Document, DocumentError, Documents, FoundSkills, Recursive, RecursiveBuilder, RecursiveLimits, ReferenceError,
+    Skill, SkillError, SkillFault, SkillFile, SkillProblem, Skills,
 };
 #[cfg(unix)]
 pub use toolgate_runtime::{KeyFile, KeyFileError, ListedKey};
@@ -77,6 +83,15 @@ pub mod guide {
     pub mod ask_people {}
     #[doc = include_str!("../../../docs/guide/07-keep-receipts.md")]
     pub mod keep_receipts {}
+    #[cfg(feature = "http")]
+    #[doc = include_str!("../../../docs/guide/09-models.md")]
+    pub mod models {}
+    #[doc = include_str!("../../../docs/guide/11-budgets.md")]
+    pub mod budgets {}
+    #[doc = include_str!("../../../docs/guide/12-skills.md")]
+    pub mod skills {}
+    #[doc = include_str!("../../../docs/guide/13-recursive-strategy.md")]
+    pub mod recursive_strategy {}
 }
 
 /// What the code written by `#[tool]` names. Not for use by hand.

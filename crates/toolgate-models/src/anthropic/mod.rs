@@ -26,9 +26,9 @@ pub(crate) const WIRE: &str = "anthropic";
 /// What has no place in the API is left out or put into words: thoughts and searches of other providers are not sent
 /// on, and a file that is no picture, PDF or text is only mentioned. An [effort](ModelRequest::effort) turns thinking on,
 /// except where the API refuses it: when a call is forced, and, for models that think by budget, when `max_tokens`
-/// leaves no room or the last calls came without thoughts. While a model thinks, no temperature is sent. A request
-/// without `max_tokens` asks for 32 000. The schema of a final answer is sent without the keywords that the API does not
-/// enforce; these become part of its descriptions.
+/// leaves no room or the last calls came without thoughts. A [temperature](ModelRequest::temperature) is not sent: the API
+/// takes none since its version 2026-10-21. A request without `max_tokens` asks for 32 000. The schema of a final answer
+/// is sent without the keywords that the API does not enforce; these become part of its descriptions.
 ///
 /// ```
 /// use toolgate_models::{Anthropic, ApiKey};
@@ -44,13 +44,18 @@ pub struct Anthropic {
     tools: [ViewCache; 2],
 }
 
-/// How a model of Anthropic is told to think.
+/// How a model of Anthropic is told to think, and what becomes of its thoughts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
-    /// It decides itself, guided by an effort.
-    Adaptive,
     /// It is given a number of tokens, as models before Claude 4.6 want it.
     Budget,
+    /// It decides itself, guided by an effort.
+    Adaptive,
+    /// The same, and a thought counts only as long as nothing before it changes, as with models since Claude 5.1.
+    ///
+    /// A session may change its instructions and tools on the way, and leave out its beginning. So the API is asked to
+    /// drop thoughts that no longer count; unasked, it would refuse the whole request.
+    Bound,
 }
 
 impl Anthropic {
@@ -70,13 +75,17 @@ impl Anthropic {
 
     fn new(endpoint: Endpoint) -> Self {
         let thinking = Thinking::of(&endpoint.name().model);
-        let endpoint = endpoint.at(["v1", "messages"]).with_header("anthropic-version", "2023-06-01");
-        Self { endpoint, thinking, tools: Default::default() }
+        let endpoint = endpoint.at(["v1", "messages"]).with_header("anthropic-version", "2026-10-21");
+        let model = Self { endpoint, thinking: Thinking::Adaptive, tools: Default::default() };
+        model.thinking(thinking)
     }
 
     /// Says how the model is told to think, where its name does not tell.
     #[must_use]
     pub fn thinking(mut self, thinking: Thinking) -> Self {
+        if thinking == Thinking::Bound && self.thinking != Thinking::Bound {
+            self.endpoint = self.endpoint.with_another_header("anthropic-beta", "thinking-binding-controls-2026-08-01");
+        }
         self.thinking = thinking;
         self
     }
@@ -85,13 +94,17 @@ impl Anthropic {
 impl Thinking {
     /// How a model of this name is told.
     fn of(model: &str) -> Self {
-        let version = model.split_once("-4-").map(|(_, rest)| rest.split('-').next().unwrap_or_default());
-        let old = match version {
-            // claude-sonnet-4-20250514, claude-opus-4-1, claude-haiku-4-5…
-            Some(version) => !matches!(version, "6" | "7" | "8" | "9"),
-            None => model.contains("claude-3") || model.contains("claude-2"),
-        };
-        if old { Self::Budget } else { Self::Adaptive }
+        // claude-3-7-sonnet-latest, claude-sonnet-4-20250514, claude-opus-4-1@20250805, claude-haiku-5-5…
+        let numbers = model.split(['-', '@', '.']).filter(|part| part.len() <= 2).filter_map(|part| part.parse().ok());
+        let version: Vec<u8> = numbers.take(2).collect();
+        match version.as_slice() {
+            [] => Self::Adaptive,
+            version if version < [4, 6].as_slice() => Self::Budget,
+            version if version < [5, 1].as_slice() => Self::Adaptive,
+            // It does not look at what came before its thoughts.
+            _ if model.contains("mythos-5-1") => Self::Adaptive,
+            _ => Self::Bound,
+        }
     }
 }
 
@@ -111,13 +124,21 @@ mod tests {
 
     #[test]
     fn the_name_of_a_model_tells_how_it_is_told_to_think() {
-        for old in
-            ["claude-3-7-sonnet-latest", "claude-sonnet-4-20250514", "claude-opus-4-1", "claude-haiku-4-5-20251001"]
+        let old = [
+            "claude-3-7-sonnet-latest",
+            "claude-sonnet-4-20250514",
+            "claude-opus-4-1@20250805",
+            "claude-haiku-4-5-20251001",
+            "anthropic.claude-sonnet-4-5-20250929-v1:0",
+        ];
+        let new = ["claude-opus-4-6", "claude-opus-4-8", "claude-sonnet-5", "claude-mythos-5-1", "claude-next"];
+        let bound = ["claude-fable-5-1", "claude-haiku-5-5", "claude-opus-5-5-20261101", "claude-opus-6"];
+        for (names, thinking) in
+            [(&old[..], Thinking::Budget), (&new[..], Thinking::Adaptive), (&bound[..], Thinking::Bound)]
         {
-            assert_eq!(Thinking::of(old), Thinking::Budget, "{old}");
-        }
-        for new in ["claude-opus-4-6", "claude-opus-4-8", "claude-sonnet-5", "claude-haiku-5-5", "claude-next"] {
-            assert_eq!(Thinking::of(new), Thinking::Adaptive, "{new}");
+            for name in names {
+                assert_eq!(Thinking::of(name), thinking, "{name}");
+            }
         }
     }
 }

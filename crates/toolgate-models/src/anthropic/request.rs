@@ -4,14 +4,15 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_core::{
-    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, RawArguments, Role, ToolAnswer, ToolChoice,
-    ToolSpec, View,
+    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice, ToolSpec, View,
 };
 
 use super::{Anthropic, Thinking, WIRE, schema::enforceable};
 use crate::{
     body::{Chunks, JsonBody, fragment},
+    foreign::object,
     names::NameRule,
+    openai::mention,
 };
 
 /// What the API takes as names of tools.
@@ -38,10 +39,7 @@ impl Anthropic {
             body.list("tools", [tools]);
             body.optional("tool_choice", tool_choice(request));
         }
-        let thinking = self.thinking.config(request, max_tokens);
-        let temperature = request.temperature.filter(|_| thinking.is_none());
-        body.optional("thinking", thinking);
-        body.optional("temperature", temperature);
+        body.optional("thinking", self.thinking.config(request, max_tokens));
         body.optional("output_config", output_config(request, self.thinking));
         // The API marks the last block itself, so that what was written of the messages stays as it is.
         body.optional("cache_control", marker);
@@ -96,12 +94,21 @@ impl Thinking {
     /// Turns thinking on if an effort is asked for and the API takes it.
     fn config(self, request: &ModelRequest, max_tokens: u32) -> Option<Value> {
         let forced = matches!(request.choice, ToolChoice::Required | ToolChoice::Named(_)) && !request.view.is_empty();
-        let effort = request.effort.filter(|_| !forced)?;
+        if forced {
+            return None;
+        }
+        let effort = request.effort.filter(|effort| *effort != Effort::Minimal);
+        let adaptive = || json!({ "type": "adaptive", "display": "summarized" });
         match self {
-            Self::Adaptive if effort == Effort::Minimal => None,
-            Self::Adaptive => Some(json!({ "type": "adaptive", "display": "summarized" })),
+            Self::Adaptive => effort.map(|_| adaptive()),
+            Self::Bound => {
+                // These models think whether or not they are told to, so telling them changes nothing else.
+                let mut config = if effort.is_some() { adaptive() } else { json!({ "type": "adaptive" }) };
+                config["block_binding"] = json!({ "prefix_mismatch_behavior": "drop_block" });
+                Some(config)
+            }
             Self::Budget => {
-                let budget = budget(effort)?.min(max_tokens / 2);
+                let budget = budget(effort?).min(max_tokens / 2);
                 let possible = budget >= LEAST_BUDGET && !calls_without_thoughts(&request.messages);
                 possible.then(|| json!({ "type": "enabled", "budget_tokens": budget }))
             }
@@ -109,12 +116,11 @@ impl Thinking {
     }
 }
 
-const fn budget(effort: Effort) -> Option<u32> {
+const fn budget(effort: Effort) -> u32 {
     match effort {
-        Effort::Minimal => None,
-        Effort::Low => Some(2048),
-        Effort::Medium => Some(8192),
-        Effort::High => Some(16_000),
+        Effort::Minimal | Effort::Low => 2048,
+        Effort::Medium => 8192,
+        Effort::High => 16_000,
     }
 }
 
@@ -134,7 +140,7 @@ fn output_config(request: &ModelRequest, thinking: Thinking) -> Option<Value> {
         let schema = enforceable(output.schema.as_json());
         config.insert("format".to_owned(), json!({ "type": "json_schema", "schema": schema }));
     }
-    if let (Some(effort), Thinking::Adaptive) = (request.effort, thinking) {
+    if let Some(effort) = request.effort.filter(|_| thinking != Thinking::Budget) {
         let word = match effort {
             Effort::Minimal | Effort::Low => "low",
             Effort::Medium => "medium",
@@ -192,7 +198,7 @@ fn block(role: Role, part: &Part) -> Option<Value> {
             "type": "tool_use",
             "id": call_id(&request.provider_call_id),
             "name": NAMES.to_wire(&request.tool),
-            "input": input(&request.arguments),
+            "input": object(&request.arguments),
         })),
         Content::Result(answer) => Some(result(answer)),
         Content::Media(media) if role == Role::Assistant => text(&mention(media)),
@@ -214,19 +220,6 @@ fn text(text: &str) -> Option<Value> {
 fn call_id(id: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     if id.is_empty() { "call".to_owned() } else { id.chars().map(fits).collect() }
-}
-
-/// What a call was asked with. The API takes objects only; what is none is handed back as what it is.
-pub(super) fn input(arguments: &RawArguments) -> Value {
-    let invalid = |text: String| json!({ "INVALID_JSON": text });
-    match arguments {
-        RawArguments::Json(json) if json.is_object() => json.as_value().clone(),
-        RawArguments::Json(json) => invalid(json.to_string()),
-        RawArguments::Text(text) => match serde_json::from_str::<Map<String, Value>>(text) {
-            Ok(object) => object.into(),
-            Err(_) => invalid(text.clone()),
-        },
-    }
 }
 
 fn result(answer: &ToolAnswer) -> Value {
@@ -274,15 +267,6 @@ fn titled(mut document: Value, media: &Media) -> Value {
 fn plain_text(base64: &str) -> Option<Value> {
     let text = String::from_utf8(BASE64_STANDARD.decode(base64).ok()?).ok()?;
     (!text.trim().is_empty()).then(|| json!({ "type": "text", "media_type": "text/plain", "data": text }))
-}
-
-/// The words that stand for a picture or file which the API has no place for.
-fn mention(media: &Media) -> String {
-    let name = media.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-    match &media.source {
-        MediaSource::Url(url) => format!("[{}{name} at {url}]", media.media_type),
-        MediaSource::Data(_) => format!("[{}{name} that cannot be shown here]", media.media_type),
-    }
 }
 
 #[cfg(test)]

@@ -180,25 +180,35 @@ fn choices_of_tools_are_said_in_the_words_of_the_api() {
 fn an_effort_becomes_thinking_within_what_the_api_takes() {
     let mut request = asked(vec![Message::user("a")]);
     request.temperature = Some(0.5);
-    assert_eq!(sent(&request)["temperature"], 0.5);
+    assert_eq!((sent(&request).get("thinking"), sent(&request).get("output_config")), (None, None));
     request.effort = Some(Effort::High);
     let adaptive = sent(&request);
     assert_eq!(adaptive["thinking"]["type"], "adaptive");
     assert_eq!(adaptive["output_config"], json!({ "effort": "high" }));
-    assert_eq!(adaptive.get("temperature"), None);
     let old = |request: &ModelRequest| sent_by("claude-sonnet-4-5", request);
     assert_eq!(old(&request)["thinking"], json!({ "type": "enabled", "budget_tokens": 16_000 }));
-    assert_eq!((old(&request).get("temperature"), old(&request).get("output_config")), (None, None));
+    assert_eq!(old(&request).get("output_config"), None);
+    assert_eq!(old(&request).get("temperature"), None, "the API takes none");
     request.max_tokens = Some(4096);
     assert_eq!(old(&request)["thinking"]["budget_tokens"], 2048, "less than what it may write");
     request.max_tokens = Some(1500);
-    assert_eq!((old(&request).get("thinking"), &old(&request)["temperature"]), (None, &json!(0.5)), "no room");
+    assert_eq!(old(&request).get("thinking"), None, "no room");
     request.max_tokens = None;
     request.view = view(&["a"]);
     let forced = ModelRequest { choice: ToolChoice::Required, ..request.clone() };
     assert_eq!((old(&forced).get("thinking"), sent(&forced).get("thinking")), (None, None));
     request.effort = Some(Effort::Minimal);
     assert_eq!((old(&request).get("thinking"), sent(&request).get("thinking")), (None, None));
+}
+
+#[test]
+fn thoughts_that_no_longer_count_are_dropped_by_models_that_would_refuse_them() {
+    let request = asked(vec![Message::user("a")]);
+    let binding = json!({ "prefix_mismatch_behavior": "drop_block" });
+    let thinking = |effort| sent_by("claude-opus-5-5", &ModelRequest { effort, ..request.clone() })["thinking"].take();
+    assert_eq!(thinking(None), json!({ "type": "adaptive", "block_binding": binding }));
+    let told = json!({ "type": "adaptive", "display": "summarized", "block_binding": binding });
+    assert_eq!(thinking(Some(Effort::Low)), told);
 }
 
 #[test]

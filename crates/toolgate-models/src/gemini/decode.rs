@@ -9,7 +9,7 @@ use toolgate_core::{
 
 use super::{
     WIRE,
-    request::{from_wire, our_id},
+    request::{from_wire, our_id, our_number},
 };
 use crate::{
     errors::Failure,
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct ContentDecoder {
     view: View,
-    /// How many calls there were before: the number of the next that has no id.
+    /// The number of the first call that has no id: one that no call of the conversation has.
     number: usize,
     calls: usize,
     items: Vec<Item>,
@@ -90,7 +90,7 @@ impl ContentDecoder {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
             view: request.view.clone(),
-            number: request.messages.iter().map(|message| message.calls().count()).sum(),
+            number: next_number(request),
             calls: 0,
             items: Vec::new(),
             looked_up: [("google_search", Value::Null), ("url_context", Value::Null)],
@@ -144,6 +144,8 @@ impl ContentDecoder {
         let text = native.get("text").and_then(Value::as_str).unwrap_or_default().to_owned();
         match self.items.last_mut() {
             Some(last) if is_plain(&native) && last.goes_on(thought) => last.append(&text),
+            // Words that are none end many streams. The API does not take them back, unless they are signed.
+            _ if is_plain(&native) && text.is_empty() => {}
             _ => {
                 let content = if thought { Content::Reasoning(text) } else { Content::Text(text) };
                 self.items.push(Item { native, content });
@@ -285,6 +287,12 @@ impl Item {
     fn says_something(&self) -> bool {
         !matches!(&self.content, Content::Text(text) | Content::Reasoning(text) if text.is_empty())
     }
+}
+
+/// The first number that is not in use. Messages may be left out, so counting calls would not do.
+fn next_number(request: &ModelRequest) -> usize {
+    let calls = request.messages.iter().flat_map(|message| message.calls());
+    calls.filter_map(|call| our_number(&call.provider_call_id)).max().map_or(0, |last| last.saturating_add(1))
 }
 
 /// Whether a part of words has nothing beside its words.

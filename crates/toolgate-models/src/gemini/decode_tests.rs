@@ -35,6 +35,7 @@ fn words_are_joined_but_never_over_a_signature() {
         parts(json!([{ "text": "So" }])),
         parts(json!([{ "text": " it" }, { "text": " is", "thoughtSignature": "c2ln" }])),
         parts(json!([{ "text": "." }, { "text": "", "thoughtSignature": "ZW5k" }])),
+        parts(json!([{ "text": "" }])),
         end("STOP"),
     ];
     let (deltas, reply) = fed(&chunks);
@@ -56,7 +57,7 @@ fn words_are_joined_but_never_over_a_signature() {
 fn calls_without_ids_get_one_that_no_other_call_of_the_conversation_has() {
     let asked =
         |id: &str| Message::new(Role::Assistant, vec![Content::Call(ToolRequest::text(id, "read", "{}")).into()]);
-    let messages = vec![Arc::new(asked("gemini_0")), Arc::new(asked("x"))];
+    let messages = vec![Arc::new(asked("gemini_7")), Arc::new(asked("x"))];
     let mut decoder = ContentDecoder::new(&ModelRequest { messages, ..ModelRequest::default() });
     let chunk = parts(json!([
         { "functionCall": { "name": "read", "args": { "path": "a" } }, "thoughtSignature": "c2ln" },
@@ -69,8 +70,8 @@ fn calls_without_ids_get_one_that_no_other_call_of_the_conversation_has() {
     }
     let reply = decoder.reply().expect("a reply");
     let ids: Vec<_> = reply.message.calls().map(|call| call.provider_call_id.as_str()).collect();
-    assert_eq!((ids, reply.finish), (vec!["gemini_2", "fc-1", "gemini_4"], Finish::Calls));
-    assert_eq!(reply.message.calls().next(), Some(&ToolRequest::json("gemini_2", "read", json!({ "path": "a" }))));
+    assert_eq!((ids, reply.finish), (vec!["gemini_8", "fc-1", "gemini_10"], Finish::Calls));
+    assert_eq!(reply.message.calls().next(), Some(&ToolRequest::json("gemini_8", "read", json!({ "path": "a" }))));
     assert_eq!(natives(&reply)[0]["functionCall"].get("id"), None, "the part stays as it came");
     assert_eq!(deltas[1], Delta::Arguments { index: 0, text: r#"{"path":"a"}"#.into() });
     assert_eq!(deltas[3], Delta::Arguments { index: 1, text: "{}".into() });

@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_core::{
-    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, RawArguments, Role, ToolAnswer, ToolChoice,
-    ToolRequest, ToolSpec, View,
+    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice, ToolRequest,
+    ToolSpec, View,
 };
 
 use super::{Age, Gemini, WIRE};
 use crate::{
     body::{Chunks, JsonBody, fragment},
+    foreign::object,
     names::NameRule,
 };
 
@@ -84,10 +85,10 @@ impl Age {
             (Self::Budget { .. }, Effort::Low) => budget(1024),
             (Self::Budget { .. }, Effort::Medium) => budget(8192),
             (Self::Budget { .. }, Effort::High) => budget(24_576),
-            (Self::Level, Effort::Minimal) => level("minimal"),
-            (Self::Level, Effort::Low) => level("low"),
-            (Self::Level, Effort::Medium) => level("medium"),
-            (Self::Level, Effort::High) => level("high"),
+            (Self::Level, Effort::Minimal) => level("MINIMAL"),
+            (Self::Level, Effort::Low) => level("LOW"),
+            (Self::Level, Effort::Medium) => level("MEDIUM"),
+            (Self::Level, Effort::High) => level("HIGH"),
         })
     }
 }
@@ -183,32 +184,23 @@ pub(super) fn our_id(number: usize) -> String {
     format!("{OUR_IDS}{number}")
 }
 
+/// The number in an id that we gave.
+pub(super) fn our_number(id: &str) -> Option<usize> {
+    let number = id.strip_prefix(OUR_IDS)?;
+    number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok()).flatten()
+}
+
 /// The id of a call as the provider knows it.
 fn known_id(id: &str) -> Option<&str> {
-    let number = id.strip_prefix(OUR_IDS);
-    let ours = number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-    Some(id).filter(|id| !id.is_empty() && !ours)
+    Some(id).filter(|id| !id.is_empty() && our_number(id).is_none())
 }
 
 fn function_call(request: &ToolRequest) -> Value {
-    let mut call = json!({ "name": to_wire(&request.tool), "args": args(&request.arguments) });
+    let mut call = json!({ "name": to_wire(&request.tool), "args": object(&request.arguments) });
     if let Some(id) = known_id(&request.provider_call_id) {
         call["id"] = id.into();
     }
     call
-}
-
-/// What a call was asked with. The API takes objects only; what is none is handed back as what it is.
-fn args(arguments: &RawArguments) -> Value {
-    let invalid = |text: String| json!({ "INVALID_JSON": text });
-    match arguments {
-        RawArguments::Json(json) if json.is_object() => json.as_value().clone(),
-        RawArguments::Json(json) => invalid(json.to_string()),
-        RawArguments::Text(text) => match serde_json::from_str::<Map<String, Value>>(text) {
-            Ok(object) => object.into(),
-            Err(_) => invalid(text.clone()),
-        },
-    }
 }
 
 fn function_response(answer: &ToolAnswer, nested: bool) -> Value {

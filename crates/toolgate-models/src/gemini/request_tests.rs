@@ -130,7 +130,7 @@ fn settings_go_where_the_model_takes_them() {
     let config = json!({
         "maxOutputTokens": 9, "temperature": 0.5,
         "responseMimeType": "application/json", "responseJsonSchema": { "type": "object", "title": "Answer" },
-        "thinkingConfig": { "includeThoughts": true, "thinkingLevel": "low" },
+        "thinkingConfig": { "includeThoughts": true, "thinkingLevel": "LOW" },
     });
     assert_eq!(sent(&request)["generationConfig"], config);
     assert_eq!(sent(&request)["systemInstruction"], json!({ "parts": [{ "text": "Be brief." }] }));

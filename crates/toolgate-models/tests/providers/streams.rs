@@ -28,7 +28,9 @@ async fn wherever_a_stream_is_cut_the_reply_is_the_same() {
 async fn each_piece_of_a_slow_stream_is_here_before_the_next_is_sent() {
     let Some(peer) = Peer::start().await else { return };
     // How many events come before the first words and have to be let through.
-    for (wire, before) in [(Wire::Chat, 1), (Wire::Compatible, 1), (Wire::Responses, 2)] {
+    let before =
+        [(Wire::Chat, 1), (Wire::Compatible, 1), (Wire::Responses, 2), (Wire::Anthropic, 1), (Wire::Gemini, 0)];
+    for (wire, before) in before {
         let scenario = format!("text+gated+{wire:?}");
         let (model, request) = (wire.at(&peer.at(&scenario)), saying("hi"));
         let mut stream = model.reply(&request);

@@ -1,0 +1,74 @@
+//! Models of the scenarios: one that remembers what it was asked with, and one with replies that no script can say.
+
+use std::sync::{Arc, Mutex};
+
+use futures::{StreamExt, stream, stream::BoxStream};
+use toolgate::{Delta, Model, ModelError, ModelName, ModelRequest, Reply, Role};
+
+/// A model that remembers what it was asked with.
+pub struct Watched {
+    model: Arc<dyn Model>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Watched {
+    pub fn new(model: Arc<dyn Model>) -> Self {
+        Self { model, asked: Mutex::default() }
+    }
+
+    /// What it was asked with, each time.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("whole").clone()
+    }
+}
+
+impl Model for Watched {
+    fn name(&self) -> &ModelName {
+        self.model.name()
+    }
+
+    fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
+        self.asked.lock().expect("whole").push(summary(request));
+        self.model.reply(request)
+    }
+}
+
+/// What matters of a request.
+fn summary(request: &ModelRequest) -> String {
+    let roles = request.messages.iter().map(|message| match message.role {
+        Role::User => 'u',
+        Role::Assistant => 'm',
+        Role::Tool => 't',
+    });
+    let tools: Vec<&str> = request.view.specs().map(|spec| spec.name.as_str()).collect();
+    let tools = if tools.len() < 4 { tools.join(" ") } else { format!("{} tools", tools.len()) };
+    let mut text = format!("{}; {:?}; {tools}", roles.collect::<String>(), request.choice);
+    if let Some(instructions) = &request.instructions {
+        text.push_str(&format!("; {instructions}"));
+    }
+    if let Some(output) = &request.output {
+        text.push_str(&format!("; as {}", output.name));
+    }
+    text
+}
+
+/// A model with these replies, one for each it has given before.
+pub struct Replies(ModelName, Vec<Reply>);
+
+impl Replies {
+    pub fn new(replies: Vec<Reply>) -> Self {
+        Self(ModelName::new("scripted", "replies"), replies)
+    }
+}
+
+impl Model for Replies {
+    fn name(&self) -> &ModelName {
+        &self.0
+    }
+
+    fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
+        let before = request.messages.iter().filter(|message| message.role == Role::Assistant).count();
+        let reply = self.1[before].clone();
+        stream::iter([Ok(Delta::Done(Box::new(reply)))]).boxed()
+    }
+}
