@@ -64,7 +64,8 @@ async fn whoever_drops_a_stream_ends_the_request() {
 #[tokio::test]
 async fn connections_are_used_again_although_the_reply_was_whole_before_they_were_free() {
     let Some(peer) = Peer::start().await else { return };
-    for wire in Wire::ALL {
+    // Of Gemini only the end of the stream tells that a reply is whole.
+    for wire in Wire::ALL.into_iter().filter(|wire| !matches!(wire, Wire::Gemini)) {
         let scenario = format!("text+lingering+{wire:?}");
         let model = wire.at(&peer.at(&scenario));
         for _ in 0..10 {
