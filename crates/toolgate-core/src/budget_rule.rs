@@ -22,6 +22,7 @@ use crate::{AccountKey, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, MAX_
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Entry", into = "Entry")]
+#[schemars(description = "How much may be spent, by each in the scope or by the one that `only` names.")]
 pub struct BudgetRule {
     /// What people call it.
     pub name: String,

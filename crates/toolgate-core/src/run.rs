@@ -189,7 +189,9 @@ async fn attempt(run: &Run, call: Call) -> Outcome {
     let attempt = run.next_attempt(&call.arguments);
     let call = call.with_attempt(attempt);
     if let Some(result) = call.resumed().result(call.attempt) {
-        return Outcome::from(Settled::clone(result));
+        let mut settled = Settled::clone(result);
+        settled.executor = settled.executor.or_else(|| call.shown().map(|shown| shown.entry.executor.clone()));
+        return Outcome::from(settled);
     }
     // Known before anything is said to start: a tool that is gone or has changed never does.
     let refusal = contain_sync(|| run.plan.executor.refuse(&call)).unwrap_or_else(|report| Some(exception(report)));

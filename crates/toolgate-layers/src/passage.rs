@@ -60,6 +60,9 @@ impl Receipt {
             executed.and_then(|executed| prints.take(Within::ExecutedArguments, executed.as_json(), &mut copy));
         let result = prints.take(Within::Result, &settled.value, &mut copy);
         let refusal = settled.error.as_ref().filter(|_| settled.status.is_refusal());
+        let attempts = next.trail().attempts();
+        // Whoever stops a tool answers in its place and does not say who was stopped.
+        let ran_by = call.shown().filter(|_| attempts > 0).map(|shown| shown.entry.executor.clone());
         let mut receipt = Self {
             schema_version: Self::SCHEMA_VERSION,
             receipt_id: call.id,
@@ -73,10 +76,10 @@ impl Receipt {
             emit_order: call.emit_order(),
             tool_name: call.tool.clone(),
             fingerprint: call.shown().map(|shown| shown.entry.fingerprint),
-            executor: settled.executor.clone(),
+            executor: settled.executor.clone().or(ran_by),
             status: settled.status,
             error_category: settled.error.as_ref().map(|error| error.category),
-            attempts: next.trail().attempts(),
+            attempts,
             cached: settled.cached,
             started_at,
             ended_at,

@@ -37,8 +37,11 @@ pub struct StoreAccounts {
     store: StoreHandle,
     budgets: Budgets,
     payer: Payer,
-    listeners: Vec<Arc<dyn Fn(&BudgetAlert, Timestamp) + Send + Sync>>,
+    listeners: Vec<Listener>,
 }
+
+/// Is told of a threshold.
+type Listener = Arc<dyn Fn(&BudgetAlert, Timestamp) + Send + Sync>;
 
 impl StoreAccounts {
     /// Keeps `budgets` in `store`.

@@ -1,4 +1,29 @@
 //! Models for Toolgate: one file per wire format, a scripted model, and recording and replaying.
+//!
+//! Everything here is a [`Model`](toolgate_core::Model): it is asked with a request and streams pieces of a reply, and at
+//! last the whole. `open` finds one by its name and takes keys from the environment; the builders
+//! (`OpenAiResponses::builder`, `OpenAiChat::compatible`…) take them from code. [`Scripted`] needs no network, and
+//! [`Record`] and [`Replay`] keep what a real model said for the next time.
+//!
+//! ```
+//! use futures::StreamExt;
+//! use toolgate_core::{Delta, Message, Model, ModelRequest};
+//! use toolgate_models::{Line, Scripted};
+//!
+//! # futures::executor::block_on(async {
+//! let model = Scripted::new([Line::new().say("Four files.")]);
+//! let request = ModelRequest { messages: vec![Message::user("What is here?").into()], ..ModelRequest::default() };
+//! let mut reply = model.reply(&request);
+//! while let Some(Ok(delta)) = reply.next().await {
+//!     if let Delta::Done(whole) = delta {
+//!         assert_eq!(whole.message.text(), "Four files.");
+//!     }
+//! }
+//! # });
+//! ```
+//!
+//! Choosing among models, trying again after an error, counting what replies cost and running what they ask for is left to
+//! the runtime. No key ever becomes part of an error, a `{:?}` or a recording.
 
 #[cfg(feature = "http")]
 mod anthropic;
@@ -9,6 +34,8 @@ mod cassette;
 mod errors;
 #[cfg(feature = "http")]
 mod exchange;
+#[cfg(feature = "http")]
+mod foreign;
 #[cfg(feature = "http")]
 mod gemini;
 #[cfg(feature = "http")]

@@ -27,6 +27,7 @@ impl NameRule {
     }
 
     /// The tool of the view that goes by this name over the wire, or else the name as it came.
+    #[expect(clippy::wrong_self_convention, reason = "it undoes `to_wire`, by the same rule")]
     pub(crate) fn from_wire(self, view: &View, wire: &str) -> String {
         if view.get(wire).is_some() {
             return wire.to_owned();

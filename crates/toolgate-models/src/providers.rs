@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use toolgate_core::{Model, ModelName};
 
-use crate::{ApiKey, ModelBuilder, OpenAiChat, OpenAiResponses, SetupError};
+use crate::{Anthropic, ApiKey, Gemini, ModelBuilder, OpenAiChat, OpenAiResponses, SetupError};
 
 /// The names that [`open`] knows.
-pub const PROVIDERS: [&str; 6] = ["openai", "openai-chat", "ollama", "vllm", "llama-cpp", "compatible"];
+pub const PROVIDERS: [&str; 8] =
+    ["openai", "openai-chat", "anthropic", "google", "ollama", "vllm", "llama-cpp", "compatible"];
 
 /// Opens a model by its name, with keys and addresses from the environment.
 ///
@@ -15,6 +16,8 @@ pub const PROVIDERS: [&str; 6] = ["openai", "openai-chat", "ollama", "vllm", "ll
 /// |---|---|---|
 /// | `openai` | responses | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
 /// | `openai-chat` | chat completions | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
+/// | `anthropic` | messages | `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL` |
+/// | `google` | Gemini | `GEMINI_API_KEY` or `GOOGLE_API_KEY`; `GEMINI_BASE_URL` |
 /// | `ollama` | chat completions | `OLLAMA_HOST`, or `127.0.0.1:11434` |
 /// | `vllm` | chat completions | `VLLM_BASE_URL`, or `http://127.0.0.1:8000/v1`; `VLLM_API_KEY` if it wants one |
 /// | `llama-cpp` | chat completions | `LLAMA_CPP_BASE_URL`, or `http://127.0.0.1:8080/v1`; `LLAMA_CPP_API_KEY` if it wants one |
@@ -40,6 +43,14 @@ fn open_in(name: &ModelName, environment: Environment<'_>) -> Result<Arc<dyn Mod
     match &*name.provider {
         "openai" => ready(given(OpenAiResponses::builder(model), "OPENAI", environment)?),
         "openai-chat" => ready(given(OpenAiChat::builder(model), "OPENAI", environment)?),
+        "anthropic" => ready(given(Anthropic::builder(model), "ANTHROPIC", environment)?),
+        "google" => {
+            let look_up = |variable: &str| match variable {
+                "GEMINI_API_KEY" => environment(variable).or_else(|| environment("GOOGLE_API_KEY")),
+                other => environment(other),
+            };
+            ready(given(Gemini::builder(model), "GEMINI", &look_up)?)
+        }
         "ollama" => {
             let url = environment("OLLAMA_HOST").map_or_else(|| OLLAMA.to_owned(), |host| ollama_url(&host));
             ready(OpenAiChat::compatible(model, url).provider("ollama"))
@@ -118,7 +129,12 @@ mod tests {
 
     #[test]
     fn every_known_provider_can_be_opened() {
-        let variables = [("OPENAI_API_KEY", "sk-1"), ("COMPATIBLE_BASE_URL", "http://127.0.0.1:9/v1")];
+        let variables = [
+            ("OPENAI_API_KEY", "sk-1"),
+            ("ANTHROPIC_API_KEY", "sk-2"),
+            ("GOOGLE_API_KEY", "AIza-3"),
+            ("COMPATIBLE_BASE_URL", "http://127.0.0.1:9/v1"),
+        ];
         for provider in PROVIDERS {
             let name = format!("{provider}:some/model:7b");
             assert_eq!(opened(&name, &variables), Ok(name.clone()));

@@ -252,7 +252,8 @@ fn the_same_request_gets_its_replies_in_the_order_in_which_they_came() {
     let script = Scripted::new([Line::new().fail(ModelErrorKind::Overloaded, "busy"), "fine".into()]);
     let record = Record::new(script, &path, redactor()).expect("opens");
     let request = asked(vec![Message::user("hello")]);
-    (play(&record, &request), play(&record, &request));
+    play(&record, &request);
+    play(&record, &request);
     let replay = Replay::open(&path).expect("opens");
     assert_eq!(failure(&play(&replay, &request)).kind, ModelErrorKind::Overloaded);
     assert_eq!(said(&play(&replay, &request)), "fine");

@@ -249,8 +249,8 @@ impl Active {
         let pass = if closing.is_some() { Pass::Closing } else { Pass::Down };
         state.work[at].entries.retain(|(of, _)| *of != pass);
         let (slot, work) = (&state.turn.slots()[at], &state.work[at]);
-        // Attempts whose results are known are walked through again.
-        let known = work.resumed.results.first().map(|(attempt, _)| attempt - 1);
+        // Attempts whose results are known are walked through again, unless it has come to its end.
+        let known = work.resumed.results.first().map(|(attempt, _)| attempt - 1).filter(|_| closing.is_none());
         Call::new(CallSeed {
             id: slot.invocation().id,
             generation: slot.generation(),
@@ -288,6 +288,13 @@ impl Active {
         if end.ended_at == Timestamp::EPOCH {
             let now = self.shared.clock.now();
             (end.started_at, end.ended_at) = (now, now);
+        }
+        {
+            // What did not come out of the stack does not know how often it was tried, and by whom.
+            let state = self.state();
+            let attempts = state.turn.slots()[at].attempts();
+            end.attempts = end.attempts.max(attempts);
+            end.executor = end.executor.or_else(|| state.work[at].executor().filter(|_| attempts > 0));
         }
         let end = Arc::new(end);
         let call = self.call(at, Some(end.clone()));

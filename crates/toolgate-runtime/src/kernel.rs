@@ -30,7 +30,7 @@ pub(crate) struct Run {
     pub(crate) cancel: CancellationToken,
     pub(crate) steering: mpsc::UnboundedReceiver<Steer>,
     /// What the tools and layers of the run are, with what strategies add.
-    tools: ToolsOfRun,
+    pub(crate) tools: ToolsOfRun,
     /// The turn that comes next.
     ahead: Option<Arc<TurnInfo>>,
     /// The turn that the model was asked for.
@@ -203,7 +203,7 @@ impl Run {
         let mut info = self.ahead();
         let turn = Arc::make_mut(&mut info);
         (turn.provider, turn.model) = (Some(model.provider.clone()), Some(model.model.clone()));
-        turn.iteration = self.conversation.iteration;
+        (turn.iteration, turn.run) = (self.conversation.iteration, Some(self.conversation.run));
         self.ahead = Some(info.clone());
         info
     }

@@ -60,7 +60,8 @@ impl Run {
     /// Cancels what an earlier run left waiting, and tells the model.
     pub(crate) async fn give_up_open_turn(&mut self) -> Result<(), SessionError> {
         let Place::Open(turn) = self.conversation.place() else { return Ok(()) };
-        let view = toolgate_core::View::without_tools();
+        // Nothing is run; but what the tools are decides what may have come of calls that had started.
+        let view = self.tools.all().clone();
         let run = self.shared.dispatcher.resume_under(turn, view, self.stack()).await?;
         run.handle().interrupt(SOMETHING_ELSE).await?;
         let report = run.run().await?;

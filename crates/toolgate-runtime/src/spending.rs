@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    BudgetAlert, BudgetError, Budgets, Charge, ChargeFilter, ChargeId, Clock, Content, Cost, Expense, Media,
+    BudgetAlert, BudgetError, Budgets, CallId, Charge, ChargeFilter, ChargeId, Clock, Content, Cost, Expense, Media,
     MediaSource, Message, ModelName, ModelRequest, Payer, Prices, Routed, SessionId, StoreError, StoreHandle, TurnId,
     UnknownPrice, Usage,
 };
@@ -194,7 +194,10 @@ impl Spending {
         if self.budgets.is_empty() {
             return Ok(Vec::new());
         }
-        let open = self.store.charges(ChargeFilter { session: Some(session), ..ChargeFilter::default() }).await?;
+        // Turns are listed behind calls, of which there may be many.
+        let after = Some(ChargeId::Call(CallId::new(uuid::Uuid::max())));
+        let open =
+            self.store.charges(ChargeFilter { session: Some(session), after, ..ChargeFilter::default() }).await?;
         let turns = open.into_iter().filter_map(|charge| match charge.id {
             ChargeId::Turn(turn) => Some(turn),
             ChargeId::Call(_) => None,

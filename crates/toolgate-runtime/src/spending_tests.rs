@@ -272,3 +272,17 @@ fn the_session_of_the_payer_is_that_of_the_charge() {
     let charge = budgets.charge(ChargeId::Turn(turn(1)), &payer, Timestamp::EPOCH, &expense, UnknownPrice::Refuse);
     assert_eq!(charge.expect("known").expect("counts").session, Some(session));
 }
+
+#[tokio::test]
+async fn turns_that_are_left_open_are_found_behind_any_number_of_calls() {
+    let bench = bench([rule(Total, Requests, 10)]);
+    let session = SessionId::new(uuid::Uuid::from_u128(9));
+    let spending = bench.spending.paid_by(Payer { session: Some(session), ..Payer::default() });
+    drop(spending.reserve(turn(1), &request(1), &model("small")).await.expect("enough"));
+    for n in 0..150 {
+        let id = ChargeId::Call(CallId::new(uuid::Uuid::from_u128(n)));
+        let charge = Charge { id, session: Some(session), at: Timestamp::EPOCH, lines: Vec::new() };
+        bench.store.reserve(charge).await.expect("sets aside nothing");
+    }
+    assert_eq!(spending.left_open(session).await.expect("lists"), [turn(1)]);
+}

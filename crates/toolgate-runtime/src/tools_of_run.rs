@@ -11,6 +11,8 @@ pub(crate) struct ToolsOfRun {
     /// The same with what strategies added for the round, if anything.
     extended: Option<Stack>,
     view: View,
+    /// Every tool there is, whatever the model is shown.
+    all: View,
 }
 
 impl ToolsOfRun {
@@ -24,12 +26,18 @@ impl ToolsOfRun {
             }
         };
         let view = View::of(&shared.registry);
-        let view = options.tools.as_ref().map_or(view.clone(), |own| view.shadowed_by(&View::of(own)));
+        let all = options.tools.as_ref().map_or(view.clone(), |own| view.shadowed_by(&View::of(own)));
+        let view = all.clone();
         let view = view.transform(&stack.transforms()).map_err(RunError::View)?;
         let view = shared.allowed.as_ref().map_or(view.clone(), |names| view.narrow(names.iter().map(String::as_str)));
         let names = options.allowed.as_ref();
         let view = names.map_or(view.clone(), |names| view.narrow(names.iter().map(String::as_str)));
-        Ok(Self { stack, extended: None, view })
+        Ok(Self { stack, extended: None, view, all })
+    }
+
+    /// Every tool there is. What the model was shown in an earlier run may be more than in this one.
+    pub(crate) fn all(&self) -> &View {
+        &self.all
     }
 
     pub(crate) fn view(&self) -> &View {

@@ -65,7 +65,7 @@ async fn what_was_set_aside_is_found_after_the_process_is_gone() {
     let left = store.reserve(charge(&ids, false)).await.expect("sets aside");
     drop(store);
     let store = open();
-    assert_eq!(store.charges(ChargeFilter::default()).await.expect("lists"), [left.clone()]);
+    assert_eq!(store.charges(ChargeFilter::default()).await.expect("lists"), std::slice::from_ref(&left));
     store.release_charge(left).await.expect("gives back");
     let rows = store.accounts("", None, 10).await.expect("lists");
     assert!(rows.iter().all(|row| (row.spent, row.reserved) == (0, 0)), "{rows:?}");

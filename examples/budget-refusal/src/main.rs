@@ -31,7 +31,7 @@ fn model(name: &str) -> Scripted {
 }
 
 async fn session(store: &StoreHandle, name: &str) -> Result<Session, Box<dyn std::error::Error>> {
-    let project = BudgetRule::new("website", BudgetScope::Project, BudgetPeriod::Day, BudgetUnit::Money, DOLLAR / 40);
+    let project = BudgetRule::new("website", BudgetScope::Project, BudgetPeriod::Day, BudgetUnit::Usd, DOLLAR / 40);
     let person = BudgetRule::new("everybody", BudgetScope::User, BudgetPeriod::Month, BudgetUnit::Requests, 100);
     let store = store.clone();
     let payer = Payer { user: Some("ann".into()), project: Some("website".into()), ..Payer::default() };

@@ -9,13 +9,11 @@ use toolgate_core::{
     ToolRequest, Usage, View,
 };
 
-use super::{
-    WIRE,
-    request::{NAMES, input},
-};
+use super::{WIRE, request::NAMES};
 use crate::{
     errors::Failure,
     exchange::{Decoder, Progress},
+    foreign::object,
     sse::Event,
 };
 
@@ -283,7 +281,7 @@ impl Block {
     fn part(mut self, view: &View, results: &BTreeMap<String, Value>, asked: &[String]) -> Part {
         let arguments = self.arguments();
         if !self.json.is_empty() {
-            self.item.insert("input".to_owned(), input(&arguments));
+            self.item.insert("input".to_owned(), object(&arguments));
         }
         let content = match self.kind() {
             "text" => Content::Text(self.field("text").to_owned()),

@@ -4,14 +4,15 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_core::{
-    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, RawArguments, Role, ToolAnswer, ToolChoice,
-    ToolSpec, View,
+    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice, ToolSpec, View,
 };
 
 use super::{Anthropic, Thinking, WIRE, schema::enforceable};
 use crate::{
     body::{Chunks, JsonBody, fragment},
+    foreign::object,
     names::NameRule,
+    openai::mention,
 };
 
 /// What the API takes as names of tools.
@@ -197,7 +198,7 @@ fn block(role: Role, part: &Part) -> Option<Value> {
             "type": "tool_use",
             "id": call_id(&request.provider_call_id),
             "name": NAMES.to_wire(&request.tool),
-            "input": input(&request.arguments),
+            "input": object(&request.arguments),
         })),
         Content::Result(answer) => Some(result(answer)),
         Content::Media(media) if role == Role::Assistant => text(&mention(media)),
@@ -219,19 +220,6 @@ fn text(text: &str) -> Option<Value> {
 fn call_id(id: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     if id.is_empty() { "call".to_owned() } else { id.chars().map(fits).collect() }
-}
-
-/// What a call was asked with. The API takes objects only; what is none is handed back as what it is.
-pub(super) fn input(arguments: &RawArguments) -> Value {
-    let invalid = |text: String| json!({ "INVALID_JSON": text });
-    match arguments {
-        RawArguments::Json(json) if json.is_object() => json.as_value().clone(),
-        RawArguments::Json(json) => invalid(json.to_string()),
-        RawArguments::Text(text) => match serde_json::from_str::<Map<String, Value>>(text) {
-            Ok(object) => object.into(),
-            Err(_) => invalid(text.clone()),
-        },
-    }
 }
 
 fn result(answer: &ToolAnswer) -> Value {
@@ -279,15 +267,6 @@ fn titled(mut document: Value, media: &Media) -> Value {
 fn plain_text(base64: &str) -> Option<Value> {
     let text = String::from_utf8(BASE64_STANDARD.decode(base64).ok()?).ok()?;
     (!text.trim().is_empty()).then(|| json!({ "type": "text", "media_type": "text/plain", "data": text }))
-}
-
-/// The words that stand for a picture or file which the API has no place for.
-fn mention(media: &Media) -> String {
-    let name = media.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-    match &media.source {
-        MediaSource::Url(url) => format!("[{}{name} at {url}]", media.media_type),
-        MediaSource::Data(_) => format!("[{}{name} that cannot be shown here]", media.media_type),
-    }
 }
 
 #[cfg(test)]

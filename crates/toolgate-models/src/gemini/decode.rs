@@ -144,6 +144,8 @@ impl ContentDecoder {
         let text = native.get("text").and_then(Value::as_str).unwrap_or_default().to_owned();
         match self.items.last_mut() {
             Some(last) if is_plain(&native) && last.goes_on(thought) => last.append(&text),
+            // Words that are none end many streams. The API does not take them back, unless they are signed.
+            _ if is_plain(&native) && text.is_empty() => {}
             _ => {
                 let content = if thought { Content::Reasoning(text) } else { Content::Text(text) };
                 self.items.push(Item { native, content });

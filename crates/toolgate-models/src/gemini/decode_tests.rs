@@ -35,6 +35,7 @@ fn words_are_joined_but_never_over_a_signature() {
         parts(json!([{ "text": "So" }])),
         parts(json!([{ "text": " it" }, { "text": " is", "thoughtSignature": "c2ln" }])),
         parts(json!([{ "text": "." }, { "text": "", "thoughtSignature": "ZW5k" }])),
+        parts(json!([{ "text": "" }])),
         end("STOP"),
     ];
     let (deltas, reply) = fed(&chunks);

@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_core::{
-    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, RawArguments, Role, ToolAnswer, ToolChoice,
-    ToolRequest, ToolSpec, View,
+    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice, ToolRequest,
+    ToolSpec, View,
 };
 
 use super::{Age, Gemini, WIRE};
 use crate::{
     body::{Chunks, JsonBody, fragment},
+    foreign::object,
     names::NameRule,
 };
 
@@ -195,24 +196,11 @@ fn known_id(id: &str) -> Option<&str> {
 }
 
 fn function_call(request: &ToolRequest) -> Value {
-    let mut call = json!({ "name": to_wire(&request.tool), "args": args(&request.arguments) });
+    let mut call = json!({ "name": to_wire(&request.tool), "args": object(&request.arguments) });
     if let Some(id) = known_id(&request.provider_call_id) {
         call["id"] = id.into();
     }
     call
-}
-
-/// What a call was asked with. The API takes objects only; what is none is handed back as what it is.
-fn args(arguments: &RawArguments) -> Value {
-    let invalid = |text: String| json!({ "INVALID_JSON": text });
-    match arguments {
-        RawArguments::Json(json) if json.is_object() => json.as_value().clone(),
-        RawArguments::Json(json) => invalid(json.to_string()),
-        RawArguments::Text(text) => match serde_json::from_str::<Map<String, Value>>(text) {
-            Ok(object) => object.into(),
-            Err(_) => invalid(text.clone()),
-        },
-    }
 }
 
 fn function_response(answer: &ToolAnswer, nested: bool) -> Value {

@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct ChatDecoder {
     view: View,
-    /// How many messages there are so far: it makes ids that no other reply of the conversation has.
+    /// How many messages there are so far, for ids where the server gives none.
     said: usize,
     id: Option<String>,
     model: Option<String>,
@@ -147,6 +147,7 @@ impl ChatDecoder {
         let function = delta.function.unwrap_or_default();
         let (id, name) = (delta.id.unwrap_or_default(), function.name.unwrap_or_default());
         let index = self.place(delta.index, &id, &name);
+        let own_id = self.own_id(index);
         let call = &mut self.calls[index];
         if call.id.is_empty() {
             call.id = id;
@@ -160,7 +161,16 @@ impl ChatDecoder {
             Some(json) => call.arguments.push_str(&json.to_string()),
         }
         call.beside.extend(delta.beside.into_iter().filter(|(field, _)| field != "type"));
-        call.pass_on(index, self.said, deltas);
+        call.pass_on(index, own_id, deltas);
+    }
+
+    /// An id for a call that has none, such as no other call of the conversation has: all providers take its characters.
+    fn own_id(&self, index: usize) -> String {
+        let named: String = self.id.iter().flat_map(|id| id.chars()).filter(char::is_ascii_alphanumeric).collect();
+        match named.len() {
+            0 => format!("call_{}_{index}", self.said),
+            length => format!("call_{}_{index}", &named[length.saturating_sub(32)..]),
+        }
     }
 
     /// Which call a piece belongs to. Most servers number them; some send each call whole and number none or all alike.
@@ -235,13 +245,13 @@ impl Decoder for ChatDecoder {
 
 impl CallSoFar {
     /// Passes on what is new, once it is known which tool is meant.
-    fn pass_on(&mut self, index: usize, said: usize, deltas: &mut Vec<Delta>) {
+    fn pass_on(&mut self, index: usize, own_id: String, deltas: &mut Vec<Delta>) {
         if self.tool.is_empty() {
             return;
         }
         if !mem::replace(&mut self.announced, true) {
             if self.id.is_empty() {
-                self.id = format!("call_{said}_{index}");
+                self.id = own_id;
             }
             deltas.push(Delta::Call { index, id: self.id.clone(), tool: self.tool.clone() });
         }
@@ -297,6 +307,7 @@ fn finish(reason: &str) -> Finish {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
 
     fn decode(chunks: &[Value]) -> (Vec<Delta>, Result<Reply, Failure>) {
@@ -369,8 +380,11 @@ mod tests {
     #[test]
     fn calls_without_ids_get_ids_of_their_own() {
         let whole = json!({ "function": { "name": "t", "arguments": "{}" } });
-        let chunks = [delta(json!({ "tool_calls": [whole, whole] }))];
-        assert_eq!(calls(&chunks), [call("call_0_0", "t", "{}"), call("call_0_1", "t", "{}")]);
+        let mut chunk = delta(json!({ "tool_calls": [whole, whole] }));
+        assert_eq!(calls(&[chunk.clone()]), [call("call_0_0", "t", "{}"), call("call_0_1", "t", "{}")]);
+        chunk["id"] = "chatcmpl-12".into();
+        let named = calls(&[chunk]);
+        assert_eq!(named[1], call("call_chatcmpl12_1", "t", "{}"), "another reply has another id");
     }
 
     #[test]
@@ -426,6 +440,30 @@ mod tests {
     #[test]
     fn a_stream_without_a_choice_is_no_reply() {
         assert!(decode(&[json!({ "choices": [] })]).1.is_err());
+    }
+
+    proptest! {
+        /// The pieces of three calls, in any order that keeps each call's own.
+        #[test]
+        fn however_the_pieces_of_calls_are_mixed_the_calls_are_the_same(
+            order in Just([0_usize, 0, 0, 1, 1, 1, 2, 2, 2]).prop_shuffle(),
+            numbered in any::<bool>(),
+        ) {
+            let mut given = [0_usize; 3];
+            let chunks: Vec<Value> = order.iter().map(|of| {
+                let piece = ["", "{\"x\":", "1}"][given[*of]];
+                given[*of] += 1;
+                let mut call = json!({ "id": format!("id{of}"), "function": { "name": format!("t{of}"), "arguments": piece } });
+                if numbered {
+                    call["index"] = (*of).into();
+                }
+                delta(json!({ "tool_calls": [call] }))
+            }).collect();
+            let mut found = calls(&chunks);
+            found.sort();
+            let expected = [0, 1, 2].map(|of| call(&format!("id{of}"), &format!("t{of}"), "{\"x\":1}"));
+            prop_assert_eq!(found, expected);
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@ chosen by the path: `/<scenario>[+flag…]/v1/chat/completions`. Every wire form
 `check(request)`, `SCENARIOS`, `error(status, message)` and `official(base, request)`.
 
 Flags: `bytewise` sends every byte on its own; `gated` waits before each event but the first until the test lets it go on;
-`unframed` does not tell where the body ends; `drop` closes the connection half-way.
+`lingering` waits like that before it ends the body; `unframed` does not tell where the body ends; `drop` closes the
+connection half-way.
 
 `/control/log` tells what was asked and whether the client has left a gated stream, `/control/release?<scenario+flags>`
 opens a gate once, and `/control/official` sends the last request again with the official client and tells what that makes
@@ -118,6 +119,8 @@ class Server:
             await writer.drain()
         if "drop" in request.flags or not framed:
             return False
+        if "lingering" in request.flags and not await self.let_go_on(request, reader):
+            return False
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
@@ -128,7 +131,10 @@ class Server:
         gone = asyncio.ensure_future(reader.read(1))
         await asyncio.wait({gate, gone}, return_when=asyncio.FIRST_COMPLETED)
         request.left = gone.done()
-        (gate if request.left else gone).cancel()
+        other = gate if request.left else gone
+        other.cancel()
+        # Two must not read at once, so this one has to be over before the next request is read.
+        await asyncio.gather(other, return_exceptions=True)
         return not request.left
 
     async def control(self, request, writer):
@@ -181,7 +187,8 @@ async def page(request, writer):
 
 
 async def redirect(request, writer):
-    return await send(writer, 307, "text/plain", b"", [("location", "/text" + request.path[len("/redirect"):])])
+    # A client that follows this one asks again without a body, and with its key.
+    return await send(writer, 302, "text/plain", b"", [("location", "/text" + request.path[len("/redirect"):])])
 
 
 async def hang_up(request, writer):

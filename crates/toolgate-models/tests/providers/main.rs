@@ -5,9 +5,12 @@
 
 #![cfg(feature = "http")]
 
+mod anthropic;
 mod failures;
+mod gemini;
 mod openai_chat;
 mod openai_responses;
 mod peer;
+mod recorded;
 mod requests;
 mod streams;

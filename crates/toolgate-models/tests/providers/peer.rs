@@ -9,7 +9,7 @@ use tokio::{
     process::{Child, Command},
 };
 use toolgate_core::{Delta, Model, ModelError, ModelRequest, Reply};
-use toolgate_models::{ApiKey, ModelBuilder, OpenAiChat, OpenAiResponses};
+use toolgate_models::{Anthropic, ApiKey, Gemini, ModelBuilder, OpenAiChat, OpenAiResponses};
 
 /// A key that must not turn up anywhere.
 pub(crate) const CANARY: &str = "sk-7f3a91d2c4b8e605";
@@ -20,10 +20,18 @@ pub(crate) enum Wire {
     Chat,
     Compatible,
     Responses,
+    Anthropic,
+    /// A model of Anthropic that thinks by budget.
+    AnthropicBudget,
+    /// A model of Anthropic whose thoughts are bound to what came before them.
+    AnthropicBound,
+    Gemini,
+    /// A model of Google that thinks by budget.
+    GeminiBudget,
 }
 
 impl Wire {
-    pub(crate) const ALL: [Self; 3] = [Self::Chat, Self::Compatible, Self::Responses];
+    pub(crate) const ALL: [Self; 5] = [Self::Chat, Self::Compatible, Self::Responses, Self::Anthropic, Self::Gemini];
 
     /// The model that is asked at an address.
     pub(crate) fn at(self, url: &str) -> Arc<dyn Model> {
@@ -32,11 +40,16 @@ impl Wire {
 
     /// The same, set up further.
     pub(crate) fn with(self, url: &str, more: impl SetUp) -> Arc<dyn Model> {
-        let url = format!("{url}/v1");
+        let v1 = format!("{url}/v1");
         match self {
-            Self::Chat => Arc::new(built(OpenAiChat::builder("gpt-stub").base_url(url), more)),
-            Self::Compatible => Arc::new(built(OpenAiChat::compatible("stub", url), more)),
-            Self::Responses => Arc::new(built(OpenAiResponses::builder("gpt-stub").base_url(url), more)),
+            Self::Chat => Arc::new(built(OpenAiChat::builder("gpt-stub").base_url(v1), more)),
+            Self::Compatible => Arc::new(built(OpenAiChat::compatible("stub", v1), more)),
+            Self::Responses => Arc::new(built(OpenAiResponses::builder("gpt-stub").base_url(v1), more)),
+            Self::Anthropic => Arc::new(built(Anthropic::builder("claude-stub").base_url(url), more)),
+            Self::AnthropicBudget => Arc::new(built(Anthropic::builder("claude-opus-4-1").base_url(url), more)),
+            Self::AnthropicBound => Arc::new(built(Anthropic::builder("claude-opus-5-5").base_url(url), more)),
+            Self::Gemini => Arc::new(built(Gemini::builder("gemini-stub").base_url(url), more)),
+            Self::GeminiBudget => Arc::new(built(Gemini::builder("gemini-2.5-pro").base_url(url), more)),
         }
     }
 }

@@ -196,6 +196,8 @@ async fn receipts(world: &World, names: &Names, mut settled: Vec<CallId>) -> BTr
     (ids.sort(), settled.sort());
     assert_eq!(ids, settled, "every settled call has exactly one receipt");
     let receipt = |sealed: &toolgate::layers::SealedReceipt| {
+        let ran = sealed.receipt.attempts > 0;
+        assert_eq!(ran, sealed.receipt.executor.is_some(), "a receipt says who ran it: {:?}", sealed.receipt);
         let value = serde_json::to_value(&sealed.receipt).expect("writes");
         let value: Value = serde_json::from_str(&names.shorten(&value.to_string())).expect("still JSON");
         (format!("{} {}", value["invocation_id"].as_str().expect("named"), sealed.receipt.tool_name), value)
