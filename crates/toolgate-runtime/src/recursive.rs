@@ -104,6 +104,10 @@ impl Recursive {
         }
         let state = RunState::begin(round.store, (round.session, round.run), round.now, round.spending.clone());
         let state = Arc::new(state.await?);
+        let documents = self.0.documents.clone();
+        // Here and not in the first tool that needs it: gigabytes take a while, and other work runs on this thread. If it
+        // cannot be done now, it is done then.
+        let _ = tokio::task::spawn_blocking(move || documents.index()).await;
         self.0.runs().put(round.session, state.clone());
         Ok(state)
     }
