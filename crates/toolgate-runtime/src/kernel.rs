@@ -235,7 +235,10 @@ impl Run {
 
     async fn ask_strategies(&mut self, iteration: u32, events: &mut Vec<LoopEvent>) -> Result<Vec<AnyLayer>, RunError> {
         let mut layers = Vec::new();
-        let run = self.conversation.run;
+        if self.shared.strategies.is_empty() {
+            return Ok(layers);
+        }
+        let (run, spending) = (self.conversation.run, self.spending());
         for strategy in &self.shared.strategies {
             let mut round = Round {
                 iteration,
@@ -243,6 +246,7 @@ impl Run {
                 run,
                 store: self.shared.dispatcher.store(),
                 now: self.shared.now(),
+                spending: &spending,
                 request: &mut self.conversation.request,
                 events,
                 layers: &mut layers,

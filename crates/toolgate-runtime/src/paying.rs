@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_core::{Cost, LoopEvent, ModelErrorKind, ModelName, Payer, StoreError, TurnId, Usage};
 
-use crate::{RunError, Spending, kernel::Run, session::Shared};
+use crate::{RunError, Spending, kernel::Run, recursive_bill::is_question, session::Shared};
 
 impl Run {
     /// Sets aside what a request may cost, or says why the model must not be asked.
@@ -15,7 +15,7 @@ impl Run {
         Ok(())
     }
 
-    fn spending(&self) -> Spending {
+    pub(crate) fn spending(&self) -> Spending {
         let (base, run) = (&self.shared.spending, Some(self.conversation.run));
         base.paid_by(Payer { run, ..base.payer().clone() })
     }
@@ -42,7 +42,7 @@ impl Run {
 }
 
 /// Whether a provider may ask money for a request that ended like this: it may have replied, and nobody heard it.
-const fn may_be_charged(kind: ModelErrorKind) -> bool {
+pub(crate) const fn may_be_charged(kind: ModelErrorKind) -> bool {
     match kind {
         ModelErrorKind::Timeout | ModelErrorKind::Connection | ModelErrorKind::Malformed | ModelErrorKind::Refused => {
             true
@@ -76,7 +76,7 @@ impl Shared {
             let started = |event: &&Arc<toolgate_core::Event>| {
                 matches!(event.as_loop(), Some(LoopEvent::InferenceStarted { .. })) && event.turn_info().turn == turn
             };
-            let sent = events.iter().any(|event| started(&event));
+            let sent = is_question(turn) || events.iter().any(|event| started(&event));
             // The alerts were for a run that nobody follows any more; the thresholds stay passed.
             drop(self.spending.recover(turn, sent).await?);
         }
