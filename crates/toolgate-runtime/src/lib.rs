@@ -20,6 +20,7 @@ mod dispatch;
 mod drive;
 mod handle;
 mod holder;
+mod host_model;
 mod hosted;
 mod inbox;
 mod inbox_approver;
