@@ -6,11 +6,16 @@
 //! FILE` writes the table into a page, with the machine and the date; that is how `docs/reference/cost.md` is made.
 //!
 //! `cargo run --release -p toolgate-bench -- store` measures what being durable costs, beside raw commits and syncs on
-//! the same disk, with the same options; its table is a section of its own in the same page. PostgreSQL is measured on the server that `TOOLGATE_TEST_POSTGRES` names, if it is set.
+//! the same disk, with the same options; its table is a section of its own in the same page. PostgreSQL is measured on the
+//! server that `TOOLGATE_TEST_POSTGRES` names, if it is set.
+//!
+//! `cargo run --release -p toolgate-bench -- loop` measures whole runs with a model that answers at once, in the shapes by
+//! which other loops are measured; a section of its own as well.
 
 mod floors;
 mod instructions;
 mod layers;
+mod loops;
 mod measure;
 mod ours;
 mod page;
@@ -26,7 +31,8 @@ use tower::ServiceExt;
 use tower_service::Service;
 
 const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]
-       toolgate-bench store [--json] [--rounds N] [--only PART] [--write FILE]";
+       toolgate-bench store [--json] [--rounds N] [--only PART] [--write FILE]
+       toolgate-bench loop [--json] [--rounds N] [--only PART] [--write FILE]";
 /// Calls per round of the small contests.
 const CALLS: usize = 2_000;
 const FAN: usize = 1_000;
@@ -61,6 +67,13 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["cost", rest @ ..] => options(rest, &PARTS).and_then(|options| runtime.block_on(cost(&options))),
         ["store", rest @ ..] => options(rest, &store::PARTS).and_then(|options| runtime.block_on(durable(&options))),
+        ["loop", rest @ ..] => options(rest, &loops::PARTS).and_then(|options| runtime.block_on(whole_loop(&options))),
+        // For measuring a start: as little as there is to do, and nothing at all.
+        ["hello"] => {
+            runtime.block_on(loops::hello());
+            Ok(())
+        }
+        ["nothing"] => Ok(()),
         // For counting instructions: a contender by name, so many times.
         ["count", name, times] => {
             let times = times.parse().map_err(|_| USAGE.to_owned());
@@ -130,6 +143,10 @@ async fn cost(options: &Options) -> Result<(), String> {
 
 async fn durable(options: &Options) -> Result<(), String> {
     show(&store::rows(options).await?, options, page::with_store)
+}
+
+async fn whole_loop(options: &Options) -> Result<(), String> {
+    show(&loops::rows(options).await, options, page::with_loop)
 }
 
 /// Prints rows and, if that was asked for, puts them into their section of a page.

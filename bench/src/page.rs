@@ -1,4 +1,4 @@
-//! The cost sheets as a page of the reference, in two sections that are measured apart.
+//! The cost sheets as a page of the reference, in sections that are measured apart.
 
 use std::fmt::Write;
 
@@ -15,8 +15,16 @@ are rarely idle. Times are processor time, medians over rounds.
 
 ";
 
-/// Where the second section starts.
+/// Where the other sections start. They stand in this order.
 const DURABLE: &str = "## What being durable costs\n";
+const LOOP: &str = "## What a loop costs\n";
+
+const LOOP_HEAD: &str = "
+Written by `cargo run --release -p toolgate-bench -- loop --write docs/reference/cost.md`. The model answers at once and the
+tool returns its argument, so that what is left is the loop: messages, events, journal, stack, results. Everything is kept
+in memory. Times are processor time, medians over rounds.
+
+";
 
 const DURABLE_HEAD: &str = "
 Written by `cargo run --release -p toolgate-bench -- store --write docs/reference/cost.md`, with `TOOLGATE_TEST_POSTGRES`
@@ -25,22 +33,42 @@ measured in turns with the row beside it, on the same disk.
 
 ";
 
-/// The page with a new first section; the second one stays as it is in `before`.
+/// The page with a new first section.
 pub(crate) fn with_cost(before: &str, rows: &[Row]) -> String {
-    let mut page = HEAD.to_owned();
-    let _ = writeln!(page, "Measured on {}, {}.\n", machine(), today());
-    page.push_str("| What | Value | Floor | Ratio | The floor is |\n|---|---|---|---|---|\n");
-    rows.iter().for_each(|row| line(&mut page, row, None));
-    if let Some(at) = before.find(DURABLE) {
-        let _ = write!(page, "\n{}", &before[at..]);
-    }
-    page
+    let mut first = HEAD.to_owned();
+    let _ = writeln!(first, "Measured on {}, {}.\n", machine(), today());
+    first.push_str("| What | Value | Floor | Ratio | The floor is |\n|---|---|---|---|---|\n");
+    rows.iter().for_each(|row| line(&mut first, row, None));
+    let [_, durable, whole] = sections(before);
+    joined([first, durable, whole])
 }
 
-/// The page with a new second section; the first one stays as it is in `before`.
+/// The page with a new section on being durable.
 pub(crate) fn with_store(before: &str, rows: &[Row]) -> String {
-    let first = before.find(DURABLE).map_or(before, |at| &before[..at]);
-    let mut page = format!("{}\n\n{DURABLE}{DURABLE_HEAD}", first.trim_end());
+    let [first, _, whole] = sections(before);
+    joined([first, section(DURABLE, DURABLE_HEAD, rows), whole])
+}
+
+/// The page with a new section on whole loops.
+pub(crate) fn with_loop(before: &str, rows: &[Row]) -> String {
+    let [first, durable, _] = sections(before);
+    joined([first, durable, section(LOOP, LOOP_HEAD, rows)])
+}
+
+/// A page in its parts, each empty if it is not there.
+fn sections(page: &str) -> [String; 3] {
+    let at = |start: &str| page.find(start).unwrap_or(page.len());
+    let (durable, whole) = (at(DURABLE).min(at(LOOP)), at(LOOP));
+    [&page[..durable], &page[durable..whole], &page[whole..]].map(str::to_owned)
+}
+
+fn joined(sections: [String; 3]) -> String {
+    let written = sections.iter().map(|section| section.trim_end()).filter(|section| !section.is_empty());
+    written.collect::<Vec<_>>().join("\n\n") + "\n"
+}
+
+fn section(title: &str, head: &str, rows: &[Row]) -> String {
+    let mut page = format!("{title}{head}");
     let _ = writeln!(page, "Measured on {}, {}; the machine was shared with other work.\n", machine(), today());
     page.push_str("| What | Value | Floor | Ratio | The floor is | Goal |\n|---|---|---|---|---|---|\n");
     rows.iter().for_each(|row| line(&mut page, row, Some(row.verdict())));
@@ -74,9 +102,9 @@ mod tests {
     #[test]
     fn each_section_is_written_without_losing_the_other() {
         let row = |name: &str| [Row::new(name, 1.0, "us", None, "")];
-        let page = with_store(&with_cost("", &row("first")), &row("second"));
+        let page = with_loop(&with_store(&with_cost("", &row("first")), &row("second")), &row("fifth"));
         let page = with_store(&with_cost(&page, &row("third")), &row("fourth"));
-        let found = ["first", "second", "third", "fourth"].map(|name| page.matches(name).count());
-        assert_eq!(found, [0, 0, 1, 1], "{page}");
+        let found = ["first", "second", "third", "fourth", "fifth"].map(|name| page.matches(name).count());
+        assert_eq!(found, [0, 0, 1, 1, 1], "{page}");
     }
 }

@@ -1,6 +1,7 @@
 //! The project's chores. `cargo xtask` lists them.
 
 mod generated;
+mod peers;
 mod postgres;
 
 use postgres::Postgres;
@@ -11,10 +12,11 @@ use std::{
 };
 
 /// One thing that can be done, and what it is for.
-const TASKS: [(&str, &str); 4] = [
+const TASKS: [(&str, &str); 5] = [
     ("test", "format, lints, all tests, examples and docs: everything that has to be green"),
     ("generate", "write what is made from the code: schemas of events and configuration, the page of layers"),
     ("postgres", "run the PostgreSQL that the tests use, for trying things out, until Ctrl-C"),
+    ("peers", "set up the Python with the model providers' official clients, and print how tests find it"),
     ("help", "this list"),
 ];
 
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         "test" => test(),
         "generate" => generated::write(&root()),
         "postgres" => postgres::run_until_stopped(),
+        "peers" => peers::print(&root()),
         "help" | "--help" | "-h" => {
             help();
             Ok(())
@@ -50,9 +53,10 @@ fn help() {
 fn test() -> Result<(), String> {
     let start = Instant::now();
     let postgres = Postgres::given_or_started()?;
+    let python = peers::given_or_made(&root())?;
     let cargo = |arguments: &[&str]| {
         let mut command = cargo(arguments);
-        command.env(postgres::VARIABLE, postgres.url());
+        command.env(postgres::VARIABLE, postgres.url()).env(peers::VARIABLE, &python);
         command
     };
     step("format", cargo(&["fmt", "--all", "--check"]), "`cargo fmt --all` mends it")?;
@@ -68,7 +72,15 @@ fn test() -> Result<(), String> {
     let mut docs = cargo(&["doc", "--workspace", "--all-features", "--no-deps", "--locked"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     step("docs", docs, "rustdoc says which link or item")?;
-    for example in ["parallel-tools", "captain", "approve-and-resume"] {
+    for example in [
+        "parallel-tools",
+        "captain",
+        "approve-and-resume",
+        "recursive-strategy",
+        "record-and-replay",
+        "budget-refusal",
+        "arm-rig",
+    ] {
         let run = cargo(&["run", "--quiet", "--locked", "-p", example]);
         step(&format!("example {example}"), run, "the README promises that it runs")?;
     }

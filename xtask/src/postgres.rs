@@ -190,7 +190,8 @@ impl User {
     }
 }
 
-fn is_root() -> Result<bool, String> {
+/// Whether this process may do everything.
+pub(crate) fn is_root() -> Result<bool, String> {
     let me = Command::new("id").arg("-u").output().map_err(|error| format!("`id` could not be started: {error}"))?;
     Ok(me.stdout.trim_ascii() == b"0")
 }

@@ -85,6 +85,9 @@ pub struct TurnInfo {
     /// On whose behalf the agent works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<Principal>,
+    /// Which run of the session: the number of the message that began it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<u64>,
 }
 
 impl TurnInfo {
@@ -99,6 +102,7 @@ impl TurnInfo {
             model: None,
             provider: None,
             principal: None,
+            run: None,
         }
     }
 }

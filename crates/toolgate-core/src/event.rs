@@ -263,6 +263,8 @@ struct WireCommon {
     provider: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     principal: Option<crate::Principal>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<u64>,
 }
 
 /// The fields that events about an invocation have besides.
@@ -341,6 +343,7 @@ impl Serialize for Event {
             model: turn.model.clone(),
             provider: turn.provider.clone(),
             principal: turn.principal.clone(),
+            run: turn.run,
         };
         let (invocation, event) = match &self.body {
             EventBody::Turn(_, event) => (None, FlatEvent::Turn(event)),
@@ -374,6 +377,7 @@ impl<'de> Deserialize<'de> for Event {
             model: common.model,
             provider: common.provider,
             principal: common.principal,
+            run: common.run,
         });
         let kind = map.get("type").and_then(Value::as_str).unwrap_or_default();
         let event = if TurnEvent::NAMES.contains(&kind) {

@@ -30,7 +30,10 @@
 mod annotations;
 mod approval;
 mod approval_rules;
+mod budget;
+mod budget_rule;
 mod call;
+mod charge;
 mod checkpoint;
 mod clock;
 mod diff;
@@ -50,11 +53,13 @@ mod lifecycle;
 mod loop_event;
 mod matcher;
 mod memory;
+mod memory_accounts;
 mod message;
 mod model;
 mod notes;
 mod outcome;
 mod panic;
+mod price;
 mod registry;
 mod rows;
 mod run;
@@ -80,7 +85,16 @@ pub use approval::{
     Answer, ApprovalRequest, Approver, Changed, Decision, DynApprover, Edits, FileState, Question, Quorum, Verdict,
 };
 pub use approval_rules::{Admitted, Vote, admit};
+pub use budget::{
+    BudgetAlert, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, Budgets, Expense, Payer, THRESHOLDS, UnknownPrice,
+    crossed,
+};
+pub use budget_rule::{BadBudget, BudgetRule, MissingPayer};
 pub use call::{Call, CallData, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
+pub use charge::{
+    AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId, ChargeLine, InvalidAccountKey,
+    InvalidChargeId, MAX_AMOUNT, Movement,
+};
 pub use checkpoint::{
     Checkpoint, DoubtfulCheckpoint, InvalidLedgerKey, InvalidLedgerSignature, LedgerKey, LedgerSignature,
     LedgerVerifier,
@@ -116,6 +130,7 @@ pub use model::{
 pub use notes::{Consent, LayerNote, LayerStatus, NoteFields, Notes, Provenance, Subject, Superseded, Unsettled};
 pub use outcome::{CallError, ErrorCategory, Outcome, Settled, Suspension, denied_text};
 pub use panic::{contained, contained_sync};
+pub use price::{CacheLife, Dollars, Price, PriceTable, PriceTier, Prices, ProviderPrices};
 pub use registry::{Existing, RegisterError, Registered, Registry, ToolEntry, Trust};
 pub use rows::{ApprovalFilter, ApprovalRow, ApprovalState, RowChange, SessionFilter, SessionRow, TurnFilter, TurnRow};
 pub use run::Trail;

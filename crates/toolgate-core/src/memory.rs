@@ -8,13 +8,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use hashbrown::{HashMap, HashSet, hash_map::Entry};
+use hashbrown::{HashMap, HashSet};
 use tokio::sync::watch;
 
 use crate::{
-    ApprovalFilter, ApprovalRow, ApprovalState, Batch, CallId, Digest, Event, Lease, LeaseRequest, LedgerDraft,
-    LedgerHead, LedgerName, Position, Post, Record, RecordKey, RowChange, Said, SealedEntry, SessionFilter, SessionId,
-    SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, ApprovalState, Batch, CallId, Charge, ChargeFilter, Digest,
+    Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey,
+    RowChange, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter,
+    TurnId, TurnRow, memory_accounts::Till,
 };
 
 /// Keeps everything in memory, for as long as some clone of it lives.
@@ -35,6 +36,7 @@ struct Shelf {
     messages: BTreeMap<(SessionId, u64), Arc<Said>>,
     blobs: HashMap<Digest, Bytes>,
     ledgers: BTreeMap<LedgerName, Vec<SealedEntry>>,
+    till: Till,
 }
 
 #[derive(Default)]
@@ -180,17 +182,12 @@ impl Store for MemoryStore {
     }
 
     async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
-        let shelf = &mut *self.shelf();
-        match shelf.records.entry(key) {
-            Entry::Occupied(entry) => Ok(Some(entry.get().clone())),
-            Entry::Vacant(entry) => {
-                if let RecordKey::Other(name) = entry.key() {
-                    shelf.named.insert(name.clone(), record.clone());
-                }
-                entry.insert(record);
-                Ok(None)
-            }
+        let mut shelf = self.shelf();
+        let there = shelf.records.get(&key).cloned();
+        if there.is_none() {
+            shelf.keep(vec![(key, record)]);
         }
+        Ok(there)
     }
 
     async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
@@ -339,5 +336,35 @@ impl Store for MemoryStore {
 
     async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
         Ok(self.shelf().ledgers.values().filter_map(|chain| chain.last()).map(SealedEntry::head).collect())
+    }
+
+    async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
+        self.shelf().till.reserve(charge)
+    }
+
+    async fn settle_charge(&self, charge: Charge, actual: Vec<u64>) -> Result<Vec<Movement>, StoreError> {
+        Ok(self.shelf().till.settle(&charge, &actual))
+    }
+
+    async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
+        self.shelf().till.release(&charge);
+        Ok(())
+    }
+
+    async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
+        Ok(self.shelf().till.charges(&filter))
+    }
+
+    async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
+        Ok(self.shelf().till.account(account))
+    }
+
+    async fn accounts(
+        &self,
+        prefix: &str,
+        after: Option<&AccountKey>,
+        limit: usize,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        Ok(self.shelf().till.accounts(prefix, after, limit))
     }
 }

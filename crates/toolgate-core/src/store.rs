@@ -1,4 +1,4 @@
-//! Where sessions live: logs of events, records that are written once, blobs, and chains of sealed entries.
+//! Where sessions live: logs of events, records that are written once, blobs, chains of sealed entries, and accounts.
 
 use std::{fmt, future::Future, ops::Range, sync::Arc};
 
@@ -6,9 +6,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, ApprovalFilter, ApprovalRequest, ApprovalRow, CallId, Digest, Event, Json, Lease, LeaseRequest,
-    LedgerDraft, LedgerHead, LedgerName, Post, ProviderCall, Said, SealedEntry, SessionFilter, SessionId, SessionRow,
-    Settled, Timestamp, ToolRequest, TurnFilter, TurnId, TurnInfo, TurnRow,
+    AccountKey, AccountRow, Answer, ApprovalFilter, ApprovalRequest, ApprovalRow, CallId, Charge, ChargeFilter, Digest,
+    Event, Json, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Post, ProviderCall, Said,
+    SealedEntry, SessionFilter, SessionId, SessionRow, Settled, Timestamp, ToolRequest, TurnFilter, TurnId, TurnInfo,
+    TurnRow,
 };
 
 /// Keeps what must not be lost.
@@ -129,6 +130,40 @@ pub trait Store: Send + Sync + 'static {
 
     /// The end of every chain, by name.
     fn ledgers(&self) -> impl Future<Output = Result<Vec<LedgerHead>, StoreError>> + Send;
+
+    /// Sets amounts aside in all accounts of a charge, or in none and says which is short.
+    ///
+    /// Charges made at the same time, by any process, never overshoot a limit together. If there is an open charge
+    /// for the same thing, nothing is set aside anew and that one is returned: it is the one to settle or release.
+    fn reserve(&self, charge: Charge) -> impl Future<Output = Result<Charge, StoreError>> + Send;
+
+    /// Books what something took, line by line, in place of what was set aside for it, and returns how much more was
+    /// spent from each account. A line without an amount is booked as it was set aside.
+    ///
+    /// If this very charge is not open any more, nothing is booked and nothing returned. So of all that happens to an
+    /// account, each movement is told once.
+    fn settle_charge(
+        &self,
+        charge: Charge,
+        actual: Vec<u64>,
+    ) -> impl Future<Output = Result<Vec<Movement>, StoreError>> + Send;
+
+    /// Gives back what was set aside. If this very charge is not open any more, nothing happens.
+    fn release_charge(&self, charge: Charge) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Lists open charges, in the order of their names.
+    fn charges(&self, filter: ChargeFilter) -> impl Future<Output = Result<Vec<Charge>, StoreError>> + Send;
+
+    /// How an account stands; nothing if nothing was ever paid from it.
+    fn account(&self, account: &AccountKey) -> impl Future<Output = Result<Option<AccountRow>, StoreError>> + Send;
+
+    /// Lists accounts whose name starts with `prefix`, in the order of their names, from the one behind `after` on.
+    fn accounts(
+        &self,
+        prefix: &str,
+        after: Option<&AccountKey>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<AccountRow>, StoreError>> + Send;
 }
 
 /// Where a writer knows a log to stand, and by what right it writes.
@@ -313,6 +348,16 @@ pub enum StoreError {
         until: Timestamp,
         /// The fence of its lease.
         fence: u64,
+    },
+    /// There is not enough left in an account, so nothing was set aside.
+    #[error("{wanted} is more than the {left} that is left in {account}")]
+    Short {
+        /// Which account.
+        account: AccountKey,
+        /// How much was wanted from it.
+        wanted: u64,
+        /// How much is left in it.
+        left: u64,
     },
     /// What is stored cannot be read; it was changed by something else or is damaged.
     #[error("{what} in the store cannot be read")]

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use crate::{
-    ApprovalFilter, ApprovalRow, Batch, Digest, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
-    Position, Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError,
-    Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Event, Lease,
+    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
+    SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
 /// Any store, shared. Cloning shares it further.
@@ -108,4 +108,10 @@ passed_on! {
     seal<'a>(drafts: Vec<LedgerDraft>) -> Vec<LedgerHead>;
     entries<'a>(ledger: &'a LedgerName, after: u64, limit: usize) -> Vec<SealedEntry>;
     ledgers<'a>() -> Vec<LedgerHead>;
+    reserve<'a>(charge: Charge) -> Charge;
+    settle_charge<'a>(charge: Charge, actual: Vec<u64>) -> Vec<Movement>;
+    release_charge<'a>(charge: Charge) -> ();
+    charges<'a>(filter: ChargeFilter) -> Vec<Charge>;
+    account<'a>(account: &'a AccountKey) -> Option<AccountRow>;
+    accounts<'a>(prefix: &'a str, after: Option<&'a AccountKey>, limit: usize) -> Vec<AccountRow>;
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use toolgate_core::{Call, CallId, Principal, SessionId, ToolName};
+use toolgate_core::{Call, CallId, Principal, SessionId, Timestamp, ToolName};
 
 use crate::BadOption;
 
@@ -37,6 +37,11 @@ pub trait Accounts: Send + Sync + 'static {
 
     /// Gives back what was reserved: the call did not run.
     fn release(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), AccountsDown>>;
+
+    /// Whether money is counted at all. Where it is not, nobody needs to know what a call costs.
+    fn counts_money(&self) -> bool {
+        true
+    }
 }
 
 /// Who pays for a call, and what for.
@@ -47,15 +52,20 @@ pub struct BudgetAccount {
     pub principal: Option<Principal>,
     /// In which session.
     pub session: SessionId,
+    /// In which run of the session, by the number of the message that began it, if that is known.
+    pub run: Option<u64>,
     /// Of which tool.
     pub tool: ToolName,
+    /// When.
+    pub at: Timestamp,
 }
 
 impl BudgetAccount {
     /// The account of `call`.
     pub fn of(call: &Call) -> Self {
         let turn = call.turn();
-        Self { principal: turn.principal.clone(), session: turn.session, tool: call.tool.clone() }
+        let (principal, at) = (turn.principal.clone(), call.env().clock().now());
+        Self { principal, session: turn.session, run: turn.run, tool: call.tool.clone(), at }
     }
 }
 
@@ -79,6 +89,9 @@ pub enum BudgetRefusal {
         /// How much is left of it, if that may be told.
         left: Option<f64>,
     },
+    /// It may not be made for another reason, which the model is told.
+    #[error("{0}")]
+    Refused(String),
     /// The accounts could not be asked.
     #[error(transparent)]
     Unavailable(#[from] AccountsDown),
@@ -211,7 +224,7 @@ impl Accounts for MemoryAccounts {
 const UNITS: f64 = 1e9;
 
 /// Billionths; nothing but an amount of 0 or more is one, and nothing but 0 is nothing.
-fn units(amount: f64) -> Option<u64> {
+pub(crate) fn units(amount: f64) -> Option<u64> {
     let units = (amount * UNITS).round();
     let fits = amount.is_finite() && amount >= 0.0 && units < u64::MAX as f64;
     fits.then(|| if amount > 0.0 { (units as u64).max(1) } else { 0 })

@@ -22,6 +22,8 @@ use crate::{
 /// attempts it took. If the accounts cannot be asked, the call does not run. A tool without a price is refused unless
 /// `default_cost` or `on_unknown` says otherwise: not knowing is not free.
 ///
+/// Budgets of the file (`[[budget]]`) are kept in the store and shared by everybody who uses it: see [`StoreAccounts`](crate::StoreAccounts).
+///
 /// While a call runs outside, its price stays reserved until it comes back with its result. One that never does, because
 /// its turn was cancelled or its process was lost, comes by once more when it has ended elsewhere ([`Call::closing`]):
 /// what it had reserved is booked if it may have run, and given back if it had not started. A call that had reserved
@@ -94,8 +96,8 @@ impl Budget {
         let set = self.options.costs.get(call.tool.as_str()).copied();
         let known = set.or_else(|| call.annotations().cost.filter(|cost| is_amount(*cost)));
         match self.options.on_unknown {
-            OnUnknownCost::Refuse => known.or(self.options.default_cost),
-            OnUnknownCost::Free => known.or(self.options.default_cost).or(Some(0.0)),
+            OnUnknownCost::Refuse if self.accounts.0.counts_money() => known.or(self.options.default_cost),
+            OnUnknownCost::Refuse | OnUnknownCost::Free => known.or(self.options.default_cost).or(Some(0.0)),
         }
     }
 
@@ -136,6 +138,7 @@ fn refusal(cost: f64, refusal: BudgetRefusal) -> Outcome {
         BudgetRefusal::Exceeded { budget, left: None } => {
             (format!("the call would cost {cost}, which is more than is left of the budget {budget}"), None)
         }
+        BudgetRefusal::Refused(reason) => (format!("the call was not run: {reason}"), None),
         BudgetRefusal::Unavailable(AccountsDown(detail)) => {
             ("the call was not run because its cost could not be set aside".to_owned(), Some(detail))
         }
@@ -240,6 +243,7 @@ impl Layer for Budget {
             Err(refused) => {
                 next.because(match &refused {
                     BudgetRefusal::Exceeded { .. } => "more than is left of the budget",
+                    BudgetRefusal::Refused(_) => "no budget for it",
                     BudgetRefusal::Unavailable(_) => "the accounts are unavailable",
                 });
                 return refusal(cost, refused);
@@ -273,7 +277,9 @@ impl Configurable for Budget {
                 let accounts = SharedAccounts::new(MemoryAccounts::limit(limit)?);
                 Self::new(BudgetOptions { limit: None, ..options }, accounts)
             }
-            (None, None) => Err(BadOption::new("limit", "has to be given, or accounts by the program")),
+            (None, None) => {
+                Err(BadOption::new("limit", "has to be given, or budgets in the file, or accounts by the program"))
+            }
         }
     }
 }

@@ -8,6 +8,13 @@
 //! use = "scope"
 //! allowed_tools = ["read_file", "search_*"]
 //! on = ["search_*"]        # only for these tools
+//!
+//! [[budget]]               # how much may be spent; kept in the store
+//! name = "daily"
+//! scope = "user"
+//! period = "day"
+//! unit = "usd"
+//! limit = 5.0
 //! ```
 //!
 //! Without `[stack] order` the layers are those of the default stack and the ones that have a table. With it, they
@@ -22,11 +29,12 @@ use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
-use toolgate_core::{AnyLayer, Executor, LayerExt, Matcher, Stack};
+use toolgate_core::{AnyLayer, Budgets, Executor, LayerExt, Matcher, Stack};
 
 use crate::{
-    Approval, BuildError, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Redact, Span,
+    Approval, Budget, BuildError, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Redact, Span,
     asks::{AskedBelow, PolicyAsks},
+    budget_section::BudgetSection,
     catalog::MakeError,
     config_error::Origin,
     config_schema,
@@ -50,6 +58,7 @@ pub struct Config {
     /// What is laid over the file, the later over the earlier.
     variables: Vec<Variable>,
     stack: StackSection,
+    budgets: Budgets,
 }
 
 /// The part of the file about the stack as a whole.
@@ -73,6 +82,7 @@ struct Document<'a> {
     order: Vec<Range<usize>>,
     allowed: Vec<Range<usize>>,
     layers: Vec<LayerSection<'a>>,
+    budgets: BudgetSection,
 }
 
 /// What a file says about one layer.
@@ -89,7 +99,7 @@ struct LayerSection<'a> {
 /// The keys that every layer has.
 const COMMON: [&str; 3] = ["use", "enabled", "on"];
 /// The sections of the file.
-const SECTIONS: [&str; 2] = ["stack", "layers"];
+const SECTIONS: [&str; 3] = ["stack", "layers", "budget"];
 
 impl Config {
     /// Reads a configuration from text.
@@ -107,8 +117,8 @@ impl Config {
 
     /// Reads a configuration with layers of one's own; `name` is what errors call the file.
     pub fn read(name: &str, text: &str, catalog: Catalog) -> Result<Self, ConfigError> {
-        let (name, stack) = (name.to_owned(), StackSection::default());
-        Self { catalog, name, text: text.into(), variables: Vec::new(), stack }.checked()
+        let (name, stack, budgets) = (name.to_owned(), StackSection::default(), Budgets::default());
+        Self { catalog, name, text: text.into(), variables: Vec::new(), stack, budgets }.checked()
     }
 
     /// Lays variables such as `TOOLGATE_LAYERS__TIMEOUT__MAX_MS=5000` over the file, and over those of earlier calls.
@@ -164,6 +174,12 @@ impl Config {
         &self.stack
     }
 
+    /// The budgets of the file. The layer `budget` keeps calls of tools within them; requests to models are for whoever
+    /// makes them.
+    pub fn budgets(&self) -> &Budgets {
+        &self.budgets
+    }
+
     /// The kinds of layers the file can name.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
@@ -173,6 +189,9 @@ impl Config {
     pub fn layers(&self, parts: &Parts) -> Result<Vec<AnyLayer>, ConfigError> {
         let document = self.document()?;
         let plan = document.plan()?;
+        if plan.iter().any(|section| section.kind.name == Budget::NAME) {
+            document.budgets.open(&document.origin, parts)?;
+        }
         let asks = PolicyAsks::new(asked_below(&plan));
         parts.put(asks.clone());
         let mut layers: Vec<Option<AnyLayer>> = vec![None; plan.len()];
@@ -209,7 +228,7 @@ impl Config {
     fn checked(mut self) -> Result<Self, ConfigError> {
         let document = self.document()?;
         document.plan()?;
-        self.stack = document.stack;
+        (self.stack, self.budgets) = (document.stack, document.budgets.budgets);
         Ok(self)
     }
 
@@ -228,8 +247,8 @@ impl Config {
 
 impl<'a> Document<'a> {
     fn read(catalog: &'a Catalog, origin: Origin, table: DeTable<'a>) -> Result<Self, ConfigError> {
-        let (stack, layers) = (StackSection::default(), Vec::new());
-        let mut document = Self { catalog, origin, stack, order: Vec::new(), allowed: Vec::new(), layers };
+        let (stack, layers, budgets) = (StackSection::default(), Vec::new(), BudgetSection::default());
+        let mut document = Self { catalog, origin, stack, order: Vec::new(), allowed: Vec::new(), layers, budgets };
         for (key, value) in table {
             match &**key.get_ref() {
                 "stack" => {
@@ -239,6 +258,7 @@ impl<'a> Document<'a> {
                     document.allowed = entries(&value, "allow_out_of_band");
                 }
                 "layers" => document.layers = document.sections(value)?,
+                "budget" => document.budgets = BudgetSection::read(&document.origin, &value)?,
                 other => return Err(document.origin.unknown(&key.span(), "the file", "section", other, SECTIONS)),
             }
         }
@@ -318,6 +338,9 @@ impl<'a> Document<'a> {
             None => self.usual(),
         };
         self.check_allowed(&plan)?;
+        if !plan.iter().any(|section| section.kind.name == Budget::NAME) {
+            self.budgets.check_unheeded(&self.origin)?;
+        }
         Ok(plan)
     }
 

@@ -1,6 +1,7 @@
 //! The JSON Schema of a configuration file, for editors.
 
 use serde_json::{Map, Value, json};
+use toolgate_core::BudgetRule;
 
 use crate::{Catalog, CatalogEntry, StackSection};
 
@@ -14,7 +15,12 @@ pub(crate) fn schema(catalog: &Catalog) -> Value {
     let kinds: Vec<Value> = catalog.entries().iter().map(kind).collect();
     let mut stack = schemars::schema_for!(StackSection).to_value();
     stack.as_object_mut().expect("a struct").remove("$schema");
-    let defs = stack.as_object_mut().and_then(|stack| stack.remove("$defs")).unwrap_or_else(|| json!({}));
+    let mut defs = stack.as_object_mut().and_then(|stack| stack.remove("$defs")).unwrap_or_else(|| json!({}));
+    let mut budget = schemars::schema_for!(BudgetRule).to_value();
+    budget.as_object_mut().expect("a struct").remove("$schema");
+    if let Some(Value::Object(more)) = budget.as_object_mut().and_then(|budget| budget.remove("$defs")) {
+        defs.as_object_mut().expect("definitions by name").extend(more);
+    }
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "toolgate.toml",
@@ -22,6 +28,7 @@ pub(crate) fn schema(catalog: &Catalog) -> Value {
         "additionalProperties": false,
         "properties": {
             "stack": stack,
+            "budget": { "type": "array", "description": "How much may be spent.", "items": budget },
             "layers": {
                 "type": "object",
                 "properties": layers,

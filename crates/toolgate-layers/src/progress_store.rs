@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use toolgate_core::{CallId, Event, Progress, ProgressKind, Timestamp, ToolEvent};
+use toolgate_core::{CallId, Event, LoopEvent, Progress, ProgressKind, SessionId, Timestamp, ToolEvent};
 
 use crate::observed::{Changed, Observed};
 
@@ -154,11 +154,15 @@ impl ProgressManager {
         self.0.on_change(listener);
     }
 
-    /// Follows a call by its events, for a screen that listens to the bus.
+    /// Follows calls and recursive runs by their events, for a screen that listens to the bus.
     ///
     /// A tool that reports progress is listed from its first report on, under the name of the tool; it leaves the list
-    /// when it settles or asks for a decision.
+    /// when it settles or asks for a decision. A recursive run is listed from its first step on until it has an answer or
+    /// ends, for now or for good.
     pub fn apply(&self, event: &Event) {
+        if let Some(what) = event.as_loop() {
+            return self.apply_loop(event.turn_info().session, what, event.at());
+        }
         let Some((invocation, what)) = event.as_tool() else { return };
         match what {
             ToolEvent::ToolExecutionProgress { progress } => {
@@ -189,8 +193,30 @@ impl ProgressManager {
         }
     }
 
+    fn apply_loop(&self, session: SessionId, what: &LoopEvent, now: Timestamp) {
+        let id = format!("recursive/{session}");
+        match what {
+            LoopEvent::RecursiveIteration { ready: true, .. } | LoopEvent::RunEnded { .. } => self.done(&id),
+            LoopEvent::RecursiveIteration { iteration, max, summary, .. } => {
+                let progress = Progress::step((*iteration).into(), (*max).into()).with_message(summary);
+                self.report_as(id.into(), "Working over a large context", &progress, now);
+            }
+            LoopEvent::UserMessage { .. }
+            | LoopEvent::ModelRouted(_)
+            | LoopEvent::InferenceStarted { .. }
+            | LoopEvent::InferenceFinished { .. }
+            | LoopEvent::InferenceFailed { .. }
+            | LoopEvent::HistoryCompacted { .. }
+            | LoopEvent::SkillLoaded { .. }
+            | LoopEvent::BudgetAlert { .. } => {}
+        }
+    }
+
     fn report(&self, call: CallId, label: &str, progress: &Progress, now: Timestamp) {
-        let id: Arc<str> = call.to_string().into();
+        self.report_as(call.to_string().into(), label, progress, now);
+    }
+
+    fn report_as(&self, id: Arc<str>, label: &str, progress: &Progress, now: Timestamp) {
         if !self.0.snapshot().iter().any(|item| item.id == id) {
             let item = ProgressItem::new(id, label, now).cancellable();
             return self.begin(item.with(progress));
@@ -345,6 +371,34 @@ mod tests {
         assert_eq!((item.current, item.message), (0, None), "another attempt begins at the beginning");
         manager.apply(&event(4, ToolEvent::settling(&Settled::new(Status::Ok), true, None, None)));
         assert!(manager.active().is_empty());
+    }
+
+    fn around(at: i64, what: LoopEvent) -> Event {
+        let turn = seed("build", serde_json::json!({})).turn;
+        Event::around(1, Timestamp::from_micros(at), turn, what).expect("valid")
+    }
+
+    fn step(iteration: u32, ready: bool) -> LoopEvent {
+        let (summary, scratchpad) = (format!("search {iteration}"), String::new());
+        LoopEvent::RecursiveIteration { iteration, max: 4, ready, tokens: 9, summary, scratchpad, budget: 25 }
+    }
+
+    #[test]
+    fn a_recursive_run_is_followed_step_by_step_until_it_is_over() {
+        let manager = ProgressManager::new();
+        manager.apply(&around(1, step(1, false)));
+        manager.apply(&around(2, step(2, false)));
+        let items = manager.active();
+        let item = &items[0];
+        assert_eq!((items.len(), item.current, item.percent), (1, 2, Some(50.0)));
+        assert_eq!((item.message.as_deref(), item.started_at), (Some("search 2"), Timestamp::from_micros(1)));
+        manager.apply(&around(3, step(3, true)));
+        assert!(manager.active().is_empty(), "the answer is there");
+        manager.apply(&around(4, step(1, false)));
+        let (usage, cost) = (toolgate_core::Usage::default(), toolgate_core::Cost::Unknown);
+        let end = toolgate_core::RunEnd::Suspended;
+        manager.apply(&around(5, LoopEvent::RunEnded { end, error: None, iterations: 1, usage, cost }));
+        assert!(manager.active().is_empty(), "nothing goes on while the run waits");
     }
 
     #[test]

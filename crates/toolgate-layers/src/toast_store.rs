@@ -12,7 +12,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use toolgate_core::Timestamp;
+use toolgate_core::{Event, LoopEvent, Timestamp};
 
 use crate::observed::{Changed, Observed};
 
@@ -159,6 +159,17 @@ impl ToastManager {
         self.show(Toast::new(ToastLevel::Error, title, message, now))
     }
 
+    /// Shows what people should know of a session, for a screen that hands over its events: how much of a budget is
+    /// used. A message that is there already is not shown twice.
+    pub fn apply(&self, event: &Event) {
+        let Some(LoopEvent::BudgetAlert { budget, period, percent, spent, limit }) = event.as_loop() else { return };
+        let level = if *percent < 100 { ToastLevel::Warning } else { ToastLevel::Error };
+        let message = format!("{percent} % of the budget is used: {spent} of {limit} ({period})");
+        if !self.current().iter().any(|shown| shown.title == *budget && shown.message == message) {
+            self.show(Toast::new(level, budget, message, event.at()));
+        }
+    }
+
     /// Takes a message away. Nothing happens if it is gone.
     pub fn dismiss(&self, id: ToastId) {
         self.remove(|toast| toast.id == id);
@@ -255,6 +266,23 @@ mod tests {
         toasts.dismiss(a);
         assert!(!watching.has_changed().expect("open"), "dismissing again changes nothing");
         assert_eq!(titles(&toasts), ["b"]);
+    }
+
+    #[test]
+    fn a_budget_that_is_nearly_used_up_is_told_once_for_each_threshold() {
+        let toasts = ToastManager::new();
+        let turn = toolgate_testkit::seed("t", serde_json::json!({})).turn;
+        for percent in [75, 75, 90, 100] {
+            let (budget, period) = ("recursive tokens".to_owned(), "run".to_owned());
+            let (spent, limit) = (format!("{percent}0"), "1000".to_owned());
+            let alert = LoopEvent::BudgetAlert { budget, period, percent, spent, limit };
+            toasts.apply(&Event::around(1, NOW, turn.clone(), alert).expect("valid"));
+        }
+        let shown: Vec<_> = toasts.current().into_iter().map(|toast| (toast.level, toast.message)).collect();
+        let message = |percent: u8| format!("{percent} % of the budget is used: {percent}0 of 1000 (run)");
+        let expected = [(ToastLevel::Warning, 75), (ToastLevel::Warning, 90), (ToastLevel::Error, 100)]
+            .map(|(level, percent)| (level, message(percent)));
+        assert_eq!(shown, expected);
     }
 
     #[test]

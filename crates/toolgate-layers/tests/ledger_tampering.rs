@@ -148,6 +148,7 @@ impl Store for Tampered {
         put_blob(bytes: Bytes) -> core::Digest;
         blob(digest: core::Digest, range: Range<u64>) -> Option<Bytes>;
         list(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, core::Record)>;
+        messages(session: core::SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<core::Said>)>;
         lease(request: core::LeaseRequest) -> core::Lease;
         renew(lease: &core::Lease, until: Timestamp) -> ();
         release(lease: &core::Lease) -> ();
@@ -158,6 +159,12 @@ impl Store for Tampered {
         approvals(filter: core::ApprovalFilter) -> Vec<core::ApprovalRow>;
         seal(drafts: Vec<core::LedgerDraft>) -> Vec<LedgerHead>;
         ledgers() -> Vec<LedgerHead>;
+        reserve(charge: core::Charge) -> core::Charge;
+        settle_charge(charge: core::Charge, actual: Vec<u64>) -> Vec<core::Movement>;
+        release_charge(charge: core::Charge) -> ();
+        charges(filter: core::ChargeFilter) -> Vec<core::Charge>;
+        account(account: &core::AccountKey) -> Option<core::AccountRow>;
+        accounts(prefix: &str, after: Option<&core::AccountKey>, limit: usize) -> Vec<core::AccountRow>;
     }
 }
 

@@ -77,6 +77,13 @@ impl<'a> JsonBody<'a> {
         self.tail.push(b']');
     }
 
+    /// Writes a field whose value is put together from pieces that are JSON only as a whole.
+    pub(crate) fn spliced(&mut self, name: &str, pieces: impl IntoIterator<Item = Bytes>) {
+        if self.begin(name) {
+            pieces.into_iter().for_each(|piece| self.push(piece));
+        }
+    }
+
     /// The whole body.
     pub(crate) fn finish(mut self) -> Chunks {
         let extra = self.extra;

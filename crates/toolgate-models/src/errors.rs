@@ -134,27 +134,27 @@ fn kind_of(status: Option<u16>, error: &ErrorBody) -> Kind {
     by_words(error).or_else(|| status.and_then(|status| by_message(status, error))).unwrap_or_else(|| by_status(status))
 }
 
+/// The words that say clearly what is wrong. Not among them are `invalid_request_error` and `INVALID_ARGUMENT`, which cover
+/// several kinds that only the message tells apart, and `server_error` and its like, about which the status says more.
+const WORDS: &[(Kind, &[&str])] = &[
+    (Kind::Quota, &["insufficient_quota", "billing_error", "billing_hard_limit_reached", "quota_exceeded"]),
+    (Kind::TooLong, &["context_length_exceeded", "request_too_large", "string_above_max_length"]),
+    (Kind::Auth, &["invalid_api_key", "authentication_error", "permission_error", "API_KEY_INVALID"]),
+    (Kind::Auth, &["UNAUTHENTICATED", "PERMISSION_DENIED", "invalid_authentication"]),
+    (Kind::NotFound, &["model_not_found", "not_found_error", "NOT_FOUND", "NotFoundError"]),
+    (Kind::Refused, &["content_policy_violation", "content_filter", "invalid_prompt", "bio_policy", "cyber_policy"]),
+    (Kind::Refused, &["misalignment_policy_violation", "image_content_policy_violation"]),
+    (Kind::BadRequest, &["invalid_image", "invalid_image_format", "invalid_image_mode", "invalid_image_url"]),
+    (Kind::BadRequest, &["invalid_base64_image", "image_parse_error", "image_too_large", "image_too_small"]),
+    (Kind::BadRequest, &["image_file_too_large", "image_file_not_found", "empty_image_file"]),
+    (Kind::BadRequest, &["unsupported_image_media_type", "failed_to_download_image"]),
+    (Kind::Overloaded, &["overloaded_error", "UNAVAILABLE", "server_is_overloaded", "slow_down", "engine_overloaded"]),
+    (Kind::RateLimited, &["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]),
+    (Kind::Timeout, &["timeout_error", "DEADLINE_EXCEEDED", "vector_store_timeout"]),
+];
+
 fn by_words(error: &ErrorBody) -> Option<Kind> {
-    let table: [(Kind, &[&str]); 10] = [
-        (Kind::Quota, &["insufficient_quota", "billing_error", "billing_hard_limit_reached", "quota_exceeded"]),
-        (Kind::TooLong, &["context_length_exceeded", "request_too_large", "string_above_max_length"]),
-        (Kind::Auth, &["invalid_api_key", "authentication_error", "permission_error", "API_KEY_INVALID"]),
-        (Kind::Auth, &["UNAUTHENTICATED", "PERMISSION_DENIED", "invalid_authentication"]),
-        (Kind::NotFound, &["model_not_found", "not_found_error", "NOT_FOUND", "NotFoundError"]),
-        (
-            Kind::Refused,
-            &["content_policy_violation", "content_filter", "invalid_prompt", "bio_policy", "cyber_policy"],
-        ),
-        (
-            Kind::Overloaded,
-            &["overloaded_error", "UNAVAILABLE", "server_is_overloaded", "slow_down", "engine_overloaded"],
-        ),
-        (Kind::RateLimited, &["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]),
-        (Kind::Timeout, &["timeout_error", "DEADLINE_EXCEEDED", "vector_store_timeout"]),
-        (Kind::Server, &["api_error", "server_error", "INTERNAL", "InternalServerError"]),
-    ];
-    // `invalid_request_error` and `INVALID_ARGUMENT` are left out: they cover several kinds that only the message tells apart.
-    table.into_iter().find(|(_, words)| error.says(words)).map(|(kind, _)| kind)
+    WORDS.iter().find(|(_, words)| error.says(words)).map(|(kind, _)| *kind)
 }
 
 fn by_message(status: u16, error: &ErrorBody) -> Option<Kind> {
@@ -232,7 +232,7 @@ mod tests {
             (openai(429, "requests", json!("rate_limit_exceeded"), "slow down"), Kind::RateLimited),
             (openai(429, "insufficient_quota", json!("insufficient_quota"), "pay"), Kind::Quota),
             (openai(500, "server_error", json!(null), "sorry"), Kind::Server),
-            (openai(503, "service_unavailable", json!(null), "busy"), Kind::Overloaded),
+            (openai(503, "server_error", json!(null), "busy"), Kind::Overloaded),
         ];
         for (found, kind) in expected {
             assert_eq!(found, kind);

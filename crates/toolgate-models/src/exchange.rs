@@ -134,5 +134,5 @@ impl<D: Decoder> Exchange<'_, D> {
 async fn drain(mut response: Response) {
     let rest = async { while let Ok(Some(_)) = response.chunk().await {} };
     // A server that goes on sending loses its connection.
-    let _ = timeout(Duration::from_secs(1), rest).await;
+    let _ = timeout(Duration::from_secs(5), rest).await;
 }

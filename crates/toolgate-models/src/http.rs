@@ -285,6 +285,12 @@ impl Endpoint {
         self
     }
 
+    /// The same, with a header beside those of the same name that the user set.
+    pub(crate) fn with_another_header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.append(name, HeaderValue::from_static(value));
+        self
+    }
+
     /// Sends a request and waits until a stream of events begins.
     pub(crate) async fn send(&self, body: Chunks) -> Result<Response, Failure> {
         let request = self.client.post(self.url.clone()).headers(self.headers.clone());

@@ -21,7 +21,8 @@ use crate::script::{Failure, Line, Repeat, Spoken, When};
 /// A model that plays a script. It needs no key and no network.
 ///
 /// Which line is next is told by the conversation: a request with three assistant messages gets the fourth reply. So a
-/// session that another process takes up goes on where it stopped, and several sessions can share one script.
+/// session that another process takes up goes on where it stopped, and several sessions can share one script. A session
+/// so long that its beginning is left out would be counted wrongly; there, play [in order](Self::in_order).
 ///
 /// ```
 /// use futures::{StreamExt, executor::block_on};

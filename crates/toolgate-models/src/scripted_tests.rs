@@ -178,7 +178,7 @@ fn a_call_can_be_as_broken_as_models_make_it() {
 fn requests_are_kept_only_when_asked_for() {
     let (watched, other) = (Scripted::new(["x"]).watch(), Scripted::new(["x"]));
     let request = asked(vec![Message::user("hello")]);
-    (said(&watched, &request), said(&other, &request));
+    assert_eq!(said(&watched, &request), said(&other, &request));
     assert_eq!(watched.requests()[0].messages, request.messages);
     assert!(other.requests().is_empty());
 }

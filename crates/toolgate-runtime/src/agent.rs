@@ -111,7 +111,7 @@ impl Agent {
     pub(crate) async fn call_off(&self, parent: &Arc<Shared>, call: &CallResult) -> Result<(), SessionError> {
         match self.open(parent, call).await {
             Ok(session) if session.shared().is_new() => Ok(()),
-            Ok(session) => session.shared().enter(RunOptions::default())?.give_up_open_turn().await,
+            Ok(session) => session.shared().enter(RunOptions::default()).await?.give_up_open_turn().await,
             Err(SessionBuildError::Open(error)) => Err(error),
             // An agent that cannot be set up has nothing under way.
             Err(SessionBuildError::Stack(_) | SessionBuildError::Agent(_)) => Ok(()),

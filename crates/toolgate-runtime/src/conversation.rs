@@ -36,6 +36,8 @@ pub(crate) struct Conversation {
     task: Option<Arc<Message>>,
     /// Where the run begins in the request.
     run_at: usize,
+    /// Whoever added to it last was dropped half-way: what is here may not have been written.
+    pub(crate) torn: bool,
 }
 
 /// What a conversation waits for.
@@ -102,12 +104,13 @@ impl Conversation {
             }
             Role::Tool => {
                 self.refunds = said.refunds;
+                // Results whose calls are not read any more are not read either.
+                let Some((_, asked)) = self.open.take() else { return number };
                 // What was said while the calls ran comes after their results: providers want those at once.
-                let at = self.open.take().map_or(at, |(_, asked)| asked + 1);
-                let provider_only = message.parts.is_empty();
-                self.waiting = !provider_only || self.request.messages.len() > at;
-                if !provider_only {
-                    self.request.messages.insert(at, message);
+                let by_provider_alone = message.parts.is_empty();
+                self.waiting = !by_provider_alone || self.request.messages.len() > asked + 1;
+                if !by_provider_alone {
+                    self.request.messages.insert(asked + 1, message);
                 }
             }
         }

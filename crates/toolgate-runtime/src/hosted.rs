@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use toolgate_core::{
-    Arguments, CallId, Cost, Decision, Message, ModelError, ModelName, ModelRequest, Outcome, Question, Reply, RunEnd,
+    Arguments, CallId, Decision, Message, ModelError, ModelName, ModelRequest, Outcome, Question, Reply, RunEnd,
     Suspension, ToolName,
 };
 
@@ -68,7 +68,7 @@ impl Session {
     /// Begins a run that the host drives.
     pub async fn host(&self, input: impl Into<Input>, options: RunOptions) -> Result<Hosted, SessionError> {
         let Input(message) = input.into();
-        let mut run = self.0.enter(options)?;
+        let mut run = self.0.enter(options).await?;
         run.give_up_open_turn().await?;
         run.hear(message, false).1.await?;
         Ok(Hosted::new(run))
@@ -76,7 +76,7 @@ impl Session {
 
     /// Takes up a run that a host left behind, in this process or another.
     pub async fn host_again(&self, options: RunOptions) -> Result<Hosted, SessionError> {
-        let mut hosted = Hosted::new(self.0.enter(options)?);
+        let mut hosted = Hosted::new(self.0.enter(options).await?);
         if let Next::Settle(turn) = hosted.run.next() {
             let view = match hosted.run.view_again().await {
                 Ok(view) => view,
@@ -135,7 +135,7 @@ impl Hosted {
 
     /// Takes in what the model replied and says what is to become of each call that it asks for, in order.
     pub async fn gate(&mut self, reply: Reply) -> Result<Vec<Gate>, SessionError> {
-        self.turn = self.run.replied(reply, Cost::Unknown).await?;
+        self.turn = self.run.replied(reply).await?;
         self.advance().await
     }
 
@@ -231,7 +231,7 @@ impl Hosted {
 
     /// Ends a run that cannot go on, and passes the reason on.
     async fn broken(&mut self, error: RunError) -> SessionError {
-        match self.run.end(RunEnd::Failed, Some(error.clone())).await {
+        match self.run.end(error.end(), Some(error.clone())).await {
             Ok(_) => SessionError::Options(error),
             Err(error) => error,
         }

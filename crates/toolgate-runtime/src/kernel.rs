@@ -8,14 +8,13 @@ use std::sync::Arc;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    AnyLayer, Content, Cost, Finish, LoopEvent, Message, ModelError, ModelErrorKind, ModelName, Part, ProviderCall,
-    Record, RecordKey, Reply, Role, RunEnd, Said, Stack, Status, ToolAnswer, ToolChoice, ToolRequest, TurnId, TurnInfo,
-    View,
+    AnyLayer, Content, Cost, Finish, LoopEvent, Message, ModelError, ModelName, Part, ProviderCall, Record, RecordKey,
+    Reply, Role, RunEnd, Said, Stack, Status, ToolAnswer, ToolChoice, ToolRequest, TurnId, TurnInfo, View,
 };
 
 use crate::{
-    CallResult, OnCap, Onward, Pending, Round, RunError, RunOptions, RunReport, SessionError, TurnEnd, TurnReport,
-    TurnRequest, TurnRun, Turned,
+    CallResult, Hold, OnCap, Onward, Pending, Round, RunError, RunOptions, RunReport, SessionError, TurnEnd,
+    TurnReport, TurnRequest, TurnRun, Turned,
     conversation::{Conversation, Place},
     journal::{Draft, Durable},
     output,
@@ -42,6 +41,8 @@ pub(crate) struct Run {
     sent_back: u32,
     finish: Option<Finish>,
     answer: Option<String>,
+    /// What is set aside for the request that is under way.
+    pub(crate) hold: Option<Hold>,
     /// The last event before the run, or before it was taken up.
     began_after: u64,
     /// The turn that was worked on last.
@@ -76,6 +77,7 @@ impl Run {
     ) -> Result<Self, RunError> {
         let tools = ToolsOfRun::new(&shared, &options)?;
         let mut conversation = conversation;
+        conversation.torn = true;
         conversation.request.output = options.output.clone().or_else(|| shared.ask.output.clone());
         let began_after = shared.journal().sequence();
         Ok(Self {
@@ -91,6 +93,7 @@ impl Run {
             sent_back: 0,
             finish: None,
             answer: None,
+            hold: None,
             began_after,
             last: None,
             stopped: None,
@@ -177,6 +180,7 @@ impl Run {
         }
         self.tools.add_layers(layers).map_err(RunError::Stack)?;
         let info = self.named(model);
+        self.reserve(info.turn, model).await?;
         let request = &self.conversation.request;
         events.push(LoopEvent::InferenceStarted {
             model: model.to_string(),
@@ -184,7 +188,12 @@ impl Run {
             messages: request.messages.len() as u64,
             tools: u32::try_from(request.view.len()).unwrap_or(u32::MAX),
         });
-        drop(self.shared.journal().write(events.into_iter().map(|event| Draft::Loop(info.clone(), event)), []));
+        let drafts = events.into_iter().map(|event| Draft::Loop(info.clone(), event));
+        let durable = self.shared.journal().write(drafts, []);
+        if self.hold.as_ref().is_some_and(|hold| !hold.is_empty()) {
+            // Whoever recovers has to know whether the request was sent. A failed journal is met at the next write.
+            let _ = durable.await;
+        }
         self.asked = Some(info.clone());
         Ok(info)
     }
@@ -194,7 +203,7 @@ impl Run {
         let mut info = self.ahead();
         let turn = Arc::make_mut(&mut info);
         (turn.provider, turn.model) = (Some(model.provider.clone()), Some(model.model.clone()));
-        turn.iteration = self.conversation.iteration;
+        (turn.iteration, turn.run) = (self.conversation.iteration, Some(self.conversation.run));
         self.ahead = Some(info.clone());
         info
     }
@@ -244,10 +253,11 @@ impl Run {
     }
 
     /// Takes in a reply. If it asks for calls, they are requested and durable when this returns, and nothing has run.
-    pub(crate) async fn replied(&mut self, reply: Reply, cost: Cost) -> Result<Option<TurnRun>, SessionError> {
+    pub(crate) async fn replied(&mut self, reply: Reply) -> Result<Option<TurnRun>, SessionError> {
         let Reply { mut message, usage, finish, .. } = reply;
         let info = self.asked.take().ok_or(SessionError::OutOfTurn("no model was asked"))?;
         (self.ahead, self.finish, self.last) = (None, Some(finish), Some(info.clone()));
+        let (cost, alerts) = self.pay(usage).await;
         self.shared.label_calls(&mut message);
         let (calls, ran) = asked_for(&message);
         let text = Some(message.text()).filter(|text| !text.is_empty()).map(|text| self.shared.said(&text));
@@ -263,13 +273,15 @@ impl Run {
         let (run, refunds) = (self.conversation.run, self.conversation.refunds);
         let said = Said { refunds, usage, cost, ..Said::new(info.turn, info.iteration, run, Arc::new(message)) };
         let record = self.keep(said);
+        let events: Vec<_> = std::iter::once(finished).chain(alerts).collect();
         if calls.is_empty() && ran.is_empty() {
-            self.shared.journal().write([Draft::Loop(info, finished)], [record]).await?;
+            let drafts = events.into_iter().map(|event| Draft::Loop(info.clone(), event));
+            self.shared.journal().write(drafts, [record]).await?;
             return Ok(None);
         }
         let view = self.conversation.request.view.clone();
         let mut request = TurnRequest::within(TurnInfo::clone(&info), view, calls).ran(ran);
-        (request.events, request.records) = (vec![finished], vec![record]);
+        (request.events, request.records) = (events, vec![record]);
         (request.after, request.trusted) = (after, true);
         request.stack = Some(self.stack());
         Ok(Some(self.shared.dispatcher.open(request).await?))
@@ -304,36 +316,39 @@ impl Run {
             Err(error) => return Ok(Err(error)),
         };
         self.stopped = Some(report.end).filter(|end| matches!(end, TurnEnd::Interrupted | TurnEnd::Aborted));
-        self.answer_calls(report, onward == Onward::Refund, events);
+        let refund = onward == Onward::Refund;
         if let Onward::Finish(answer) = onward {
-            self.answer_for_the_model(report.turn, answer);
+            self.answer = Some(answer);
         }
+        self.answer_calls(report, refund, events);
         Ok(Ok(()))
     }
 
-    /// Lets a strategy have the last word. It is kept like one of the model's: whoever takes up the session finds the run
-    /// over.
-    fn answer_for_the_model(&mut self, turn: TurnId, answer: String) {
-        let iteration = self.conversation.iteration.saturating_sub(1);
-        let message = Arc::new(Message::assistant(answer.as_str()));
-        let (run, refunds) = (self.conversation.run, self.conversation.refunds);
-        let said = Said { refunds, cost: Cost::NanoUsd(0), ..Said::new(turn, iteration, run, message) };
-        let record = self.keep(said);
-        drop(self.shared.journal().write([], [record]));
-        self.answer = Some(answer);
-    }
-
-    /// Tells the model what came of the calls of a turn.
+    /// Tells the model what came of the calls of a turn, and lets a strategy that has an answer have the last word.
     pub(crate) fn answer_calls(&mut self, report: &TurnReport, refund: bool, events: Vec<LoopEvent>) {
         let answers = report.results.iter().filter_map(answer).map(|answer| Content::Result(answer).into()).collect();
         let iteration = self.conversation.iteration.saturating_sub(1);
         let refunds = self.conversation.refunds + u32::from(refund);
         let message = Arc::new(Message::new(Role::Tool, answers));
         let said = Said { refunds, ..Said::new(report.turn, iteration, self.conversation.run, message) };
-        let record = self.keep(said);
+        let mut records = vec![self.keep(said)];
+        if let Some(answer) = &self.answer {
+            let answer = answer.clone();
+            records.push(self.keep_answer(report.turn, iteration, &answer));
+        }
         let info = self.ahead();
+        let events = events.into_iter().map(|event| self.shared.dispatcher.0.said_by_strategy(event));
+        let drafts: Vec<_> = events.map(|event| Draft::Loop(info.clone(), event)).collect();
         // Not waited for: it can be made again from the outcomes, which are durable.
-        drop(self.shared.journal().write(events.into_iter().map(|event| Draft::Loop(info.clone(), event)), [record]));
+        drop(self.shared.journal().write(drafts, records));
+    }
+
+    /// Adds the answer of a strategy to the conversation, as if the model had said it: whoever resumes the run finds it
+    /// answered, and the next run knows what was said.
+    fn keep_answer(&mut self, turn: TurnId, iteration: u32, answer: &str) -> (RecordKey, Record) {
+        let message = Arc::new(Message::assistant(answer));
+        let said = Said::new(turn, iteration, self.conversation.run, message);
+        self.keep(Said { refunds: self.conversation.refunds, cost: Cost::NanoUsd(0), ..said })
     }
 
     async fn strategies_settled(
@@ -411,9 +426,11 @@ impl Run {
             retry_in_ms: None,
         };
         let info = self.asked.clone().ok_or(SessionError::OutOfTurn("no model was asked"))?;
-        drop(self.shared.journal().write([Draft::Loop(info, event)], []));
-        let end = if error.kind == ModelErrorKind::Budget { RunEnd::BudgetExceeded } else { RunEnd::Failed };
-        self.end(end, Some(RunError::Model(error))).await
+        let alerts = self.not_paid(error.kind).await;
+        let drafts = std::iter::once(event).chain(alerts).map(|event| Draft::Loop(info.clone(), event));
+        drop(self.shared.journal().write(drafts, []));
+        let error = RunError::Model(error);
+        self.end(error.end(), Some(error)).await
     }
 
     /// What the calls of this session wait for. What agents wait for is listed by them.
@@ -435,6 +452,7 @@ impl Run {
             let info = self.asked.take().or_else(|| self.last.clone()).unwrap_or_else(|| self.ahead());
             self.shared.journal().write([Draft::Loop(info, event)], []).await?;
         }
+        self.conversation.torn = false;
         Ok(RunReport {
             session: self.shared.dispatcher.session(),
             run: self.conversation.run,

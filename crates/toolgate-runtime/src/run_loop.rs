@@ -4,8 +4,8 @@ use std::{pin::pin, sync::Arc};
 
 use futures::{StreamExt, future::join_all};
 use toolgate_core::{
-    Cost, Delta, LoopEvent, Model, ModelError, ModelErrorKind, Outcome, Reply, RunEnd, Status, Suspension, TurnId,
-    TurnInfo, contained,
+    Delta, LoopEvent, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, Routed, RunEnd, Status, Suspension,
+    TurnId, TurnInfo, contained,
 };
 
 use crate::{
@@ -87,7 +87,7 @@ impl Run {
         let model = self.shared.model.clone();
         let info = match self.prepare(closing, model.name()).await {
             Ok(info) => info,
-            Err(error) => return self.end(RunEnd::Failed, Some(error)).await.map(Some),
+            Err(error) => return self.end(error.end(), Some(error)).await.map(Some),
         };
         let cancel = self.cancel.clone();
         let replied = tokio::select! {
@@ -96,33 +96,54 @@ impl Run {
             reply = self.infer(&*model, &info) => Some(reply),
         };
         match replied {
-            None => self.end(RunEnd::Cancelled, None).await.map(Some),
+            None => {
+                // It was sent, and what the provider makes of that is not known.
+                drop(self.pay(None).await);
+                self.end(RunEnd::Cancelled, None).await.map(Some)
+            }
             Some(Err(error)) => self.not_replied(error).await.map(Some),
-            Some(Ok(reply)) => match self.replied(reply, Cost::Unknown).await? {
-                Some(turn) => self.work(turn).await,
-                None => Ok(None),
-            },
+            Some(Ok((reply, routed))) => {
+                self.routed(routed);
+                match self.replied(reply).await? {
+                    Some(turn) => self.work(turn).await,
+                    None => Ok(None),
+                }
+            }
         }
     }
 
     /// Asks the model and shows the reply while it comes.
-    async fn infer(&self, model: &dyn Model, info: &Arc<TurnInfo>) -> Result<Reply, ModelError> {
+    async fn infer(&self, model: &dyn Model, info: &Arc<TurnInfo>) -> Result<(Reply, Option<Routed>), ModelError> {
         let failed = |kind, text: &str| ModelError::new(kind, model.name().clone(), text);
         let panicked = |_| failed(ModelErrorKind::Malformed, "the model's adapter panicked");
         let mut pieces = model.reply(&self.conversation.request);
+        let mut chosen = None;
         loop {
             match contained(pieces.next()).await.map_err(panicked)? {
                 None => return Err(failed(ModelErrorKind::Connection, "the reply ended before it was whole")),
                 Some(Err(error)) => return Err(error),
-                Some(Ok(Delta::Done(reply))) => return Ok(*reply),
+                Some(Ok(Delta::Done(reply))) => return Ok((*reply, chosen)),
                 Some(Ok(delta)) => {
                     if let Delta::Routed(routed) = &delta {
                         let event = LoopEvent::ModelRouted(routed.clone());
                         drop(self.shared.journal().write([Draft::Loop(info.clone(), event)], []));
+                        chosen = Some(routed.clone());
                     }
                     self.shared.dispatcher.bus().show(info, &delta);
                 }
             }
+        }
+    }
+
+    /// Takes note that another model was chosen: it is the one that asks for calls, and that is paid.
+    fn routed(&mut self, routed: Option<Routed>) {
+        let Some(routed) = routed else { return };
+        if let Some(hold) = &mut self.hold {
+            hold.routed(&routed);
+        }
+        if let (Some(info), Ok(model)) = (&mut self.asked, routed.selected.parse::<ModelName>()) {
+            let info = Arc::make_mut(info);
+            (info.provider, info.model) = (Some(model.provider), Some(model.model));
         }
     }
 

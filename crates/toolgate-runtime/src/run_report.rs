@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApprovalRequest, CallId, Cost, Finish, Json, Message, ModelError, PostCode, Problem, RunEnd, SessionId, StackError,
-    StoreError, Suspension, ToolName, TurnId, Usage, ViewError,
+    ApprovalRequest, BudgetError, CallId, Cost, Finish, Json, Message, ModelError, ModelErrorKind, PostCode, Problem,
+    RunEnd, SessionId, StackError, StoreError, Suspension, ToolName, TurnId, Usage, ViewError,
 };
 
 use crate::{CallResult, DispatchError, JournalError, PostError, StrategyError};
@@ -79,6 +79,9 @@ pub enum RunError {
     /// The model did not reply.
     #[error("the model did not reply")]
     Model(#[source] ModelError),
+    /// Asking the model cannot be paid for.
+    #[error("the model was not asked")]
+    Budget(#[source] Arc<BudgetError>),
     /// A strategy could not do its work.
     #[error("a strategy failed")]
     Strategy(#[source] StrategyError),
@@ -94,6 +97,17 @@ pub enum RunError {
     /// The tools cannot be shown.
     #[error("the tools of this run cannot be shown")]
     View(#[source] ViewError),
+}
+
+impl RunError {
+    /// How a run ends that it happens to.
+    pub(crate) fn end(&self) -> RunEnd {
+        match self {
+            Self::Budget(_) => RunEnd::BudgetExceeded,
+            Self::Model(error) if error.kind == ModelErrorKind::Budget => RunEnd::BudgetExceeded,
+            _ => RunEnd::Failed,
+        }
+    }
 }
 
 /// Why a session could not do its work.

@@ -14,7 +14,7 @@ use toolgate_core::{
 
 use crate::{
     Agent, Approvals, Bus, DecideOn, Dispatcher, Input, Journal, PostError, RunOptions, RunReport, SessionBuilder,
-    SessionError, Strategy,
+    SessionError, Spending, Strategy,
     conversation::{Conversation, Place},
     host_model::HostModel,
     kernel::Run,
@@ -62,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) strategies: Vec<Arc<dyn Strategy>>,
     pub(crate) agents: Vec<Agent>,
+    pub(crate) spending: Spending,
     /// What is the same for all turns.
     pub(crate) who: TurnInfo,
     pub(crate) conversation: Arc<tokio::sync::Mutex<Conversation>>,
@@ -186,7 +187,7 @@ impl Session {
 impl Shared {
     /// Begins a run, or takes up the last one, and drives it to its end.
     async fn begin(self: Arc<Self>, input: Option<Input>, options: RunOptions) -> Result<RunReport, SessionError> {
-        let mut run = self.enter(options)?;
+        let mut run = self.enter(options).await?;
         if let Some(Input(message)) = input {
             run.give_up_open_turn().await?;
             run.hear(message, false).1.await?;
@@ -195,9 +196,16 @@ impl Shared {
     }
 
     /// Takes the conversation, alone.
-    pub(crate) fn enter(self: &Arc<Self>, options: RunOptions) -> Result<Run, SessionError> {
+    pub(crate) async fn enter(self: &Arc<Self>, options: RunOptions) -> Result<Run, SessionError> {
         let busy = SessionError::Busy { session: self.dispatcher.session() };
-        let conversation = self.conversation.clone().try_lock_owned().map_err(|_| busy)?;
+        let mut conversation = self.conversation.clone().try_lock_owned().map_err(|_| busy)?;
+        if conversation.torn {
+            // The store knows what was written before the last run was dropped.
+            self.journal().flushed().await?;
+            let (store, session) = (self.dispatcher.store(), self.dispatcher.session());
+            *conversation = Conversation::load(store, session, self.limits.window_bytes).await?;
+        }
+        self.recover_spending().await?;
         let cancel = CancellationToken::new();
         let steering = self.listen(cancel.clone());
         Run::new(self.clone(), conversation, options, (cancel, steering)).map_err(SessionError::Options)

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 use toolgate_core::{
-    AgentId, Effort, Model, OutputFormat, Principal, RegisterError, Registry, SessionId, Stack, StackError, Store,
-    TurnId, TurnInfo, Weight,
+    AgentId, Budgets, Effort, Model, ModelName, OutputFormat, Payer, Prices, Principal, RegisterError, Registry,
+    SessionId, Stack, StackError, Store, TurnId, TurnInfo, UnknownPrice, Weight,
 };
 
 use crate::{
-    Agent, Dispatcher, DispatcherBuilder, OnCap, Session, SessionError, Strategy, conversation::Conversation,
+    Agent, Dispatcher, DispatcherBuilder, OnCap, Session, SessionError, Spending, Strategy, conversation::Conversation,
     session::Shared,
 };
 
@@ -52,6 +52,11 @@ pub struct SessionBuilder {
     strategies: Vec<Arc<dyn Strategy>>,
     agents: Vec<Agent>,
     who: TurnInfo,
+    budgets: Budgets,
+    prices: Arc<Prices>,
+    payer: Payer,
+    unknown: UnknownPrice,
+    may_use: Vec<ModelName>,
 }
 
 /// Why a session cannot be made.
@@ -96,6 +101,11 @@ impl SessionBuilder {
             strategies: Vec::new(),
             agents: Vec::new(),
             who: TurnInfo::new(SessionId::new(nil), TurnId::new(nil)),
+            budgets: Budgets::default(),
+            prices: Arc::default(),
+            payer: Payer::default(),
+            unknown: UnknownPrice::default(),
+            may_use: Vec::new(),
         }
     }
 
@@ -236,10 +246,41 @@ impl SessionBuilder {
         self
     }
 
-    /// Works on behalf of whoever delegates, and waits if they do.
-    pub(crate) fn inherit(mut self, parent: &Shared) -> Self {
-        self.who.principal = parent.who.principal.clone();
-        self.limits.waits = parent.limits.waits;
+    /// Keeps what asking models costs within these budgets.
+    pub fn budgets(mut self, budgets: Budgets) -> Self {
+        self.budgets = budgets;
+        self
+    }
+
+    /// What models cost. Without prices every cost is unknown, and budgets in money refuse.
+    pub fn prices(mut self, prices: impl Into<Arc<Prices>>) -> Self {
+        self.prices = prices.into();
+        self
+    }
+
+    /// Who pays: organisation, person, project. Session and run are filled in.
+    pub fn payer(mut self, payer: Payer) -> Self {
+        self.payer = payer;
+        self
+    }
+
+    /// What happens to requests whose price is not known where there is a budget in money.
+    pub fn on_unknown_price(mut self, unknown: UnknownPrice) -> Self {
+        self.unknown = unknown;
+        self
+    }
+
+    /// Names models that may be asked in place of the session's, for setting aside what the dearest costs.
+    pub fn may_use(mut self, models: impl IntoIterator<Item = ModelName>) -> Self {
+        self.may_use = models.into_iter().collect();
+        self
+    }
+
+    /// Works on behalf of whoever delegates, pays like them, and waits if they do.
+    pub(crate) fn inherit(mut self, above: &Shared) -> Self {
+        self.who.principal = above.who.principal.clone();
+        (self.budgets, self.prices, self.payer) = above.spending.terms();
+        self.limits.waits = above.limits.waits;
         self
     }
 
@@ -256,6 +297,12 @@ impl SessionBuilder {
         let dispatcher = builder.build().await.map_err(SessionError::from)?;
         self.who.session = dispatcher.session();
         self.ask.closing = closing(self.ask.instructions.as_deref());
+        let spending = Spending::new(dispatcher.store().clone(), dispatcher.0.clock.clone())
+            .with_budgets(self.budgets)
+            .with_prices(self.prices)
+            .on_unknown_price(self.unknown)
+            .may_use(self.may_use)
+            .paid_by(Payer { session: Some(dispatcher.session()), ..self.payer });
         let window = self.limits.window_bytes;
         let conversation = Conversation::load(dispatcher.store(), dispatcher.session(), window).await;
         let conversation = conversation.map_err(SessionError::from)?;
@@ -268,6 +315,7 @@ impl SessionBuilder {
             limits: self.limits,
             strategies: self.strategies,
             agents: self.agents,
+            spending,
             who: self.who,
             conversation: Arc::new(tokio::sync::Mutex::new(conversation)),
             control: Mutex::new(None),

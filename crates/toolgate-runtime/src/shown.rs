@@ -1,7 +1,7 @@
 //! What events may show of what people, models and tools say: redacted, bounded, or nothing.
 
 use serde_json::Value;
-use toolgate_core::{Arguments, Json, Notes, ToolEvent, contained_sync};
+use toolgate_core::{Arguments, Json, LoopEvent, Notes, ToolEvent, contained_sync};
 
 use crate::dispatch::Shared;
 
@@ -54,6 +54,15 @@ impl Shared {
             _ => [None, None],
         };
         words.into_iter().flatten().for_each(|text| *text = self.said_text(text));
+        event
+    }
+
+    /// The same event with what a model noted down redacted.
+    pub(crate) fn said_by_strategy(&self, mut event: LoopEvent) -> LoopEvent {
+        if let LoopEvent::RecursiveIteration { summary, scratchpad, .. } = &mut event {
+            let words = [summary, scratchpad].into_iter().filter(|text| !text.is_empty());
+            words.for_each(|text| *text = self.said_text(text));
+        }
         event
     }
 

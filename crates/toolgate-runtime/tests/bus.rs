@@ -27,6 +27,7 @@ async fn one_stuck_and_one_panicking_subscriber_among_ten_harm_nobody() {
             let seen = seen.clone();
             bus.attach(move |delivery| match delivery {
                 Delivery::Event(event) => seen.lock().expect("no panic").push(event),
+                Delivery::Piece(_) => {}
                 Delivery::Lagged(missed) => panic!("missed {missed}"),
             })
         })

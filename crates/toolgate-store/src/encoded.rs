@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
 use toolgate_core::{
-    ApprovalState, Batch, Event, LedgerDraft, Record, RecordKey, RowChange, Said, SessionId, StoreError, Timestamp,
+    AccountKey, ApprovalState, Batch, Event, LedgerDraft, Record, RecordKey, RowChange, Said, SessionId, StoreError,
+    Timestamp,
 };
 
 /// The bytes of one piece of a blob.
@@ -91,6 +92,11 @@ pub(crate) fn message(key: &str, record: Record) -> Result<(u64, Arc<Said>), Sto
         (Some(number), Record::Message(said)) => Ok((number, said)),
         _ => Err(StoreError::Damaged { what: key.to_owned(), source: "it is no message".into() }),
     }
+}
+
+/// Reads the name of an account.
+pub(crate) fn account_key(text: &str) -> Result<AccountKey, StoreError> {
+    text.parse().map_err(|error| StoreError::Damaged { what: "the name of an account".into(), source: Box::new(error) })
 }
 
 /// The state of an approval as it is kept: a word of its own, or the word of a status.

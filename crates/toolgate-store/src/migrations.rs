@@ -21,13 +21,17 @@ pub(crate) struct Applied {
 
 /// The steps for SQLite.
 #[cfg(feature = "sqlite")]
-pub(crate) const SQLITE: &[Migration] =
-    &[Migration { version: 1, name: "first", sql: include_str!("../migrations/sqlite/0001_first.sql") }];
+pub(crate) const SQLITE: &[Migration] = &[
+    Migration { version: 1, name: "first", sql: include_str!("../migrations/sqlite/0001_first.sql") },
+    Migration { version: 2, name: "budgets", sql: include_str!("../migrations/sqlite/0002_budgets.sql") },
+];
 
 /// The steps for PostgreSQL.
 #[cfg(feature = "postgres")]
-pub(crate) const POSTGRES: &[Migration] =
-    &[Migration { version: 1, name: "first", sql: include_str!("../migrations/postgres/0001_first.sql") }];
+pub(crate) const POSTGRES: &[Migration] = &[
+    Migration { version: 1, name: "first", sql: include_str!("../migrations/postgres/0001_first.sql") },
+    Migration { version: 2, name: "budgets", sql: include_str!("../migrations/postgres/0002_budgets.sql") },
+];
 
 impl Migration {
     /// The SHA-256 of the text, by which a database can tell whether it went through the same step.

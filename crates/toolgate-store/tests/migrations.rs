@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use support::{call_id, draft, key, note, opened, question, session, turn_event, turn_id};
 use toolgate_core::{
-    ApprovalFilter, Batch, LeaseRequest, LedgerName, Position, Post, SessionFilter, StoreHandle, Timestamp, TurnEvent,
-    TurnFilter,
+    AccountKey, ApprovalFilter, Batch, Charge, ChargeFilter, ChargeId, ChargeLine, LeaseRequest, LedgerName, Position,
+    Post, SessionFilter, StoreHandle, Timestamp, TurnEvent, TurnFilter,
 };
 use toolgate_store::{DatabaseError, MemoryStore, SqliteStore};
 
@@ -39,6 +39,18 @@ async fn fill(store: &StoreHandle) {
     store.lease(request).await.expect("leases");
 }
 
+/// Writes what the fixtures of version 2 hold: the same, and budgets. It never changes either.
+async fn fill_2(store: &StoreHandle) {
+    fill(store).await;
+    let account = |text: &str| text.parse::<AccountKey>().expect("an account");
+    let line = |text: &str, amount| ChargeLine { account: account(text), limit: 1_000, amount };
+    let lines = |amount| vec![line("budget/global/all/tokens/2026-11", amount), line("budget/user/ann/usd/total", 7)];
+    let charge = |id, amount| Charge { id, session: Some(session(1)), at: Timestamp::EPOCH, lines: lines(amount) };
+    let settled = store.reserve(charge(ChargeId::Turn(turn_id(1)), 40)).await.expect("sets aside");
+    store.settle_charge(settled, vec![30, 5]).await.expect("books");
+    store.reserve(charge(ChargeId::Call(call_id(1)), 2)).await.expect("sets aside");
+}
+
 /// Everything that can be asked, as text.
 async fn everything(store: &StoreHandle) -> String {
     let events = store.events(session(1), 0, 100).await.expect("reads");
@@ -52,36 +64,59 @@ async fn everything(store: &StoreHandle) -> String {
     let ledgers = store.ledgers().await.expect("lists");
     let entries = store.entries(&LedgerName::main(), 0, 100).await.expect("reads");
     let blob = store.blob(toolgate_core::Digest::of_bytes(b"some bytes"), 0..100).await.expect("reads");
-    format!("{:#?}", (events, records, sessions, turns, approvals, posts, ledgers, entries, blob))
+    let accounts = store.accounts("", None, 100).await.expect("lists");
+    let charges = store.charges(ChargeFilter::default()).await.expect("lists");
+    format!(
+        "{:#?}",
+        ((events, records, sessions, turns, approvals), (posts, ledgers, entries, blob, accounts, charges))
+    )
 }
 
-async fn expected() -> String {
+/// What a store holds that was filled as version 1 or 2 did.
+async fn expected(version: u32) -> String {
     let memory = StoreHandle::new(MemoryStore::new());
-    fill(&memory).await;
+    match version {
+        1 => fill(&memory).await,
+        _ => fill_2(&memory).await,
+    }
     everything(&memory).await
 }
 
 #[tokio::test]
-async fn a_file_of_version_1_opens_and_keeps_its_data() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("v1.sqlite");
-    fs::copy(fixture("v1.sqlite"), &path).expect("copies");
-    let store = SqliteStore::open(&path).expect("opens");
-    assert_eq!(store.check().expect("checks"), []);
-    let store = StoreHandle::new(store);
-    assert_eq!(everything(&store).await, expected().await);
-    let batch = Batch { events: vec![opened(session(1), 6, turn_id(3))], ..Batch::default() };
-    let at = Position { revision: 5, fence: 1, lease_until: None };
-    store.append(session(1), at, batch).await.expect("goes on");
+async fn a_file_of_every_version_opens_and_keeps_its_data() {
+    for version in [1, 2] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("old.sqlite");
+        fs::copy(fixture(&format!("v{version}.sqlite")), &path).expect("copies");
+        let store = SqliteStore::open(&path).expect("opens");
+        assert_eq!(store.check().expect("checks"), []);
+        let store = StoreHandle::new(store);
+        assert_eq!(everything(&store).await, expected(version).await);
+        let batch = Batch { events: vec![opened(session(1), 6, turn_id(3))], ..Batch::default() };
+        let at = Position { revision: 5, fence: 1, lease_until: None };
+        store.append(session(1), at, batch).await.expect("goes on");
+        if version == 1 {
+            fill_budget(&store).await;
+        }
+    }
+}
+
+/// What is new in a version can be used in a database that was brought up to it.
+async fn fill_budget(store: &StoreHandle) {
+    let account = "budget/user/ann/usd/total".parse().expect("an account");
+    let lines = vec![ChargeLine { account, limit: 1, amount: 1 }];
+    let charge = Charge { id: ChargeId::Call(call_id(1)), session: None, at: Timestamp::EPOCH, lines };
+    store.reserve(charge.clone()).await.expect("sets aside");
+    assert_eq!(store.settle_charge(charge, vec![1]).await.expect("books").len(), 1);
 }
 
 /// `cargo nextest run -p toolgate-store --run-ignored only write_the_fixture`, once for each new version.
 #[tokio::test]
 #[ignore = "writes the fixture of the newest version"]
 async fn write_the_fixture() {
-    let path = fixture("v1.sqlite");
+    let path = fixture("v2.sqlite");
     assert!(!path.exists(), "a fixture is never changed");
-    fill(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
+    fill_2(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
 }
 
 #[test]
@@ -133,21 +168,28 @@ mod on_postgres {
     use toolgate_store::PostgresStore;
 
     #[tokio::test]
-    async fn a_database_of_version_1_opens_and_keeps_its_data() {
-        let Some(database) = TestDatabase::create().await else { return };
-        database.run(&fs::read_to_string(fixture("v1.postgres.sql")).expect("reads")).await;
-        let store = PostgresStore::connect(&database.url()).await.expect("connects");
-        assert_eq!(store.check().await.expect("checks"), []);
-        assert_eq!(everything(&StoreHandle::new(store)).await, expected().await);
-        database.drop().await;
+    async fn a_database_of_every_version_opens_and_keeps_its_data() {
+        for version in [1, 2] {
+            let Some(database) = TestDatabase::create().await else { return };
+            database.run(&fs::read_to_string(fixture(&format!("v{version}.postgres.sql"))).expect("reads")).await;
+            let store = PostgresStore::connect(&database.url()).await.expect("connects");
+            assert_eq!(store.check().await.expect("checks"), []);
+            let store = StoreHandle::new(store);
+            assert_eq!(everything(&store).await, expected(version).await);
+            if version == 1 {
+                fill_budget(&store).await;
+            }
+            drop(store);
+            database.drop().await;
+        }
     }
 
     #[tokio::test]
     async fn a_new_database_keeps_the_same_as_memory_does() {
         let Some(database) = TestDatabase::create().await else { return };
         let store = toolgate_store::open(&database.url()).await.expect("opens");
-        fill(&store).await;
-        assert_eq!(everything(&store).await, expected().await);
+        fill_2(&store).await;
+        assert_eq!(everything(&store).await, expected(2).await);
         if let Ok(keep) = std::env::var("TOOLGATE_DUMP_FIXTURE") {
             let status = std::process::Command::new("pg_dump")
                 .args(["--inserts", "--no-owner", "--file", &keep, &database.url()])

@@ -1,6 +1,7 @@
 //! Suites that somebody else's store, executor or screen can run to see whether it keeps the contract.
 
 mod store;
+mod store_budgets;
 mod store_leases;
 mod store_ledgers;
 mod store_lists;
@@ -247,7 +248,7 @@ mod tests {
     async fn the_memory_store_keeps_the_contract() {
         let report = store(MemoryStore::new(), &CountingIds::new()).await;
         report.assert();
-        assert_eq!(report.passed.len(), 27);
+        assert_eq!(report.passed.len(), 37);
     }
 
     #[tokio::test]

@@ -13,9 +13,9 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
-    ApprovalFilter, ApprovalRow, Batch, Digest, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
-    Position, Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError,
-    Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Event, Lease,
+    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
+    SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
 /// Which method of a store is called.
@@ -42,6 +42,12 @@ pub enum StoreCall {
     Seal,
     Entries,
     Ledgers,
+    Reserve,
+    SettleCharge,
+    ReleaseCharge,
+    Charges,
+    Account,
+    Accounts,
 }
 
 impl StoreCall {
@@ -49,6 +55,7 @@ impl StoreCall {
     pub const fn writes(self) -> bool {
         use StoreCall as C;
         matches!(self, C::Append | C::Once | C::PutBlob | C::Lease | C::Renew | C::Release | C::Post | C::Seal)
+            || matches!(self, C::Reserve | C::SettleCharge | C::ReleaseCharge)
     }
 }
 
@@ -230,5 +237,28 @@ impl<S: Store> Store for FaultyStore<S> {
     }
     async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
         self.with_fault(StoreCall::Ledgers, self.inner.ledgers()).await
+    }
+    async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
+        self.with_fault(StoreCall::Reserve, self.inner.reserve(charge)).await
+    }
+    async fn settle_charge(&self, charge: Charge, actual: Vec<u64>) -> Result<Vec<Movement>, StoreError> {
+        self.with_fault(StoreCall::SettleCharge, self.inner.settle_charge(charge, actual)).await
+    }
+    async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
+        self.with_fault(StoreCall::ReleaseCharge, self.inner.release_charge(charge)).await
+    }
+    async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
+        self.with_fault(StoreCall::Charges, self.inner.charges(filter)).await
+    }
+    async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
+        self.with_fault(StoreCall::Account, self.inner.account(account)).await
+    }
+    async fn accounts(
+        &self,
+        prefix: &str,
+        after: Option<&AccountKey>,
+        limit: usize,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        self.with_fault(StoreCall::Accounts, self.inner.accounts(prefix, after, limit)).await
     }
 }

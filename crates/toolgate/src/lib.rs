@@ -16,6 +16,8 @@
 //! 7. [Keep receipts](guide::keep_receipts): the [`layers::Ledger`], checkpoints, verification, export.
 //! 8. [Run an agent](guide::run_an_agent): a [`Session`] asks a model and runs what it asks for; [`Agent`]s, limits, forms.
 //! 10. [Sessions and regimes](guide::sessions_and_regimes): a host drives ([`Hosted`]), or is handed [`ArmedTool`]s.
+//! 12. [Give it skills](guide::skills): [`Skills`] from folders, loaded when they help.
+//! 13. [Work over a large context](guide::recursive_strategy): [`Recursive`] over [`Documents`] of any size.
 //!
 //! `use toolgate::prelude::*` brings the names that a program usually needs.
 
@@ -40,6 +42,10 @@ pub use toolgate_runtime::{
     RunOptions, RunReport, RunStream, Session, SessionBuildError, SessionBuilder, SessionError, ShownApproval,
     Strategy, StrategyError, Subscription, SystemClock, TimeOrderedIds, TurnEnd, TurnFound, TurnHandle, TurnReport,
     TurnRequest, TurnRun, Turned, Update, Urgency,
+};
+pub use toolgate_runtime::{
+    Document, DocumentError, Documents, FoundSkills, Recursive, RecursiveBuilder, RecursiveLimits, ReferenceError,
+    Skill, SkillError, SkillFault, SkillFile, SkillProblem, Skills,
 };
 #[cfg(unix)]
 pub use toolgate_runtime::{KeyFile, KeyFileError, ListedKey};
@@ -81,8 +87,17 @@ pub mod guide {
     pub mod keep_receipts {}
     #[doc = include_str!("../../../docs/guide/08-run-an-agent.md")]
     pub mod run_an_agent {}
+    #[cfg(feature = "http")]
+    #[doc = include_str!("../../../docs/guide/09-models.md")]
+    pub mod models {}
     #[doc = include_str!("../../../docs/guide/10-sessions-and-regimes.md")]
     pub mod sessions_and_regimes {}
+    #[doc = include_str!("../../../docs/guide/11-budgets.md")]
+    pub mod budgets {}
+    #[doc = include_str!("../../../docs/guide/12-skills.md")]
+    pub mod skills {}
+    #[doc = include_str!("../../../docs/guide/13-recursive-strategy.md")]
+    pub mod recursive_strategy {}
 }
 
 /// What the code written by `#[tool]` names. Not for use by hand.

@@ -106,7 +106,7 @@ impl Surfaces {
         watched.on_change(move |all| progress.lock().expect("whole").push(format!("{all:?}")));
         let attached = dispatcher.bus().attach(move |delivery| match delivery {
             Delivery::Event(event) => watched.apply(&event),
-            Delivery::Lagged(_) => {}
+            Delivery::Piece(_) | Delivery::Lagged(_) => {}
         });
         Self { spans, shown, parts, dispatcher, view, _attached: attached }
     }

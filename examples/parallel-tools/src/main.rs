@@ -113,6 +113,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dispatcher = Dispatcher::builder(stack).approver(Ann).build().await?;
     let screen = dispatcher.bus().attach(|delivery| match delivery {
         Delivery::Event(event) => print(&event),
+        Delivery::Piece(_) => {}
         Delivery::Lagged(missed) => println!("        … missed {missed} events"),
     });
 

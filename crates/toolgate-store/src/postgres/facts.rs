@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use sqlx::{PgConnection, Row};
 use toolgate_core::{Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, Timestamp};
 
-use super::id::Id;
+use super::{accounts::Books, id::Id};
 use crate::encoded::{EncodedRecord, from_db};
 
 /// What the writes of a group are about.
@@ -14,6 +14,9 @@ pub(super) struct Wants {
     sessions: BTreeSet<SessionId>,
     records: BTreeSet<String>,
     ledgers: BTreeSet<LedgerName>,
+    /// The names of accounts, and those of charges.
+    pub(super) accounts: BTreeSet<String>,
+    pub(super) charges: BTreeSet<String>,
 }
 
 impl Wants {
@@ -34,12 +37,13 @@ impl Wants {
     }
 }
 
-/// How all of that stands in the database. Sessions and ledgers are locked, so that it stays that way.
+/// How all of that stands in the database. Everything but records is locked, so that it stays that way.
 #[derive(Default)]
 pub(super) struct Facts {
     pub(super) sessions: HashMap<SessionId, Standing>,
     pub(super) records: HashMap<String, String>,
     pub(super) ledgers: BTreeMap<LedgerName, LedgerHead>,
+    pub(super) books: Books,
 }
 
 /// One session.
@@ -75,9 +79,11 @@ impl Facts {
         let records: Vec<&[u8]> = wants.records.iter().map(String::as_bytes).collect();
         let mut facts = Self::default();
         if sessions.is_empty() && ledgers.is_empty() && records.is_empty() {
+            facts.books = Books::read(connection, wants).await?;
             return Ok(facts);
         }
-        let rows = sqlx::query(QUESTION).bind(sessions).bind(ledgers).bind(records).fetch_all(connection).await?;
+        let asked = sqlx::query(QUESTION).bind(sessions).bind(ledgers).bind(records);
+        let rows = asked.fetch_all(&mut *connection).await?;
         for row in &rows {
             match row.try_get::<i32, _>("kind")? {
                 1 => facts.session(row)?,
@@ -88,6 +94,8 @@ impl Facts {
                 }
             }
         }
+        // Locked last, everywhere, so that here too nobody waits for each other.
+        facts.books = Books::read(connection, wants).await?;
         Ok(facts)
     }
 

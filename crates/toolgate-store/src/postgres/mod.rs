@@ -1,5 +1,6 @@
 //! A store in a PostgreSQL database that many machines share.
 
+mod accounts;
 mod check;
 mod connect;
 mod facts;
@@ -15,12 +16,13 @@ use std::{fmt, ops::Range, sync::Arc};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_core::{
-    ApprovalFilter, ApprovalRow, Batch, Digest, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
-    Position, Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError,
-    Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Event, Lease,
+    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
+    SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
 use self::{
+    accounts::about,
     connect::Address,
     facts::Wants,
     plan::Plan,
@@ -231,5 +233,41 @@ impl Store for PostgresStore {
 
     async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
         self.reads.ledgers().await
+    }
+
+    async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
+        let about = about(&charge);
+        self.write(about, move |plan| plan.reserve(&charge)).await
+    }
+
+    async fn settle_charge(&self, charge: Charge, actual: Vec<u64>) -> Result<Vec<Movement>, StoreError> {
+        let about = about(&charge);
+        self.write(about, move |plan| Ok(plan.settle_charge(&charge, &actual))).await
+    }
+
+    async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
+        let about = about(&charge);
+        self.write(about, move |plan| {
+            plan.release_charge(&charge);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
+        self.reads.charges(&filter).await
+    }
+
+    async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
+        self.reads.account(account).await
+    }
+
+    async fn accounts(
+        &self,
+        prefix: &str,
+        after: Option<&AccountKey>,
+        limit: usize,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        self.reads.accounts(prefix, after, limit).await
     }
 }

@@ -14,7 +14,7 @@ use crate::encoded::{EncodedBatch, EncodedRecord, from_text};
 /// What a group of writes comes to. Each write sees what those before it in the group have done.
 #[derive(Default)]
 pub(super) struct Plan {
-    facts: Facts,
+    pub(super) facts: Facts,
     /// Sessions that are not in the database yet.
     pub(super) new_sessions: BTreeSet<SessionId>,
     pub(super) changed_sessions: BTreeSet<SessionId>,

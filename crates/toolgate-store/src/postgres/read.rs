@@ -33,7 +33,7 @@ pub(super) struct Reads {
 }
 
 /// Why a row cannot be given out.
-enum Bad {
+pub(super) enum Bad {
     Column(sqlx::Error),
     Content(StoreError),
 }
@@ -50,7 +50,7 @@ impl From<StoreError> for Bad {
     }
 }
 
-type Asked<'q> = Query<'q, Postgres, PgArguments>;
+pub(super) type Asked<'q> = Query<'q, Postgres, PgArguments>;
 
 impl Reads {
     pub(super) async fn events(
@@ -252,7 +252,7 @@ impl Reads {
         .await
     }
 
-    async fn row<'q, T>(
+    pub(super) async fn row<'q, T>(
         &self,
         ask: impl Fn() -> Asked<'q>,
         read: impl Fn(&PgRow) -> Result<T, Bad>,
@@ -260,7 +260,7 @@ impl Reads {
         Ok(self.rows(ask, read).await?.pop())
     }
 
-    async fn rows<'q, T>(
+    pub(super) async fn rows<'q, T>(
         &self,
         ask: impl Fn() -> Asked<'q>,
         read: impl Fn(&PgRow) -> Result<T, Bad>,
@@ -307,7 +307,7 @@ fn ask_for_approvals(filter: &ApprovalFilter) -> Result<Asked<'static>, BoxDynEr
 }
 
 /// Reads what is kept as JSON in a column.
-fn body<T: DeserializeOwned>(row: &PgRow, column: usize, what: impl FnOnce() -> String) -> Result<T, Bad> {
+pub(super) fn body<T: DeserializeOwned>(row: &PgRow, column: usize, what: impl FnOnce() -> String) -> Result<T, Bad> {
     Ok(from_text(row.try_get(column)?, what)?)
 }
 

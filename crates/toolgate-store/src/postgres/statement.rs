@@ -57,6 +57,7 @@ pub(super) async fn write(connection: &mut PgConnection, plan: &Plan) -> Result<
     approvals(&mut statement, plan)?;
     chains(&mut statement, plan)?;
     statement.execute(connection).await?;
+    plan.facts.books.write(connection).await?;
     blobs(connection, plan).await
 }
 

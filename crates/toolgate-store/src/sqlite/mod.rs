@@ -1,5 +1,6 @@
 //! A store in one SQLite file.
 
+mod accounts;
 mod backup;
 mod check;
 mod connect;
@@ -23,9 +24,9 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use toolgate_core::{
-    ApprovalFilter, ApprovalRow, Batch, Digest, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
-    Position, Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError,
-    Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Event, Lease,
+    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
+    SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
 use self::{posted::Posted, queue::Queue, readers::Readers, tx::Tx, writer::Job};
@@ -36,9 +37,9 @@ use crate::{
 
 /// Keeps everything in one SQLite file.
 ///
-/// One thread writes: it does all writes that wait in one commit (WAL, synced) and then answers each caller. Leases
-/// alone are not synced: they outlast the process, and nobody drives a session when the machine is lost. Several
-/// processes may use the same file. Cloning shares the store; when the last clone is dropped, what was queued is
+/// One thread writes: it does all writes that wait in one commit (WAL, synced) and then answers each caller. Leases and
+/// the ends of charges alone are not synced: they outlast the process and reach the disk with whatever is written next,
+/// and nobody drives a session when the machine is lost. Several processes may use the same file. Cloning shares the store; when the last clone is dropped, what was queued is
 /// still written and the file is closed.
 ///
 /// ```
@@ -114,6 +115,17 @@ impl SqliteStore {
     /// It outlasts a process, not a machine: whoever drives a session in a file is lost with the machine, and what it
     /// wrote under its lease took the lease to the disk along with it.
     async fn write_lease<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.commit(false, work).await
+    }
+
+    /// Queues the end of a charge.
+    ///
+    /// It outlasts a process by itself, and goes to the disk with the next event. If the machine is lost before that,
+    /// the charge is open again, and whoever takes up what it was for ends it.
+    async fn write_charge<T: Send + 'static>(
         &self,
         work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -266,5 +278,36 @@ impl Store for SqliteStore {
 
     async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
         self.0.readers.read(|read| read.ledgers()).await
+    }
+
+    async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
+        self.write(move |tx| tx.reserve(&charge)).await
+    }
+
+    async fn settle_charge(&self, charge: Charge, actual: Vec<u64>) -> Result<Vec<Movement>, StoreError> {
+        self.write_charge(move |tx| tx.settle_charge(&charge, &actual)).await
+    }
+
+    async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
+        self.write_charge(move |tx| tx.release_charge(&charge)).await
+    }
+
+    async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
+        self.0.readers.read(move |read| read.charges(&filter)).await
+    }
+
+    async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
+        let account = account.clone();
+        self.0.readers.read(move |read| read.account(&account)).await
+    }
+
+    async fn accounts(
+        &self,
+        prefix: &str,
+        after: Option<&AccountKey>,
+        limit: usize,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        let (prefix, after) = (prefix.to_owned(), after.cloned());
+        self.0.readers.read(move |read| read.accounts(&prefix, after.as_ref(), limit)).await
     }
 }

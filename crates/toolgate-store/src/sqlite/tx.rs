@@ -244,12 +244,12 @@ impl Tx<'_> {
         self.execute(sql, params![call.uuid().as_bytes(), state_word(state)]).map(drop)
     }
 
-    fn execute(&self, sql: &str, params: impl Params) -> Result<usize, StoreError> {
+    pub(super) fn execute(&self, sql: &str, params: impl Params) -> Result<usize, StoreError> {
         let done = self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params));
         done.map_err(|error| self.failed(error))
     }
 
-    fn row<T>(
+    pub(super) fn row<T>(
         &self,
         sql: &str,
         params: impl Params,
@@ -259,7 +259,7 @@ impl Tx<'_> {
         found.optional().map_err(|error| self.failed(error))
     }
 
-    fn failed(&self, error: rusqlite::Error) -> StoreError {
+    pub(super) fn failed(&self, error: rusqlite::Error) -> StoreError {
         database_error(self.path, error).into()
     }
 }

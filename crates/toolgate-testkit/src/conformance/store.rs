@@ -9,7 +9,7 @@ use toolgate_core::{
     Status, Store, StoreError, StoreHandle, Timestamp, TurnEvent, TurnId, TurnInfo,
 };
 
-use super::{Report, ensure, store_leases, store_ledgers, store_lists};
+use super::{Report, ensure, store_budgets, store_leases, store_ledgers, store_lists};
 
 pub(super) type StoreRule = for<'a> fn(&'a StoreHandle, &'a dyn IdSource) -> BoxFuture<'a, Result<(), String>>;
 
@@ -32,9 +32,8 @@ pub async fn store(store: impl Store, ids: &dyn IdSource) -> Report {
         ("messages_are_read_from_the_end", |s, i| Box::pin(reads_messages(s, i))),
     ];
     let mut report = Report::default();
-    for (name, rule) in
-        rules.into_iter().chain(store_leases::RULES).chain(store_lists::RULES).chain(store_ledgers::RULES)
-    {
+    let rules = rules.into_iter().chain(store_leases::RULES).chain(store_lists::RULES);
+    for (name, rule) in rules.chain(store_ledgers::RULES).chain(store_budgets::RULES) {
         report.note(name, rule(&store, ids).await);
     }
     report

@@ -1,0 +1,274 @@
+//! What a whole loop costs: a model that answers at once, turns of calls, sessions that stop and go on, start-up.
+//!
+//! The shapes are those by which other loops are measured: A is a run of 200 turns of one call, B a turn of 1000 calls,
+//! C a run that stops at an approval and goes on from the store, D a program that starts, makes one call and ends, E the
+//! 1000th turn of a run beside the 10th.
+
+use std::{
+    hint::black_box,
+    process::Command,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use serde_json::json;
+use toolgate::{
+    Annotations, ApprovalRequest, Band, Call, Decision, Layer, MemoryStore, Next, Outcome, Question, Registry, RunEnd,
+    Session, Stack, StoreHandle, ToolError, Verdict,
+    layers::{Config, Parts},
+    models::{Line, Scripted},
+    tool_fn,
+};
+
+use crate::{
+    Options, floors,
+    measure::{Contest, Goal, Row, Watch, cpu_ns, median, of},
+    ours,
+};
+
+/// The parts of the sheet.
+pub(crate) const PARTS: [&str; 5] = ["turns", "fan-out", "approval", "start", "history"];
+
+/// Turns of one run.
+const TURNS: usize = 200;
+const FAN: usize = 1_000;
+const CYCLES: usize = 50;
+
+pub(crate) async fn rows(options: &Options) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if options.wants("turns") {
+        rows.extend(turns(options.rounds).await);
+    }
+    if options.wants("fan-out") {
+        rows.push(fan_out(options.rounds).await);
+    }
+    if options.wants("approval") {
+        rows.push(approval(options.rounds).await);
+    }
+    if options.wants("start") {
+        rows.extend(start(options.rounds));
+    }
+    if options.wants("history") {
+        rows.push(history(options.rounds.min(7)).await);
+    }
+    rows
+}
+
+/// A model that asks for one call `turns` times and then says that it is done.
+fn asking(turns: usize) -> Scripted {
+    let call = Line::new().call("echo", floors::arguments()).times(turns);
+    Scripted::new([call, Line::new().say("done")])
+}
+
+fn stack(registry: &Registry, layers: Layers) -> Stack {
+    match layers {
+        Layers::Through(count) => ours::stack(registry, count),
+        Layers::Default => {
+            // Every call is the same and comes to the same: the guard would rightly stop that.
+            let text = "[layers.receipts]\nsink = 'memory'\n[layers.loop_guard]\nidentical = 1000000\n";
+            let config = Config::parse(text).expect("valid");
+            let layers = config.layers(&Parts::new()).expect("valid");
+            Stack::over(registry.clone()).any_layers(layers).build().expect("in order")
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Layers {
+    Through(usize),
+    Default,
+}
+
+/// A session that makes `turns` turns of one call in a run.
+async fn session(turns: usize, layers: Layers) -> Session {
+    let registry = ours::registry(None);
+    let stack = stack(&registry, layers);
+    let session = Session::builder(asking(turns), registry).stack(stack).store(MemoryStore::new());
+    session.max_iterations(u32::MAX).window_bytes(usize::MAX).build().await.expect("an empty session can be opened")
+}
+
+async fn run(turns: usize, layers: Layers) {
+    let report = session(turns, layers).await.run("go on").await.expect("runs");
+    assert_eq!((report.end, report.iterations as usize), (RunEnd::Completed, turns + 1));
+}
+
+/// The least that could be called a loop: a model's reply made, its calls run, everything that was said kept.
+async fn least(chain: &Arc<floors::Chain>, turns: usize) {
+    let mut said = vec![json!({ "role": "user", "content": "go on" })];
+    for turn in 0..turns {
+        let text = floors::arguments().to_string();
+        said.push(json!({ "role": "assistant", "call": { "id": turn, "name": "echo", "arguments": text } }));
+        assert_eq!(chain.turn(&text, 1, 8).await, 1);
+        said.push(json!({ "role": "tool", "id": turn, "content": "hello world" }));
+    }
+    black_box(said);
+}
+
+/// A: 200 turns of one call.
+async fn turns(rounds: usize) -> Vec<Row> {
+    let (none, ten) = (floors::Chain::new(0, None), floors::Chain::new(10, None));
+    let contest = Contest::new(Watch::Cpu)
+        .add("least0", TURNS, || least(&none, TURNS))
+        .add("least10", TURNS, || least(&ten, TURNS))
+        .add("ours0", TURNS, || run(TURNS, Layers::Through(0)))
+        .add("ours10", TURNS, || run(TURNS, Layers::Through(10)))
+        .add("usual", TURNS, || run(TURNS, Layers::Default));
+    let results = contest.run(rounds).await;
+    let us = |name| of(&results, name) / 1e3;
+    let row = |name: &str, ours, floor| {
+        Row::new(format!("A: a turn of one call, {name}"), us(ours), "us", Some(us(floor)), "hand-written loop")
+    };
+    vec![
+        row("no layers", "ours0", "least0"),
+        row("10 layers", "ours10", "least10").aiming(Goal::RatioAtMost(4.0)),
+        row("the default stack", "usual", "least10").aiming(Goal::ValueAtMost(60.0)),
+    ]
+}
+
+/// B: 1000 calls in one turn.
+async fn fan_out(rounds: usize) -> Row {
+    let chain = floors::Chain::new(10, None);
+    let text = floors::arguments().to_string();
+    let contest = Contest::new(Watch::Cpu)
+        .add("least", FAN, || async { assert_eq!(chain.turn(&text, FAN, FAN).await, FAN) })
+        .add("ours", FAN, || async {
+            let calls = (0..FAN).fold(Line::new(), |line, _| line.call("echo", floors::arguments()));
+            let registry = ours::registry(None);
+            let stack = stack(&registry, Layers::Through(10));
+            let model = Scripted::new([calls, Line::new().say("done")]);
+            let session = Session::builder(model, registry).stack(stack).dispatcher(|d| d.max_concurrent(FAN));
+            let report = session.build().await.expect("opens").run("all of them").await.expect("runs");
+            assert_eq!(report.end, RunEnd::Completed);
+        });
+    let results = contest.run(rounds).await;
+    let us = |name| of(&results, name) / 1e3;
+    Row::new("B: 1000 calls in one turn, a call", us("ours"), "us", Some(us("least")), "hand-written turn")
+        .aiming(Goal::ValueAtMost(5.3))
+}
+
+/// C: stop at an approval, and go on from the store with another session.
+async fn approval(rounds: usize) -> Row {
+    let chain = floors::Chain::new(1, None);
+    let contest = Contest::new(Watch::Cpu).add("least", CYCLES, || async {
+        for _ in 0..CYCLES {
+            let state = json!({ "said": ["go"], "call": floors::arguments(), "approved": null }).to_string();
+            let state: serde_json::Value = serde_json::from_str(&state).expect("reads back");
+            assert_eq!(chain.turn(&state["call"].to_string(), 1, 1).await, 1);
+        }
+    });
+    let contest = contest.add("ours", CYCLES, || async {
+        for _ in 0..CYCLES {
+            stop_and_go_on().await;
+        }
+    });
+    let results = contest.run(rounds).await;
+    let us = |name| of(&results, name) / 1e3;
+    Row::new(
+        "C: stop at an approval and go on from the store",
+        us("ours"),
+        "us",
+        Some(us("least")),
+        "hand-written, as text",
+    )
+}
+
+/// Asks somebody before every call.
+struct AskFirst;
+
+impl Layer for AskFirst {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        match next.decision(&call).map(|decision| &decision.verdict) {
+            Some(Verdict::Approve | Verdict::ApproveWithEdits { .. }) => next.run(call).await,
+            Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
+            None => Outcome::ask(ApprovalRequest::about(&call)),
+        }
+    }
+
+    fn band(&self) -> Band {
+        Band::Decide
+    }
+}
+
+async fn stop_and_go_on() {
+    let (store, registry) = (StoreHandle::new(MemoryStore::new()), ours::registry(None));
+    let open = |session| {
+        let (store, registry) = (store.clone(), registry.clone());
+        let stack = Stack::over(registry.clone()).layer(AskFirst).build().expect("one layer");
+        let builder = Session::builder(asking(1), registry).stack(stack);
+        builder.dispatcher(move |dispatcher| match session {
+            Some(session) => dispatcher.store_handle(store).session(session).take_over(),
+            None => dispatcher.store_handle(store),
+        })
+    };
+    let first = open(None).build().await.expect("opens");
+    let report = first.run("go on").await.expect("runs");
+    assert_eq!(report.end, RunEnd::Suspended);
+    drop(first);
+    let again = open(Some(report.session)).build().await.expect("opens");
+    let question: &ApprovalRequest = report.pending[0].question.as_ref().expect("asks");
+    again.decide(Question::from(question), Decision::approve("ann")).await.expect("is taken");
+    assert_eq!(again.resume().await.expect("goes on").end, RunEnd::Completed);
+}
+
+/// A program that starts, makes one call and ends.
+pub(crate) async fn hello() {
+    run(1, Layers::Default).await;
+}
+
+/// D: what such a program costs from its start to its end.
+fn start(rounds: usize) -> Vec<Row> {
+    let program = std::env::current_exe().expect("this program has a name");
+    let (mut spent, mut least, mut resident) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let (cpu, kilobytes) = child(Command::new(&program).arg("hello"));
+        spent.push(cpu);
+        resident.push(kilobytes / 1e3);
+        least.push(child(Command::new(&program).arg("nothing")).0);
+    }
+    let (spent, least, resident) = (median(spent), median(least), median(resident));
+    vec![
+        Row::new("D: start, one call, end", spent, "ms", Some(least), "a program that does nothing")
+            .aiming(Goal::ValueAtMost(5.0)),
+        Row::new("D: memory at its end", resident, "MB", None, "").aiming(Goal::ValueAtMost(15.0)),
+    ]
+}
+
+/// Runs a program; its processor time in milliseconds and its memory in kilobytes.
+#[expect(unsafe_code, reason = "the standard library does not tell what a child has used")]
+fn child(command: &mut Command) -> (f64, f64) {
+    let child = command.spawn().expect("this program can be started again");
+    let pid = i32::try_from(child.id()).expect("the number of a process");
+    // SAFETY: both are plain numbers that the call only writes to, and zeroes are valid for them.
+    let (mut status, mut usage) = (0, unsafe { std::mem::zeroed::<libc::rusage>() });
+    // SAFETY: `pid` is a child that nobody else waits for, and both places are valid.
+    let waited = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
+    assert!(waited == pid && status == 0, "the child ends by itself");
+    let ms = |time: libc::timeval| time.tv_sec as f64 * 1e3 + time.tv_usec as f64 / 1e3;
+    (ms(usage.ru_utime) + ms(usage.ru_stime), usage.ru_maxrss as f64)
+}
+
+/// E: whether a turn gets dearer as the run grows.
+async fn history(rounds: usize) -> Row {
+    const LONG: usize = 1_000;
+    let (mut early, mut late) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let stamps: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let seen = stamps.clone();
+        let registry = Registry::new();
+        let tool = tool_fn("echo", "Says it again.", move |_: ours::Echo, _cx| {
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push(cpu_ns());
+            async { Ok::<_, ToolError>("hello world") }
+        });
+        registry.register(tool.annotated(Annotations::read_only())).expect("free");
+        let stack = stack(&registry, Layers::Default);
+        let builder = Session::builder(asking(LONG), registry).stack(stack).max_iterations(u32::MAX);
+        let session = builder.window_bytes(usize::MAX).build().await.expect("opens");
+        assert_eq!(session.run("go on").await.expect("runs").end, RunEnd::Completed);
+        let stamps = stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns: Vec<f64> = stamps.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3).collect();
+        early.push(median(turns[5..55].to_vec()));
+        late.push(median(turns[LONG - 60..LONG - 1].to_vec()));
+    }
+    let (early, late) = (median(early), median(late));
+    Row::new("E: turn 1000 of a run, the default stack", late, "us", Some(early), "turn 10 of the same run")
+        .aiming(Goal::RatioAtMost(1.2))
+}

@@ -1,0 +1,49 @@
+//! What providers say, recorded and played back: the same pieces, and no key.
+
+use std::sync::Arc;
+
+use toolgate_core::{Json, ModelRequest, RedactionFailed, Redactor};
+use toolgate_models::{Record, Replay};
+
+use crate::{
+    peer::{CANARY, Peer, Wire, ask, assert_clean},
+    requests::{answered, saying, tools},
+};
+
+/// Finds nothing, so that only what was given as a secret is taken out.
+struct Nothing;
+
+impl Redactor for Nothing {
+    fn redact(&self, value: &Json) -> Result<Json, RedactionFailed> {
+        Ok(value.clone())
+    }
+
+    fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
+        Ok(text.to_owned())
+    }
+}
+
+#[tokio::test]
+async fn what_was_recorded_from_a_provider_is_played_back_and_holds_no_key() {
+    let Some(peer) = Peer::start().await else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    for (number, wire) in Wire::ALL.into_iter().enumerate() {
+        let path = folder.path().join(format!("{number}.cassette"));
+        let mut request = ModelRequest { view: tools(), ..saying(&format!("my key is {CANARY}")) };
+        let mut recorded = Vec::new();
+        for scenario in ["error-401", "parallel", "late-error", "text"] {
+            let model = Record::new(wire.at(&peer.at(scenario)), &path, Arc::new(Nothing)).expect("opens");
+            let model = model.secret(CANARY);
+            let said = ask(&model, &request).await;
+            recorded.push((request.clone(), said.clone()));
+            if let Ok(reply) = said.1 {
+                request = answered(request, reply);
+            }
+        }
+        assert_clean(&std::fs::read_to_string(&path).expect("a file"));
+        let replay = Replay::open(&path).expect("opens").secret(CANARY);
+        for (request, said) in recorded {
+            assert_eq!(ask(&replay, &request).await, said, "{wire:?}");
+        }
+    }
+}

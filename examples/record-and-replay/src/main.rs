@@ -1,0 +1,73 @@
+//! An agent whose model is recorded once and played back ever after, without the secrets that went by.
+//!
+//! Run it with `cargo run --release -p record-and-replay`. It needs no key and no network: the model that is recorded
+//! is a script; with `models::open("openai:…")` in its place it would be a real one.
+
+use std::{fs, sync::Arc};
+
+use serde_json::json;
+use toolgate::{
+    layers::Secrets,
+    models::{Line, Record, Replay, Scripted},
+    prelude::*,
+};
+
+/// A value that must be on no cassette.
+const SECRET: &str = "sk-live-0123456789abcdefghijklmnop";
+
+fn registry() -> Result<Registry, Box<dyn std::error::Error>> {
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    struct City {
+        city: String,
+    }
+    let registry = Registry::new();
+    let weather = tool_fn("weather", "Tells the weather in a city.", async |input: City, _cx| {
+        Ok::<_, ToolError>(format!("{}: 21 degrees, light wind", input.city))
+    });
+    registry.register(weather.annotated(Annotations::read_only()))?;
+    Ok(registry)
+}
+
+/// Asks the same question of whatever model it is given, and says how many calls were made.
+async fn ask(model: impl Model) -> Result<(RunReport, usize), Box<dyn std::error::Error>> {
+    let session = Session::builder(model, registry()?).instructions("Answer in one sentence.").build().await?;
+    let report = session.run(format!("What is the weather in Oslo? My key is {SECRET}.")).await?;
+    let calls = report.messages.iter().map(|message| message.calls().count()).sum();
+    Ok((report, calls))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let directory = tempfile::tempdir()?;
+    let cassette = directory.path().join("weather.cassette");
+    let script = Scripted::new([
+        Line::new().say("Let me look.").call("weather", json!({ "city": "Oslo" })),
+        Line::new().say(format!("It is 21 degrees in Oslo. I will not repeat {SECRET}.")),
+    ]);
+
+    println!("1. recording");
+    let recorded = Record::new(script, &cassette, Arc::new(Secrets::standard()))?.secret(SECRET);
+    let (first, calls) = ask(recorded).await?;
+    println!("   {} after {calls} call: {}", first.end, first.text);
+
+    let written = fs::read_to_string(&cassette)?;
+    println!("2. the cassette has {} lines; the secret is on it: {}", written.lines().count(), written.contains(SECRET));
+    assert!(!written.contains(SECRET));
+
+    println!("3. playing back, with the tools run for real");
+    let replay = || Ok::<_, Box<dyn std::error::Error>>(Replay::open(&cassette)?.redactor(Arc::new(Secrets::standard())).secret(SECRET));
+    let (again, calls) = ask(replay()?).await?;
+    println!("   {} after {calls} call: {}", again.end, again.text);
+    assert_eq!((again.end, again.iterations), (first.end, first.iterations));
+
+    println!("4. asking something that was never recorded");
+    let session = Session::builder(replay()?, registry()?).instructions("Answer in one sentence.").build().await?;
+    let other = session.run("What is the weather in Lima?").await?;
+    let error = other.error.map(|error| match error {
+        toolgate::RunError::Model(error) => error.to_string(),
+        other => other.to_string(),
+    });
+    println!("   {}: {}", other.end, error.unwrap_or_default());
+    assert_eq!(other.end, RunEnd::Failed);
+    Ok(())
+}
