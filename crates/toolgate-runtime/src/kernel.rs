@@ -125,8 +125,13 @@ impl Run {
 
     /// The turn that comes next, with an id of its own from the first thing on that is said for it.
     fn ahead(&mut self) -> Arc<TurnInfo> {
-        let (shared, iteration) = (&self.shared, self.conversation.iteration);
-        self.ahead.get_or_insert_with(|| Arc::new(shared.turn_info(iteration))).clone()
+        let (shared, conversation) = (&self.shared, &self.conversation);
+        let ahead = || {
+            let mut info = shared.turn_info(conversation.iteration);
+            info.run = Some(conversation.run);
+            Arc::new(info)
+        };
+        self.ahead.get_or_insert_with(ahead).clone()
     }
 
     /// Takes in what somebody says.
@@ -135,7 +140,8 @@ impl Run {
         let run = if steering { self.conversation.run } else { number };
         let iteration = if steering { self.conversation.iteration } else { 0 };
         let mut info = self.ahead();
-        Arc::make_mut(&mut info).iteration = iteration;
+        let turn = Arc::make_mut(&mut info);
+        (turn.iteration, turn.run) = (iteration, Some(run));
         let text = Some(message.text()).filter(|text| !text.is_empty()).map(|text| self.shared.said(&text));
         let event = LoopEvent::UserMessage { message: number, text, steering };
         let said =

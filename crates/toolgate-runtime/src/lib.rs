@@ -22,6 +22,7 @@ mod drive;
 mod front_matter;
 mod handle;
 mod holder;
+mod host_model;
 mod hosted;
 mod inbox;
 mod inbox_approver;
