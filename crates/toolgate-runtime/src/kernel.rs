@@ -281,7 +281,9 @@ impl Run {
             cost,
         };
         let (run, refunds) = (self.conversation.run, self.conversation.refunds);
-        let said = Said { refunds, usage, cost, ..Said::new(info.turn, info.iteration, run, Arc::new(message)) };
+        let paused = finish == Finish::Paused;
+        let said =
+            Said { refunds, usage, cost, paused, ..Said::new(info.turn, info.iteration, run, Arc::new(message)) };
         let record = self.keep(said);
         let events: Vec<_> = std::iter::once(finished).chain(alerts).collect();
         if calls.is_empty() && ran.is_empty() {
