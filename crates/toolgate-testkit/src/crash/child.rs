@@ -106,6 +106,11 @@ impl CrashChild {
         EffectLog::at(notices_of(&self.order.effects))
     }
 
+    /// Where models write what they were asked for: a log of its own, without planned kills.
+    pub fn asks(&self) -> EffectLog {
+        EffectLog::at(asks_of(&self.order.effects))
+    }
+
     /// Puts what is planned for this process in front of the store.
     pub fn store<S: Store>(&self, inner: S) -> FaultyStore<S> {
         let (mishap, writes) = (self.order.mishap, self.writes.clone());
@@ -132,6 +137,11 @@ impl CrashChild {
 /// Where the notices of a case are, given where its effects are.
 pub(super) fn notices_of(effects: &Path) -> PathBuf {
     effects.with_extension("notices")
+}
+
+/// Where it is noted what models were asked for in a case, given where its effects are.
+pub(super) fn asks_of(effects: &Path) -> PathBuf {
+    effects.with_extension("asks")
 }
 
 fn fault(mishap: Option<Mishap>, write: u64) -> Fault {

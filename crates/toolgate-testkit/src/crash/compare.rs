@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use toolgate_core::{CallId, Registry, Status, ToolName};
+use toolgate_core::{BudgetRule, CallId, Registry, Status, ToolName};
 
 use super::{
-    Effect, Seen, SeenCall,
+    Effect, Seen, SeenCall, Talk,
+    accounts::compare_accounts,
     seen::{APPROVED, ASKED, STARTED},
 };
 
@@ -25,6 +26,7 @@ pub enum Repeats {
 pub struct Facts {
     repeats: BTreeMap<ToolName, Repeats>,
     asks_again: bool,
+    limits: Vec<BudgetRule>,
 }
 
 impl Facts {
@@ -38,13 +40,25 @@ impl Facts {
         let entries = registry.entries();
         let fact =
             |entry: &std::sync::Arc<toolgate_core::ToolEntry>| (entry.spec.name.clone(), fact(&entry.spec.annotations));
-        Self { repeats: entries.iter().map(fact).collect(), asks_again: false }
+        Self { repeats: entries.iter().map(fact).collect(), asks_again: false, limits: Vec::new() }
     }
 
     /// Lets somebody be asked once more about a call: while the store cannot say whether an approval counts, asking
     /// again is the safe thing to do.
     pub fn asking_again(mut self) -> Self {
         self.asks_again = true;
+        self
+    }
+
+    /// Counts a tool among those whose outcome is always known, as that of an agent is.
+    pub fn always_knowing(mut self, tool: &str) -> Self {
+        self.repeats.insert(tool.into(), Repeats::Reconciled);
+        self
+    }
+
+    /// Lets no more be spent than these budgets allow.
+    pub fn within(mut self, limits: impl IntoIterator<Item = BudgetRule>) -> Self {
+        self.limits.extend(limits);
         self
     }
 
@@ -57,6 +71,17 @@ impl Facts {
 /// Everything in which `after` is not what a run without mishaps came to.
 pub fn compare(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
     let mut wrong = after.broken.clone();
+    wrong.extend(compare_session(calm, after, facts));
+    wrong.extend(compare_accounts(after, &facts.limits));
+    let calls = after.sessions().into_iter().flat_map(|seen| &seen.calls);
+    let known: BTreeSet<String> = calls.map(|call| call.id.to_string()).collect();
+    let strangers = after.effects.iter().filter(|effect| !known.contains(&effect.key));
+    wrong.extend(strangers.map(|effect| format!("an effect of {} belongs to no call", effect.tool)));
+    wrong
+}
+
+fn compare_session(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
+    let mut wrong = Talk::compare(&calm.talk, &after.talk);
     compare_turns(calm, after, &mut wrong);
     if calm.calls.len() != after.calls.len() {
         wrong.push(format!("{} calls were made instead of {}", after.calls.len(), calm.calls.len()));
@@ -69,6 +94,7 @@ pub fn compare(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
         }
         let expected = (calm.effects_of(before.id), before);
         wrong.extend(compare_call(expected, (after.effects_of(call.id), call), facts));
+        wrong.extend(compare_inner(calm.inner.get(&before.id), after.inner.get(&call.id), call, facts));
         if calm.receipts.values().any(|count| *count > 0) && after.receipts.get(&call.id) != Some(&1) {
             let count = after.receipts.get(&call.id).copied().unwrap_or(0);
             wrong.push(format!("{label} has {count} receipts"));
@@ -80,11 +106,22 @@ pub fn compare(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
             }
         }
     }
-    let known: BTreeSet<String> = after.calls.iter().map(|call| call.id.to_string()).collect();
-    let strangers = after.effects.iter().filter(|effect| !known.contains(&effect.key));
-    wrong.extend(strangers.map(|effect| format!("an effect of {} belongs to no call", effect.tool)));
     wrong.extend(after.pending.iter().map(|call| format!("the approval of {call} is still pending at the end")));
     wrong
+}
+
+/// The session of an agent, against that of the same agent without mishaps.
+fn compare_inner(calm: Option<&Seen>, after: Option<&Seen>, call: &SeenCall, facts: &Facts) -> Vec<String> {
+    let label = call.label();
+    match (calm, after) {
+        (None, None) => Vec::new(),
+        (Some(calm), Some(after)) => {
+            let wrong = compare_session(calm, after, facts);
+            wrong.into_iter().map(|wrong| format!("in the session of {label}: {wrong}")).collect()
+        }
+        (Some(_), None) => vec![format!("no agent worked on {label}")],
+        (None, Some(_)) => vec![format!("an agent worked on {label}, which is not one's")],
+    }
 }
 
 /// Everything that was seen before and is not there any more, or is not the same.
@@ -95,6 +132,15 @@ pub fn kept(before: &Seen, after: &Seen) -> Vec<String> {
     }
     if !after.effects.starts_with(&before.effects) {
         wrong.push("the effects do not begin with what they were before".to_owned());
+    }
+    wrong.extend(Talk::kept(&before.talk, &after.talk));
+    for (call, inner) in &before.inner {
+        match after.inner.get(call) {
+            Some(now) => {
+                wrong.extend(kept(inner, now).into_iter().map(|wrong| format!("in the session of {call}: {wrong}")))
+            }
+            None => wrong.push(format!("the session of {call} is gone")),
+        }
     }
     let calls: BTreeMap<CallId, &SeenCall> = after.calls.iter().map(|call| (call.id, call)).collect();
     for call in &before.calls {

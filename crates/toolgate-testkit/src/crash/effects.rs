@@ -37,7 +37,7 @@ pub struct EffectLog {
 /// One effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
-    /// The key that the tool was handed; the same for a repeat of the same call.
+    /// The key that the tool was handed; the same for a repeat of the same call. Of a model, what it was first told.
     pub key: String,
     /// Which tool.
     pub tool: String,
@@ -68,11 +68,21 @@ impl EffectLog {
 
     /// Has an effect. When this returns, it cannot be undone.
     pub fn happen(&self, key: &IdempotencyKey, tool: &str, what: &str) -> io::Result<()> {
+        self.write(key.to_string(), tool, what)
+    }
+
+    /// Notes that a model was asked for a reply, in the conversation that begins with `task`, where the reply is the
+    /// `number`-th, counted from 0.
+    pub fn ask(&self, task: &str, model: &str, number: usize) -> io::Result<()> {
+        self.write(task.to_owned(), model, &number.to_string())
+    }
+
+    fn write(&self, key: String, tool: &str, what: &str) -> io::Result<()> {
         let number = self.written.fetch_add(1, Ordering::SeqCst) + 1;
         if self.kill == Some(Kill::BeforeEffect(number)) {
             kill_this_process();
         }
-        let effect = Effect { key: key.to_string(), tool: tool.to_owned(), what: what.to_owned() };
+        let effect = Effect { key, tool: tool.to_owned(), what: what.to_owned() };
         let mut line = serde_json::to_vec(&effect)?;
         line.push(b'\n');
         let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;

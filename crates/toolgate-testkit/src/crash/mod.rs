@@ -24,12 +24,14 @@
 //! [`Mishaps`] made from seeds. Each case ends with a [`CaseReport`], and [`Table`] adds them up. The rules that are
 //! checked are those of [`compare`] and [`kept`].
 
+mod accounts;
 mod child;
 mod compare;
 mod effects;
 mod mishaps;
 mod seen;
 mod table;
+mod talk;
 mod world;
 
 pub use child::{CrashChild, Ended};
@@ -38,4 +40,5 @@ pub use effects::{Effect, EffectLog};
 pub use mishaps::{Extent, Kill, Mishap, Mishaps, Trouble};
 pub use seen::{Chains, Seen, SeenCall, SeenTurn};
 pub use table::Table;
+pub use talk::Talk;
 pub use world::{CaseReport, World};

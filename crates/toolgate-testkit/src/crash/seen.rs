@@ -5,13 +5,14 @@ use std::{
     sync::Arc,
 };
 
+use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 use toolgate_core::{
-    ApprovalFilter, ApprovalState, CallId, Digest, Event, LedgerHead, LedgerName, Record, RecordKey, SessionId,
-    Settled, Status, StoreError, StoreHandle, ToolName, TurnEvent, TurnId,
+    AccountRow, ApprovalFilter, ApprovalState, CallId, Digest, Event, LedgerHead, LedgerName, Record, RecordKey,
+    SessionId, Settled, Status, StoreError, StoreHandle, ToolName, TurnEvent, TurnId,
 };
 
-use super::{Effect, EffectLog, child::notices_of};
+use super::{Effect, EffectLog, Talk, accounts::accounts_of, child::notices_of};
 use crate::LifecycleChecker;
 
 /// A session as the store and the effect log show it at one moment.
@@ -29,6 +30,12 @@ pub struct Seen {
     pub answered: BTreeSet<CallId>,
     /// How many receipts each call has.
     pub receipts: BTreeMap<CallId, u32>,
+    /// What was said.
+    pub talk: Talk,
+    /// The sessions of agents, by the calls that they work on.
+    pub inner: BTreeMap<CallId, Seen>,
+    /// What was spent.
+    pub accounts: Vec<AccountRow>,
     /// What tools did.
     pub effects: Vec<Effect>,
     /// Which callbacks were called.
@@ -105,6 +112,11 @@ impl Seen {
         }
     }
 
+    /// This session and those of agents in it.
+    pub fn sessions(&self) -> Vec<&Self> {
+        std::iter::once(self).chain(self.inner.values().flat_map(Self::sessions)).collect()
+    }
+
     async fn glance(
         store: &StoreHandle,
         session: SessionId,
@@ -124,6 +136,10 @@ impl Seen {
         }
         seen.read_outcomes(store).await?;
         seen.read_approvals(store, session).await?;
+        let (talk, broken) = Talk::read(store, session, &events, effects).await?;
+        (seen.talk, seen.accounts) = (talk, accounts_of(store, session).await?);
+        seen.broken.extend(broken.into_iter().chain(seen.broken_talk()));
+        seen.read_inner(store, effects, chains).await?;
         chains.follow(store).await?;
         seen.receipts = seen.calls.iter().map(|call| (call.id, chains.receipts(call.id))).collect();
         seen.broken.extend(chains.broken.iter().cloned());
@@ -131,6 +147,32 @@ impl Seen {
         seen.effects = effects.read().map_err(failed)?;
         seen.notices = EffectLog::at(notices_of(effects.path())).read().map_err(failed)?;
         Ok(seen)
+    }
+
+    /// Looks at the sessions of agents, which are named after the calls that they work on.
+    fn read_inner<'a>(
+        &'a mut self,
+        store: &'a StoreHandle,
+        effects: &'a EffectLog,
+        chains: &'a mut Chains,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        async move {
+            if self.talk.messages.is_empty() {
+                return Ok(());
+            }
+            for (id, label) in self.calls.iter().map(|call| (call.id, call.label())).collect::<Vec<_>>() {
+                let session = SessionId::new(id.uuid());
+                if store.revision(session).await? == 0 {
+                    continue;
+                }
+                let inner = Self::look(store, session, effects, chains).await?;
+                let broken = inner.broken.iter().map(|broken| format!("in the session of {label}: {broken}"));
+                self.broken.extend(broken);
+                self.inner.insert(id, inner);
+            }
+            Ok(())
+        }
+        .boxed()
     }
 
     fn take(&mut self, event: &Event) {

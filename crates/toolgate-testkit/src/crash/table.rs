@@ -39,7 +39,8 @@ impl Table {
         row.stops += report.stops.len() as u64;
         row.violations += report.violations.len() as u64;
         row.effects += seen.effects.len() as u64;
-        for call in &seen.calls {
+        for (seen, call) in seen.sessions().into_iter().flat_map(|seen| seen.calls.iter().map(move |call| (seen, call)))
+        {
             row.calls += 1;
             row.again += (seen.effects_of(call.id).len() as u64).saturating_sub(1);
             row.unknown += u64::from(call.status() == Some(Status::OutcomeUnknown));

@@ -1,10 +1,12 @@
-//! A turn can stop for a person, lose its process at any instant, and go on exactly once.
+//! A turn, and a whole run of turns with a model, can stop for a person, lose its process at any instant, and go on
+//! exactly once.
 //!
 //! On SQLite, and on the PostgreSQL that `TOOLGATE_TEST_POSTGRES` names; `cargo xtask test` starts one.
 //! `TOOLGATE_CRASH_KILLS` says how many processes are killed (520 unless said), `TOOLGATE_CRASH_SEED` repeats one case.
 #![allow(missing_docs, reason = "a test has no public items")]
 
 mod database;
+mod runs;
 mod scenarios;
 mod tools;
 mod worlds;

@@ -11,11 +11,14 @@ use toolgate::{
 };
 use toolgate_testkit::crash::{CrashChild, Ended};
 
-use crate::tools::{noted, registry};
+use crate::{
+    runs,
+    tools::{noted, registry},
+};
 
 /// What a model asks for, turn by turn.
-pub(crate) struct Scenario {
-    pub(crate) name: &'static str,
+struct Scenario {
+    name: &'static str,
     answers: Answers,
     turns: &'static [&'static [(&'static str, &'static str)]],
 }
@@ -31,7 +34,7 @@ enum Answers {
     MeanwhileAtTheDesk,
 }
 
-pub(crate) const ALL: [Scenario; 9] = [
+const ALL: [Scenario; 9] = [
     Scenario {
         name: "parallel-writes",
         answers: Answers::AtOnce,
@@ -133,12 +136,20 @@ impl Scenario {
     }
 }
 
+/// The name of every scenario, of turns and of runs.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|scenario| scenario.name).chain(runs::ALL.iter().map(|scenario| scenario.name))
+}
+
 /// Takes the session up where it stands and goes on until it is done, or waits for the next start.
 pub(crate) async fn drive(child: &CrashChild, store: StoreHandle) -> Result<Ended, Box<dyn Error>> {
+    if let Some(scenario) = runs::ALL.iter().find(|scenario| scenario.name == child.scenario()) {
+        return runs::drive(scenario, child, store).await;
+    }
     let scenario = ALL.iter().find(|scenario| scenario.name == child.scenario()).ok_or("there is no such scenario")?;
     if child.start() > 0 && scenario.answers == Answers::AfterRestart {
         // As a process that only decides would, before anybody drives the session.
-        decide_all(&store, child.session()).await?;
+        decide_all(&store, Some(child.session())).await?;
     }
     if scenario.answers == Answers::MeanwhileAtTheDesk {
         tokio::spawn(sit_at_the_desk(store.clone(), child.session()));
@@ -180,7 +191,7 @@ fn continued(request: TurnRequest, after: Option<TurnId>) -> TurnRequest {
     }
 }
 
-fn layers(child: &CrashChild) -> Result<Vec<AnyLayer>, Box<dyn Error>> {
+pub(crate) fn layers(child: &CrashChild) -> Result<Vec<AnyLayer>, Box<dyn Error>> {
     let notices = Arc::new(child.notices());
     let (asked, approved, denied) =
         (noted(&notices, "on_request"), noted(&notices, "on_approved"), noted(&notices, "on_denied"));
@@ -203,7 +214,7 @@ fn layers(child: &CrashChild) -> Result<Vec<AnyLayer>, Box<dyn Error>> {
 }
 
 /// The same in every process.
-fn keyring() -> Keyring {
+pub(crate) fn keyring() -> Keyring {
     let id = "crash".parse().expect("a name for a key");
     Keyring::new(SecretKey::new(id, KeyKind::HmacSha256, [7; 32]))
 }
@@ -220,11 +231,11 @@ fn decision(request: &ApprovalRequest) -> Decision {
     }
 }
 
-/// Answers every open question of the session at the desk. One that was answered before, unseen, is refused, which is
+/// Answers every open question of a session, or of all, at the desk. One that was answered before, unseen, is refused, which is
 /// fine.
-async fn decide_all(store: &StoreHandle, session: SessionId) -> Result<(), Box<dyn Error>> {
+pub(crate) async fn decide_all(store: &StoreHandle, session: Option<SessionId>) -> Result<(), Box<dyn Error>> {
     let desk = Approvals::new(store.clone()).keyring(keyring());
-    for row in desk.pending(ApprovalFilter { session: Some(session), ..ApprovalFilter::default() }).await? {
+    for row in desk.pending(ApprovalFilter { session, ..ApprovalFilter::default() }).await? {
         match desk.decide(Question::from(&*row.request), decision(&row.request)).await {
             Ok(_) | Err(PostError::Refused(_)) => {}
             Err(error) => return Err(error.into()),
@@ -236,7 +247,7 @@ async fn decide_all(store: &StoreHandle, session: SessionId) -> Result<(), Box<d
 /// Looks for questions and answers them until the process ends. If the store fails, the person tries again.
 async fn sit_at_the_desk(store: StoreHandle, session: SessionId) {
     loop {
-        let _ = decide_all(&store, session).await;
+        let _ = decide_all(&store, Some(session)).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -1,0 +1,47 @@
+//! What a case has spent: exactly what was done, nothing left set aside, never more than there was.
+
+use toolgate_core::{AccountRow, BudgetRule, BudgetScope, BudgetUnit, SessionId, StoreError, StoreHandle};
+
+use super::{Seen, seen::STARTED};
+
+/// The accounts of a session, its runs, and the person who is called like it.
+pub(super) async fn accounts_of(store: &StoreHandle, session: SessionId) -> Result<Vec<AccountRow>, StoreError> {
+    let mut rows = Vec::new();
+    for scope in [BudgetScope::Session, BudgetScope::Run, BudgetScope::User] {
+        rows.extend(store.accounts(&format!("budget/{}/{session}", scope.as_str()), None, 1000).await?);
+    }
+    Ok(rows)
+}
+
+/// What is wrong with the accounts when everything is over.
+pub(super) fn compare_accounts(after: &Seen, limits: &[BudgetRule]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for row in &after.accounts {
+        let (account, spent) = (&row.account, row.spent);
+        if row.reserved > 0 {
+            wrong.push(format!("{} is still set aside in {account}", row.reserved));
+        }
+        let about = |rule: &&BudgetRule| (rule.scope, rule.unit) == (account.scope, account.unit);
+        if let Some(rule) = limits.iter().find(|rule| about(rule) && spent > rule.limit) {
+            wrong.push(format!("{spent} was spent from {account}, where there was {}", rule.limit));
+        }
+        let everybody = account.scope == BudgetScope::User;
+        let sessions = if everybody { after.sessions() } else { vec![after] };
+        let sum = |of: &dyn Fn(&Seen) -> u64| sessions.iter().map(|seen| of(seen)).sum::<u64>();
+        let done = match account.unit {
+            BudgetUnit::Requests => sum(&|seen| seen.talk.sent.len() as u64),
+            BudgetUnit::Calls => {
+                sum(&|seen| seen.calls.iter().filter(|call| call.life.contains(&STARTED)).count() as u64)
+            }
+            BudgetUnit::Tokens => sum(&|seen| seen.talk.tokens()),
+            BudgetUnit::Usd => sum(&|seen| seen.talk.cost()),
+        };
+        // What was asked for and lost with its process costs as much as it may have cost at most.
+        let lost = sum(&|seen| (seen.talk.sent.len() - seen.talk.replies().count().min(seen.talk.sent.len())) as u64);
+        let may_be_more = lost > 0 && matches!(account.unit, BudgetUnit::Tokens | BudgetUnit::Usd);
+        if spent != done && !(may_be_more && spent > done) {
+            wrong.push(format!("{spent} was spent from {account} for what took {done}"));
+        }
+    }
+    wrong
+}
