@@ -156,6 +156,9 @@ pub struct Said {
     /// What a reply cost.
     #[serde(default)]
     pub cost: Cost,
+    /// Whether a reply is not finished: the model has to be asked again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// What is said.
     pub message: Arc<Message>,
 }
@@ -163,7 +166,7 @@ pub struct Said {
 impl Said {
     /// A message of a turn.
     pub fn new(turn: TurnId, iteration: u32, run: u64, message: Arc<Message>) -> Self {
-        Self { turn, iteration, refunds: 0, run, usage: None, cost: Cost::Unknown, message }
+        Self { turn, iteration, refunds: 0, run, usage: None, cost: Cost::Unknown, paused: false, message }
     }
 }
 

@@ -225,6 +225,8 @@ pub enum Finish {
     Calls,
     /// It may not write more.
     Length,
+    /// It has not finished: the provider made a pause, and wants to be asked again with what there is.
+    Paused,
     /// The provider did not let it go on.
     Filtered,
     /// For another reason.

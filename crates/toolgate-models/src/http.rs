@@ -1,244 +1,17 @@
-//! How providers are reached: one HTTP client for each, with its address, its key and its limits.
+//! How providers are reached: a request goes out, and a stream or a failure comes back.
 
-use std::{fmt, sync::Once, time::Duration};
+use std::fmt;
 
 use reqwest::{
     Body, Client, Response, Url,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
-    redirect::Policy,
+    header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue},
 };
 use tokio::time::timeout;
 use toolgate_core::{ModelError, ModelErrorKind, ModelName};
 
-use crate::{ApiKey, SetupError, body::Chunks, errors::Failure};
+use crate::{ApiKey, body::Chunks, builder::Limits, errors::Failure};
 
-/// Sets up a model of a provider.
-///
-/// If no key is given and the base URL is the provider's own, the key is taken from the provider's variable; a key from
-/// the environment is never sent to another address. Redirects are not followed, so that the key stays with the server it
-/// is for. Proxies are those that the environment names (`HTTPS_PROXY`, `NO_PROXY`…), but none is used for an address on
-/// this machine.
-///
-/// ```
-/// use toolgate_models::{ApiKey, OpenAiChat};
-/// let model = OpenAiChat::builder("gpt-5").key(ApiKey::new("sk-hunter2")?).build()?;
-/// assert!(!format!("{model:?}").contains("hunter2"));
-/// # Ok::<(), toolgate_models::SetupError>(())
-/// ```
-pub struct ModelBuilder<M> {
-    name: ModelName,
-    wire: WireSetup<M>,
-    base_url: Option<String>,
-    key: Option<ApiKey>,
-    headers: Result<HeaderMap, SetupError>,
-    secrets: Vec<ApiKey>,
-    limits: Limits,
-}
-
-/// What a wire format brings to the set-up of its models.
-pub(crate) struct WireSetup<M> {
-    /// What the provider is called.
-    pub(crate) provider: &'static str,
-    /// The provider's own address; none for wires that many servers speak.
-    pub(crate) base_url: Option<&'static str>,
-    /// The variable that holds the provider's key.
-    pub(crate) key_variable: &'static str,
-    /// The header that the key is sent in.
-    pub(crate) auth: Auth,
-    /// Makes the model.
-    pub(crate) make: fn(Endpoint) -> M,
-}
-
-/// The header that a key is sent in.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Auth {
-    /// `authorization: Bearer …`.
-    Bearer,
-    /// A header that holds the key alone.
-    Header(&'static str),
-}
-
-/// How long and how much a provider may send.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    connect: Duration,
-    start: Duration,
-    /// How long nothing may come in the middle of a reply.
-    pub(crate) idle: Duration,
-    /// How many bytes a whole reply may have.
-    pub(crate) reply_bytes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(10),
-            start: Duration::from_secs(300),
-            idle: Duration::from_secs(120),
-            reply_bytes: 64 * 1024 * 1024,
-        }
-    }
-}
-
-impl<M> ModelBuilder<M> {
-    pub(crate) fn new(model: &str, wire: WireSetup<M>) -> Self {
-        Self {
-            name: ModelName::new(wire.provider, model),
-            wire,
-            base_url: None,
-            key: None,
-            headers: Ok(HeaderMap::new()),
-            secrets: Vec::new(),
-            limits: Limits::default(),
-        }
-    }
-
-    /// The key that is sent with every request.
-    #[must_use]
-    pub fn key(mut self, key: ApiKey) -> Self {
-        self.key = Some(key);
-        self
-    }
-
-    /// Where the provider is, as in `https://api.openai.com/v1`.
-    #[must_use]
-    pub fn base_url(mut self, url: impl Into<String>) -> Self {
-        self.base_url = Some(url.into());
-        self
-    }
-
-    /// What the provider is called in names, events and errors, where it is not the one that the wire format is named for.
-    #[must_use]
-    pub fn provider(mut self, provider: &str) -> Self {
-        self.name = ModelName::new(provider, &self.name.model);
-        self
-    }
-
-    /// A header that is sent with every request.
-    #[must_use]
-    pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers = self.headers.and_then(|headers| with_header(headers, name, value));
-        self
-    }
-
-    /// A header whose value is a secret: it is treated like the key.
-    #[must_use]
-    pub fn secret_header(mut self, name: &str, value: ApiKey) -> Self {
-        self.headers = self.headers.and_then(|headers| with_header(headers, name, value.expose()));
-        self.secrets.push(value);
-        self
-    }
-
-    /// How long connecting may take: 10 s unless said.
-    #[must_use]
-    pub fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.limits.connect = limit;
-        self
-    }
-
-    /// How long the server may take until it begins to answer: 5 minutes unless said, since models on small machines
-    /// read for a while before they write.
-    #[must_use]
-    pub fn start_timeout(mut self, limit: Duration) -> Self {
-        self.limits.start = limit;
-        self
-    }
-
-    /// How long nothing may come in the middle of a reply: 2 minutes unless said. A reply as a whole may take any time.
-    #[must_use]
-    pub fn idle_timeout(mut self, limit: Duration) -> Self {
-        self.limits.idle = limit;
-        self
-    }
-
-    /// How many bytes a whole reply may have: 64 MiB unless said.
-    #[must_use]
-    pub fn max_reply_bytes(mut self, limit: usize) -> Self {
-        self.limits.reply_bytes = limit;
-        self
-    }
-
-    /// The model, ready to be asked. Nothing is sent yet.
-    pub fn build(self) -> Result<M, SetupError> {
-        let own = self.base_url.is_none();
-        let url = self.base_url.as_deref().or(self.wire.base_url).ok_or_else(|| SetupError::MissingBaseUrl {
-            provider: self.name.provider.to_string(),
-            hint: "set one with `base_url`".to_owned(),
-        })?;
-        let url = parse_base_url(url)?;
-        let key = match self.key {
-            None if own => Some(ApiKey::from_env(self.wire.key_variable)?),
-            key => key,
-        };
-        let mut headers = self.headers?;
-        let mut secrets = self.secrets;
-        if let Some(key) = key {
-            let (name, value) = self.wire.auth.header(&key);
-            headers.insert(name, value);
-            secrets.push(key);
-        }
-        let client = client(&self.limits, is_loopback(&url))?;
-        Ok((self.wire.make)(Endpoint { name: self.name, client, url, headers, secrets, limits: self.limits }))
-    }
-}
-
-impl<M> fmt::Debug for ModelBuilder<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelBuilder").field("name", &self.name).field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
-
-impl Auth {
-    fn header(self, key: &ApiKey) -> (HeaderName, HeaderValue) {
-        let (name, value) = match self {
-            Self::Bearer => (AUTHORIZATION, format!("Bearer {}", key.expose())),
-            Self::Header(name) => (HeaderName::from_static(name), key.expose().to_owned()),
-        };
-        let mut value = HeaderValue::try_from(value).expect("a key has visible characters only");
-        value.set_sensitive(true);
-        (name, value)
-    }
-}
-
-fn with_header(mut headers: HeaderMap, name: &str, value: &str) -> Result<HeaderMap, SetupError> {
-    let invalid = || SetupError::InvalidHeader { name: name.to_owned() };
-    let mut value = HeaderValue::try_from(value).map_err(|_| invalid())?;
-    value.set_sensitive(true);
-    headers.insert(HeaderName::try_from(name).map_err(|_| invalid())?, value);
-    Ok(headers)
-}
-
-fn parse_base_url(text: &str) -> Result<Url, SetupError> {
-    let invalid = |reason: String| SetupError::InvalidBaseUrl { reason };
-    let url = Url::parse(text.trim()).map_err(|error| invalid(error.to_string()))?;
-    match url.scheme() {
-        "http" | "https" => {}
-        other => return Err(invalid(format!("it begins with {other}:, not with http: or https:"))),
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(invalid("it carries a name or password; give keys as keys".to_owned()));
-    }
-    Ok(url)
-}
-
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    address.map_or_else(|_| host == "localhost" || host.ends_with(".localhost"), |address| address.is_loopback())
-}
-
-fn client(limits: &Limits, loopback: bool) -> Result<Client, SetupError> {
-    static TLS: Once = Once::new();
-    // Fails if the program has chosen a provider of TLS already, and then that one is used.
-    TLS.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
-    let builder = Client::builder()
-        .user_agent(concat!("toolgate/", env!("CARGO_PKG_VERSION")))
-        .tcp_nodelay(true)
-        .connect_timeout(limits.connect)
-        .redirect(Policy::none());
-    let builder = if loopback { builder.no_proxy() } else { builder };
-    builder.build().map_err(|error| SetupError::Client(error.without_url().into()))
-}
+pub(crate) use crate::builder::{Auth, WireSetup};
 
 /// Where one model is asked.
 pub(crate) struct Endpoint {
@@ -254,6 +27,17 @@ impl Endpoint {
     /// How much of what a server says about an error is read, and how much of that is kept.
     const ERROR_BYTES: usize = 64 * 1024;
     const DETAIL_CHARS: usize = 500;
+
+    pub(crate) fn new(
+        name: ModelName,
+        client: Client,
+        url: Url,
+        headers: HeaderMap,
+        secrets: Vec<ApiKey>,
+        limits: Limits,
+    ) -> Self {
+        Self { name, client, url, headers, secrets, limits }
+    }
 
     /// Which model it is.
     pub(crate) fn name(&self) -> &ModelName {
@@ -368,22 +152,8 @@ fn redirected(status: u16) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const WIRE: fn() -> WireSetup<Endpoint> = || WireSetup {
-        provider: "test",
-        base_url: Some("https://api.example.com/v1"),
-        key_variable: "TOOLGATE_NO_SUCH_KEY",
-        auth: Auth::Bearer,
-        make: |endpoint| endpoint,
-    };
-
-    fn builder() -> ModelBuilder<Endpoint> {
-        ModelBuilder::new("m", WIRE())
-    }
-
-    fn key() -> ApiKey {
-        ApiKey::new("sk-canary-0123456789").expect("a key")
-    }
+    use crate::builder::tests::{builder, key};
+    use reqwest::header::AUTHORIZATION;
 
     #[test]
     fn the_path_goes_on_from_the_base_url_and_keeps_its_query() {
@@ -396,25 +166,6 @@ mod tests {
             let endpoint = builder().base_url(base).build().expect("fine").at(["chat", "completions"]);
             assert_eq!(endpoint.url.as_str(), expected);
         }
-    }
-
-    #[test]
-    fn an_address_that_cannot_be_used_is_refused_and_not_repeated() {
-        for (bad, reason) in [
-            ("example.com/hunter2", "relative URL"),
-            ("ftp://example.com/hunter2", "begins with ftp:"),
-            ("https://me:hunter2@example.com", "name or password"),
-        ] {
-            let error = builder().base_url(bad).build().expect_err("refused").to_string();
-            assert!(error.contains(reason) && !error.contains("hunter2"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_key_of_the_environment_is_asked_for_only_where_it_belongs() {
-        let missing = builder().build().expect_err("no key").to_string();
-        assert!(missing.contains("TOOLGATE_NO_SUCH_KEY"), "{missing}");
-        assert!(builder().base_url("http://127.0.0.1:1").build().expect("needs none").headers.is_empty());
     }
 
     #[test]
@@ -433,14 +184,6 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_header_is_refused_by_name() {
-        for (name, value) in [("bad name", "x"), ("x-good", "two\nlines")] {
-            let error = builder().header(name, value).key(key()).build().expect_err("refused");
-            assert_eq!(error.to_string(), format!("the header {name:?} cannot be sent"));
-        }
-    }
-
-    #[test]
     fn what_a_server_says_is_kept_in_one_bounded_line() {
         let endpoint = builder().key(key()).build().expect("fine");
         let error = endpoint.error(Failure::malformed(format!("a\r\n\u{1b}  b {}", "é".repeat(600))));
@@ -449,13 +192,9 @@ mod tests {
     }
 
     #[test]
-    fn addresses_on_this_machine_are_known() {
-        let loopback = |text: &str| is_loopback(&Url::parse(text).expect("an address"));
-        assert!(
-            ["http://localhost:1", "http://127.0.0.9", "http://[::1]:1", "http://a.localhost"]
-                .into_iter()
-                .all(loopback)
-        );
-        assert!(!["http://10.0.0.1", "https://localhost.example.com", "http://[::2]"].into_iter().any(loopback));
+    fn a_key_of_the_environment_is_asked_for_only_where_it_belongs() {
+        let missing = builder().build().expect_err("no key").to_string();
+        assert!(missing.contains("TOOLGATE_NO_SUCH_KEY"), "{missing}");
+        assert!(builder().base_url("http://127.0.0.1:1").build().expect("needs none").headers.is_empty());
     }
 }

@@ -29,6 +29,8 @@
 mod anthropic;
 #[cfg(feature = "http")]
 mod body;
+#[cfg(feature = "http")]
+mod builder;
 mod cassette;
 #[cfg(feature = "http")]
 mod errors;
@@ -69,11 +71,11 @@ mod strict;
 
 #[cfg(feature = "http")]
 pub use anthropic::{Anthropic, Thinking};
+#[cfg(feature = "http")]
+pub use builder::ModelBuilder;
 pub use cassette::CassetteError;
 #[cfg(feature = "http")]
 pub use gemini::Gemini;
-#[cfg(feature = "http")]
-pub use http::ModelBuilder;
 #[cfg(feature = "http")]
 pub use openai_chat::OpenAiChat;
 #[cfg(feature = "http")]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolgate_core::{Effort, Media, MediaSource, OutputFormat, RawArguments, Usage};
+use toolgate_core::{Effort, Media, MediaSource, OutputFormat, RawArguments, Schema, Usage};
 
 use crate::{names::NameRule, strict::is_strict};
 
@@ -29,6 +29,14 @@ pub(crate) const fn effort(effort: Effort) -> &'static str {
 pub(crate) fn output_format(output: &OutputFormat) -> Value {
     let schema = output.schema.as_json().as_value();
     json!({ "name": NAMES.to_wire(&output.name), "schema": schema, "strict": is_strict(schema) })
+}
+
+/// The schema of a tool's arguments. OpenAI wants every one to be an object that lists its properties, even if it has none.
+pub(crate) fn parameters(schema: &Schema) -> Value {
+    let mut fields = schema.as_json().as_object().cloned().unwrap_or_default();
+    fields.entry("type").or_insert_with(|| "object".into());
+    fields.entry("properties").or_insert_with(|| json!({}));
+    Value::Object(fields)
 }
 
 /// The arguments of a call as the text that the model wrote.
@@ -130,6 +138,15 @@ mod tests {
             let usage = Usage::from(serde_json::from_value::<RawUsage>(raw).expect("reads"));
             assert_eq!((usage, usage.total()), (expected, 120));
         }
+    }
+
+    #[test]
+    fn the_arguments_of_a_tool_are_always_an_object_with_properties() {
+        let none = json!({ "type": "object", "properties": {} });
+        assert_eq!(parameters(&Schema::new(json!({ "type": "object" })).expect("valid")), none);
+        assert_eq!(parameters(&Schema::new(json!(true)).expect("valid")), none);
+        let some = json!({ "type": "object", "properties": { "a": {} }, "required": ["a"] });
+        assert_eq!(parameters(&Schema::new(some.clone()).expect("valid")), some);
     }
 
     #[test]

@@ -208,7 +208,8 @@ fn a_request_that_was_not_recorded_is_told_the_first_difference() {
         assert_eq!(error.kind, ModelErrorKind::Setup);
         error.detail
     };
-    let cases: [(&dyn Fn(&mut ModelRequest), &str); 8] = [
+    type Edit<'a> = &'a dyn Fn(&mut ModelRequest);
+    let cases: [(Edit<'_>, &str); 8] = [
         (
             &|request| request.messages[2] = result("id from one run", "bye").into(),
             "on line 3, message 3 differs: recorded was the tools \"read: hello\", asked is the tools \"read: bye\"",

@@ -98,7 +98,7 @@ impl Conversation {
                 let asks = message.parts.iter().any(|part| matches!(part.content, Content::Call(_) | Content::Ran(_)));
                 self.open = asks.then_some((said.turn, at));
                 self.last_turn = if asks { Some(said.turn) } else { self.last_turn };
-                self.waiting = false;
+                self.waiting = said.paused && !asks;
                 self.iteration = said.iteration + 1;
                 self.request.messages.push(message);
             }

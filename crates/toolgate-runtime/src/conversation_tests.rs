@@ -62,6 +62,16 @@ fn what_is_said_while_calls_run_comes_after_their_results() {
 }
 
 #[test]
+fn a_model_that_paused_is_asked_again_and_the_round_counts() {
+    let mut conversation = Conversation::default();
+    conversation.push(&said(0, 0, Message::user("search for it")));
+    conversation.push(&Said { paused: true, ..said(0, 0, Message::assistant("I am searching")) });
+    assert_eq!((conversation.place(), conversation.counted()), (Place::Ask, 1));
+    conversation.push(&said(1, 0, Message::assistant("found")));
+    assert_eq!(conversation.place(), Place::Answered);
+}
+
+#[test]
 fn a_new_message_begins_a_new_run() {
     let mut conversation = Conversation::default();
     conversation.push(&said(0, 0, Message::user("one")));

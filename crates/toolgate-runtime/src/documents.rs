@@ -110,6 +110,11 @@ impl Documents {
         self.0.iter()
     }
 
+    /// Counts the lines of all of them, so that places are found quickly from then on. Takes one pass over everything.
+    pub(crate) fn index(&self) {
+        self.iter().for_each(|document| _ = document.line_ends());
+    }
+
     /// How many bytes all of them have.
     pub fn bytes(&self) -> usize {
         self.iter().map(|document| document.bytes()).sum()

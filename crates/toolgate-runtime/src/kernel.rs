@@ -124,8 +124,13 @@ impl Run {
 
     /// The turn that comes next, with an id of its own from the first thing on that is said for it.
     fn ahead(&mut self) -> Arc<TurnInfo> {
-        let (shared, iteration) = (&self.shared, self.conversation.iteration);
-        self.ahead.get_or_insert_with(|| Arc::new(shared.turn_info(iteration))).clone()
+        let (shared, conversation) = (&self.shared, &self.conversation);
+        let ahead = || {
+            let mut info = shared.turn_info(conversation.iteration);
+            info.run = Some(conversation.run);
+            Arc::new(info)
+        };
+        self.ahead.get_or_insert_with(ahead).clone()
     }
 
     /// Takes in what somebody says.
@@ -134,7 +139,8 @@ impl Run {
         let run = if steering { self.conversation.run } else { number };
         let iteration = if steering { self.conversation.iteration } else { 0 };
         let mut info = self.ahead();
-        Arc::make_mut(&mut info).iteration = iteration;
+        let turn = Arc::make_mut(&mut info);
+        (turn.iteration, turn.run) = (iteration, Some(run));
         let text = Some(message.text()).filter(|text| !text.is_empty()).map(|text| self.shared.said(&text));
         let event = LoopEvent::UserMessage { message: number, text, steering };
         let said =
@@ -234,7 +240,10 @@ impl Run {
 
     async fn ask_strategies(&mut self, iteration: u32, events: &mut Vec<LoopEvent>) -> Result<Vec<AnyLayer>, RunError> {
         let mut layers = Vec::new();
-        let run = self.conversation.run;
+        if self.shared.strategies.is_empty() {
+            return Ok(layers);
+        }
+        let (run, spending) = (self.conversation.run, self.spending());
         for strategy in &self.shared.strategies {
             let mut round = Round {
                 iteration,
@@ -242,6 +251,7 @@ impl Run {
                 run,
                 store: self.shared.dispatcher.store(),
                 now: self.shared.now(),
+                spending: &spending,
                 request: &mut self.conversation.request,
                 events,
                 layers: &mut layers,
@@ -270,7 +280,9 @@ impl Run {
             cost,
         };
         let (run, refunds) = (self.conversation.run, self.conversation.refunds);
-        let said = Said { refunds, usage, cost, ..Said::new(info.turn, info.iteration, run, Arc::new(message)) };
+        let paused = finish == Finish::Paused;
+        let said =
+            Said { refunds, usage, cost, paused, ..Said::new(info.turn, info.iteration, run, Arc::new(message)) };
         let record = self.keep(said);
         let events: Vec<_> = std::iter::once(finished).chain(alerts).collect();
         if calls.is_empty() && ran.is_empty() {

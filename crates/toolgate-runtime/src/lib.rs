@@ -23,6 +23,7 @@ mod ended;
 mod front_matter;
 mod handle;
 mod holder;
+mod host_model;
 mod hosted;
 mod inbox;
 mod inbox_approver;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_core::{Cost, LoopEvent, ModelErrorKind, ModelName, Payer, StoreError, TurnId, Usage};
 
-use crate::{RunError, SessionError, Spending, kernel::Run, session::Shared};
+use crate::{RunError, SessionError, Spending, kernel::Run, recursive_bill::is_question, session::Shared};
 
 impl Run {
     /// Sets aside what a request may cost, or says why the model must not be asked.
@@ -25,7 +25,7 @@ impl Run {
         Err(error.into())
     }
 
-    fn spending(&self) -> Spending {
+    pub(crate) fn spending(&self) -> Spending {
         let base = &self.shared.spending;
         // An agent's requests are part of the run that delegated.
         let run = base.payer().run.or(Some(self.conversation.run));
@@ -54,7 +54,7 @@ impl Run {
 }
 
 /// Whether a provider may ask money for a request that ended like this: it may have replied, and nobody heard it.
-const fn may_be_charged(kind: ModelErrorKind) -> bool {
+pub(crate) const fn may_be_charged(kind: ModelErrorKind) -> bool {
     match kind {
         ModelErrorKind::Timeout | ModelErrorKind::Connection | ModelErrorKind::Malformed | ModelErrorKind::Refused => {
             true
@@ -76,7 +76,7 @@ impl Shared {
     /// Puts right what a lost process left set aside: booked if the request was sent, given back if it was not.
     pub(crate) async fn recover_spending(&self) -> Result<(), StoreError> {
         for turn in self.spending.left_open(self.dispatcher.session()).await? {
-            let sent = self.was_asked(turn).await?;
+            let sent = is_question(turn) || self.was_asked(turn).await?;
             // The alerts were for a run that nobody follows any more; the thresholds stay passed.
             drop(self.spending.recover(turn, sent).await?);
         }

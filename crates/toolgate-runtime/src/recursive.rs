@@ -8,10 +8,10 @@ use std::{
 };
 
 use lru::LruCache;
-use toolgate_core::{Model, RegisterError, Registry, SessionId, StoreError, StoreHandle, Timestamp, Weight};
+use toolgate_core::{Model, RegisterError, Registry, SessionId, StoreError, Weight};
 
 use crate::{
-    Documents, RecursiveLimits, Spending,
+    Documents, RecursiveLimits, Round, Turned,
     recursive_delegate::{Delegate, DelegateBatch},
     recursive_state::RunState,
     recursive_tools::{Note, Peek, Search, SetAnswer, Slice},
@@ -25,8 +25,9 @@ use crate::{
 /// question is.
 ///
 /// Rounds, tokens and time are [limited](RecursiveLimits). The coordinator is told when 75 % and 90 % of one are used;
-/// at the end of one, the run is completed with the best answer so far, which says that it is incomplete. Everything
-/// found out is kept in the store: a run that goes on in another process asks no question twice that was answered.
+/// at the end of one, the run is completed with the best answer so far, which says that it is incomplete. Besides,
+/// every question is paid for out of the budgets of the session. Everything found out is kept in the store: a run that
+/// goes on in another process asks no question twice that was answered.
 ///
 /// It is a [`Strategy`](crate::Strategy) and a set of tools; give the first to a session and
 /// [install](Self::install) the others in its registry. Sessions may share one.
@@ -38,7 +39,6 @@ pub(crate) struct Inner {
     pub(crate) models: Models,
     pub(crate) limits: RecursiveLimits,
     pub(crate) pieces: Pieces,
-    pub(crate) spending: Option<Spending>,
     /// A copy of what the store has, for the sessions that were seen last.
     runs: Mutex<LruCache<SessionId, Arc<RunState>>>,
 }
@@ -71,7 +71,6 @@ pub struct RecursiveBuilder {
     models: Models,
     limits: RecursiveLimits,
     pieces: Pieces,
-    spending: Option<Spending>,
 }
 
 impl Recursive {
@@ -83,7 +82,6 @@ impl Recursive {
             models: Models { usual: Arc::new(model), by_weight: HashMap::new() },
             limits: RecursiveLimits::default(),
             pieces: Pieces { slice: 16 * 1024, delegate: 256 * 1024, answer_tokens: 1024, at_a_time: 4 },
-            spending: None,
         }
     }
 
@@ -99,34 +97,29 @@ impl Recursive {
         Ok(())
     }
 
-    /// The run of a session that is under way here.
-    pub(crate) async fn run(
-        &self,
-        store: &StoreHandle,
-        session: SessionId,
-        run: u64,
-        now: Timestamp,
-    ) -> Result<Arc<RunState>, StoreError> {
-        if let Some(known) = self.0.runs().get(&session).filter(|known| known.run == run) {
-            return Ok(known.clone());
+    /// The run that a round belongs to, taken up from the store if it is not known here.
+    pub(crate) async fn begin(&self, round: &Round<'_>) -> Result<Arc<RunState>, StoreError> {
+        if let Some(known) = self.known(round.session).filter(|known| known.run == round.run) {
+            return Ok(known);
         }
-        let state = Arc::new(RunState::begin(store, session, run, now).await?);
-        self.0.runs().put(session, state.clone());
+        let state = RunState::begin(round.store, (round.session, round.run), round.now, round.spending.clone());
+        let state = Arc::new(state.await?);
+        let documents = self.0.documents.clone();
+        // Here and not in the first tool that needs it: gigabytes take a while, and other work runs on this thread. If it
+        // cannot be done now, it is done then.
+        let _ = tokio::task::spawn_blocking(move || documents.index()).await;
+        self.0.runs().put(round.session, state.clone());
         Ok(state)
     }
 
-    /// The newest run of a session, for a tool, which may be called again before the coordinator is.
-    pub(crate) async fn newest_run(
-        &self,
-        store: &StoreHandle,
-        session: SessionId,
-    ) -> Result<Option<Arc<RunState>>, StoreError> {
-        if let Some(known) = self.0.runs().get(&session) {
-            return Ok(Some(known.clone()));
-        }
-        let found = RunState::newest(store, session).await?;
-        // Of several calls that come back together, the first sets what all of them use.
-        Ok(found.map(|state| self.0.runs().get_or_insert(session, || Arc::new(state)).clone()))
+    /// The run that a round belonged to.
+    pub(crate) fn under_way(&self, turned: &Turned<'_>) -> Option<Arc<RunState>> {
+        self.known(turned.session).filter(|known| known.run == turned.run)
+    }
+
+    /// The run of a session. Every round is prepared before its calls run, also when it is taken up again.
+    pub(crate) fn known(&self, session: SessionId) -> Option<Arc<RunState>> {
+        self.0.runs().get(&session).cloned()
     }
 
     /// Lets go of a run that is over; what it has found out stays in the store.
@@ -136,7 +129,7 @@ impl Recursive {
 }
 
 impl Inner {
-    const SESSIONS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+    const SESSIONS: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
     // The map holds whole entries only, so a poisoned lock hides nothing.
     fn runs(&self) -> MutexGuard<'_, LruCache<SessionId, Arc<RunState>>> {
@@ -193,17 +186,11 @@ impl RecursiveBuilder {
         self
     }
 
-    /// Pays for every question out of these budgets, on behalf of the session and the run that ask.
-    pub fn spending(mut self, spending: Spending) -> Self {
-        self.spending = Some(spending);
-        self
-    }
-
     /// The strategy.
     pub fn build(self) -> Recursive {
-        let Self { documents, models, limits, pieces, spending } = self;
+        let Self { documents, models, limits, pieces } = self;
         let runs = Mutex::new(LruCache::new(Inner::SESSIONS));
-        Recursive(Arc::new(Inner { documents, models, limits, pieces, spending, runs }))
+        Recursive(Arc::new(Inner { documents, models, limits, pieces, runs }))
     }
 }
 

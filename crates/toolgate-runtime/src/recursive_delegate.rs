@@ -126,7 +126,7 @@ impl Recursive {
         digest: Digest,
     ) -> Result<Reply, ToolError> {
         let (model, request) = (self.0.models.of(query.weight), query.request(self.0.pieces.answer_tokens));
-        let mut bill = Bill::open(self, cx, state, digest, (&request, model.name())).await?;
+        let mut bill = Bill::open(cx, state, digest, (&request, model.name())).await?;
         let replied = tokio::select! {
             replied = reply(&**model, &request, &mut bill) => replied,
             stopped = self.stopped(cx, state) => {
@@ -198,7 +198,7 @@ impl Tool for Delegate {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let query = self.0.query(&typed(&arguments)?)?;
-        let state = self.0.run_of(&cx).await?;
+        let state = self.0.run_of(&cx)?;
         let Range { start, end } = query.range;
         let name = query.document.name();
         cx.progress(Progress::busy().with_message(format!("reading bytes {start}..{end} of {name}")));
@@ -253,7 +253,7 @@ impl Tool for DelegateBatch {
         if queries.is_empty() || queries.len() > Self::MOST {
             return Err(invalid(format!("Give from 1 to {} queries.", Self::MOST)));
         }
-        let state = self.0.run_of(&cx).await?;
+        let state = self.0.run_of(&cx)?;
         let queries: Vec<_> = queries.iter().map(|asked| self.0.query(asked)).collect();
         let answers = self.answers(&cx, &state, &queries).await;
         if cx.is_cancelled() {

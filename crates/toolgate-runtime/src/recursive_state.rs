@@ -13,6 +13,8 @@ use toolgate_core::{
     BudgetAlert, CallId, Digest, Json, Record, RecordKey, SessionId, StoreError, StoreHandle, Timestamp,
 };
 
+use crate::Spending;
+
 /// How much a recursive run may use. What is reached first ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -40,6 +42,7 @@ pub(crate) struct RunState {
     session: SessionId,
     pub(crate) run: u64,
     pub(crate) started_at: Timestamp,
+    spending: Spending,
     tally: Mutex<Tally>,
 }
 
@@ -51,6 +54,20 @@ struct Tally {
     notes: BTreeMap<CallId, String>,
     answers: BTreeMap<CallId, Answer>,
     alerts: Vec<BudgetAlert>,
+}
+
+impl Tally {
+    /// Takes up what was kept; nothing, if it cannot be read.
+    fn take_up(&mut self, kind: &str, name: &str, record: &Record) -> Option<()> {
+        match kind {
+            "asked" => self.asked = self.asked.saturating_add(read::<Asked>(record)?.tokens),
+            "step" => self.coordinator = self.coordinator.max(read::<Step>(record)?.coordinator),
+            "note" => drop(self.notes.insert(name.parse().ok()?, read::<Noted>(record)?.text)),
+            "answer" => drop(self.answers.insert(name.parse().ok()?, read(record)?)),
+            _ => {}
+        }
+        Some(())
+    }
 }
 
 /// What the coordinator holds for the answer.
@@ -116,54 +133,28 @@ impl RunState {
     /// Begins a run, or takes it up.
     pub(crate) async fn begin(
         store: &StoreHandle,
-        session: SessionId,
-        run: u64,
+        (session, run): (SessionId, u64),
         now: Timestamp,
+        spending: Spending,
     ) -> Result<Self, StoreError> {
-        let key = RecordKey::Other(format!("{}{run:012}", runs(session)).into());
-        let kept = store.once(key, record(&Started { at: now })).await?;
+        let state = Self { session, run, started_at: now, spending, tally: Mutex::default() };
+        let kept = store.once(state.key("started", "at"), record(&Started { at: now })).await?;
         let started_at = kept.as_ref().and_then(read::<Started>).map_or(now, |started| started.at);
-        Self::load(store, session, run, started_at).await
+        let state = Self { started_at, ..state };
+        state.load(store).await?;
+        Ok(state)
     }
 
-    /// Takes up the newest run of a session, if there is one.
-    pub(crate) async fn newest(store: &StoreHandle, session: SessionId) -> Result<Option<Self>, StoreError> {
-        let runs = all(store, &runs(session)).await?;
-        let Some((key, kept)) = runs.last() else { return Ok(None) };
-        let number = key.rsplit('/').next().and_then(|run| run.parse().ok());
-        match (number, read::<Started>(kept)) {
-            (Some(run), Some(started)) => Ok(Some(Self::load(store, session, run, started.at).await?)),
-            _ => Err(damaged(key)),
-        }
-    }
-
-    async fn load(
-        store: &StoreHandle,
-        session: SessionId,
-        run: u64,
-        started_at: Timestamp,
-    ) -> Result<Self, StoreError> {
-        let state = Self { session, run, started_at, tally: Mutex::default() };
-        let prefix = state.prefix();
+    /// Reads everything that was kept.
+    async fn load(&self, store: &StoreHandle) -> Result<(), StoreError> {
+        let prefix = self.prefix();
         let kept = all(store, &prefix).await?;
-        let mut tally = state.tally();
+        let mut tally = self.tally();
         for (key, record) in &kept {
             let (kind, name) = key[prefix.len()..].split_once('/').ok_or_else(|| damaged(key))?;
-            let known = match kind {
-                "asked" => read::<Asked>(record).map(|asked| tally.asked = tally.asked.saturating_add(asked.tokens)),
-                "step" => read::<Step>(record).map(|step| tally.coordinator = tally.coordinator.max(step.coordinator)),
-                "note" => read::<Noted>(record).zip(name.parse().ok()).map(|(noted, call)| {
-                    tally.notes.insert(call, noted.text);
-                }),
-                "answer" => read::<Answer>(record).zip(name.parse().ok()).map(|(answer, call)| {
-                    tally.answers.insert(call, answer);
-                }),
-                _ => Some(()),
-            };
-            known.ok_or_else(|| damaged(key))?;
+            tally.take_up(kind, name, record).ok_or_else(|| damaged(key))?;
         }
-        drop(tally);
-        Ok(state)
+        Ok(())
     }
 
     /// What was said to the same question before, in this run.
@@ -222,6 +213,11 @@ impl RunState {
         let said = Record::Json(Json::new(json!(who)).expect("plain text"));
         let kept = store.once(self.key(what, &percent.to_string()), said.clone()).await?;
         Ok(kept.is_none_or(|first| first == said))
+    }
+
+    /// How questions are paid for.
+    pub(crate) fn spending(&self) -> Spending {
+        self.spending.clone()
     }
 
     /// Budgets that have passed a threshold, to be told when the round is over.
@@ -299,10 +295,6 @@ impl Drop for SetAside {
     }
 }
 
-fn runs(session: SessionId) -> String {
-    format!("recursive/{session}/run/")
-}
-
 async fn all(store: &StoreHandle, prefix: &str) -> Result<Vec<(Arc<str>, Record)>, StoreError> {
     const PAGE: usize = 500;
     let mut all: Vec<(Arc<str>, Record)> = Vec::new();
@@ -346,14 +338,18 @@ mod tests {
         CallId::new(Uuid::from_u128(n))
     }
 
+    async fn begins(store: &StoreHandle, run: u64, now: Timestamp) -> Result<Arc<RunState>, StoreError> {
+        let spending = Spending::new(store.clone(), Arc::new(toolgate_core::StoppedClock));
+        RunState::begin(store, (SESSION, run), now, spending).await.map(Arc::new)
+    }
+
     async fn begun(store: &StoreHandle, run: u64) -> Arc<RunState> {
-        Arc::new(RunState::begin(store, SESSION, run, NOW).await.expect("begins"))
+        begins(store, run, NOW).await.expect("begins")
     }
 
     #[tokio::test]
     async fn a_run_that_is_taken_up_knows_everything_it_was_told() {
         let store = StoreHandle::new(MemoryStore::new());
-        assert!(RunState::newest(&store, SESSION).await.expect("reads").is_none());
         begun(&store, 2).await;
         let state = begun(&store, 10).await;
         state.note(&store, call(2), "second".into()).await.expect("kept");
@@ -364,17 +360,12 @@ mod tests {
         state.keep_asked(&store, digest, Asked { answer: "42".into(), tokens: 7 }).await.expect("kept");
         state.step(&store, 0, 5).await.expect("kept");
         state.step(&store, 1, 11).await.expect("kept");
-        let later = NOW.plus(Duration::from_secs(60));
-        for again in [
-            RunState::newest(&store, SESSION).await.expect("reads").expect("there"),
-            RunState::begin(&store, SESSION, 10, later).await.expect("begins"),
-        ] {
-            assert_eq!((again.run, again.started_at, again.tokens()), (10, NOW, 18));
-            assert_eq!(again.scratchpad(), "first\nsecond", "in the order of the calls");
-            assert_eq!(again.best_answer(), Some(Answer { text: "b".into(), ready: true }));
-            let kept = again.asked(&store, digest).await.expect("reads");
-            assert_eq!(kept.map(|asked| asked.answer).as_deref(), Some("42"));
-        }
+        let again = begins(&store, 10, NOW.plus(Duration::from_secs(60))).await.expect("begins");
+        assert_eq!((again.run, again.started_at, again.tokens()), (10, NOW, 18));
+        assert_eq!(again.scratchpad(), "first\nsecond", "in the order of the calls");
+        assert_eq!(again.best_answer(), Some(Answer { text: "b".into(), ready: true }));
+        let kept = again.asked(&store, digest).await.expect("reads");
+        assert_eq!(kept.map(|asked| asked.answer).as_deref(), Some("42"));
         assert_eq!(begun(&store, 2).await.tokens(), 0, "another run has its own");
     }
 
@@ -417,7 +408,7 @@ mod tests {
         }
         assert!(state.first_to_say(&store, "warned", 90, "b").await.expect("kept"));
         assert!(state.first_to_say(&store, "alerted", 75, "b").await.expect("kept"));
-        assert!(RunState::begin(&store, SESSION, 0, NOW).await.is_ok(), "what was said does not stand in the way");
+        assert!(begins(&store, 0, NOW).await.is_ok(), "what was said does not stand in the way");
     }
 
     #[tokio::test]
@@ -425,6 +416,6 @@ mod tests {
         let store = StoreHandle::new(MemoryStore::new());
         let state = begun(&store, 0).await;
         store.once(state.key("asked", "x"), Record::Json(Json::null())).await.expect("kept");
-        assert!(matches!(RunState::begin(&store, SESSION, 0, NOW).await.err(), Some(StoreError::Damaged { .. })));
+        assert!(matches!(begins(&store, 0, NOW).await.err(), Some(StoreError::Damaged { .. })));
     }
 }

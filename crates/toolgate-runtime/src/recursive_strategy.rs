@@ -14,7 +14,7 @@ use crate::{
 impl Strategy for Recursive {
     fn prepare<'a>(&'a self, round: &'a mut Round<'_>) -> BoxFuture<'a, Result<(), StrategyError>> {
         Box::pin(async move {
-            let state = self.run(round.store, round.session, round.run, round.now).await.map_err(failed)?;
+            let state = self.begin(round).await.map_err(failed)?;
             let mut text = match &round.request.instructions {
                 Some(before) => format!("{before}\n\n{}", self.instructions()),
                 None => self.instructions(),
@@ -30,7 +30,8 @@ impl Strategy for Recursive {
 
     fn settled<'a>(&'a self, turned: &'a mut Turned<'_>) -> BoxFuture<'a, Result<Onward, StrategyError>> {
         Box::pin(async move {
-            let state = self.run(turned.store, turned.session, turned.run, turned.now).await.map_err(failed)?;
+            // A turn that was given up before anybody prepared a round here says nothing new.
+            let Some(state) = self.under_way(turned) else { return Ok(Onward::Continue) };
             state.step(turned.store, turned.iteration, turned.usage.total()).await.map_err(failed)?;
             let rounds = turned.iteration.saturating_add(1);
             let used = state.used(&self.0.limits, rounds, turned.now);

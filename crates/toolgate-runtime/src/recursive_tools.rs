@@ -126,10 +126,10 @@ impl Recursive {
     }
 
     /// The run that a call belongs to.
-    pub(crate) async fn run_of(&self, cx: &Context) -> Result<Arc<RunState>, ToolError> {
-        let found = self.newest_run(cx.env().store(), cx.turn().session).await?;
+    pub(crate) fn run_of(&self, cx: &Context) -> Result<Arc<RunState>, ToolError> {
         let words = "This tool works only in a session that uses the recursive strategy.";
-        found.ok_or_else(|| ToolError::new(words).with_operator("the strategy was not given to the session"))
+        let foreign = || ToolError::new(words).with_operator("the strategy was not given to the session");
+        self.known(cx.turn().session).ok_or_else(foreign)
     }
 
     /// What the model is told, with a word about limits that are nearly used up: once for each threshold.
@@ -198,7 +198,7 @@ impl Tool for Peek {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let PeekInput { document } = typed(&arguments)?;
-        let state = self.0.run_of(&cx).await?;
+        let state = self.0.run_of(&cx)?;
         let one = self.0.0.documents.iter().count() == 1;
         let text = match &document {
             None if !one => self.overview(),
@@ -266,7 +266,7 @@ impl Tool for Search {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let input: SearchInput = typed(&arguments)?;
-        let state = self.0.run_of(&cx).await?;
+        let state = self.0.run_of(&cx)?;
         let pattern = Self::pattern(&input)?;
         let documents: Vec<_> = match (&input.document, input.from) {
             (None, 0) => self.0.0.documents.iter().cloned().collect(),
@@ -290,7 +290,7 @@ impl Tool for Slice {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let piece: Piece = typed(&arguments)?;
-        let state = self.0.run_of(&cx).await?;
+        let state = self.0.run_of(&cx)?;
         let (document, asked) = self.0.piece(&piece)?;
         let most = self.0.0.pieces.slice;
         let shown = document.fit(asked.start..asked.end.min(asked.start.saturating_add(most)));
@@ -336,7 +336,7 @@ impl Tool for Note {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let NoteInput { text } = typed(&arguments)?;
-        let state = self.0.run_of(&cx).await?;
+        let state = self.0.run_of(&cx)?;
         let text = text.trim();
         if text.is_empty() || state.scratchpad().len() + text.len() > Self::MOST {
             return Err(invalid(format!("A note has to say something, and all of them at most {} bytes.", Self::MOST)));
@@ -353,7 +353,7 @@ impl Tool for SetAnswer {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let SetAnswerInput { answer, ready } = typed(&arguments)?;
-        let state = self.0.run_of(&cx).await?;
+        let state = self.0.run_of(&cx)?;
         if answer.trim().is_empty() {
             return Err(invalid("The answer is empty."));
         }

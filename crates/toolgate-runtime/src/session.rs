@@ -16,6 +16,7 @@ use crate::{
     Agent, Approvals, Bus, DecideOn, Dispatcher, Input, Journal, PostError, RunOptions, RunReport, SessionBuilder,
     SessionError, Spending, Strategy,
     conversation::{Conversation, Place},
+    host_model::HostModel,
     kernel::Run,
     run_stream::RunStream,
     session_builder::{Asking, Limits},
@@ -85,6 +86,12 @@ impl Session {
     /// Starts a session with `model`, which may call the tools of `registry`.
     pub fn builder(model: impl Model, registry: Registry) -> SessionBuilder {
         SessionBuilder::new(Arc::new(model), registry)
+    }
+
+    /// Starts a session for a host that asks a model by itself: it drives runs with [`Session::host`], or is given tools
+    /// with [`Session::arm`]. [`Session::run`] fails in it.
+    pub fn for_host(registry: Registry) -> SessionBuilder {
+        SessionBuilder::new(Arc::new(HostModel::new()), registry)
     }
 
     /// Which session.

@@ -158,6 +158,7 @@ impl From<Malformed> for SkillFault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
 
     fn read(front: &str) -> Result<SkillFile, SkillFault> {
@@ -194,6 +195,17 @@ mod tests {
         assert_eq!(tools("").expect("fine"), [""; 0]);
         assert_eq!(tools("{a: b}").expect_err("a map").line, 4);
         assert_eq!(tools("[[a]]").expect_err("nested").line, 4);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_stands_in_a_file_is_read_or_refused_with_a_line_of_it(
+            front in r#"([a-z]{0,3}[ \t\n:?&*!|>'"%@`#,{}\[\]~ä-]{0,4}){0,12}"#,
+        ) {
+            if let Err(fault) = read(&front) {
+                prop_assert!((1..=front.lines().count() + 3).contains(&fault.line), "{fault}");
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use toolgate_core::{AnyLayer, LoopEvent, ModelRequest, SessionId, StoreHandle, Timestamp, Usage};
 
-use crate::TurnReport;
+use crate::{Spending, TurnReport};
 
 /// A way of working that goes beyond asking the model again and again, such as skills or a recursive search.
 ///
@@ -34,6 +34,8 @@ pub struct Round<'a> {
     pub store: &'a StoreHandle,
     /// When it begins.
     pub now: Timestamp,
+    /// How models are paid for that are asked in this run.
+    pub spending: &'a Spending,
     /// What the model is asked with. Instructions, view, choice and the like are set anew for each round before the
     /// first strategy sees them; messages are not to be changed.
     pub request: &'a mut ModelRequest,

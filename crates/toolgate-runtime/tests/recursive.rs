@@ -13,8 +13,8 @@ use futures::{StreamExt, stream, stream::BoxStream};
 use serde_json::{Value, json};
 use toolgate_core::{
     BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, ChargeFilter, Content, Delta, EventBody, LoopEvent,
-    MemoryStore, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Part, Registry, Reply, Role,
-    SessionId, Stack, Status, StoreHandle, ToolAnswer, ToolEvent, ToolRequest, Usage, View, Weight,
+    MemoryStore, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Part, Payer, Registry, Reply,
+    Role, SessionId, Stack, Status, StoreHandle, ToolAnswer, ToolEvent, ToolRequest, Usage, View, Weight,
 };
 use toolgate_runtime::{
     Dispatcher, Documents, Onward, Recursive, RecursiveBuilder, Round, Spending, Strategy, TurnReport, TurnRequest,
@@ -104,6 +104,7 @@ struct Rounds {
     run: u64,
     iteration: u32,
     usage: u64,
+    budgets: Budgets,
 }
 
 impl Rounds {
@@ -114,18 +115,31 @@ impl Rounds {
     fn over(builder: RecursiveBuilder, store: StoreHandle) -> Self {
         let (recursive, registry) = (builder.build(), Registry::new());
         recursive.install(&registry).expect("free");
-        Self { recursive, registry, store, clock: TestClock::new(), run: 0, iteration: 0, usage: 0 }
+        Self {
+            recursive,
+            registry,
+            store,
+            clock: TestClock::new(),
+            run: 0,
+            iteration: 0,
+            usage: 0,
+            budgets: Budgets::default(),
+        }
     }
 
     async fn prepare(&self, request: &mut ModelRequest) {
         use toolgate_core::Clock;
         let (mut events, mut layers) = (Vec::new(), Vec::new());
+        let payer = Payer { session: Some(SESSION), ..Payer::default() };
+        let spending =
+            Spending::new(self.store.clone(), Arc::new(self.clock.clone())).with_budgets(self.budgets.clone());
         let mut round = Round {
             iteration: self.iteration,
             session: SESSION,
             run: self.run,
             store: &self.store,
             now: self.clock.now(),
+            spending: &spending.paid_by(payer),
             request,
             events: &mut events,
             layers: &mut layers,
@@ -503,7 +517,8 @@ async fn a_run_that_was_lost_in_a_batch_repeats_no_question_that_was_answered() 
     };
     let other = Reader::new("r");
     let again = Rounds::over(Recursive::builder(haystack(), other.clone()).at_a_time(1), store);
-    // Nobody has prepared a round here: the calls come back first.
+    // As a session does before it takes up a turn.
+    again.prepare(&mut ModelRequest::default()).await;
     let run = again.dispatcher().await.resume(turn, View::of(&again.registry)).await.expect("resumes");
     let report = run.run().await.expect("runs");
     assert_eq!(report.results[0].status(), Some(Status::Ok));
@@ -520,10 +535,9 @@ async fn a_run_that_was_lost_in_a_batch_repeats_no_question_that_was_answered() 
 async fn questions_are_paid_for_by_the_session_and_not_asked_when_its_budget_is_used_up() {
     let store = StoreHandle::new(MemoryStore::new());
     let rule = BudgetRule::new("trial", BudgetScope::Session, BudgetPeriod::Total, BudgetUnit::Requests, 2);
-    let spending = Spending::new(store.clone(), Arc::new(TestClock::new())).with_budgets(Budgets::new([rule]));
     let reader = Reader::new("r").failing([Some(ModelErrorKind::RateLimited)]);
-    let builder = Recursive::builder(haystack(), reader.clone()).at_a_time(1).spending(spending);
-    let mut rounds = Rounds::over(builder, store.clone());
+    let builder = Recursive::builder(haystack(), reader.clone()).at_a_time(1);
+    let mut rounds = Rounds { budgets: Budgets::new([rule]), ..Rounds::over(builder, store.clone()) };
     let queries: Vec<Value> = (0..5).map(|n| json!({ "question": format!("Q{n}"), "start": n, "end": 50 })).collect();
     let (texts, _, events) = rounds.round(vec![call("delegate_batch", json!({ "queries": queries }))]).await;
     let lines: Vec<&str> = texts[0].lines().filter(|line| !line.is_empty()).collect();

@@ -9,10 +9,10 @@ use std::{
 use serde_json::json;
 use toolgate_core::{
     AnyLayer, CallId, Content, LoopEvent, MemoryStore, Message, ModelRequest, Outcome, Part, Record, RecordKey,
-    Registry, Role, SessionId, Settled, Stack, Status, StoreHandle, Timestamp, ToolAnswer, ToolError, ToolRequest,
-    Usage, View, from_fn, tool_fn,
+    Registry, Role, SessionId, Settled, Stack, Status, StoppedClock, StoreHandle, Timestamp, ToolAnswer, ToolError,
+    ToolRequest, Usage, View, from_fn, tool_fn,
 };
-use toolgate_runtime::{Dispatcher, Onward, Round, Skill, Skills, Strategy, TurnReport, TurnRequest, Turned};
+use toolgate_runtime::{Dispatcher, Onward, Round, Skill, Skills, Spending, Strategy, TurnReport, TurnRequest, Turned};
 use uuid::Uuid;
 
 const SESSION: SessionId = SessionId::new(Uuid::from_u128(77));
@@ -94,6 +94,7 @@ impl Rounds {
             run: self.run,
             store: &self.store,
             now: Timestamp::EPOCH,
+            spending: &Spending::new(self.store.clone(), Arc::new(StoppedClock)),
             request,
             events: &mut events,
             layers: &mut layers,
@@ -288,6 +289,7 @@ async fn a_loaded_skill_brings_its_layers_from_the_next_round_on() {
         run: 0,
         store: &rounds.store,
         now: Timestamp::EPOCH,
+        spending: &Spending::new(rounds.store.clone(), Arc::new(StoppedClock)),
         request: &mut request,
         events: &mut events,
         layers: &mut layers,

@@ -11,9 +11,9 @@ use std::{
 use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Content, Delta, Json, LoopEvent, MemoryStore, Message, Model, ModelError, ModelName, ModelRequest, Part,
-    RedactionFailed, Redactor, Registry, Reply, Role, RunEnd, SessionId, StoreHandle, ToolError, ToolRequest, Usage,
-    tool_fn,
+    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Content, Delta, Json, LoopEvent, MemoryStore, Message,
+    Model, ModelError, ModelName, ModelRequest, Part, RedactionFailed, Redactor, Registry, Reply, Role, RunEnd,
+    SessionId, StoreHandle, ToolError, ToolRequest, Usage, tool_fn,
 };
 use toolgate_runtime::{Recursive, Session, SessionBuilder, Skill, Skills};
 use uuid::Uuid;
@@ -225,6 +225,40 @@ async fn a_recursive_run_that_was_lost_goes_on_elsewhere_and_asks_nothing_twice(
         _ => None,
     });
     assert_eq!(last, Some((415, true)), "what was used before counts");
+}
+
+fn requests(limit: u64) -> Budgets {
+    Budgets::new([BudgetRule::new("trial", BudgetScope::Session, BudgetPeriod::Total, BudgetUnit::Requests, limit)])
+}
+
+#[tokio::test]
+async fn the_session_pays_for_whoever_its_coordinator_asks() {
+    let (script, reader) = (coordinator(), Reader::answering(9));
+    let store = StoreHandle::new(MemoryStore::new());
+    let session = opened(recursive(&script, &reader).budgets(requests(5)), &store).await;
+    let report = session.run("What is the key?").await.expect("runs");
+    assert_eq!(report.end, RunEnd::BudgetExceeded, "nothing is left for the coordinator's third question");
+    assert_eq!((script.asked(), reader.asked.load(Ordering::SeqCst)), (2, 3));
+}
+
+#[tokio::test]
+async fn what_a_lost_process_has_asked_is_paid_for_when_the_session_is_taken_up() {
+    let store = StoreHandle::new(MemoryStore::new());
+    let (script, reader) = (coordinator(), Reader::answering(2));
+    let lost = opened(recursive(&script, &reader).budgets(requests(50)), &store).await;
+    let mut running = Box::pin(lost.run("What is the key?"));
+    while reader.asked.load(Ordering::SeqCst) < 3 {
+        assert!((&mut running).now_or_never().is_none(), "the third question is never answered");
+        tokio::task::yield_now().await;
+    }
+    drop(running);
+    drop(lost);
+    let other = Reader::answering(9);
+    let session = opened(recursive(&coordinator(), &other).budgets(requests(50)), &store).await;
+    session.resume().await.expect("resumes");
+    let accounts = store.accounts("", None, 10).await.expect("reads");
+    let spent: Vec<_> = accounts.iter().map(|account| (account.spent, account.reserved)).collect();
+    assert_eq!(spent, [(8, 0)], "three of the coordinator, four answers, and the question that was lost");
 }
 
 #[tokio::test]

@@ -14,6 +14,8 @@
 //! 5. [Keep everything](guide::keep_everything): a [`store`] on disk, one driver per session, recovery after a loss.
 //! 6. [Ask people](guide::ask_people): [`Approvals`], signed tokens, quorums, standing rules, diffs, messages.
 //! 7. [Keep receipts](guide::keep_receipts): the [`layers::Ledger`], checkpoints, verification, export.
+//! 8. [Run an agent](guide::run_an_agent): a [`Session`] asks a model and runs what it asks for; [`Agent`]s, limits, forms.
+//! 10. [Sessions and regimes](guide::sessions_and_regimes): a host drives ([`Hosted`]), or is handed [`ArmedTool`]s.
 //! 12. [Give it skills](guide::skills): [`Skills`] from folders, loaded when they help.
 //! 13. [Work over a large context](guide::recursive_strategy): [`Recursive`] over [`Documents`] of any size.
 //!
@@ -83,9 +85,13 @@ pub mod guide {
     pub mod ask_people {}
     #[doc = include_str!("../../../docs/guide/07-keep-receipts.md")]
     pub mod keep_receipts {}
+    #[doc = include_str!("../../../docs/guide/08-run-an-agent.md")]
+    pub mod run_an_agent {}
     #[cfg(feature = "http")]
     #[doc = include_str!("../../../docs/guide/09-models.md")]
     pub mod models {}
+    #[doc = include_str!("../../../docs/guide/10-sessions-and-regimes.md")]
+    pub mod sessions_and_regimes {}
     #[doc = include_str!("../../../docs/guide/11-budgets.md")]
     pub mod budgets {}
     #[doc = include_str!("../../../docs/guide/12-skills.md")]

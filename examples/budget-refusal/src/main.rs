@@ -55,8 +55,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut events = session.bus().subscribe();
         let report = session.run("Write the page.").await?;
         println!("run {run}: {}, cost {}", report.end, report.cost);
-        while let Some(Delivery::Event(event)) = events.try_next() {
-            print(&event);
+        while let Some(delivery) = events.try_next() {
+            if let Delivery::Event(event) = delivery {
+                print(&event);
+            }
         }
         if let Some(error) = report.error {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();

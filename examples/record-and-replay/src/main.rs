@@ -51,11 +51,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("   {} after {calls} call: {}", first.end, first.text);
 
     let written = fs::read_to_string(&cassette)?;
-    println!("2. the cassette has {} lines; the secret is on it: {}", written.lines().count(), written.contains(SECRET));
+    println!(
+        "2. the cassette has {} lines; the secret is on it: {}",
+        written.lines().count(),
+        written.contains(SECRET)
+    );
     assert!(!written.contains(SECRET));
 
     println!("3. playing back, with the tools run for real");
-    let replay = || Ok::<_, Box<dyn std::error::Error>>(Replay::open(&cassette)?.redactor(Arc::new(Secrets::standard())).secret(SECRET));
+    let replay = || {
+        Ok::<_, Box<dyn std::error::Error>>(
+            Replay::open(&cassette)?.redactor(Arc::new(Secrets::standard())).secret(SECRET),
+        )
+    };
     let (again, calls) = ask(replay()?).await?;
     println!("   {} after {calls} call: {}", again.end, again.text);
     assert_eq!((again.end, again.iterations), (first.end, first.iterations));

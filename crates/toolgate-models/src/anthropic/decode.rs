@@ -177,6 +177,7 @@ impl MessageDecoder {
             "tool_use" => Finish::Calls,
             "max_tokens" | "model_context_window_exceeded" => Finish::Length,
             "refusal" => Finish::Filtered,
+            "pause_turn" => Finish::Paused,
             _ => Finish::Other,
         });
     }

@@ -79,7 +79,7 @@ fn a_call_that_the_provider_made_is_told_with_what_came_of_it() {
     assert_eq!(reply.message.parts[1].content, Content::Opaque, "told already");
     assert_eq!(ran(2), ("s0", "web_search", &Value::Null, &failed, true), "asked for in an earlier reply");
     assert_eq!(reply.message.parts[0].native(WIRE).map(|item| &item["input"]), Some(&json!({ "query": "x" })));
-    assert_eq!((reply.finish, reply.message.calls().count()), (Finish::Other, 0));
+    assert_eq!((reply.finish, reply.message.calls().count()), (Finish::Paused, 0));
 }
 
 #[test]

@@ -45,7 +45,8 @@ pub(super) fn body(model: &OpenAiChat, request: &ModelRequest) -> Chunks {
 fn tools(view: &View) -> Bytes {
     let tools = view.specs().map(|spec| {
         let name = NAMES.to_wire(spec.name.as_str());
-        let function = json!({ "name": name, "description": spec.description, "parameters": spec.input.as_json() });
+        let function =
+            json!({ "name": name, "description": spec.description, "parameters": openai::parameters(&spec.input) });
         json!({ "type": "function", "function": function })
     });
     serde_json::to_vec(&tools.collect::<Vec<_>>()).expect("values are JSON").into()
@@ -128,8 +129,12 @@ fn assistant(parts: &[Part], dialect: Dialect) -> Value {
             }
         }
     }
-    if !text.is_empty() || calls.is_empty() {
+    if !text.is_empty() {
         message.insert("content".to_owned(), text.into());
+    } else if calls.is_empty() {
+        // There has to be a content where there are no calls; a refusal stands in its place.
+        let content = if message.contains_key("refusal") { Value::Null } else { "".into() };
+        message.insert("content".to_owned(), content);
     }
     if !calls.is_empty() {
         message.insert("tool_calls".to_owned(), calls.into());

@@ -45,7 +45,7 @@ fn tools(view: &View) -> Bytes {
         // Unless told otherwise, OpenAI would hold the model to schemas that were not made for it, and refuse most.
         json!({
             "type": "function", "name": name, "description": spec.description,
-            "parameters": spec.input.as_json(), "strict": false,
+            "parameters": openai::parameters(&spec.input), "strict": false,
         })
     });
     serde_json::to_vec(&tools.collect::<Vec<_>>()).expect("values are JSON").into()

@@ -5,8 +5,7 @@ chosen by the path: `/<scenario>[+flag…]/v1/chat/completions`. Every wire form
 `check(request)`, `SCENARIOS`, `error(status, message)` and `official(base, request)`.
 
 Flags: `bytewise` sends every byte on its own; `gated` waits before each event but the first until the test lets it go on;
-`lingering` waits like that before it ends the body; `unframed` does not tell where the body ends; `drop` closes the
-connection half-way.
+`unframed` does not tell where the body ends; `drop` closes the connection half-way.
 
 `/control/log` tells what was asked and whether the client has left a gated stream, `/control/release?<scenario+flags>`
 opens a gate once, and `/control/official` sends the last request again with the official client and tells what that makes
@@ -118,8 +117,6 @@ class Server:
                 writer.write(b"%x\r\n%s\r\n" % (len(piece), piece) if framed else piece)
             await writer.drain()
         if "drop" in request.flags or not framed:
-            return False
-        if "lingering" in request.flags and not await self.let_go_on(request, reader):
             return False
         writer.write(b"0\r\n\r\n")
         await writer.drain()

@@ -71,7 +71,8 @@ async fn a_reply_that_was_refused_or_cut_says_so() {
     let (deltas, refused) = reply(&*Wire::Chat.at(&peer.at("refusal")), &saying("hi")).await;
     assert_eq!((streamed_text(&deltas).as_str(), refused.finish), ("I will not.", Finish::Filtered));
     reply(&*Wire::Chat.at(&peer.at("text")), &answered(saying("hi"), refused)).await;
-    assert_eq!(peer.last().await["body"]["messages"][1]["refusal"], "I will not.");
+    let given_back = &peer.last().await["body"]["messages"][1];
+    assert_eq!(*given_back, json!({ "role": "assistant", "content": null, "refusal": "I will not." }));
     let (_, cut) = reply(&*Wire::Chat.at(&peer.at("length")), &saying("hi")).await;
     assert_eq!((cut.finish, cut.usage), (Finish::Length, None));
 }

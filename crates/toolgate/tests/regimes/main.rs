@@ -16,6 +16,7 @@ mod transcript;
 mod world;
 
 mod agents;
+mod armed;
 mod calls;
 mod decisions;
 mod failures;

@@ -115,3 +115,32 @@ async fn a_run_that_a_host_has_dropped_goes_on_where_it_was() {
     let summary = toolgate_testkit::LifecycleChecker::check_all(events.iter().map(AsRef::as_ref)).expect("legal");
     assert_eq!((summary.settled_turns, summary.open.len()), (1, 0), "nothing is left open");
 }
+
+#[tokio::test]
+async fn a_call_that_a_host_may_have_run_is_not_said_to_be_cancelled() {
+    let note = Line::new().call("note", json!({ "text": "a" })).call("look", json!({}));
+    let scenario = Scenario::of([note, "As you like.".into()]);
+    let (world, session) = session(&scenario, Regime::Host).await;
+    let mut hosted = session.host("note it", RunOptions::new()).await.expect("begins");
+    let request = hosted.ask(&ModelName::new("scripted", "script")).await.expect("is asked").clone();
+    let reply = world.model.reply(&request).collect::<Vec<_>>().await.pop().expect("a reply").expect("no error");
+    let Delta::Done(reply) = reply else { panic!("the last piece is the reply") };
+    hosted.gate(*reply).await.expect("is taken in");
+    drop(hosted);
+    // Also if the next run is not shown the tool.
+    let options = RunOptions::new().allow(["look"]);
+    let hosted = session.host("never mind", options).await.expect("begins");
+    assert_eq!(hosted.next(), HostStep::Ask);
+    let events = world.store.events(world.session, 0, usize::MAX).await.expect("reads");
+    let ends: Vec<_> =
+        events.iter().filter_map(|event| event.as_tool().and_then(|(_, event)| event.terminal())).collect();
+    assert_eq!(ends, [toolgate::Status::OutcomeUnknown, toolgate::Status::Cancelled]);
+}
+
+#[tokio::test]
+async fn a_session_whose_host_has_the_model_says_so_when_it_is_to_ask_one() {
+    let session = Session::for_host(toolgate::Registry::new()).build().await.expect("builds");
+    let report = session.run("hello").await.expect("reports");
+    assert_eq!(report.end, RunEnd::Failed);
+    assert!(report.error.is_some_and(|error| format!("{error:?}").contains("the host asks its model by itself")));
+}

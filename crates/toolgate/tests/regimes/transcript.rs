@@ -22,6 +22,7 @@ const NOISE: &[&str] = &[
     "tool_name",
     "type",
     "iteration",
+    "run",
     "agent_id",
     "agent_name",
     "model",
@@ -50,7 +51,7 @@ const NOISE: &[&str] = &[
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
     pub session: String,
-    /// The turn and its round.
+    /// The turn, its round and its run.
     pub turn: String,
     /// The call, if it is about one.
     pub call: Option<String>,
@@ -153,7 +154,9 @@ impl std::fmt::Display for Line {
 fn line(names: &mut Names, event: &Event) -> Line {
     let info = event.turn_info();
     let session = names.name('S', &info.session.to_string());
-    let turn = format!("{}.{}", names.name('T', &info.turn.to_string()), info.iteration);
+    // Of a later run than the first, it says which.
+    let run = info.run.filter(|run| *run > 0).map(|run| format!("@{run}")).unwrap_or_default();
+    let turn = format!("{}.{}{run}", names.name('T', &info.turn.to_string()), info.iteration);
     let call = event.as_tool().map(|(invocation, _)| {
         let name = names.name('C', &invocation.id.to_string());
         format!("{name} {}", invocation.tool)

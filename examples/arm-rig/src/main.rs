@@ -1,0 +1,33 @@
+//! An agent of rig whose tools pass the gate: one call runs, one is approved, one is refused, and all leave receipts.
+//!
+//! Run it with `cargo run -p arm-rig`. It needs no key and no network: rig's own scripted model says what a real one
+//! would.
+
+mod shop;
+
+use std::error::Error;
+
+use arm_rig::for_rig;
+use rig_agent::AgentBuilder;
+use toolgate::{RunOptions, layers::Ledger};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let session = shop::session().await?;
+    let agent = AgentBuilder::new(shop::model())
+        .preamble("You work in a shop. Refund what was paid for by mistake.")
+        .dynamic_tools(for_rig(session.arm(&RunOptions::new())?)?)
+        .build();
+
+    let answer = agent.prompt("Ann paid twice, and so did Bob.").max_turns(8).await?;
+    println!("{}\n", answer.output());
+
+    let receipts = Ledger::main(session.dispatcher().store().clone()).list(&Default::default()).await?;
+    for sealed in receipts.receipts {
+        let receipt = &sealed.receipt;
+        let who = receipt.approval.as_ref().and_then(|approval| approval.by.clone());
+        let who = who.map(|who| format!("decided by {who}")).unwrap_or_default();
+        println!("{:<10} {:<16} {who} {}", receipt.tool_name, receipt.status, receipt.reason.as_deref().unwrap_or(""));
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! The shop of the example: its tools, the person who decides, and what the model says.
+
+use rig_core::test_utils::{MockCompletionModel, MockTurn};
+use serde_json::json;
+use toolgate::{Config, Parts, SharedRedactor, default_stack, prelude::*};
+
+/// Looks up what somebody has paid.
+#[tool(read_only, idempotent)]
+async fn look_up(
+    /// Who.
+    name: String,
+) -> String {
+    format!("{name} paid 20 twice")
+}
+
+/// Sends money back.
+#[tool(side_effect = "network")]
+async fn refund(
+    /// To whom.
+    name: String,
+    /// How much.
+    amount: u32,
+) -> String {
+    format!("sent {amount} to {name}")
+}
+
+/// The person in charge: small sums are fine.
+struct Carol;
+
+impl Approver for Carol {
+    async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
+        let amount = request.arguments.get("amount").and_then(|amount| amount.as_u64());
+        Some(match amount {
+            Some(amount) if amount <= 50 => Decision::approve("carol"),
+            _ => Decision::deny("carol", Some("that is more than was paid")),
+        })
+    }
+}
+
+/// A session with the stack that everybody gets: what only reads runs, the rest is asked about.
+pub(crate) async fn session() -> Result<Session, Box<dyn std::error::Error>> {
+    let registry = Registry::new();
+    registry.register(look_up)?;
+    registry.register(refund)?;
+    let parts = Parts::new();
+    let stack = Stack::over(registry.clone()).any_layers(default_stack(&Config::default(), &parts)?).build()?;
+    let redactor = parts.get::<SharedRedactor>().ok_or("the default stack redacts")?;
+    let session = Session::for_host(registry).stack(stack);
+    Ok(session.dispatcher(|dispatcher| dispatcher.approver(Carol).redactor(redactor)).build().await?)
+}
+
+/// What a model would say: it looks, refunds, asks for too much, and gets the arguments wrong.
+pub(crate) fn model() -> MockCompletionModel {
+    MockCompletionModel::from_turns([
+        MockTurn::tool_call("call_1", "look_up", json!({ "name": "Ann" })),
+        MockTurn::tool_call("call_2", "refund", json!({ "name": "Ann", "amount": 20 })),
+        MockTurn::tool_call("call_3", "refund", json!({ "name": "Bob", "amount": 2000 })),
+        MockTurn::tool_call("call_4", "refund", json!({ "name": "Bob" })),
+        MockTurn::text("Ann has her money back. Bob has to wait for somebody who may decide."),
+    ])
+}
