@@ -1,8 +1,8 @@
 //! What a case has spent: exactly what was done, nothing left set aside, never more than there was.
 
-use toolgate_core::{AccountRow, BudgetRule, BudgetScope, BudgetUnit, SessionId, StoreError, StoreHandle};
+use toolgate_core::{AccountRow, BudgetRule, BudgetScope, BudgetUnit, SessionId, Status, StoreError, StoreHandle};
 
-use super::{Seen, seen::STARTED};
+use super::{Seen, SeenCall, seen::STARTED};
 
 /// The accounts of a session, its runs, and the person who is called like it.
 pub(super) async fn accounts_of(store: &StoreHandle, session: SessionId) -> Result<Vec<AccountRow>, StoreError> {
@@ -13,8 +13,8 @@ pub(super) async fn accounts_of(store: &StoreHandle, session: SessionId) -> Resu
     Ok(rows)
 }
 
-/// What is wrong with the accounts when everything is over.
-pub(super) fn compare_accounts(after: &Seen, limits: &[BudgetRule], dearer: bool) -> Vec<String> {
+/// What is wrong with the accounts when everything is over. Where the store was in trouble, less can be known.
+pub(super) fn compare_accounts(after: &Seen, limits: &[BudgetRule], troubled: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in &after.accounts {
         let (account, spent) = (&row.account, row.spent);
@@ -39,10 +39,40 @@ pub(super) fn compare_accounts(after: &Seen, limits: &[BudgetRule], dearer: bool
         };
         // What was asked for and lost with its process costs as much as it may have cost at most.
         let lost = sum(&|seen| (seen.talk.sent.len() - seen.talk.replies().count().min(seen.talk.sent.len())) as u64);
-        let may_be_more = (lost > 0 || dearer) && matches!(account.unit, BudgetUnit::Tokens | BudgetUnit::Usd);
-        if spent != done && !(may_be_more && spent > done) {
+        let may_be_more = (lost > 0 || troubled) && matches!(account.unit, BudgetUnit::Tokens | BudgetUnit::Usd);
+        // A call whose start was written without anybody hearing of it did not run, and nobody can tell from the log.
+        let unknown = |call: &&SeenCall| call.status() == Some(Status::OutcomeUnknown);
+        let unheard = sum(&|seen| seen.calls.iter().filter(unknown).count() as u64);
+        let may_be_less = troubled && account.unit == BudgetUnit::Calls && spent + unheard >= done;
+        if spent != done && !(may_be_more && spent > done) && !(may_be_less && spent < done) {
             wrong.push(format!("{spent} was spent from {account} for what took {done}"));
         }
     }
     wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_core::{BudgetPeriod, TurnId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn seen(spent: u64, reserved: u64, sent: u128) -> Seen {
+        let account = "budget/session/s/requests/total".parse().expect("an account");
+        let mut seen = Seen { accounts: vec![AccountRow { account, spent, reserved }], ..Seen::default() };
+        seen.talk.sent = (0..sent).map(|n| TurnId::new(Uuid::from_u128(n))).collect();
+        seen
+    }
+
+    #[test]
+    fn what_was_spent_is_what_was_done_and_nothing_is_left_set_aside() {
+        let limits = [BudgetRule::new("b", BudgetScope::Session, BudgetPeriod::Total, BudgetUnit::Requests, 3)];
+        let wrong = |seen: Seen| compare_accounts(&seen, &limits, false).len();
+        assert_eq!(wrong(seen(2, 0, 2)), 0);
+        assert_eq!(wrong(seen(3, 0, 2)), 1, "paid twice");
+        assert_eq!(wrong(seen(1, 0, 2)), 1, "not paid");
+        assert_eq!(wrong(seen(2, 1, 2)), 1, "still set aside");
+        assert_eq!(wrong(seen(4, 0, 4)), 1, "more than there was");
+    }
 }

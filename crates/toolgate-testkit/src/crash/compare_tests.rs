@@ -113,7 +113,7 @@ fn only(wrong: &[String], words: &str) {
 }
 
 fn knowing(repeats: Repeats) -> Facts {
-    Facts { repeats: [(ToolName::from("pay"), repeats)].into(), asks_again: false }
+    Facts { repeats: [(ToolName::from("pay"), repeats)].into(), ..Facts::default() }
 }
 
 #[tokio::test]

@@ -160,3 +160,63 @@ fn outline(message: &Message) -> (Role, String, Vec<String>) {
     let calls = message.calls().map(|call| format!("{} {:?}", call.tool, call.arguments));
     (message.role, message.text(), calls.chain(results(message).into_iter().map(|(label, _)| label)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use toolgate_core::{Part, ToolAnswer, ToolRequest};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn said(message: Message) -> Arc<Said> {
+        Arc::new(Said::new(TurnId::new(Uuid::nil()), 0, 0, Arc::new(message)))
+    }
+
+    fn asking() -> Message {
+        Message::new(Role::Assistant, vec![Content::Call(ToolRequest::text("c", "pay", "{}")).into()])
+    }
+
+    fn answering(call: &str) -> Message {
+        let (call_id, tool, text) = (call.to_owned(), "pay".to_owned(), "paid".to_owned());
+        let answer = ToolAnswer { call_id, tool, text, is_error: false, media: Vec::new() };
+        Message::new(Role::Tool, vec![Part::from(Content::Result(answer))])
+    }
+
+    fn talk(messages: impl IntoIterator<Item = Message>, asked: &[usize]) -> Talk {
+        let messages = messages.into_iter().map(said).collect();
+        Talk { messages, asked: asked.to_vec(), ends: vec![RunEnd::Completed], ..Talk::default() }
+    }
+
+    #[test]
+    fn a_reply_that_is_there_is_not_asked_for_again() {
+        let before = talk([Message::user("hi"), Message::assistant("hello")], &[0]);
+        assert!(Talk::kept(&before, &before).is_empty());
+        let again = Talk { asked: vec![0, 0], ..before.clone() };
+        assert_eq!(Talk::kept(&before, &again).len(), 1, "it was there");
+        let twice = Talk { asked: vec![0, 1, 1], ..before.clone() };
+        assert_eq!(Talk::kept(&before, &twice).len(), 1, "one process asked twice");
+    }
+
+    #[test]
+    fn no_message_is_lost_or_changed_and_every_run_ends_as_it_should() {
+        let calm = talk([Message::user("hi"), Message::assistant("hello")], &[0]);
+        let lost = talk([Message::user("hi")], &[0]);
+        let changed = talk([Message::user("hi"), Message::assistant("bye")], &[0]);
+        assert!(!Talk::kept(&calm, &lost).is_empty() && !Talk::kept(&calm, &changed).is_empty());
+        assert!(!Talk::compare(&calm, &lost).is_empty() && !Talk::compare(&calm, &changed).is_empty());
+        let open = Talk { ends: vec![], ..calm.clone() };
+        let twice = Talk { ends: vec![RunEnd::Completed; 2], ..calm.clone() };
+        assert!(!Talk::compare(&calm, &open).is_empty() && !Talk::compare(&calm, &twice).is_empty());
+        assert!(Talk::compare(&calm, &calm).is_empty());
+    }
+
+    #[test]
+    fn results_belong_to_calls_and_calls_have_results_before_the_next_reply() {
+        let broken = |messages: Vec<Message>| Seen { talk: talk(messages, &[]), ..Seen::default() }.broken_talk().len();
+        let user = || Message::user("hi");
+        assert_eq!(broken(vec![user(), answering("c")]), 1, "nobody asked");
+        assert_eq!(broken(vec![user(), asking(), Message::assistant("done")]), 1, "without results");
+        assert_eq!(broken(vec![user(), asking(), answering("x")]), 2, "of another call, and of none that is known");
+        assert_eq!(broken(vec![user(), asking(), user()]), 0, "what is said meanwhile comes in between");
+    }
+}
