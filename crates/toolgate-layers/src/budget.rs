@@ -241,6 +241,13 @@ impl Layer for Budget {
                 return next.run(call).await;
             }
             Err(refused) => {
+                if let BudgetRefusal::Unavailable(_) = &refused
+                    && !call.is_rehearsal()
+                {
+                    // It may have been set aside, and only the answer was lost.
+                    let reservation = Reservation { call: call.id, amount: cost };
+                    drop(contained(book(&self.accounts, reservation, None)).await);
+                }
                 next.because(match &refused {
                     BudgetRefusal::Exceeded { .. } => "more than is left of the budget",
                     BudgetRefusal::Refused(_) => "no budget for it",

@@ -5,7 +5,7 @@ use std::{error::Error, fmt, sync::Arc};
 use futures::future::BoxFuture;
 use toolgate_core::{
     AccountRow, BudgetAlert, BudgetError, BudgetUnit, Budgets, CallId, Charge, ChargeFilter, ChargeId, Cost, Expense,
-    MAX_AMOUNT, Payer, StoreError, StoreHandle, Timestamp, UnknownPrice, contained_sync,
+    Json, MAX_AMOUNT, Payer, Record, RecordKey, StoreError, StoreHandle, Timestamp, UnknownPrice, contained_sync,
 };
 
 use crate::{
@@ -98,6 +98,11 @@ impl StoreAccounts {
     }
 
     async fn set_aside(&self, call: CallId, account: &BudgetAccount, amount: f64) -> Result<(), BudgetRefusal> {
+        if self.store.record(&booked(call)).await.map_err(down)?.is_some() {
+            // It was paid for, and its process was lost before its outcome was written. What is still open is booked
+            // when it ends.
+            return Ok(());
+        }
         let expense = Expense::call(Cost::NanoUsd(nano(amount)?));
         let (id, payer) = (ChargeId::Call(call), self.payer(account));
         let charge = self.budgets.charge(id, &payer, account.at, &expense, UnknownPrice::Refuse).map_err(refusal)?;
@@ -117,6 +122,8 @@ impl StoreAccounts {
         let expense = Expense::call(Cost::NanoUsd(nano(actual)?));
         let Some(charge) = self.open(call).await? else { return Ok(()) };
         let (at, actual) = (charge.at, charge.actual(&expense));
+        // Before it is booked: in between, the charge is open and is found by the call.
+        self.store.once(booked(call), Record::Json(Json::null())).await.map_err(down)?;
         let moved = self.store.settle_charge(charge, actual).await.map_err(down)?;
         for alert in self.budgets.alerts(&moved) {
             // One who listens badly must not undo what is booked.
@@ -124,6 +131,11 @@ impl StoreAccounts {
         }
         Ok(())
     }
+}
+
+/// Where it is kept that a call was paid for: it is paid for once, however often it comes by.
+fn booked(call: CallId) -> RecordKey {
+    RecordKey::Layer(call, "budget_booked".into())
 }
 
 fn nano(amount: f64) -> Result<u64, AccountsDown> {

@@ -168,3 +168,30 @@ async fn a_price_is_only_needed_where_money_counts() {
         assert_eq!(stack.run(call(&clock, 1)).await.is_ok(), runs, "{unit:?}");
     }
 }
+
+#[tokio::test]
+async fn a_call_that_was_paid_for_and_lost_before_its_outcome_was_written_is_not_paid_for_again() {
+    let (store, clock) = (memory(), TestClock::new());
+    let accounts = StoreAccounts::new(store.clone(), Budgets::new([rule("b", Global, Total, Calls, 10)]));
+    let stack = Stack::over(echo()).layer(budget(&accounts, BudgetOptions::default())).build().expect("ok");
+    for _ in 0..3 {
+        assert!(stack.run(call(&clock, 1)).await.is_ok());
+    }
+    assert_eq!(stands(&store).await, [(1, 0)]);
+    assert!(stack.run(call(&clock, 2)).await.is_ok());
+    assert_eq!(stands(&store).await, [(2, 0)], "another call is another call");
+}
+
+#[tokio::test]
+async fn what_was_set_aside_without_anybody_hearing_of_it_is_given_back() {
+    let clock = TestClock::new();
+    let lost = |call: StoreCall, _| match call {
+        StoreCall::Reserve => Fault::DoneButFail(StoreError::Backend("the connection was lost".into())),
+        _ => Fault::Pass,
+    };
+    let store = StoreHandle::new(FaultyStore::new(MemoryStore::new(), lost));
+    let accounts = StoreAccounts::new(store.clone(), Budgets::new([rule("b", Global, Total, Calls, 10)]));
+    let stack = Stack::over(echo()).layer(budget(&accounts, BudgetOptions::default())).build().expect("ok");
+    assert_eq!(stack.run(call(&clock, 1)).await.status(), Some(Status::BudgetExceeded));
+    assert_eq!(stands(&store).await, [(0, 0)]);
+}

@@ -79,14 +79,15 @@ impl Agent {
         }
     }
 
-    /// Works on a call, from where it was left.
+    /// Works on a call of a run, from where it was left.
     pub(crate) async fn work(
         &self,
         parent: &Arc<Shared>,
         call: &CallResult,
+        run: u64,
         cancel: CancellationToken,
     ) -> Result<Delegated, SessionError> {
-        let session = match self.open(parent, call).await {
+        let session = match self.open(parent, call, run).await {
             Ok(session) => session,
             Err(SessionBuildError::Open(error)) => return Err(error),
             Err(error) => return Ok(Delegated::Done(broken(&error))),
@@ -108,8 +109,8 @@ impl Agent {
     }
 
     /// Gives up what the agent left waiting for a call that is not wanted any more.
-    pub(crate) async fn call_off(&self, parent: &Arc<Shared>, call: &CallResult) -> Result<(), SessionError> {
-        match self.open(parent, call).await {
+    pub(crate) async fn call_off(&self, parent: &Arc<Shared>, call: &CallResult, run: u64) -> Result<(), SessionError> {
+        match self.open(parent, call, run).await {
             Ok(session) if session.shared().is_new() => Ok(()),
             Ok(session) => session.shared().enter(RunOptions::default()).await?.give_up_open_turn().await,
             Err(SessionBuildError::Open(error)) => Err(error),
@@ -119,7 +120,7 @@ impl Agent {
     }
 
     /// The session of a call: the same one whenever the call is taken up.
-    async fn open(&self, parent: &Arc<Shared>, call: &CallResult) -> Result<Session, SessionBuildError> {
+    async fn open(&self, parent: &Arc<Shared>, call: &CallResult, run: u64) -> Result<Session, SessionBuildError> {
         let stack = match &self.stack {
             Some(stack) => stack.clone(),
             None => {
@@ -130,7 +131,7 @@ impl Agent {
         let above: Dispatcher = parent.dispatcher.clone();
         let builder = SessionBuilder::new(self.model.clone(), self.registry.clone())
             .named(self.name.as_str(), self.name.as_str())
-            .inherit(parent);
+            .inherit(parent, run);
         let builder = (self.adjust)(builder).stack(stack);
         let session = SessionId::new(call.id.uuid());
         Box::pin(builder.dispatcher(move |builder| builder.beside(&above).session(session)).build()).await

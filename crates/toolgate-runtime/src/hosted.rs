@@ -130,6 +130,7 @@ impl Hosted {
         if let Err(error) = self.run.prepare(closing, model).await {
             return Err(self.broken(error).await);
         }
+        self.run.may_ask().await?;
         Ok(&self.run.conversation.request)
     }
 

@@ -72,15 +72,14 @@ impl Run {
     pub(crate) fn new(
         shared: Arc<Shared>,
         conversation: OwnedMutexGuard<Conversation>,
-        options: RunOptions,
+        (options, tools): (RunOptions, ToolsOfRun),
         (cancel, steering): (CancellationToken, mpsc::UnboundedReceiver<Steer>),
-    ) -> Result<Self, RunError> {
-        let tools = ToolsOfRun::new(&shared, &options)?;
+    ) -> Self {
         let mut conversation = conversation;
         conversation.torn = true;
         conversation.request.output = options.output.clone().or_else(|| shared.ask.output.clone());
         let began_after = shared.journal().sequence();
-        Ok(Self {
+        Self {
             shared,
             conversation,
             options,
@@ -97,7 +96,7 @@ impl Run {
             began_after,
             last: None,
             stopped: None,
-        })
+        }
     }
 
     /// Says what comes next. It follows from what was said so far, in whatever process.
@@ -419,6 +418,8 @@ impl Run {
             }
             Err(problems) if self.sent_back == 0 && end == RunEnd::Completed && self.answer.is_none() => {
                 self.sent_back += 1;
+                // It was closed for the end, which this is not.
+                self.steering = self.shared.listen(self.cancel.clone());
                 self.hear(output::sent_back(&problems), true).1.await?;
                 Ok(None)
             }
@@ -459,8 +460,9 @@ impl Run {
         let cost = self.conversation.cost.unwrap_or(Cost::NanoUsd(0));
         let said = error.as_ref().map(|error| self.shared.said(&chain(error)));
         let event = LoopEvent::RunEnded { end, error: said, iterations, usage, cost };
-        // Where nothing has happened, nothing has ended: a session that still waits has said so.
-        if self.shared.journal().sequence() > self.began_after {
+        // Where nothing has happened, nothing has ended: a session that still waits has said so. Unless the process that
+        // was to say it was lost.
+        if self.shared.journal().sequence() > self.began_after || self.shared.has_not_ended().await? {
             let info = self.asked.take().or_else(|| self.last.clone()).unwrap_or_else(|| self.ahead());
             self.shared.journal().write([Draft::Loop(info, event)], []).await?;
         }

@@ -19,6 +19,7 @@ mod conversation;
 mod dispatch;
 mod documents;
 mod drive;
+mod ended;
 mod front_matter;
 mod handle;
 mod holder;

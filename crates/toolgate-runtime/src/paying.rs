@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_core::{Cost, LoopEvent, ModelErrorKind, ModelName, Payer, StoreError, TurnId, Usage};
 
-use crate::{RunError, Spending, kernel::Run, recursive_bill::is_question, session::Shared};
+use crate::{RunError, SessionError, Spending, kernel::Run, recursive_bill::is_question, session::Shared};
 
 impl Run {
     /// Sets aside what a request may cost, or says why the model must not be asked.
@@ -15,8 +15,20 @@ impl Run {
         Ok(())
     }
 
+    /// Asks nobody if it cannot be written down: the reply would be lost, and whoever recovers would not know of it.
+    pub(crate) async fn may_ask(&mut self) -> Result<(), SessionError> {
+        let Some(error) = self.shared.journal().failure() else { return Ok(()) };
+        if let Some(hold) = self.hold.take() {
+            // What cannot be given back now is found when the session is taken up again.
+            let _ = self.shared.spending.release(hold).await;
+        }
+        Err(error.into())
+    }
+
     pub(crate) fn spending(&self) -> Spending {
-        let (base, run) = (&self.shared.spending, Some(self.conversation.run));
+        let base = &self.shared.spending;
+        // An agent's requests are part of the run that delegated.
+        let run = base.payer().run.or(Some(self.conversation.run));
         base.paid_by(Payer { run, ..base.payer().clone() })
     }
 
@@ -63,23 +75,12 @@ pub(crate) const fn may_be_charged(kind: ModelErrorKind) -> bool {
 impl Shared {
     /// Puts right what a lost process left set aside: booked if the request was sent, given back if it was not.
     pub(crate) async fn recover_spending(&self) -> Result<(), StoreError> {
-        const LAST: u64 = 256;
-        let session = self.dispatcher.session();
-        let open = self.spending.left_open(session).await?;
-        if open.is_empty() {
-            return Ok(());
-        }
-        let store = self.dispatcher.store();
-        let from = store.revision(session).await?.saturating_sub(LAST);
-        let events = store.events(session, from, LAST as usize).await?;
-        for turn in open {
-            let started = |event: &&Arc<toolgate_core::Event>| {
-                matches!(event.as_loop(), Some(LoopEvent::InferenceStarted { .. })) && event.turn_info().turn == turn
-            };
-            let sent = is_question(turn) || events.iter().any(|event| started(&event));
+        for turn in self.spending.left_open(self.dispatcher.session()).await? {
+            let sent = is_question(turn) || self.was_asked(turn).await?;
             // The alerts were for a run that nobody follows any more; the thresholds stay passed.
             drop(self.spending.recover(turn, sent).await?);
         }
+        self.spending.recover_calls(self.dispatcher.session()).await?;
         Ok(())
     }
 }

@@ -180,7 +180,7 @@ impl Dispatcher {
             let annotations = call.annotations().clone();
             let asked = match annotations.reconcile {
                 true => {
-                    let asked = contained(self.0.stack.reconcile(&call, call.idempotency_key())).await;
+                    let asked = contained(active.stack.reconcile(&call, call.idempotency_key())).await;
                     asked.unwrap_or(Reconciled::Unknown)
                 }
                 false => Reconciled::Unknown,

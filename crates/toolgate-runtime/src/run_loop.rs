@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc};
 use futures::{StreamExt, future::join_all};
 use toolgate_core::{
     Delta, LoopEvent, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, Routed, RunEnd, Status, Suspension,
-    TurnId, TurnInfo, contained,
+    TurnId, TurnInfo, contained, contained_sync,
 };
 
 use crate::{
@@ -21,6 +21,9 @@ const SOMETHING_ELSE: &str = "something else was said before anybody decided";
 
 /// What a person is told of calls that were under way when the run was stopped.
 pub(crate) const STOPPED: &str = "the run was stopped";
+
+/// After how many pieces of a reply others get a turn.
+const AT_ONCE: u64 = 64;
 
 impl Run {
     /// Drives the run to its end.
@@ -76,7 +79,7 @@ impl Run {
         let cancelled = report.results.iter().filter(|result| result.status() == Some(Status::Cancelled));
         for result in cancelled {
             if let Some(agent) = self.shared.agent(&result.tool) {
-                Box::pin(agent.call_off(&self.shared, result)).await?;
+                Box::pin(agent.call_off(&self.shared, result, self.conversation.run)).await?;
             }
         }
         Ok(())
@@ -89,6 +92,7 @@ impl Run {
             Ok(info) => info,
             Err(error) => return self.end(error.end(), Some(error)).await.map(Some),
         };
+        self.may_ask().await?;
         let cancel = self.cancel.clone();
         let replied = tokio::select! {
             biased;
@@ -98,7 +102,9 @@ impl Run {
         match replied {
             None => {
                 // It was sent, and what the provider makes of that is not known.
-                drop(self.pay(None).await);
+                let alerts = self.pay(None).await.1;
+                let drafts = alerts.into_iter().map(|alert| Draft::Loop(info.clone(), alert));
+                drop(self.shared.journal().write(drafts, []));
                 self.end(RunEnd::Cancelled, None).await.map(Some)
             }
             Some(Err(error)) => self.not_replied(error).await.map(Some),
@@ -116,9 +122,14 @@ impl Run {
     async fn infer(&self, model: &dyn Model, info: &Arc<TurnInfo>) -> Result<(Reply, Option<Routed>), ModelError> {
         let failed = |kind, text: &str| ModelError::new(kind, model.name().clone(), text);
         let panicked = |_| failed(ModelErrorKind::Malformed, "the model's adapter panicked");
-        let mut pieces = model.reply(&self.conversation.request);
+        let request = &self.conversation.request;
+        let mut pieces = contained_sync(|| model.reply(request)).map_err(panicked)?;
         let mut chosen = None;
-        loop {
+        for number in 1_u64.. {
+            if number % AT_ONCE == 0 {
+                // A stream that always has something would never let anybody stop the run.
+                tokio::task::yield_now().await;
+            }
             match contained(pieces.next()).await.map_err(panicked)? {
                 None => return Err(failed(ModelErrorKind::Connection, "the reply ended before it was whole")),
                 Some(Err(error)) => return Err(error),
@@ -133,6 +144,7 @@ impl Run {
                 }
             }
         }
+        Err(failed(ModelErrorKind::Malformed, "the reply has no end"))
     }
 
     /// Takes note that another model was chosen: it is the one that asks for calls, and that is paid.
@@ -217,10 +229,10 @@ impl Run {
     /// Lets agents work on the calls that are theirs, all at once.
     pub(crate) async fn delegate(&mut self, report: &TurnReport) -> Result<Delivery, SessionError> {
         let theirs = report.results.iter().filter(|result| result.waits_for == Some(Suspension::Result));
-        let shared = self.shared.clone();
+        let (shared, run) = (self.shared.clone(), self.conversation.run);
         let work = theirs.filter_map(|result| {
             let (agent, shared, cancel) = (shared.agent(&result.tool)?, &shared, self.cancel.clone());
-            Some(async move { (result.id, agent.work(shared, result, cancel).await) })
+            Some(async move { (result.id, agent.work(shared, result, run, cancel).await) })
         });
         let mut work = pin!(join_all(work));
         let worked = loop {

@@ -20,6 +20,7 @@ use crate::{
     kernel::Run,
     run_stream::RunStream,
     session_builder::{Asking, Limits},
+    tools_of_run::ToolsOfRun,
 };
 
 /// A conversation with a model that runs tools. Cloning shares it.
@@ -206,9 +207,10 @@ impl Shared {
             *conversation = Conversation::load(store, session, self.limits.window_bytes).await?;
         }
         self.recover_spending().await?;
+        let tools = ToolsOfRun::new(self, &options).map_err(SessionError::Options)?;
         let cancel = CancellationToken::new();
         let steering = self.listen(cancel.clone());
-        Run::new(self.clone(), conversation, options, (cancel, steering)).map_err(SessionError::Options)
+        Ok(Run::new(self.clone(), conversation, (options, tools), (cancel, steering)))
     }
 
     /// Makes the run reachable, anew if there is one.

@@ -55,6 +55,8 @@ pub struct SessionBuilder {
     budgets: Budgets,
     prices: Arc<Prices>,
     payer: Payer,
+    /// The session and run that this one works for, if somebody delegated to it.
+    works_for: Option<(SessionId, u64)>,
     unknown: UnknownPrice,
     may_use: Vec<ModelName>,
 }
@@ -104,6 +106,7 @@ impl SessionBuilder {
             budgets: Budgets::default(),
             prices: Arc::default(),
             payer: Payer::default(),
+            works_for: None,
             unknown: UnknownPrice::default(),
             may_use: Vec::new(),
         }
@@ -277,9 +280,14 @@ impl SessionBuilder {
     }
 
     /// Works on behalf of whoever delegates, pays like them, and waits if they do.
-    pub(crate) fn inherit(mut self, above: &Shared) -> Self {
+    ///
+    /// `run` is the run in which they delegate. What follows from one message of a person is paid for by that run, whoever
+    /// does it; otherwise each delegation would bring a budget of its own.
+    pub(crate) fn inherit(mut self, above: &Shared, run: u64) -> Self {
         self.who.principal = above.who.principal.clone();
         (self.budgets, self.prices, self.payer) = above.spending.terms();
+        let payer = above.spending.payer();
+        self.works_for = payer.session.map(|session| (session, payer.run.unwrap_or(run)));
         self.limits.waits = above.limits.waits;
         self
     }
@@ -297,12 +305,17 @@ impl SessionBuilder {
         let dispatcher = builder.build().await.map_err(SessionError::from)?;
         self.who.session = dispatcher.session();
         self.ask.closing = closing(self.ask.instructions.as_deref());
+        let (session, run) = match self.works_for {
+            Some((session, run)) => (session, Some(run)),
+            None => (dispatcher.session(), None),
+        };
         let spending = Spending::new(dispatcher.store().clone(), dispatcher.0.clock.clone())
             .with_budgets(self.budgets)
             .with_prices(self.prices)
             .on_unknown_price(self.unknown)
             .may_use(self.may_use)
-            .paid_by(Payer { session: Some(dispatcher.session()), ..self.payer });
+            .paid_by(Payer { session: Some(session), run, ..self.payer })
+            .within(dispatcher.session());
         let window = self.limits.window_bytes;
         let conversation = Conversation::load(dispatcher.store(), dispatcher.session(), window).await;
         let conversation = conversation.map_err(SessionError::from)?;

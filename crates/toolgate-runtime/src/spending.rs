@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use toolgate_core::{
     BudgetAlert, BudgetError, Budgets, CallId, Charge, ChargeFilter, ChargeId, Clock, Content, Cost, Expense, Media,
-    MediaSource, Message, ModelName, ModelRequest, Payer, Prices, Routed, SessionId, StoreError, StoreHandle, TurnId,
-    UnknownPrice, Usage,
+    MediaSource, Message, ModelName, ModelRequest, Payer, Prices, Record, RecordKey, Routed, SessionId, StoreError,
+    StoreHandle, TurnId, UnknownPrice, Usage,
 };
 
 /// Keeps requests to models within budgets.
@@ -45,6 +45,8 @@ pub struct Spending {
     unknown: UnknownPrice,
     others: Arc<[ModelName]>,
     assumed_output: u32,
+    /// Where what is set aside is found again, if that is not the session that pays.
+    session: Option<SessionId>,
 }
 
 /// What is set aside for one request. If it is dropped, it stays set aside until it is recovered.
@@ -88,6 +90,7 @@ impl Spending {
             unknown: UnknownPrice::default(),
             others: [].into(),
             assumed_output: ASSUMED_OUTPUT,
+            session: None,
         }
     }
 
@@ -127,6 +130,11 @@ impl Spending {
         Self { assumed_output: tokens, ..self }
     }
 
+    /// The same for requests of this session, whichever session pays for them.
+    pub(crate) fn within(self, session: SessionId) -> Self {
+        Self { session: Some(session), ..self }
+    }
+
     /// What whoever works on behalf of the same payer keeps to.
     pub(crate) fn terms(&self) -> (Budgets, Arc<Prices>, Payer) {
         (self.budgets.clone(), self.prices.clone(), self.payer.clone())
@@ -147,7 +155,8 @@ impl Spending {
         }
         let (id, expense) = (ChargeId::Turn(turn), self.at_most(request, model));
         let charge = self.budgets.charge(id, &self.payer, self.clock.now(), &expense, self.unknown)?;
-        if let Some(charge) = charge {
+        if let Some(mut charge) = charge {
+            charge.session = self.session.or(charge.session);
             let open = self.store.reserve(charge).await.map_err(|error| self.budgets.refused(error))?;
             hold.charge = Some(open);
         }
@@ -203,6 +212,24 @@ impl Spending {
             ChargeId::Call(_) => None,
         });
         Ok(turns.collect())
+    }
+
+    /// What is still set aside for calls of a session that are over, because it could not be booked then: it is booked if
+    /// the call ran, and given back if it did not.
+    pub(crate) async fn recover_calls(&self, session: SessionId) -> Result<(), StoreError> {
+        if self.budgets.is_empty() {
+            return Ok(());
+        }
+        let of_session = ChargeFilter { session: Some(session), ..ChargeFilter::default() };
+        for charge in self.store.charges(of_session).await? {
+            let ChargeId::Call(call) = charge.id else { continue };
+            match self.store.record(&RecordKey::Outcome(call)).await? {
+                Some(Record::Outcome(settled)) if settled.attempts == 0 => self.store.release_charge(charge).await?,
+                Some(Record::Outcome(_)) => drop(self.store.settle_charge(charge, Vec::new()).await?),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The most that a request can take.

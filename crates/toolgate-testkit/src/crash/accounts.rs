@@ -14,7 +14,7 @@ pub(super) async fn accounts_of(store: &StoreHandle, session: SessionId) -> Resu
 }
 
 /// What is wrong with the accounts when everything is over.
-pub(super) fn compare_accounts(after: &Seen, limits: &[BudgetRule]) -> Vec<String> {
+pub(super) fn compare_accounts(after: &Seen, limits: &[BudgetRule], dearer: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     for row in &after.accounts {
         let (account, spent) = (&row.account, row.spent);
@@ -25,7 +25,8 @@ pub(super) fn compare_accounts(after: &Seen, limits: &[BudgetRule]) -> Vec<Strin
         if let Some(rule) = limits.iter().find(|rule| about(rule) && spent > rule.limit) {
             wrong.push(format!("{spent} was spent from {account}, where there was {}", rule.limit));
         }
-        let everybody = account.scope == BudgetScope::User;
+        // What models are asked in the sessions of agents, the run that delegates pays for.
+        let everybody = account.scope == BudgetScope::User || account.unit != BudgetUnit::Calls;
         let sessions = if everybody { after.sessions() } else { vec![after] };
         let sum = |of: &dyn Fn(&Seen) -> u64| sessions.iter().map(|seen| of(seen)).sum::<u64>();
         let done = match account.unit {
@@ -38,7 +39,7 @@ pub(super) fn compare_accounts(after: &Seen, limits: &[BudgetRule]) -> Vec<Strin
         };
         // What was asked for and lost with its process costs as much as it may have cost at most.
         let lost = sum(&|seen| (seen.talk.sent.len() - seen.talk.replies().count().min(seen.talk.sent.len())) as u64);
-        let may_be_more = lost > 0 && matches!(account.unit, BudgetUnit::Tokens | BudgetUnit::Usd);
+        let may_be_more = (lost > 0 || dearer) && matches!(account.unit, BudgetUnit::Tokens | BudgetUnit::Usd);
         if spent != done && !(may_be_more && spent > done) {
             wrong.push(format!("{spent} was spent from {account} for what took {done}"));
         }

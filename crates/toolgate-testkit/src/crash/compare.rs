@@ -27,6 +27,7 @@ pub struct Facts {
     repeats: BTreeMap<ToolName, Repeats>,
     asks_again: bool,
     limits: Vec<BudgetRule>,
+    refuses: bool,
 }
 
 impl Facts {
@@ -40,7 +41,7 @@ impl Facts {
         let entries = registry.entries();
         let fact =
             |entry: &std::sync::Arc<toolgate_core::ToolEntry>| (entry.spec.name.clone(), fact(&entry.spec.annotations));
-        Self { repeats: entries.iter().map(fact).collect(), asks_again: false, limits: Vec::new() }
+        Self { repeats: entries.iter().map(fact).collect(), asks_again: false, limits: Vec::new(), refuses: false }
     }
 
     /// Lets somebody be asked once more about a call: while the store cannot say whether an approval counts, asking
@@ -62,6 +63,13 @@ impl Facts {
         self
     }
 
+    /// Lets calls be refused, and replies be booked at their highest price: while accounts cannot be asked, nothing is
+    /// spent, and what cannot be booked stays set aside.
+    pub fn refusing_what_cannot_be_paid(mut self) -> Self {
+        self.refuses = true;
+        self
+    }
+
     /// How often this tool may have its effect.
     pub fn repeats(&self, tool: &ToolName) -> Repeats {
         self.repeats.get(tool).copied().unwrap_or(Repeats::Never)
@@ -72,7 +80,7 @@ impl Facts {
 pub fn compare(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
     let mut wrong = after.broken.clone();
     wrong.extend(compare_session(calm, after, facts));
-    wrong.extend(compare_accounts(after, &facts.limits));
+    wrong.extend(after.sessions().into_iter().flat_map(|seen| compare_accounts(seen, &facts.limits, facts.refuses)));
     let calls = after.sessions().into_iter().flat_map(|seen| &seen.calls);
     let known: BTreeSet<String> = calls.map(|call| call.id.to_string()).collect();
     let strangers = after.effects.iter().filter(|effect| !known.contains(&effect.key));
@@ -193,6 +201,9 @@ fn compare_call(
 ) -> Vec<String> {
     let (label, repeats) = (call.label(), facts.repeats(&call.tool));
     let mut wrong = Vec::new();
+    if facts.refuses && call.status() == Some(Status::BudgetExceeded) && effects.is_empty() {
+        return wrong;
+    }
     let said = |call: &SeenCall| call.outcome.as_ref().map(|settled| settled.model_text().into_owned());
     let was_unknown = calm.status() == Some(Status::OutcomeUnknown);
     let unknown = call.status() == Some(Status::OutcomeUnknown) && !was_unknown;

@@ -58,7 +58,7 @@ fn nothing_is_lost_and_nothing_happens_twice_wherever_the_process_is_killed() {
 #[test]
 fn a_store_that_fails_stops_the_run_or_not_and_once_repaired_nothing_is_lost_or_done_twice() {
     let enough = |case: u64, _: Option<&CaseReport>| case >= TROUBLES;
-    let table = run_cases(&Mishaps::troubles, &enough, &Facts::asking_again);
+    let table = run_cases(&Mishaps::troubles, &enough, &|facts| facts.asking_again().refusing_what_cannot_be_paid());
     println!("{table}");
     assert_eq!(table.violations(), 0, "what was broken and how to repeat it is said above");
 }

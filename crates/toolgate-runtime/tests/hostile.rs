@@ -1,0 +1,258 @@
+//! Runs with models that misbehave, people who speak up at the wrong moment, and stores that fail half-way.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use futures::{StreamExt, stream, stream::BoxStream};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use toolgate_core::{
+    AccountRow, Annotations, Arguments, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Content, Context,
+    Delta, IdempotencyKey, LoopEvent, MemoryStore, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest,
+    OutputFormat, Part, Reconciled, Registry, Reply, Role, RunEnd, Schema, SessionId, SideEffect, StoreError,
+    StoreHandle, Tool, ToolError, ToolOutput, ToolRequest, ToolSpec,
+};
+use toolgate_runtime::{Agent, RunError, RunOptions, Session, SessionBuilder};
+use toolgate_testkit::{Fault, FaultyStore, StoreCall};
+use uuid::Uuid;
+
+const SESSION: SessionId = SessionId::new(Uuid::from_u128(7));
+
+type Pieces = BoxStream<'static, Result<Delta, ModelError>>;
+
+/// A model that does what a function says, which is told how often the model has replied in the conversation.
+struct Odd(ModelName, Box<dyn Fn(usize) -> Pieces + Send + Sync>);
+
+impl Odd {
+    fn new(reply: impl Fn(usize) -> Pieces + Send + Sync + 'static) -> Self {
+        Self(ModelName::new("test", "odd"), Box::new(reply))
+    }
+
+    /// A model that says these lines.
+    fn saying(lines: Vec<Message>) -> Self {
+        Self::new(move |at| whole(lines.get(at).cloned().unwrap_or_else(|| Message::assistant("the end"))))
+    }
+}
+
+impl Model for Odd {
+    fn name(&self) -> &ModelName {
+        &self.0
+    }
+
+    fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
+        (self.1)(request.messages.iter().filter(|message| message.role == Role::Assistant).count())
+    }
+}
+
+fn whole(message: Message) -> Pieces {
+    stream::once(async { Ok(Delta::Done(Box::new(Reply::new(message)))) }).boxed()
+}
+
+fn calls(calls: &[(&str, Value)]) -> Message {
+    let parts = calls.iter().zip(0..).map(|((tool, arguments), n)| {
+        Part::from(Content::Call(ToolRequest::json(&format!("c{n}"), tool, arguments.clone())))
+    });
+    Message::new(Role::Assistant, parts.collect())
+}
+
+async fn opened(builder: SessionBuilder, store: &StoreHandle) -> Session {
+    let store = store.clone();
+    let builder = builder.dispatcher(move |dispatcher| dispatcher.store_handle(store).session(SESSION).take_over());
+    builder.build().await.expect("opens")
+}
+
+async fn loop_events(store: &StoreHandle) -> Vec<LoopEvent> {
+    let events = store.events(SESSION, 0, 1000).await.expect("reads");
+    events.iter().filter_map(|event| event.as_loop().cloned()).collect()
+}
+
+fn memory() -> StoreHandle {
+    StoreHandle::new(MemoryStore::new())
+}
+
+#[tokio::test]
+async fn a_model_that_panics_instead_of_replying_has_failed() {
+    let model = Odd::new(|_| panic!("no reply"));
+    let session = opened(Session::builder(model, Registry::new()), &memory()).await;
+    let report = session.run("hello").await.expect("the panic stays inside");
+    assert_eq!(report.end, RunEnd::Failed);
+    assert!(matches!(report.error, Some(RunError::Model(error)) if error.kind == ModelErrorKind::Malformed));
+}
+
+#[tokio::test]
+async fn a_reply_without_an_end_can_be_stopped() {
+    let model = Odd::new(|_| stream::repeat_with(|| Ok(Delta::Text("and ".to_owned()))).boxed());
+    let session = opened(Session::builder(model, Registry::new()), &memory()).await;
+    let stop = async {
+        while !session.interrupt() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let (report, ()) = tokio::join!(session.run("tell me everything"), stop);
+    assert_eq!(report.expect("ends").end, RunEnd::Cancelled);
+}
+
+#[tokio::test]
+async fn whoever_says_something_while_an_answer_is_corrected_is_heard() {
+    let (asked, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (asked.clone(), go_on.clone());
+    let model = Odd::new(move |at| {
+        let (tell, wait) = (tell.clone(), wait.clone());
+        match at {
+            0 => whole(Message::assistant("not JSON")),
+            1 => stream::once(async move {
+                tell.notify_one();
+                wait.notified().await;
+                Ok(Delta::Done(Box::new(Reply::new(Message::assistant("{}")))))
+            })
+            .boxed(),
+            _ => whole(Message::assistant("{}")),
+        }
+    });
+    let schema = Schema::new(json!({ "type": "object" })).expect("a schema");
+    let format = OutputFormat { name: "answer".to_owned(), schema };
+    let session = opened(Session::builder(model, Registry::new()).output(format), &memory()).await;
+    let speak = async {
+        asked.notified().await;
+        let mut said = Box::pin(session.say("by the way"));
+        let early = futures::poll!(&mut said);
+        go_on.notify_one();
+        match early {
+            std::task::Poll::Ready(answer) => answer,
+            std::task::Poll::Pending => said.await,
+        }
+    };
+    let (report, said) = tokio::join!(session.run("answer in JSON"), speak);
+    assert_eq!(said.expect("is heard"), 4);
+    assert_eq!(report.expect("ends").end, RunEnd::Completed);
+}
+
+/// A store that counts its writes and refuses to append from one of them on.
+fn counting(fails_at: Arc<AtomicU64>) -> (StoreHandle, Arc<AtomicU64>) {
+    let writes = Arc::new(AtomicU64::new(0));
+    let counted = writes.clone();
+    let store = FaultyStore::new(MemoryStore::new(), move |call: StoreCall, write| {
+        if call != StoreCall::Append {
+            return Fault::Pass;
+        }
+        counted.fetch_max(write, Ordering::SeqCst);
+        let full = StoreError::Backend("the disk is full".into());
+        if write >= fails_at.load(Ordering::SeqCst) { Fault::Fail(full) } else { Fault::Pass }
+    });
+    (StoreHandle::new(store), writes)
+}
+
+#[tokio::test]
+async fn how_a_run_ended_is_said_by_whoever_takes_it_up_if_the_process_was_lost_before() {
+    let hello = || Session::builder(Odd::saying(vec![Message::assistant("hello")]), Registry::new());
+    // The last write of a run says how it ended. The first time, all writes are counted; then the last one fails.
+    let (calm, last) = counting(Arc::new(AtomicU64::new(u64::MAX)));
+    assert!(opened(hello(), &calm).await.run("hi").await.is_ok());
+    let fails_at = Arc::new(AtomicU64::new(last.load(Ordering::SeqCst)));
+    let (store, _) = counting(fails_at.clone());
+    assert!(opened(hello(), &store).await.run("hi").await.is_err());
+    fails_at.store(u64::MAX, Ordering::SeqCst);
+    assert!(matches!(loop_events(&store).await.last(), Some(LoopEvent::InferenceFinished { .. })));
+    for _ in 0..2 {
+        let session = opened(hello(), &store).await;
+        assert_eq!(session.resume().await.expect("ends").end, RunEnd::Completed);
+        let events = loop_events(&store).await;
+        let ends = events.iter().filter(|event| matches!(event, LoopEvent::RunEnded { .. })).count();
+        assert_eq!(ends, 1, "it is said once");
+    }
+}
+
+/// A tool that does not come back, and says of itself whether it happened.
+struct Transfer {
+    invoked: Arc<AtomicUsize>,
+    happened: bool,
+}
+
+impl Tool for Transfer {
+    fn spec(&self) -> ToolSpec {
+        let mut annotations = Annotations::default().with_side_effect(SideEffect::WorkspaceWrite);
+        annotations.reconcile = true;
+        let schema = Schema::new(json!({ "type": "object" })).expect("a schema");
+        ToolSpec::new("transfer", "Moves money.", schema).with_annotations(annotations)
+    }
+
+    async fn invoke(&self, _: Arguments, _: Context) -> Result<ToolOutput, ToolError> {
+        self.invoked.fetch_add(1, Ordering::SeqCst);
+        std::future::pending().await
+    }
+
+    async fn reconcile(&self, _: Arguments, _: IdempotencyKey) -> Reconciled {
+        match self.happened {
+            true => Reconciled::Happened(ToolOutput::from("it was moved")),
+            false => Reconciled::DidNotHappen,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_of_the_run_is_asked_itself_whether_it_happened_and_not_the_one_that_it_shadows() {
+    let (invoked, shadowed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (registry, own) = (Registry::new(), Registry::new());
+    registry.register(Transfer { invoked: shadowed.clone(), happened: false }).expect("free");
+    own.register(Transfer { invoked: invoked.clone(), happened: true }).expect("free");
+    let model = Odd::saying(vec![calls(&[("transfer", json!({}))]), Message::assistant("done")]);
+    let session = opened(Session::builder(model, registry), &memory()).await;
+    let options = || RunOptions::new().tools(own.clone());
+    {
+        let mut run = Box::pin(session.run_with("pay", options()));
+        while invoked.load(Ordering::SeqCst) == 0 {
+            assert!(futures::poll!(&mut run).is_pending());
+            tokio::task::yield_now().await;
+        }
+    }
+    let report = session.resume_with(options()).await.expect("ends");
+    assert_eq!((report.end, report.text.as_str()), (RunEnd::Completed, "done"));
+    assert_eq!((invoked.load(Ordering::SeqCst), shadowed.load(Ordering::SeqCst)), (1, 0));
+}
+
+async fn spent(store: &StoreHandle) -> Vec<(String, u64, u64)> {
+    let rows = store.accounts("", None, 100).await.expect("lists");
+    rows.into_iter().map(|AccountRow { account, spent, reserved }| (account.to_string(), spent, reserved)).collect()
+}
+
+#[tokio::test]
+async fn a_run_that_delegates_pays_for_what_its_agents_ask_models() {
+    let store = memory();
+    let rule = |scope, limit| BudgetRule::new("small", scope, BudgetPeriod::Total, BudgetUnit::Requests, limit);
+    let budgets = Budgets::new([rule(BudgetScope::Run, 3), rule(BudgetScope::Session, 100)]);
+    let task = |n: &str| calls(&[("helper", json!({ "task": n }))]);
+    let model = Odd::saying(vec![task("one"), task("two"), Message::assistant("done")]);
+    let helper = Agent::new("helper", "Helps.", Odd::saying(vec![Message::assistant("helped")]), Registry::new());
+    let session = opened(Session::builder(model, Registry::new()).agent(helper).budgets(budgets), &store).await;
+    let report = session.run("have it done").await.expect("ends");
+    assert_eq!(report.end, RunEnd::BudgetExceeded, "two requests of its own and one of the first agent are all");
+    let session = format!("budget/session/{SESSION}/requests/total");
+    assert_eq!(spent(&store).await, [(format!("budget/run/{SESSION}/0/requests/total"), 3, 0), (session, 3, 0)]);
+}
+
+#[tokio::test]
+async fn a_request_that_was_sent_is_booked_however_much_happened_since() {
+    let store = memory();
+    let rule = BudgetRule::new("b", BudgetScope::Global, BudgetPeriod::Total, BudgetUnit::Requests, 10);
+    let budgeted = || {
+        Session::builder(Odd::new(|_| stream::pending().boxed()), Registry::new()).budgets(Budgets::new([rule.clone()]))
+    };
+    let session = opened(budgeted(), &store).await;
+    {
+        let mut run = Box::pin(session.run("think"));
+        assert!(futures::poll!(&mut run).is_pending());
+    }
+    assert_eq!(spent(&store).await[0].2, 1, "it is under way");
+    // Others use the session meanwhile, with turns that the host asks for.
+    for _ in 0..150 {
+        let view = toolgate_core::View::without_tools();
+        let request = toolgate_runtime::TurnRequest::new(view, vec![ToolRequest::text("c", "nosuch", "{}")]);
+        session.dispatcher().open(request).await.expect("opens").run().await.expect("runs");
+    }
+    let session = opened(budgeted(), &store).await;
+    let mut run = Box::pin(session.resume());
+    assert!(futures::poll!(&mut run).is_pending());
+    assert_eq!(spent(&store).await[0], ("budget/global/all/requests/total".to_owned(), 1, 1));
+}
