@@ -234,6 +234,7 @@ fn start(rounds: usize) -> Vec<Row> {
 
 /// Runs a program; its processor time in milliseconds and its memory in kilobytes.
 #[expect(unsafe_code, reason = "the standard library does not tell what a child has used")]
+#[expect(clippy::zombie_processes, reason = "it is waited for below, by the call that tells what it has used")]
 fn child(command: &mut Command) -> (f64, f64) {
     let child = command.spawn().expect("this program can be started again");
     let pid = i32::try_from(child.id()).expect("the number of a process");

@@ -196,7 +196,8 @@ async fn receipts(world: &World, names: &Names, mut settled: Vec<CallId>) -> BTr
     let page = ledger.list(&filter).await.expect("reads");
     ledger.verify(&[], None).await.expect("whole");
     let mut ids: Vec<CallId> = page.receipts.iter().map(|sealed| sealed.receipt.invocation_id).collect();
-    (ids.sort(), settled.sort());
+    ids.sort();
+    settled.sort();
     assert_eq!(ids, settled, "every settled call has exactly one receipt");
     let receipt = |sealed: &toolgate::layers::SealedReceipt| {
         let ran = sealed.receipt.attempts > 0;
@@ -212,7 +213,7 @@ async fn receipts(world: &World, names: &Names, mut settled: Vec<CallId>) -> BTr
 fn brief(receipt: &Value) -> Value {
     let mut brief = Map::new();
     for field in ["status", "attempts", "executor", "reason", "generation", "consent"] {
-        if let Some(value) = receipt.get(field).filter(|value| **value != Value::from(0)) {
+        if let Some(value) = receipt.get(field).filter(|value| **value != 0) {
             brief.insert(field.to_owned(), value.clone());
         }
     }
