@@ -256,3 +256,38 @@ async fn a_request_that_was_sent_is_booked_however_much_happened_since() {
     assert!(futures::poll!(&mut run).is_pending());
     assert_eq!(spent(&store).await[0], ("budget/global/all/requests/total".to_owned(), 1, 1));
 }
+
+#[tokio::test]
+async fn a_threshold_that_is_passed_by_a_request_that_was_stopped_is_told() {
+    let store = memory();
+    let rule = BudgetRule::new("b", BudgetScope::Global, BudgetPeriod::Total, BudgetUnit::Requests, 1);
+    let model = Odd::new(|_| stream::pending().boxed());
+    let session = opened(Session::builder(model, Registry::new()).budgets(Budgets::new([rule])), &store).await;
+    let mut run = Box::pin(session.run("think"));
+    assert!(futures::poll!(&mut run).is_pending());
+    assert!(session.interrupt());
+    assert_eq!(run.await.expect("ends").end, RunEnd::Cancelled);
+    let alerts = |event: &LoopEvent| matches!(event, LoopEvent::BudgetAlert { .. });
+    assert_eq!(loop_events(&store).await.iter().filter(|event| alerts(event)).count(), 4);
+}
+
+#[tokio::test]
+async fn nobody_is_asked_if_that_cannot_be_written_down() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let model = Odd::new(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        whole(Message::assistant("hello"))
+    });
+    let rule = BudgetRule::new("b", BudgetScope::Global, BudgetPeriod::Total, BudgetUnit::Requests, 5);
+    // What was said is the first thing that is written, what is set aside the second, that the model is asked the third.
+    let fails_at = Arc::new(AtomicU64::new(u64::MAX));
+    let (store, writes) = counting(fails_at.clone());
+    let session = opened(Session::builder(model, Registry::new()).budgets(Budgets::new([rule])), &store).await;
+    assert!(session.run("hi").await.is_ok());
+    let before = writes.load(Ordering::SeqCst);
+    fails_at.store(before + 2, Ordering::SeqCst);
+    assert!(session.run("hi again").await.is_err());
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(spent(&store).await, [("budget/global/all/requests/total".to_owned(), 1, 0)]);
+}
