@@ -267,6 +267,24 @@ struct WireCommon {
     run: Option<u64>,
 }
 
+impl WireCommon {
+    fn of(sequence: u64, at: Timestamp, turn: &TurnInfo) -> Self {
+        Self {
+            sequence,
+            at,
+            session_id: turn.session,
+            turn_id: turn.turn,
+            iteration: turn.iteration,
+            agent_id: turn.agent_id.clone(),
+            agent_name: turn.agent_name.clone(),
+            model: turn.model.clone(),
+            provider: turn.provider.clone(),
+            principal: turn.principal.clone(),
+            run: turn.run,
+        }
+    }
+}
+
 /// The fields that events about an invocation have besides.
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct WireInvocation {
@@ -331,20 +349,7 @@ impl Serialize for Event {
             Turn(&'a TurnEvent),
             Loop(&'a LoopEvent),
         }
-        let turn = self.turn_info();
-        let common = WireCommon {
-            sequence: self.sequence,
-            at: self.at,
-            session_id: turn.session,
-            turn_id: turn.turn,
-            iteration: turn.iteration,
-            agent_id: turn.agent_id.clone(),
-            agent_name: turn.agent_name.clone(),
-            model: turn.model.clone(),
-            provider: turn.provider.clone(),
-            principal: turn.principal.clone(),
-            run: turn.run,
-        };
+        let common = WireCommon::of(self.sequence, self.at, self.turn_info());
         let (invocation, event) = match &self.body {
             EventBody::Turn(_, event) => (None, FlatEvent::Turn(event)),
             EventBody::Loop(_, event) => (None, FlatEvent::Loop(event)),
@@ -409,6 +414,14 @@ mod tests {
         Arc::new(turn)
     }
 
+    /// A turn that has everything a turn can have.
+    fn full_turn() -> TurnInfo {
+        let mut info = TurnInfo::clone(&turn());
+        (info.agent_name, info.model, info.provider) = (Some("a".into()), Some("m".into()), Some("p".into()));
+        (info.principal, info.run) = (Some("ann".into()), Some(1));
+        info
+    }
+
     fn invocation() -> Invocation {
         Invocation {
             id: CallId::new(Uuid::from_u128(3)),
@@ -454,7 +467,7 @@ mod tests {
         let samples = vec![
             LoopEvent::UserMessage { message: 0, text: text.clone(), steering: true },
             LoopEvent::ModelRouted(routed),
-            LoopEvent::InferenceStarted { model: "a:b".into(), attempt: 1, messages: 1, tools: 2 },
+            LoopEvent::InferenceStarted { attempt: 1, messages: 1, tools: 2 },
             LoopEvent::InferenceFinished { message: 1, text, calls: 0, finish, usage: Some(usage), cost },
             LoopEvent::InferenceFailed { code: crate::ModelErrorKind::Auth, error, retry_in_ms: Some(5) },
             LoopEvent::HistoryCompacted { skipped: 4, kept: 2 },
@@ -478,6 +491,13 @@ mod tests {
             LoopEvent::RunEnded { end: crate::RunEnd::Suspended, error: None, iterations: 1, usage, cost },
         ];
         assert_eq!(samples.iter().map(LoopEvent::name).collect::<Vec<_>>(), LoopEvent::NAMES);
+        // A field of its own that is called like one that all events have could not be read back.
+        let common = serde_json::to_value(WireCommon::of(1, Timestamp::EPOCH, &full_turn())).expect("writes");
+        for sample in &samples {
+            let own = serde_json::to_value(sample).expect("writes");
+            let twice = own.as_object().into_iter().flatten().find(|(key, _)| common.get(key).is_some());
+            assert_eq!(twice, None, "{}", sample.name());
+        }
         samples
     }
 

@@ -27,10 +27,8 @@ pub enum LoopEvent {
     },
     /// A model was chosen.
     ModelRouted(Routed),
-    /// A model is asked.
+    /// A model is asked: the one that the turn names.
     InferenceStarted {
-        /// Which one.
-        model: String,
         /// How often it was asked for this turn, counted from 1.
         attempt: u32,
         /// How many messages it reads.
@@ -94,7 +92,8 @@ pub enum LoopEvent {
     },
     /// A coordinator over a large context has made a step.
     RecursiveIteration {
-        /// Which step, counted from 1.
+        /// Which step, counted from 1. On the wire it is the `step`: every event has an `iteration`, the turn's.
+        #[serde(rename = "step")]
         iteration: u32,
         /// How many there may be.
         max: u32,

@@ -176,7 +176,8 @@ mod tests {
     fn commitments_stand_where_values_are_missing_or_shown_otherwise() {
         let original = json!({ "token": 1, "list": [{ "a/b": "hunter2", "c": 2 }], "n": 3 });
         let copy = json!({ "list": [{ "a/b": "***", "c": 2 }], "n": 3 });
-        let (value, pointers) = committed(&["token"], original, copy);
+        let (value, mut pointers) = committed(&["token"], original, copy);
+        pointers.sort();
         assert_eq!(pointers, ["/list/0/a~1b", "/token"]);
         assert_eq!((&value["n"], &value["list"][0]["c"]), (&json!(3), &json!(2)));
         assert!(value["token"].as_str().expect("text").starts_with("hmac-sha256:"));

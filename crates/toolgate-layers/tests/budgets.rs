@@ -1,9 +1,10 @@
 //! The budgets of a configuration file: how they are read, and that calls are kept within them.
 
 use serde_json::json;
-use toolgate_core::{MemoryStore, Payer, Stack, Status, StoreHandle};
+use toolgate_core::{Call, CallId, MemoryStore, Payer, Stack, Status, StoreHandle};
 use toolgate_layers::{Config, MemoryAccounts, Parts, SharedAccounts, ToastManager};
-use toolgate_testkit::{call, call_with, echo};
+use toolgate_testkit::{echo, seed};
+use uuid::Uuid;
 
 const FILE: &str = "[stack]
 order = ['budget']
@@ -31,14 +32,21 @@ fn stack(text: &str, parts: &Parts) -> Stack {
     Config::parse(text).expect("sound").build(echo(), parts).expect("builds")
 }
 
+/// A call with an id of its own: one that is made again is paid for once.
+fn nth(n: u128) -> Call {
+    let mut seed = seed("echo", json!({}));
+    seed.id = CallId::new(Uuid::from_u128(n));
+    Call::new(seed)
+}
+
 #[tokio::test]
 async fn calls_are_kept_within_the_budgets_of_the_file_and_alerts_are_shown() {
     let parts = parts();
     let stack = stack(FILE, &parts);
-    for _ in 0..2 {
-        assert!(stack.run(call("echo")).await.is_ok());
+    for n in 1..=2 {
+        assert!(stack.run(nth(n)).await.is_ok());
     }
-    let refused = stack.run(call_with("echo", json!({}))).await;
+    let refused = stack.run(nth(3)).await;
     assert_eq!(refused.status(), Some(Status::BudgetExceeded));
     assert!(refused.settled().expect("settled").model_text().contains("the budget site (project site)"));
     let shown = parts.get::<ToastManager>().expect("made for the alerts").current();
@@ -48,18 +56,18 @@ async fn calls_are_kept_within_the_budgets_of_the_file_and_alerts_are_shown() {
 #[tokio::test]
 async fn two_stacks_over_one_store_share_a_budget_and_a_new_file_brings_new_ones() {
     let parts = parts();
-    assert!(stack(FILE, &parts).run(call("echo")).await.is_ok());
-    assert!(stack(FILE, &parts).run(call("echo")).await.is_ok());
-    assert_eq!(stack(FILE, &parts).run(call("echo")).await.status(), Some(Status::BudgetExceeded));
+    assert!(stack(FILE, &parts).run(nth(1)).await.is_ok());
+    assert!(stack(FILE, &parts).run(nth(2)).await.is_ok());
+    assert_eq!(stack(FILE, &parts).run(nth(3)).await.status(), Some(Status::BudgetExceeded));
     let more = FILE.replace("limit = 1\n", "limit = 1.5\n");
-    assert!(stack(&more, &parts).run(call("echo")).await.is_ok());
+    assert!(stack(&more, &parts).run(nth(4)).await.is_ok());
 }
 
 #[tokio::test]
 async fn accounts_that_the_program_brings_go_before_those_of_the_file() {
     let own = MemoryAccounts::limit(0.5).expect("an amount");
     let parts = parts().with(SharedAccounts::new(own.clone()));
-    assert!(stack(FILE, &parts).run(call("echo")).await.is_ok());
+    assert!(stack(FILE, &parts).run(nth(1)).await.is_ok());
     assert_eq!(own.left(), 0.0);
 }
 

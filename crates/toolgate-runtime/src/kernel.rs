@@ -188,7 +188,6 @@ impl Run {
         self.reserve(info.turn, model).await?;
         let request = &self.conversation.request;
         events.push(LoopEvent::InferenceStarted {
-            model: model.to_string(),
             attempt: 1,
             messages: request.messages.len() as u64,
             tools: u32::try_from(request.view.len()).unwrap_or(u32::MAX),

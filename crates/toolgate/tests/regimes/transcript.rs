@@ -164,8 +164,22 @@ fn line(names: &mut Names, event: &Event) -> Line {
     let mut fields = serde_json::to_value(event).expect("writes");
     strip(&mut fields, NOISE);
     let fields = names.shorten(&fields.to_string());
-    let fields = serde_json::from_str(&fields).expect("still JSON");
+    let Value::Object(fields) = sorted(serde_json::from_str(&fields).expect("still JSON")) else {
+        panic!("an event is an object");
+    };
     Line { session, turn, call, event: event.name(), fields }
+}
+
+/// The same with fields by name: a build may keep them in the order in which they were written.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let fields: BTreeMap<String, Value> = map.into_iter().map(|(key, value)| (key, sorted(value))).collect();
+            Value::Object(fields.into_iter().collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+        other => other,
+    }
 }
 
 /// Takes fields out, at any depth.
@@ -203,7 +217,7 @@ async fn receipts(world: &World, names: &Names, mut settled: Vec<CallId>) -> BTr
         let ran = sealed.receipt.attempts > 0;
         assert_eq!(ran, sealed.receipt.executor.is_some(), "a receipt says who ran it: {:?}", sealed.receipt);
         let value = serde_json::to_value(&sealed.receipt).expect("writes");
-        let value: Value = serde_json::from_str(&names.shorten(&value.to_string())).expect("still JSON");
+        let value = sorted(serde_json::from_str(&names.shorten(&value.to_string())).expect("still JSON"));
         (format!("{} {}", value["invocation_id"].as_str().expect("named"), sealed.receipt.tool_name), value)
     };
     page.receipts.iter().map(receipt).collect()
@@ -222,7 +236,7 @@ fn brief(receipt: &Value) -> Value {
     }
     let mut brief = Value::Object(brief);
     strip(&mut brief, &["decided_at", "at"]);
-    brief
+    sorted(brief)
 }
 
 /// What was said in a session, oldest first.
