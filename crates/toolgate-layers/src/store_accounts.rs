@@ -20,15 +20,21 @@ use crate::{
 ///
 /// ```
 /// # use toolgate_core::{BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, MemoryStore, Stack, Status, StoreHandle};
+/// # use toolgate_core::{Call, CallId};
 /// # use toolgate_layers::{Budget, BudgetOptions, SharedAccounts, StoreAccounts};
-/// # use toolgate_testkit::{call, echo};
+/// # use toolgate_testkit::{echo, seed};
+/// # let call = |n| {
+/// #     let mut seed = seed("echo", serde_json::json!({}));
+/// #     seed.id = CallId::new(uuid::Uuid::from_u128(n));
+/// #     Call::new(seed)
+/// # };
 /// # futures::executor::block_on(async {
 /// let one = BudgetRule::new("trial", BudgetScope::Tool, BudgetPeriod::Day, BudgetUnit::Calls, 1);
 /// let accounts = StoreAccounts::new(StoreHandle::new(MemoryStore::new()), Budgets::new([one]));
 /// let budget = Budget::new(BudgetOptions::default(), SharedAccounts::new(accounts))?;
 /// let stack = Stack::over(echo()).layer(budget).build()?;
-/// assert!(stack.run(call("echo")).await.is_ok());
-/// assert_eq!(stack.run(call("echo")).await.status(), Some(Status::BudgetExceeded));
+/// assert!(stack.run(call(1)).await.is_ok());
+/// assert_eq!(stack.run(call(2)).await.status(), Some(Status::BudgetExceeded));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
