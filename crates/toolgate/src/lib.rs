@@ -44,6 +44,10 @@ pub use toolgate_runtime::{
     TurnRequest, TurnRun, Turned, Update, Urgency,
 };
 pub use toolgate_runtime::{
+    Choice, Hold, Paid, Patience, Retrying, RouteRule, Router, Routing, RoutingDecision, RoutingError, RoutingHook,
+    Spending,
+};
+pub use toolgate_runtime::{
     Document, DocumentError, Documents, FoundSkills, Recursive, RecursiveBuilder, RecursiveLimits, ReferenceError,
     Skill, SkillError, SkillFault, SkillFile, SkillProblem, Skills,
 };
