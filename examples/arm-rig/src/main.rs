@@ -1,6 +1,6 @@
 //! An agent of rig whose tools pass the gate: one call runs, one is approved, one is refused, and all leave receipts.
 //!
-//! Run it with `cargo run -p arm-rig`. It needs no key and no network: rig's own scripted model says what a real one
+//! Run it with `cargo run` in its directory. It needs no key and no network: rig's own scripted model says what a real one
 //! would.
 
 mod shop;

@@ -70,6 +70,11 @@ impl Facts {
         self
     }
 
+    /// Whether this call was refused for want of money, and may be.
+    fn allow_refusal_of(&self, call: &SeenCall) -> bool {
+        self.refuses && call.status() == Some(Status::BudgetExceeded)
+    }
+
     /// How often this tool may have its effect.
     pub fn repeats(&self, tool: &ToolName) -> Repeats {
         self.repeats.get(tool).copied().unwrap_or(Repeats::Never)
@@ -127,6 +132,7 @@ fn compare_inner(calm: Option<&Seen>, after: Option<&Seen>, call: &SeenCall, fac
             let wrong = compare_session(calm, after, facts);
             wrong.into_iter().map(|wrong| format!("in the session of {label}: {wrong}")).collect()
         }
+        (Some(_), None) if facts.allow_refusal_of(call) => Vec::new(),
         (Some(_), None) => vec![format!("no agent worked on {label}")],
         (None, Some(_)) => vec![format!("an agent worked on {label}, which is not one's")],
     }
@@ -201,7 +207,7 @@ fn compare_call(
 ) -> Vec<String> {
     let (label, repeats) = (call.label(), facts.repeats(&call.tool));
     let mut wrong = Vec::new();
-    if facts.refuses && call.status() == Some(Status::BudgetExceeded) && effects.is_empty() {
+    if facts.allow_refusal_of(call) && effects.is_empty() {
         return wrong;
     }
     let said = |call: &SeenCall| call.outcome.as_ref().map(|settled| settled.model_text().into_owned());

@@ -213,6 +213,19 @@ async fn an_approval_that_is_lost_or_left_is_found() {
 }
 
 #[tokio::test]
+async fn an_agent_that_never_worked_is_found_unless_its_call_could_not_be_paid() {
+    let mut calm = Planted::new().await.seen().await;
+    let mut after = calm.clone();
+    calm.inner.insert(call(0), Seen::default());
+    only(&compare(&calm, &after, &Facts::default()), "no agent worked on turn 1 call 1 (pay)");
+    after.calls[0].outcome = Some(Arc::new(settled(Status::BudgetExceeded)));
+    after.effects.remove(0);
+    assert_eq!(compare(&calm, &after, &Facts::default().refusing_what_cannot_be_paid()), Vec::<String>::new());
+    let wrong = compare(&calm, &after, &Facts::default());
+    assert!(wrong.iter().any(|wrong| wrong.contains("no agent worked")), "{wrong:?}");
+}
+
+#[tokio::test]
 async fn a_callback_that_is_called_twice_is_found() {
     let mut calm = Planted::new().await.seen().await;
     let notice = Effect { key: call(0).to_string(), tool: "on_request".into(), what: String::new() };
