@@ -6,6 +6,7 @@
 //! * [`LifecycleChecker`]: checks any stream of events against the rules.
 //! * [`FaultyStore`]: a store that fails, waits or takes the process down with it, where a test wants it to.
 //! * [`crash`]: kills a process at chosen places, restarts it and compares what came of it with a run that was never killed.
+//! * `terminal` (feature `terminal`): runs a program in a real pseudo terminal, types, and reads the screen.
 //! * [`conformance`]: suites for a store, an executor or a screen of your own.
 //!
 //! ```
@@ -24,6 +25,8 @@ pub mod crash;
 mod fakes;
 mod faults;
 mod lifecycle;
+#[cfg(all(unix, feature = "terminal"))]
+pub mod terminal;
 mod twice;
 
 pub use clock::{CountingIds, TestClock};
