@@ -20,6 +20,7 @@ mod model;
 mod out;
 pub mod paths;
 mod rules;
+mod runtime;
 pub mod screen;
 pub mod settings;
 mod style;
