@@ -27,6 +27,7 @@ mod style;
 mod talk;
 mod tools;
 mod trust;
+pub mod tui;
 
 use std::{ffi::OsString, process::ExitCode};
 
