@@ -72,6 +72,8 @@ pub enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Talk with an agent in the terminal
+    Chat(commands::chat::ChatArgs),
     /// Print a script that completes commands in a shell
     Completions(commands::completions::CompletionsArgs),
 }

@@ -67,6 +67,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(command: Command, cx: &Cx) -> Result<Exit, CliError> {
     match command {
+        Command::Chat(args) => commands::chat::run(&args, cx),
         Command::Completions(args) => commands::completions::run(&args, cx),
     }
 }

@@ -148,6 +148,11 @@ impl App {
         }
     }
 
+    /// Whether something on the screen changes with time alone.
+    pub(crate) fn moves(&self) -> bool {
+        self.at_work || !self.toasts.is_empty() || self.screen.open_calls().next().is_some()
+    }
+
     /// The agent whose conversation is shown, if anything has happened.
     pub(crate) fn focused(&self) -> Option<&AgentView> {
         self.screen.agents().get(self.agent)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{App, app::Setup, text};
+use super::{app::Setup, text};
 use crate::screen::{AgentView, CallState, Item, Screen};
 
 /// The conversation in Markdown.
@@ -30,10 +30,3 @@ pub(crate) fn markdown(screen: &Screen, agent: &AgentView, setup: &Setup) -> Str
     page
 }
 
-impl App {
-    /// What a file with the conversation is called.
-    pub(crate) fn file_name(&self) -> String {
-        let id = self.setup.session.to_string();
-        format!("toolgate-{}.md", id.rsplit('-').next().unwrap_or(&id))
-    }
-}

@@ -6,18 +6,24 @@
 
 mod app;
 mod approvals;
+mod carry;
+mod drive;
+mod editor;
 mod export;
+mod history;
 mod input;
 pub mod keys;
 mod msg;
 mod palette;
 mod search;
+mod terminal;
 mod text;
 mod transcript;
 mod update;
 mod view;
 
 pub use app::{App, Setup};
+pub(crate) use drive::{Opening, run};
 pub use msg::{Effect, Msg};
 pub use update::update;
 pub use view::draw;
