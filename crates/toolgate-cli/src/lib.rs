@@ -22,6 +22,7 @@ mod out;
 pub mod paths;
 pub mod render;
 mod rules;
+mod runtime;
 pub mod screen;
 pub mod settings;
 mod style;
