@@ -4,7 +4,7 @@ use clap::Args;
 use toolgate::SessionId;
 
 use crate::{
-    CliError, Cx, Exit, Gate, TalkArgs,
+    CliError, Cx, Exit, Gate, TalkArgs, ids,
     tui::{self, Opening, Setup},
 };
 
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ChatArgs, cx: &Cx) -> Result<Exit, CliError> {
 
 async fn talk(args: &ChatArgs, cx: &Cx) -> Result<Exit, CliError> {
     let gate = Gate::open(cx, &args.talk.gate).await?;
-    let session = resumed(args, &gate).await?;
+    let session = resumed(args, &gate, cx).await?;
     let taken_up = session.is_some();
     let session = args.talk.session(&gate, session)?.wait_for_answers().build().await?;
     let model = args.talk.model.clone().or_else(|| gate.run_section().model.clone()).unwrap_or_default();
@@ -59,13 +59,21 @@ async fn talk(args: &ChatArgs, cx: &Cx) -> Result<Exit, CliError> {
         (true, false) => Opening::Wait,
     };
     let id = session.id();
+    ids::remember_workspace(&gate.store, &cx.paths.workspace, id).await?;
     let exit = tui::run(gate, session, setup, opening, cx.paths.workspace.clone()).await?;
-    cx.out.note(format!("The conversation is kept. `toolgate chat --resume {id}` goes on."))?;
+    cx.out.note(format!("The conversation is kept. `toolgate chat --resume {}` goes on.", ids::short(id)))?;
     Ok(exit)
 }
 
-async fn resumed(args: &ChatArgs, _gate: &Gate) -> Result<Option<SessionId>, CliError> {
-    let Some(named) = &args.resume else { return Ok(None) };
-    let id = named.parse().map_err(|_| CliError::usage(format!("{named:?} is no session")))?;
-    Ok(Some(id))
+/// The session to go on with, if one is wanted.
+async fn resumed(args: &ChatArgs, gate: &Gate, cx: &Cx) -> Result<Option<SessionId>, CliError> {
+    match args.resume.as_deref() {
+        None => Ok(None),
+        Some("") => {
+            let last = ids::last_session(&gate.store, &cx.paths.workspace).await?;
+            let none = || CliError::usage("there is no session in this directory yet").hint("`toolgate chat` begins one");
+            last.map(Some).ok_or_else(none)
+        }
+        Some(named) => ids::find_session(&gate.store, named).await.map(Some),
+    }
 }

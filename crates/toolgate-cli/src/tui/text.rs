@@ -1,21 +1,17 @@
 //! Text in lines of a given width: graphemes stay whole, wide characters count as wide, nothing steers the terminal.
 
 use ratatui::{
-    style::Style,
+    style::{Color, Modifier, Style},
     text::{Line, Span},
 };
 use serde_json::Value;
-use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-/// Text that is safe to draw: nothing in it steers the terminal, and tabs are spaces.
-pub(crate) fn clean(text: &str) -> String {
-    crate::style::plain(text).replace('\t', "    ")
-}
+use crate::render;
 
-/// The same in one line.
+/// Text in one line that is safe to draw: nothing in it steers the terminal.
 pub(crate) fn one_line(text: &str) -> String {
-    clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    crate::style::plain(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// As much of a line as fits, with a sign that something is missing.
@@ -23,39 +19,70 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
-    let (mut out, mut used) = (String::new(), 0);
-    for grapheme in text.graphemes(true) {
-        used += grapheme.width();
-        if used + 1 > width {
-            break;
-        }
-        out.push_str(grapheme);
-    }
-    if width > 0 {
-        out.push('…');
-    }
-    out
+    render::Line::plain(text).clip(width).text()
 }
 
-/// Text in lines of at most `width` cells, broken between words where there are any; what is safe is up to [`clean`].
+/// Text in lines of at most `width` cells, broken between words where there are any.
 pub(crate) fn wrap(text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
-    for line in clean(text).lines() {
-        for row in rows(line, width.max(1)) {
-            lines.push(Line::from(Span::styled(row, style)));
-        }
-    }
-    lines
+    let rows = |line: &str| render::Line::plain(line).wrap(width.max(2), &render::Line::new());
+    let styled = |row: render::Line| Line::from(Span::styled(row.text(), style));
+    text.lines().flat_map(rows).map(styled).collect()
 }
 
 /// What a model wrote, in lines.
 pub(crate) fn markdown(text: &str, width: usize) -> Vec<Line<'static>> {
-    wrap(text, width, Style::new())
+    render::markdown(text, width).into_iter().map(line).collect()
 }
 
 /// A diff, in lines.
 pub(crate) fn diff(text: &str, width: usize) -> Vec<Line<'static>> {
-    wrap(text, width, Style::new())
+    let rows = |line: render::Line| line.wrap(width.max(2), &render::Line::plain("  "));
+    render::diff(text).into_iter().flat_map(rows).map(line).collect()
+}
+
+fn line(line: render::Line) -> Line<'static> {
+    line.spans.into_iter().map(|span| Span::styled(span.text, style(span.style))).collect()
+}
+
+/// The same style in the words of the terminal UI: the sixteen colours and the effects that the renderers use.
+fn style(from: anstyle::Style) -> Style {
+    let effects = [
+        (anstyle::Effects::BOLD, Modifier::BOLD),
+        (anstyle::Effects::DIMMED, Modifier::DIM),
+        (anstyle::Effects::ITALIC, Modifier::ITALIC),
+        (anstyle::Effects::UNDERLINE, Modifier::UNDERLINED),
+        (anstyle::Effects::STRIKETHROUGH, Modifier::CROSSED_OUT),
+        (anstyle::Effects::INVERT, Modifier::REVERSED),
+    ];
+    let mut style = Style::new();
+    for (effect, modifier) in effects {
+        if from.get_effects().contains(effect) {
+            style = style.add_modifier(modifier);
+        }
+    }
+    style.fg = from.get_fg_color().and_then(color);
+    style.bg = from.get_bg_color().and_then(color);
+    style
+}
+
+fn color(from: anstyle::Color) -> Option<Color> {
+    let index = match from {
+        anstyle::Color::Ansi(color) => anstyle::Ansi256Color::from_ansi(color).index(),
+        anstyle::Color::Ansi256(color) => color.index(),
+        anstyle::Color::Rgb(rgb) => return Some(Color::Rgb(rgb.r(), rgb.g(), rgb.b())),
+    };
+    Some(match index {
+        0 => Color::Black,
+        1 => Color::Red,
+        2 => Color::Green,
+        3 => Color::Yellow,
+        4 => Color::Blue,
+        5 => Color::Magenta,
+        6 => Color::Cyan,
+        7 => Color::Gray,
+        8 => Color::DarkGray,
+        other => Color::Indexed(other),
+    })
 }
 
 /// Puts something in front of the first line, and as much room in front of the others.
@@ -67,37 +94,6 @@ pub(crate) fn with_lead(lead: Span<'static>, lines: Vec<Line<'static>>) -> Vec<L
         line
     };
     lines.into_iter().map(put).collect()
-}
-
-fn rows(line: &str, width: usize) -> Vec<String> {
-    let (mut rows, mut row, mut used) = (Vec::new(), String::new(), 0);
-    for word in line.split_word_bounds() {
-        let wide = word.width();
-        if used + wide > width && used > 0 && wide <= width {
-            rows.push(std::mem::take(&mut row));
-            used = 0;
-            // A line does not begin with the space it was broken at.
-            if word.trim().is_empty() {
-                continue;
-            }
-        }
-        if used + wide <= width {
-            row.push_str(word);
-            used += wide;
-            continue;
-        }
-        for grapheme in word.graphemes(true) {
-            let wide = grapheme.width();
-            if used + wide > width && used > 0 {
-                rows.push(std::mem::take(&mut row));
-                used = 0;
-            }
-            row.push_str(grapheme);
-            used += wide;
-        }
-    }
-    rows.push(row);
-    rows
 }
 
 /// What a call is called with, in one line: the values, with names where there are several.
@@ -156,7 +152,7 @@ mod tests {
 
     #[test]
     fn lines_break_between_words_and_inside_only_what_is_too_long() {
-        assert_eq!(texts(&wrap("one two three", 8, Style::new())), ["one two ", "three"]);
+        assert_eq!(texts(&wrap("one two three", 8, Style::new())), ["one two", "three"]);
         assert_eq!(texts(&wrap("abcdefgh", 3, Style::new())), ["abc", "def", "gh"]);
         assert_eq!(texts(&wrap("a\n\nb", 9, Style::new())), ["a", "", "b"]);
     }
