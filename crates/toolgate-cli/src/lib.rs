@@ -12,6 +12,7 @@ mod agents;
 pub mod args;
 pub mod commands;
 mod cx;
+mod demo;
 mod error;
 mod exit;
 mod gate;

@@ -4,7 +4,7 @@ use std::{fs, io, path::Path};
 
 use toolgate::{
     AnyLayer, Band, Call, Layer, Next, Outcome,
-    models::{Scripted, ScenarioError},
+    models::{ScenarioError, Scripted},
 };
 
 /// What the person asks for.
@@ -63,5 +63,70 @@ impl Layer for Killer {
 
     fn band(&self) -> Band {
         Band::Bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use toolgate::{RunEnd, Status, Store};
+
+    use super::*;
+    use crate::{
+        Cx, Gate, GateArgs,
+        args::{Color, Global},
+        screen::{CallState, Screen},
+        settings::ApproveMode,
+    };
+
+    /// Runs the demo with nobody at the keyboard: what each call came to, the last words, and everything that was said.
+    async fn play(approve: ApproveMode) -> (Vec<(String, Status)>, String, String) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (project, secret) = (dir.path().join("project"), new_secret());
+        write_project(&project, &secret).expect("written");
+        let db = Some(format!("sqlite:{}", dir.path().join("demo.db").display()));
+        let config = Some(project.join("toolgate.toml"));
+        let global = Global { json: false, quiet: true, color: Color::Never, config, db, dir: Some(project.clone()) };
+        let mut cx = Cx::new(&global).expect("paths");
+        cx.paths.home = dir.path().join("home");
+        let args = GateArgs { approve: Some(approve), ..GateArgs::default() };
+        let gate = Gate::open(&cx, &args).await.expect("opens");
+        let session = gate.session(Arc::new(model().expect("a valid script")), None).expect("set up");
+        let session = session.build().await.expect("opens");
+        let report = session.run(TASK).await.expect("runs");
+        assert_eq!(report.end, RunEnd::Completed, "{report:?}");
+        let mut screen = Screen::new();
+        for event in gate.store.events(session.id(), 0, 1000).await.expect("reads") {
+            screen.apply(&event);
+        }
+        let status = |call: &crate::screen::CallView| match call.state {
+            CallState::Settled(status) => (call.invocation.tool.to_string(), status),
+            state => panic!("{} is {state:?}", call.invocation.tool),
+        };
+        let said = format!("{:?}", gate.store.messages(session.id(), u64::MAX, 100).await.expect("reads"));
+        assert!(!said.contains(&secret), "the secret went to the model");
+        (screen.calls().iter().map(status).collect(), report.text, said)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_model_mends_the_project_and_is_refused_the_secrets() {
+        let (calls, words, said) = play(ApproveMode::Yes).await;
+        let refused: Vec<_> = calls.iter().filter(|(_, status)| *status != Status::Ok).collect();
+        assert_eq!(refused, [&("read_file".to_owned(), Status::Blocked)], "{calls:?}");
+        assert_eq!(calls.len(), 9);
+        assert!(
+            said.contains("FAIL  several: expected 5450, got 3250") && said.contains("ok    several: 5450"),
+            "{said}"
+        );
+        assert!(said.contains("[redacted"), "{said}");
+        assert!(words.starts_with("The test passes now."), "{words}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn without_an_approval_nothing_is_changed_and_the_model_says_so() {
+        let (calls, words, _) = play(ApproveMode::Never).await;
+        assert!(calls.contains(&("edit_file".to_owned(), Status::Denied)), "{calls:?}");
+        assert!(words.starts_with("I have not changed anything"), "{words}");
     }
 }
