@@ -1,5 +1,6 @@
 //! Built-in tools: files below a root, search, patches, a sandboxed shell, fetching.
 
+mod apply_patch;
 mod blocking;
 mod changes;
 mod changing;
@@ -8,8 +9,10 @@ mod edit_file;
 mod expected;
 mod files;
 mod find_files;
+mod hunks;
 mod list_dir;
 mod near_miss;
+mod patch;
 mod place;
 mod read_file;
 mod replace;
@@ -19,10 +22,12 @@ mod sniff;
 mod suggest;
 mod text;
 mod toolbox;
+mod undo_changes;
 mod walk;
 mod workspace;
 mod write_file;
 
+pub use apply_patch::ApplyPatch;
 pub use changes::{ChangeSet, ChangedFile, FileVersion};
 pub use edit_file::EditFile;
 pub use find_files::FindFiles;
@@ -30,6 +35,7 @@ pub use list_dir::ListDir;
 pub use read_file::ReadFile;
 pub use search_text::SearchText;
 pub use toolbox::{ToolboxOptions, register_all};
+pub use undo_changes::UndoChanges;
 pub use workspace::{FileLimits, Workspace, WorkspaceError};
 pub use write_file::WriteFile;
 
