@@ -23,6 +23,9 @@ const DAC_OVERRIDE: u64 = 1;
 const FOWNER: u64 = 3;
 const FSETID: u64 = 4;
 
+/// The kernel takes no smaller number as the highest of a namespace.
+const LEAST_PROCESSES: u32 = 302;
+
 impl Sandbox {
     /// Starts a command. Its directory and the program have to be absolute.
     pub(crate) async fn start(&self, mut command: Command, cwd: &Path) -> Result<Started, SandboxError> {
@@ -59,7 +62,7 @@ impl Sandbox {
             readable: &self.readable,
             temp: &temp,
             temp_bytes: self.limits.temp_bytes,
-            processes: self.limits.processes,
+            processes: self.limits.processes.max(LEAST_PROCESSES),
             own_network: network == Network::Loopback,
         };
         let namespaces = Some(Namespaces::new(way, &layout)?);

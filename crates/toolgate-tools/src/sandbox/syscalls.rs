@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCmpOp::Eq, SeccompCondition,
-    SeccompFilter, SeccompRule, TargetArch, sock_filter,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCmpOp::Eq,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
 use super::Network;
@@ -106,7 +106,6 @@ const METADATA: &[i64] = &[
     libc::SYS_fchmodat,
     SYS_FCHMODAT2,
     libc::SYS_fchownat,
-    libc::SYS_utimensat,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_removexattr,
@@ -139,6 +138,8 @@ fn refused(wanted: Wanted) -> Result<Rules, BackendError> {
     add_set_user_id(&mut rules)?;
     if !wanted.mounts {
         rules.append(&mut always(METADATA));
+        // Without a path it is about a file that is open.
+        rules.insert(libc::SYS_utimensat, vec![with_path(1)?]);
     }
     match wanted.network {
         Network::Off => add_no_network(&mut rules, wanted.unix_sockets)?,
@@ -240,6 +241,11 @@ fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendEr
     let condition =
         |(argument, how, value): &(u8, SeccompCmpOp, u64)| SeccompCondition::new(*argument, Dword, how.clone(), *value);
     SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)
+}
+
+/// Fits if the argument is a pointer to something.
+fn with_path(argument: u8) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(vec![SeccompCondition::new(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?])
 }
 
 fn compile(rules: Rules, error: i32) -> Result<BpfProgram, BackendError> {
