@@ -1,5 +1,28 @@
 //! Built-in tools: files below a root, search, patches, a sandboxed shell, fetching.
 
+mod blocking;
+mod changes;
+mod changing;
+mod commit;
+mod edit_file;
+mod expected;
+mod files;
+mod find_files;
+mod list_dir;
+mod near_miss;
+mod place;
+mod read_file;
+mod replace;
+mod report;
+mod search_text;
+mod sniff;
+mod suggest;
+mod text;
+mod toolbox;
+mod walk;
+mod workspace;
+mod write_file;
+
 #[cfg(feature = "http")]
 mod fetch_addresses;
 #[cfg(feature = "http")]
@@ -18,6 +41,16 @@ mod shell_options;
 mod shell_output;
 #[cfg(unix)]
 mod shell_pipes;
+
+pub use changes::{ChangeSet, ChangedFile, FileVersion};
+pub use edit_file::EditFile;
+pub use find_files::FindFiles;
+pub use list_dir::ListDir;
+pub use read_file::ReadFile;
+pub use search_text::SearchText;
+pub use toolbox::{ToolboxOptions, register_all};
+pub use workspace::{FileLimits, Workspace, WorkspaceError};
+pub use write_file::WriteFile;
 
 #[cfg(feature = "http")]
 pub use fetch_options::{FetchOptions, FetchSetupError};
