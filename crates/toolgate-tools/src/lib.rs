@@ -27,6 +27,25 @@ mod walk;
 mod workspace;
 mod write_file;
 
+#[cfg(feature = "http")]
+mod fetch_addresses;
+#[cfg(feature = "http")]
+mod fetch_options;
+#[cfg(feature = "http")]
+mod fetch_text;
+#[cfg(feature = "http")]
+mod fetch_url;
+#[cfg(unix)]
+mod run_shell;
+#[cfg(unix)]
+mod sandbox;
+#[cfg(unix)]
+mod shell_options;
+#[cfg(unix)]
+mod shell_output;
+#[cfg(unix)]
+mod shell_pipes;
+
 pub use apply_patch::ApplyPatch;
 pub use changes::{ChangeSet, ChangedFile, FileVersion};
 pub use edit_file::EditFile;
@@ -39,17 +58,10 @@ pub use undo_changes::UndoChanges;
 pub use workspace::{FileLimits, Workspace, WorkspaceError};
 pub use write_file::WriteFile;
 
-#[cfg(unix)]
-mod run_shell;
-#[cfg(unix)]
-mod sandbox;
-#[cfg(unix)]
-mod shell_options;
-#[cfg(unix)]
-mod shell_output;
-#[cfg(unix)]
-mod shell_pipes;
-
+#[cfg(feature = "http")]
+pub use fetch_options::{FetchOptions, FetchSetupError};
+#[cfg(feature = "http")]
+pub use fetch_url::FetchUrl;
 #[cfg(unix)]
 pub use run_shell::RunShell;
 #[cfg(unix)]
