@@ -1,2 +1,7 @@
 //! The program `toolgate`.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    toolgate_cli::run(std::env::args_os())
+}

@@ -8,7 +8,7 @@ use serde_json::Value;
 use toml::{Spanned, de::DeValue};
 use toolgate_core::{AnyLayer, Band, Layer};
 
-use crate::Parts;
+use crate::{Parts, Section, section::ConfigSection};
 
 /// A layer that a configuration file can name.
 ///
@@ -51,9 +51,13 @@ impl fmt::Display for BadOption {
 
 impl std::error::Error for BadOption {}
 
-/// The layers that a configuration file can name, in the order in which they stand by default.
+/// What a configuration file can name: the layers, in the order in which they stand by default, and sections of whoever
+/// reads the file.
 #[derive(Debug, Clone)]
-pub struct Catalog(Vec<CatalogEntry>);
+pub struct Catalog {
+    entries: Vec<CatalogEntry>,
+    sections: Vec<ConfigSection>,
+}
 
 /// One kind of layer.
 #[derive(Clone)]
@@ -151,7 +155,7 @@ fn read<L: Configurable>(options: Spanned<DeValue<'_>>) -> Result<L::Options, to
     serde::Deserialize::deserialize(options.into_deserializer())
 }
 
-fn schema_of<T: JsonSchema>() -> Value {
+pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;
         settings.inline_subschemas = true;
@@ -185,28 +189,39 @@ impl Catalog {
 
     /// Adds an entry at the inner end of its band, in place of one of the same name.
     pub fn entry(mut self, entry: CatalogEntry) -> Self {
-        self.0.retain(|known| known.name != entry.name);
-        let at = self.0.iter().position(|known| known.band > entry.band).unwrap_or(self.0.len());
-        self.0.insert(at, entry);
+        self.entries.retain(|known| known.name != entry.name);
+        let at = self.entries.iter().position(|known| known.band > entry.band).unwrap_or(self.entries.len());
+        self.entries.insert(at, entry);
         self
     }
 
     /// All kinds, outermost first.
     pub fn entries(&self) -> &[CatalogEntry] {
-        &self.0
+        &self.entries
+    }
+
+    /// Adds a section of the file that is not about layers. [`Config::section`](crate::Config::section) reads it.
+    pub fn section<T: Section>(mut self) -> Self {
+        self.sections.retain(|known| known.name != T::NAME);
+        self.sections.push(ConfigSection::of::<T>());
+        self
+    }
+
+    pub(crate) fn sections(&self) -> &[ConfigSection] {
+        &self.sections
     }
 
     /// Finds a kind by its name.
     pub fn get(&self, name: &str) -> Option<&CatalogEntry> {
-        self.0.iter().find(|entry| entry.name == name)
+        self.entries.iter().find(|entry| entry.name == name)
     }
 
     pub(crate) fn of(entries: Vec<CatalogEntry>) -> Self {
-        Self(entries)
+        Self { entries, sections: Vec::new() }
     }
 
     /// The position of a kind in the default order.
     pub(crate) fn position(&self, name: &str) -> usize {
-        self.0.iter().position(|entry| entry.name == name).unwrap_or(self.0.len())
+        self.entries.iter().position(|entry| entry.name == name).unwrap_or(self.entries.len())
     }
 }

@@ -32,12 +32,13 @@ use toml::{
 use toolgate_core::{AnyLayer, Budgets, Executor, LayerExt, Matcher, Stack};
 
 use crate::{
-    Approval, Budget, BuildError, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Redact, Span,
+    Approval, Budget, BuildError, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Redact, Section,
+    Span,
     asks::{AskedBelow, PolicyAsks},
     budget_section::BudgetSection,
     catalog::MakeError,
     config_error::Origin,
-    config_schema,
+    config_schema, section,
     variables::{Variable, is_ours},
 };
 
@@ -83,6 +84,8 @@ struct Document<'a> {
     allowed: Vec<Range<usize>>,
     layers: Vec<LayerSection<'a>>,
     budgets: BudgetSection,
+    /// The sections of the program, by name.
+    others: Vec<(&'static str, Spanned<DeValue<'a>>)>,
 }
 
 /// What a file says about one layer.
@@ -180,6 +183,33 @@ impl Config {
         &self.budgets
     }
 
+    /// A section that the program has added to the catalog; as it is by default if the file does not have it.
+    pub fn section<T: Section>(&self) -> Result<T, ConfigError> {
+        let document = self.document()?;
+        match document.others.iter().find(|(name, _)| *name == T::NAME) {
+            Some((name, value)) => {
+                section::read(value.clone()).map_err(|error| document.origin.options(&error, name, value, &[]))
+            }
+            None => Ok(T::default()),
+        }
+    }
+
+    /// What the file and the variables over it say at a place, such as `["layers", "policy", "rules"]`; nothing if they do
+    /// not.
+    pub fn value(&self, path: &[&str]) -> Result<Option<Value>, ConfigError> {
+        let (origin, mut table) = self.table()?;
+        let Some((last, above)) = path.split_last() else { return Ok(None) };
+        for key in above {
+            table = match table.remove(*key).map(Spanned::into_inner) {
+                Some(DeValue::Table(inner)) => inner,
+                Some(_) | None => return Ok(None),
+            };
+        }
+        let Some(value) = table.remove(*last) else { return Ok(None) };
+        let read = Value::deserialize(value.clone().into_deserializer());
+        read.map(Some).map_err(|error| origin.options(&error, &path.join("."), &value, &[]))
+    }
+
     /// The kinds of layers the file can name.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
@@ -233,6 +263,12 @@ impl Config {
     }
 
     fn document(&self) -> Result<Document<'_>, ConfigError> {
+        let (origin, table) = self.table()?;
+        Document::read(&self.catalog, origin, table)
+    }
+
+    /// The file with the variables over it.
+    fn table(&self) -> Result<(Origin, DeTable<'_>), ConfigError> {
         let mut origin = Origin::file(&self.name, &self.text);
         let mut table = DeTable::parse(&self.text).map_err(|error| origin.toml(&error, "the file"))?.into_inner();
         for variable in &self.variables {
@@ -241,14 +277,15 @@ impl Config {
                 .lay_over(&mut table, &place)
                 .map_err(|taken| origin.error(&place, format!("`{taken}` is a value and has no parts"), None))?;
         }
-        Document::read(&self.catalog, origin, table)
+        Ok((origin, table))
     }
 }
 
 impl<'a> Document<'a> {
     fn read(catalog: &'a Catalog, origin: Origin, table: DeTable<'a>) -> Result<Self, ConfigError> {
         let (stack, layers, budgets) = (StackSection::default(), Vec::new(), BudgetSection::default());
-        let mut document = Self { catalog, origin, stack, order: Vec::new(), allowed: Vec::new(), layers, budgets };
+        let (order, allowed, others) = (Vec::new(), Vec::new(), Vec::new());
+        let mut document = Self { catalog, origin, stack, order, allowed, layers, budgets, others };
         for (key, value) in table {
             match &**key.get_ref() {
                 "stack" => {
@@ -259,7 +296,17 @@ impl<'a> Document<'a> {
                 }
                 "layers" => document.layers = document.sections(value)?,
                 "budget" => document.budgets = BudgetSection::read(&document.origin, &value)?,
-                other => return Err(document.origin.unknown(&key.span(), "the file", "section", other, SECTIONS)),
+                other => match catalog.sections().iter().find(|section| section.name == other) {
+                    Some(section) => {
+                        let wrong = |error| document.origin.options(&error, section.name, &value, &[]);
+                        (section.check)(value.clone()).map_err(wrong)?;
+                        document.others.push((section.name, value));
+                    }
+                    None => {
+                        let known = SECTIONS.into_iter().chain(catalog.sections().iter().map(|section| section.name));
+                        return Err(document.origin.unknown(&key.span(), "the file", "section", other, known));
+                    }
+                },
             }
         }
         Ok(document)

@@ -21,7 +21,7 @@ pub(crate) fn schema(catalog: &Catalog) -> Value {
     if let Some(Value::Object(more)) = budget.as_object_mut().and_then(|budget| budget.remove("$defs")) {
         defs.as_object_mut().expect("definitions by name").extend(more);
     }
-    json!({
+    let mut whole = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "toolgate.toml",
         "type": "object",
@@ -42,7 +42,11 @@ pub(crate) fn schema(catalog: &Catalog) -> Value {
             },
         },
         "$defs": defs,
-    })
+    });
+    for section in catalog.sections() {
+        whole["properties"][section.name] = (section.schema)();
+    }
+    whole
 }
 
 /// The schema of the table of one kind of layer.

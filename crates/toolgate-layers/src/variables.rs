@@ -8,7 +8,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use crate::{Catalog, config_error::nearest};
+use crate::{Catalog, config_error::nearest, section::ConfigSection};
 
 /// How all names begin.
 const PREFIX: &str = "TOOLGATE_";
@@ -32,7 +32,12 @@ impl Variable {
         if !is_ours(name) {
             return Ok(None);
         }
-        let rest = name.strip_prefix(PREFIX).filter(|rest| SECTIONS.iter().any(|section| rest.starts_with(section)));
+        let added = |rest: &str| {
+            let name = |section: &ConfigSection| format!("{}__", section.name.to_uppercase());
+            catalog.sections().iter().any(|section| rest.starts_with(&name(section)))
+        };
+        let ours = |rest: &&str| SECTIONS.iter().any(|section| rest.starts_with(section)) || added(rest);
+        let rest = name.strip_prefix(PREFIX).filter(ours);
         let Some(rest) = rest else {
             let known = names(catalog);
             let known: Vec<_> = known.iter().map(String::as_str).collect();
@@ -73,7 +78,11 @@ fn names(catalog: &Catalog) -> Vec<String> {
         let name = move |key: String| format!("{PREFIX}LAYERS__{kind}__{}", key.to_uppercase());
         keys(&entry.schema()).into_iter().chain(common).map(name)
     });
-    stack.chain(layers).collect()
+    let added = catalog.sections().iter().flat_map(|section| {
+        let name = section.name.to_uppercase();
+        keys(&(section.schema)()).into_iter().map(move |key| format!("{PREFIX}{name}__{}", key.to_uppercase()))
+    });
+    stack.chain(layers).chain(added).collect()
 }
 
 /// The name that reads the same but for underscores, else the most similar one.

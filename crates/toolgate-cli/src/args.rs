@@ -1,0 +1,77 @@
+//! The command line: what can be said to `toolgate`, and what `--help` teaches.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::commands;
+
+/// Runs agents whose every tool call passes one gate: checked, decided on, bounded, recorded.
+#[derive(Debug, Parser)]
+#[command(
+    name = "toolgate",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  toolgate demo                              see what it does, without a key
+  toolgate run \"why does the test fail?\"     let an agent work in this directory
+  git diff | toolgate run \"review this\"      with something to read
+  toolgate approvals list                    what waits for a decision
+
+Where nothing is said, sessions are kept in one SQLite file below ~/.local/share/toolgate."
+)]
+pub struct Cli {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What holds for every command.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Print JSON for machines, one value per line
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print nothing but the result
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// When to use colours (NO_COLOR is heeded)
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = false)]
+    pub color: Color,
+    /// The configuration instead of the toolgate.toml of the project
+    #[arg(long, global = true, value_name = "FILE", env = "TOOLGATE_CONFIG", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+    /// The database: a path, sqlite:PATH, postgres://… or memory:
+    #[arg(long, global = true, value_name = "ADDRESS", env = "TOOLGATE_DB", hide_env_values = true)]
+    pub db: Option<String>,
+    /// Work in this directory instead of the current one
+    #[arg(long, short = 'C', global = true, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// When colours are used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print a script that completes commands in a shell
+    Completions(commands::completions::CompletionsArgs),
+}

@@ -1,0 +1,3 @@
+//! The commands, one file each: what can be said to it, and what it does.
+
+pub mod completions;

@@ -1,0 +1,46 @@
+//! What to do next about an error, for those that a newcomer meets.
+
+use std::{error::Error, io};
+
+use toolgate::{models::SetupError, store::DatabaseError};
+
+/// What to do about `error` or one of its causes, if that is known.
+pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(hint) = about(error) {
+            return Some(hint);
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn about(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(error) = error.downcast_ref::<SetupError>() {
+        return about_model(error);
+    }
+    if error.downcast_ref::<DatabaseError>().is_some() {
+        return Some("--db or TOOLGATE_DB names another database; `toolgate doctor` looks at this one".to_owned());
+    }
+    let error = error.downcast_ref::<io::Error>()?;
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            Some("set TOOLGATE_HOME to a directory that you can write to".to_owned())
+        }
+        io::ErrorKind::StorageFull => Some("make room on the disk, or set TOOLGATE_HOME to another one".to_owned()),
+        _ => None,
+    }
+}
+
+fn about_model(error: &SetupError) -> Option<String> {
+    match error {
+        SetupError::MissingKey { variable } => {
+            Some(format!("export {variable}=…, or try `toolgate demo`, which needs no key"))
+        }
+        SetupError::UnknownProvider { .. } => {
+            Some("name a model as provider:name, such as --model anthropic:claude-sonnet-4-5".to_owned())
+        }
+        _ => None,
+    }
+}
