@@ -72,6 +72,18 @@ pub enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Say what the gate would do with a call, and why, without doing it
+    Explain(commands::explain::ExplainArgs),
+    /// Show the layers that every call passes, and check their order
+    Stack(commands::stack::StackArgs),
+    /// List the tools that agents have here, or call one by hand
+    Tools(commands::tools::ToolsArgs),
+    /// Check, show, write and trust the configuration
+    Config(commands::config::ConfigArgs),
+    /// Look for what keeps Toolgate from working here, and say how to mend it
+    Doctor(commands::doctor::DoctorArgs),
     /// Print a script that completes commands in a shell
     Completions(commands::completions::CompletionsArgs),
+    /// Write the manual pages
+    Man(commands::man::ManArgs),
 }

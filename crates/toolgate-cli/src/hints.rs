@@ -20,8 +20,8 @@ fn about(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<SetupError>() {
         return about_model(error);
     }
-    if error.downcast_ref::<DatabaseError>().is_some() {
-        return Some("--db or TOOLGATE_DB names another database; `toolgate doctor` looks at this one".to_owned());
+    if let Some(error) = error.downcast_ref::<DatabaseError>() {
+        return Some(about_database(error));
     }
     let error = error.downcast_ref::<io::Error>()?;
     match error.kind() {
@@ -30,6 +30,23 @@ fn about(error: &(dyn Error + 'static)) -> Option<String> {
         }
         io::ErrorKind::StorageFull => Some("make room on the disk, or set TOOLGATE_HOME to another one".to_owned()),
         _ => None,
+    }
+}
+
+/// What the store itself has to say, in words of the command line.
+fn about_database(error: &DatabaseError) -> String {
+    let other = "--db or TOOLGATE_DB names another database; `toolgate doctor` looks at this one";
+    match (error, error.hint()) {
+        (DatabaseError::ReadOnly { .. } | DatabaseError::NoDirectory { .. }, _) => {
+            "set TOOLGATE_HOME to a directory that you can write to, or name another database with --db".to_owned()
+        }
+        (DatabaseError::Damaged { .. }, _) => {
+            "`toolgate doctor --deep` says what is damaged; move the file away to begin with a new one, or restore a backup"
+                .to_owned()
+        }
+        (DatabaseError::NotADatabase { .. } | DatabaseError::NotOurs { .. } | DatabaseError::Failed { .. }, _)
+        | (_, None) => other.to_owned(),
+        (_, Some(hint)) => hint.to_owned(),
     }
 }
 

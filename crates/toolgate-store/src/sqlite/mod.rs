@@ -4,6 +4,7 @@ mod accounts;
 mod backup;
 mod check;
 mod connect;
+mod look;
 mod posted;
 mod queue;
 mod read;
@@ -29,6 +30,7 @@ use toolgate_core::{
     SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
+pub use self::look::Look;
 use self::{posted::Posted, queue::Queue, readers::Readers, tx::Tx, writer::Job};
 use crate::{
     DatabaseError,
