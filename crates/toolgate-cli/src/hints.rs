@@ -2,7 +2,7 @@
 
 use std::{error::Error, io};
 
-use toolgate::{models::SetupError, store::DatabaseError};
+use toolgate::{Status, models::SetupError, store::DatabaseError};
 
 /// What to do about `error` or one of its causes, if that is known.
 pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
@@ -59,5 +59,29 @@ fn about_model(error: &SetupError) -> Option<String> {
             Some("name a model as provider:name, such as --model anthropic:claude-sonnet-4-5".to_owned())
         }
         _ => None,
+    }
+}
+
+/// What to do about a call that settled like this, if that is known.
+pub(crate) fn about_status(status: Status) -> Option<&'static str> {
+    match status {
+        Status::ToolNotFound => Some("`toolgate tools list` shows them all"),
+        Status::SchemaViolation => Some("`toolgate tools show TOOL` says what it takes"),
+        Status::Blocked | Status::OutOfScope | Status::Denied => {
+            Some("`toolgate explain` with the same words says which layer refuses, and why")
+        }
+        Status::OutcomeUnknown => Some("look whether it had its effect before you call it again"),
+        Status::BudgetExceeded => Some("`toolgate budget` shows what is left"),
+        Status::Ok
+        | Status::Expired
+        | Status::RateLimited
+        | Status::LoopGuard
+        | Status::ExecutorError
+        | Status::Timeout
+        | Status::Cancelled
+        | Status::Redacted
+        | Status::DryRun
+        | Status::Exception
+        | Status::LayerException => None,
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use clap::Args;
 use serde_json::{Value, json};
 use toolgate::{
-    CallSeed, Dispatcher, Env, SystemClock, ToolRequest, Unwatched, View, explain,
+    CallSeed, Dispatcher, Env, Status, SystemClock, ToolRequest, Unwatched, View, explain,
     layers::{Explained, ExplainedLayer, Explanation},
 };
 
@@ -98,7 +98,14 @@ impl Answer<'_> {
         if !table.is_empty() {
             cx.out.line(format_args!("{table}\n"))?;
         }
-        cx.out.line(self.conclusion())
+        cx.out.line(self.conclusion())?;
+        match self.explanation.verdict {
+            Explained::Settles(status @ (Status::ToolNotFound | Status::SchemaViolation)) => {
+                let hint = crate::hints::about_status(status).unwrap_or_default();
+                cx.out.note(format_args!("{}: {hint}", style::note("hint")))
+            }
+            Explained::Runs | Explained::Asks | Explained::Settles(_) => Ok(()),
+        }
     }
 
     fn conclusion(&self) -> String {

@@ -12,17 +12,17 @@ use crate::{Cli, CliError, Cx, Exit, style};
 #[command(after_help = "\
 Examples:
   toolgate man | man -l -
-  toolgate man --dir ~/.local/share/man/man1")]
+  toolgate man --to ~/.local/share/man/man1")]
 pub struct ManArgs {
     /// Write the pages of all commands to this directory
     #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    pub to: Option<PathBuf>,
 }
 
 /// Writes the pages.
 pub(crate) fn run(args: &ManArgs, cx: &Cx) -> Result<Exit, CliError> {
     let command = Cli::command().term_width(100);
-    let Some(dir) = &args.dir else {
+    let Some(dir) = &args.to else {
         let mut page = Vec::new();
         clap_mangen::Man::new(command).render(&mut page)?;
         cx.out.line(String::from_utf8_lossy(&page).trim_end())?;

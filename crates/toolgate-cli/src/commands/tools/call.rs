@@ -9,7 +9,7 @@ use toolgate::{
 };
 
 use super::ToolCallArgs;
-use crate::{CliError, Cx, Exit, Gate, runtime, style};
+use crate::{CliError, Cx, Exit, Gate, hints, runtime, style};
 
 pub(super) fn run(args: &ToolCallArgs, cx: &Cx) -> Result<Exit, CliError> {
     runtime::block_on(async {
@@ -104,32 +104,9 @@ fn settled_line(cx: &Cx, session: SessionId, settled: &Settled) -> Result<(), Cl
         return cx.out.note(format_args!("{} in {took} ms; session {session}", style::good(settled.status)));
     }
     let refused = CliError::new(format!("{}: {}", settled.status, style::plain(&text)));
-    cx.out.error(&match hint(settled.status) {
+    cx.out.error(&match hints::about_status(settled.status) {
         Some(hint) => refused.hint(hint),
         None => refused,
     });
     cx.out.note(format_args!("session {session}"))
-}
-
-fn hint(status: Status) -> Option<&'static str> {
-    match status {
-        Status::ToolNotFound => Some("`toolgate tools list` shows them all"),
-        Status::SchemaViolation => Some("`toolgate tools show TOOL` says what it takes"),
-        Status::Blocked | Status::OutOfScope | Status::Denied => {
-            Some("`toolgate explain` with the same words says which layer refuses, and why")
-        }
-        Status::OutcomeUnknown => Some("look whether it had its effect before you call it again"),
-        Status::BudgetExceeded => Some("`toolgate budget` shows what is left"),
-        Status::Ok
-        | Status::Expired
-        | Status::RateLimited
-        | Status::LoopGuard
-        | Status::ExecutorError
-        | Status::Timeout
-        | Status::Cancelled
-        | Status::Redacted
-        | Status::DryRun
-        | Status::Exception
-        | Status::LayerException => None,
-    }
 }

@@ -53,10 +53,10 @@ pub struct ShowArgs {
 }
 
 /// Calls a tool as a model would: checked, decided on, bounded, and recorded with a receipt.
-///
-/// What needs an approval waits for it: the command ends with 3 and says how to decide.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+What needs an approval waits for it: the command ends with 3 and says how to decide.
+
 Examples:
   toolgate tools call read_file path=README.md
   toolgate tools call run_shell command='cargo test' --approve yes
