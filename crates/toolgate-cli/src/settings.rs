@@ -8,6 +8,7 @@ use toolgate::{
     Effort,
     layers::{Catalog, Section},
 };
+use toolgate_tools::{FileLimits, ShellOptions};
 
 /// `[run]`: how an agent runs unless the command line says otherwise.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -52,8 +53,12 @@ pub enum ApproveMode {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolsSection {
-    /// Only these built-in tools, by name or glob; all of them unless said.
+    /// Only these tools, by name or glob; all of them unless said.
     pub only: Option<Vec<String>>,
+    /// How large a file the file tools take on.
+    pub files: FileLimits,
+    /// How commands are run.
+    pub shell: ShellOptions,
 }
 
 /// `[[agent]]`: agents that the model can delegate work to.

@@ -54,6 +54,7 @@ mod loop_event;
 mod matcher;
 mod memory;
 mod memory_accounts;
+mod memory_erase;
 mod message;
 mod model;
 mod notes;
@@ -75,6 +76,7 @@ mod token;
 mod tool;
 #[cfg(feature = "tower")]
 mod tower;
+mod traces;
 mod transform;
 mod turn;
 mod verify;
@@ -132,7 +134,9 @@ pub use outcome::{CallError, ErrorCategory, Outcome, Settled, Suspension, denied
 pub use panic::{contained, contained_sync};
 pub use price::{CacheLife, Dollars, Price, PriceTable, PriceTier, Prices, ProviderPrices};
 pub use registry::{Existing, RegisterError, Registered, Registry, ToolEntry, Trust};
-pub use rows::{ApprovalFilter, ApprovalRow, ApprovalState, RowChange, SessionFilter, SessionRow, TurnFilter, TurnRow};
+pub use rows::{
+    ApprovalFilter, ApprovalRow, ApprovalState, Hidden, RowChange, SessionFilter, SessionRow, TurnFilter, TurnRow,
+};
 pub use run::Trail;
 pub use schema::{Problem, Schema, SchemaError};
 pub use stack::{Stack, StackBuilder, StackError, StackWarning};
@@ -145,6 +149,7 @@ pub use token::{AskClaims, GrantClaims, TokenError, claimed_approval};
 pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, tool_fn, typed};
 #[cfg(feature = "tower")]
 pub use tower::{Below, Passage, TowerLayer};
+pub use traces::{Erased, TraceNames, Traces};
 pub use transform::Transform;
 pub use turn::{PostCode, Slot, Step, Turn, TurnError};
 pub use verify::{LedgerCheck, Tampered, Tampering, Verified};

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 
 use crate::{
     AccountKey, AccountRow, ApprovalFilter, ApprovalRow, ApprovalState, Batch, CallId, Charge, ChargeFilter, Digest,
-    Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey,
-    RowChange, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter,
-    TurnId, TurnRow, memory_accounts::Till,
+    Erased, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record,
+    RecordKey, RowChange, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp,
+    TurnFilter, TurnId, TurnRow, memory_accounts::Till,
 };
 
 /// Keeps everything in memory, for as long as some clone of it lives.
@@ -25,26 +25,27 @@ use crate::{
 pub struct MemoryStore(Arc<Mutex<Shelf>>);
 
 #[derive(Default)]
-struct Shelf {
-    sessions: BTreeMap<SessionId, Session>,
-    turns: BTreeMap<TurnId, TurnRow>,
-    approvals: BTreeMap<CallId, ApprovalRow>,
-    records: HashMap<RecordKey, Record>,
+pub(crate) struct Shelf {
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) turns: BTreeMap<TurnId, TurnRow>,
+    pub(crate) approvals: BTreeMap<CallId, ApprovalRow>,
+    pub(crate) records: HashMap<RecordKey, Record>,
     /// The same records as `RecordKey::Other`, for listing.
-    named: BTreeMap<Arc<str>, Record>,
+    pub(crate) named: BTreeMap<Arc<str>, Record>,
     /// The same records as `RecordKey::Message`, for reading them in order.
-    messages: BTreeMap<(SessionId, u64), Arc<Said>>,
+    pub(crate) messages: BTreeMap<(SessionId, u64), Arc<Said>>,
     blobs: HashMap<Digest, Bytes>,
     ledgers: BTreeMap<LedgerName, Vec<SealedEntry>>,
-    till: Till,
+    pub(crate) till: Till,
 }
 
 #[derive(Default)]
-struct Session {
-    log: Vec<Arc<Event>>,
-    fence: u64,
-    held: Option<(Arc<str>, Timestamp)>,
-    posts: BTreeMap<u64, Post>,
+pub(crate) struct Session {
+    pub(crate) log: Vec<Arc<Event>>,
+    pub(crate) fence: u64,
+    pub(crate) held: Option<(Arc<str>, Timestamp)>,
+    pub(crate) hidden_at: Option<Timestamp>,
+    pub(crate) posts: BTreeMap<u64, Post>,
     /// The number of the newest post.
     posted: watch::Sender<u64>,
 }
@@ -81,7 +82,8 @@ impl Session {
     fn row(&self, session: SessionId) -> SessionRow {
         let at = |event: Option<&Arc<Event>>| event.map_or(Timestamp::EPOCH, |event| event.at());
         let (created_at, updated_at) = (at(self.log.first()), at(self.log.last()));
-        SessionRow { session, revision: self.revision(), created_at, updated_at, held: self.held.clone() }
+        let (held, hidden_at) = (self.held.clone(), self.hidden_at);
+        SessionRow { session, revision: self.revision(), created_at, updated_at, held, hidden_at }
     }
 
     /// Whether somebody at `at` may append these events.
@@ -305,8 +307,19 @@ impl Store for MemoryStore {
         let open = |session| shelf.turns.values().any(|row| row.session == session && row.settled_at.is_none());
         let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
         let found = shelf.sessions.range((from, Bound::Unbounded)).filter(|(_, known)| !known.log.is_empty());
+        let found = found.filter(|(session, _)| filter.session.is_none_or(|wanted| wanted == **session));
+        let found = found.filter(|(_, known)| filter.hidden.lists(known.hidden_at.is_some()));
         let found = found.filter(|(session, _)| !filter.with_open_turns || open(**session));
         Ok(found.take(filter.limit).map(|(session, known)| known.row(*session)).collect())
+    }
+
+    async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
+        self.shelf().hide(session, at);
+        Ok(())
+    }
+
+    async fn erase(&self, session: SessionId, now: Timestamp) -> Result<Erased, StoreError> {
+        self.shelf().erase(session, now)
     }
 
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {

@@ -22,17 +22,35 @@ pub struct SessionRow {
     pub updated_at: Timestamp,
     /// Who drives it and until when, if somebody does.
     pub held: Option<(Arc<str>, Timestamp)>,
+    /// Since when it is hidden, if it is.
+    pub hidden_at: Option<Timestamp>,
 }
 
 /// Which sessions are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionFilter {
+    /// Only this one.
+    pub session: Option<SessionId>,
     /// Only those behind this one.
     pub after: Option<SessionId>,
     /// Only those with a turn that is not settled.
     pub with_open_turns: bool,
+    /// What is done with hidden ones.
+    pub hidden: Hidden,
     /// At most this many.
     pub limit: usize,
+}
+
+/// What a list does with sessions that are hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Hidden {
+    /// They are left out.
+    #[default]
+    LeftOut,
+    /// They are listed like all others.
+    Included,
+    /// Nothing else is listed.
+    Only,
 }
 
 /// One turn.
@@ -107,7 +125,25 @@ pub struct ApprovalFilter {
 
 impl Default for SessionFilter {
     fn default() -> Self {
-        Self { after: None, with_open_turns: false, limit: 100 }
+        Self { session: None, after: None, with_open_turns: false, hidden: Hidden::LeftOut, limit: 100 }
+    }
+}
+
+impl SessionFilter {
+    /// One session, hidden or not.
+    pub fn of(session: SessionId) -> Self {
+        Self { session: Some(session), hidden: Hidden::Included, limit: 1, ..Self::default() }
+    }
+}
+
+impl Hidden {
+    /// Whether a session that is hidden or not is listed.
+    pub const fn lists(self, is_hidden: bool) -> bool {
+        match self {
+            Self::LeftOut => !is_hidden,
+            Self::Included => true,
+            Self::Only => is_hidden,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AccountKey, AccountRow, Answer, ApprovalFilter, ApprovalRequest, ApprovalRow, CallId, Charge, ChargeFilter, Digest,
-    Event, Json, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Post, ProviderCall, Said,
+    Erased, Event, Json, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Post, ProviderCall, Said,
     SealedEntry, SessionFilter, SessionId, SessionRow, Settled, Timestamp, ToolRequest, TurnFilter, TurnId, TurnInfo,
     TurnRow,
 };
@@ -108,8 +108,21 @@ pub trait Store: Send + Sync + 'static {
     /// something that is taken up at the same moment.
     fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send;
 
-    /// Lists sessions, oldest first.
+    /// Lists sessions, oldest first. Hidden ones are left out unless the filter asks for them.
     fn sessions(&self, filter: SessionFilter) -> impl Future<Output = Result<Vec<SessionRow>, StoreError>> + Send;
+
+    /// Hides a session and those of its agents from then on, or brings them back. Nothing of them is lost, and whoever
+    /// knows a hidden session can still use it. Of one that is not there, nothing is said.
+    fn hide(&self, session: SessionId, at: Option<Timestamp>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Removes a session and those of its agents for good, all or nothing: events, messages, records of turns and calls,
+    /// approvals, posts and leases. Of one that is not there, nothing is said.
+    ///
+    /// If somebody drives one of them at the time `now`, nothing is removed and the error says who. What is still set
+    /// aside is booked, since nobody can find out any more what it took. What stays: chains, which have digests and must
+    /// be whole; accounts; blobs, because others may have kept the same bytes; standing rules and the marks of used
+    /// tokens; and the number of the newest lease, so that whoever drove the session long ago cannot write to it.
+    fn erase(&self, session: SessionId, now: Timestamp) -> impl Future<Output = Result<Erased, StoreError>> + Send;
 
     /// Lists turns, oldest first.
     fn turns(&self, filter: TurnFilter) -> impl Future<Output = Result<Vec<TurnRow>, StoreError>> + Send;

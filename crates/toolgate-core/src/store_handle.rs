@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use crate::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Event, Lease,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Erased, Event, Lease,
     LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
     SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
 };
@@ -103,6 +103,8 @@ passed_on! {
     post<'a>(session: SessionId, post: Post, records: Vec<(RecordKey, Record)>) -> ();
     posts<'a>(session: SessionId, after: u64, limit: usize) -> Vec<(u64, Post)>;
     sessions<'a>(filter: SessionFilter) -> Vec<SessionRow>;
+    hide<'a>(session: SessionId, at: Option<Timestamp>) -> ();
+    erase<'a>(session: SessionId, now: Timestamp) -> Erased;
     turns<'a>(filter: TurnFilter) -> Vec<TurnRow>;
     approvals<'a>(filter: ApprovalFilter) -> Vec<ApprovalRow>;
     seal<'a>(drafts: Vec<LedgerDraft>) -> Vec<LedgerHead>;

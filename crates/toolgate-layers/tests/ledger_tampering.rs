@@ -155,6 +155,8 @@ impl Store for Tampered {
         post(session: core::SessionId, post: core::Post, records: Vec<(core::RecordKey, core::Record)>) -> ();
         posts(session: core::SessionId, after: u64, limit: usize) -> Vec<(u64, core::Post)>;
         sessions(filter: core::SessionFilter) -> Vec<core::SessionRow>;
+        hide(session: core::SessionId, at: Option<Timestamp>) -> ();
+        erase(session: core::SessionId, now: Timestamp) -> core::Erased;
         turns(filter: core::TurnFilter) -> Vec<core::TurnRow>;
         approvals(filter: core::ApprovalFilter) -> Vec<core::ApprovalRow>;
         seal(drafts: Vec<core::LedgerDraft>) -> Vec<LedgerHead>;

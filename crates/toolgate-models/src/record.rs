@@ -24,10 +24,12 @@ use crate::{
 /// is not recorded. Of a request only digests and first words are written; replies are written whole.
 ///
 /// ```no_run
-/// # fn secrets() -> std::sync::Arc<dyn toolgate_core::Redactor> { unimplemented!() }
-/// use toolgate_models::{Record, Scripted};
-/// let model = Record::new(Scripted::new(["Hello."]), "tests/hello.cassette", secrets())?;
-/// # Ok::<(), toolgate_models::CassetteError>(())
+/// # use std::sync::Arc;
+/// # use toolgate_core::Redactor;
+/// use toolgate_models::{CassetteError, Record, Scripted};
+/// fn recorded(secrets: Arc<dyn Redactor>) -> Result<Record<Scripted>, CassetteError> {
+///     Record::new(Scripted::new(["Hello."]), "tests/hello.cassette", secrets)
+/// }
 /// ```
 pub struct Record<M> {
     model: M,

@@ -10,7 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use tokio::{sync::Notify, task::JoinHandle};
 use toolgate_core::{
     Admission, Approver, CallId, Clock, DynApprover, IdSource, Invocation, Keyring, MemoryStore, Outcome, ProviderCall,
-    Record, RecordKey, Redactor, SessionId, Settled, Stack, Store, StoreHandle, TakenCall, ToolRequest, Turn,
+    Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store, StoreHandle, TakenCall, ToolRequest, Turn,
     TurnEvent, TurnId, TurnInfo, TurnRequests, View, contained_sync,
 };
 
@@ -61,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) bus: Bus,
     pub(crate) approver: Option<Arc<dyn DynApprover>>,
     pub(crate) max_concurrent: usize,
+    pub(crate) max_calls: usize,
     pub(crate) on_failure: OnFailure,
     pub(crate) grace: Duration,
     pub(crate) late: LateGuard,
@@ -103,6 +104,7 @@ pub struct DispatcherBuilder {
     redactor: Option<Arc<dyn Redactor>>,
     keyring: Option<Keyring>,
     max_concurrent: usize,
+    max_calls: usize,
     on_failure: OnFailure,
     grace: Duration,
     late: (usize, Duration),
@@ -113,6 +115,9 @@ pub struct DispatcherBuilder {
 impl Dispatcher {
     /// How many calls of a turn run at the same time unless told otherwise.
     pub const DEFAULT_CONCURRENCY: usize = 8;
+
+    /// How many calls of a turn are made unless told otherwise.
+    pub const MAX_CALLS: usize = 1_000;
 
     /// Starts a dispatcher that sends calls through `stack`.
     pub fn builder(stack: Stack) -> DispatcherBuilder {
@@ -127,6 +132,7 @@ impl Dispatcher {
             redactor: None,
             keyring: None,
             max_concurrent: Self::DEFAULT_CONCURRENCY,
+            max_calls: Self::MAX_CALLS,
             on_failure: OnFailure::Continue,
             grace: Duration::from_secs(2),
             late: (LateGuard::CAPACITY, LateGuard::KEEP),
@@ -229,7 +235,7 @@ impl Dispatcher {
         for (emit_order, taken) in (0..).zip(taken) {
             let admission = match &taken.ran {
                 Some(_) => Admission::of_provider(&taken.request),
-                None => view.admit(&taken.request),
+                None => self.admit(view, &taken.request, emit_order as usize),
             };
             let (id, call_id, tool, turn) = (taken.id, taken.call_id.clone(), admission.tool.clone(), info.clone());
             invocations.push(Arc::new(Invocation { id, call_id, tool, emit_order, turn }));
@@ -242,14 +248,31 @@ impl Dispatcher {
     }
 }
 
+impl Dispatcher {
+    /// Checks a request against what the model was shown, and against how many calls a turn may have.
+    ///
+    /// What is too much is refused like anything else: every call of a reply has an outcome, or providers take no more.
+    fn admit(&self, view: &View, request: &ToolRequest, emit_order: usize) -> Admission {
+        let (mut admission, most) = (view.admit(request), self.0.max_calls);
+        if emit_order >= most {
+            let text = format!(
+                "The call was not made: of one reply, only the first {most} calls are. Ask for it again if you still need it."
+            );
+            admission.refusal = Some(Outcome::refused(Status::RateLimited, text));
+        }
+        admission
+    }
+}
+
 impl DispatcherBuilder {
     /// The same store, clock, bus, approver and keys as another dispatcher has.
     pub(crate) fn beside(mut self, other: &Dispatcher) -> Self {
-        let Shared { store, clock, ids, bus, approver, redactor, keyring, max_concurrent, on_failure, grace, .. } =
-            &*other.0;
+        let Shared { store, clock, ids, bus, approver, redactor, keyring, max_concurrent, max_calls, .. } = &*other.0;
+        let Shared { on_failure, grace, .. } = &*other.0;
         (self.store, self.clock, self.ids, self.bus) = (store.clone(), clock.clone(), ids.clone(), bus.clone());
         (self.approver, self.redactor, self.keyring) = (approver.clone(), redactor.clone(), keyring.clone());
-        (self.max_concurrent, self.on_failure, self.grace) = (*max_concurrent, *on_failure, *grace);
+        (self.max_concurrent, self.max_calls) = (*max_concurrent, *max_calls);
+        (self.on_failure, self.grace) = (*on_failure, *grace);
         self
     }
 
@@ -312,6 +335,12 @@ impl DispatcherBuilder {
         self
     }
 
+    /// How many calls of a turn are made: 1,000 unless said. Those behind them are refused, and the model is told.
+    pub fn max_calls(mut self, calls: usize) -> Self {
+        self.max_calls = calls;
+        self
+    }
+
     /// What happens to the others when one call fails.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
@@ -363,6 +392,7 @@ impl DispatcherBuilder {
             bus: self.bus,
             approver: self.approver,
             max_concurrent: self.max_concurrent,
+            max_calls: self.max_calls,
             on_failure: self.on_failure,
             grace: self.grace,
             late,

@@ -127,8 +127,10 @@ impl Hosted {
             Next::Settle(_) => return Err(SessionError::OutOfTurn("calls of the last turn are still open")),
             Next::End(_) | Next::Stop | Next::Fail => return Err(SessionError::OutOfTurn("the run is over")),
         };
-        if let Err(error) = self.run.prepare(closing, model).await {
-            return Err(self.broken(error).await);
+        match self.run.prepare(closing, model).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(SessionError::OutOfTurn("the run was stopped")),
+            Err(error) => return Err(self.broken(error).await),
         }
         self.run.may_ask().await?;
         Ok(&self.run.conversation.request)

@@ -172,14 +172,19 @@ impl Run {
         Ok(())
     }
 
-    /// Sets up what the model is asked with, and writes down that it is asked.
-    pub(crate) async fn prepare(&mut self, closing: bool, model: &ModelName) -> Result<Arc<TurnInfo>, RunError> {
+    /// Sets up what the model is asked with, and writes down that it is asked. Nothing if the run was stopped meanwhile.
+    pub(crate) async fn prepare(
+        &mut self,
+        closing: bool,
+        model: &ModelName,
+    ) -> Result<Option<Arc<TurnInfo>>, RunError> {
         let mut events = Vec::new();
         if let Some((skipped, kept)) = self.conversation.compact(self.shared.limits.window_bytes) {
             events.push(LoopEvent::HistoryCompacted { skipped, kept });
         }
         self.set_request(closing);
-        let layers = self.ask_strategies(self.conversation.iteration, &mut events).await?;
+        let asked = self.ask_strategies(self.conversation.iteration, &mut events).await?;
+        let Some(layers) = asked else { return Ok(None) };
         if closing {
             self.conversation.request.view = View::without_tools();
         }
@@ -199,7 +204,7 @@ impl Run {
             let _ = durable.await;
         }
         self.asked = Some(info.clone());
-        Ok(info)
+        Ok(Some(info))
     }
 
     /// The turn that comes next, asked of a model.
@@ -237,10 +242,15 @@ impl Run {
         }
     }
 
-    async fn ask_strategies(&mut self, iteration: u32, events: &mut Vec<LoopEvent>) -> Result<Vec<AnyLayer>, RunError> {
+    /// The layers that strategies want for a round. Nothing if the run was stopped before all of them had their say.
+    async fn ask_strategies(
+        &mut self,
+        iteration: u32,
+        events: &mut Vec<LoopEvent>,
+    ) -> Result<Option<Vec<AnyLayer>>, RunError> {
         let mut layers = Vec::new();
         if self.shared.strategies.is_empty() {
-            return Ok(layers);
+            return Ok(Some(layers));
         }
         let (run, spending) = (self.conversation.run, self.spending());
         for strategy in &self.shared.strategies {
@@ -255,9 +265,12 @@ impl Run {
                 events,
                 layers: &mut layers,
             };
-            strategy.prepare(&mut round).await.map_err(RunError::Strategy)?;
+            match unless_stopped(&self.cancel, strategy.prepare(&mut round)).await {
+                Some(prepared) => prepared.map_err(RunError::Strategy)?,
+                None => return Ok(None),
+            }
         }
-        Ok(layers)
+        Ok(Some(layers))
     }
 
     /// Takes in a reply. If it asks for calls, they are requested and durable when this returns, and nothing has run.
@@ -307,7 +320,11 @@ impl Run {
         // The reply that asked for the calls is counted already.
         let closing = self.conversation.counted() > self.rounds();
         self.set_request(closing);
-        let layers = self.ask_strategies(self.conversation.iteration.saturating_sub(1), &mut Vec::new()).await?;
+        let asked = self.ask_strategies(self.conversation.iteration.saturating_sub(1), &mut Vec::new()).await?;
+        let Some(layers) = asked else {
+            // Nothing is run any more; but what the tools are decides what may have come of calls that had started.
+            return Ok(self.tools.all().clone());
+        };
         self.tools.add_layers(layers).map_err(RunError::Stack)?;
         if closing {
             self.conversation.request.view = View::without_tools();
@@ -326,7 +343,8 @@ impl Run {
             Err(error) => return Ok(Err(error)),
         };
         self.stopped = Some(report.end).filter(|end| matches!(end, TurnEnd::Interrupted | TurnEnd::Aborted));
-        let refund = onward == Onward::Refund;
+        // As many as there are rounds: a strategy that always gives them back would let the run go on for ever.
+        let refund = onward == Onward::Refund && self.conversation.refunds < self.rounds();
         if let Onward::Finish(answer) = onward {
             self.answer = Some(answer);
         }
@@ -379,7 +397,9 @@ impl Run {
                 usage: self.conversation.usage,
                 events,
             };
-            match strategy.settled(&mut turned).await.map_err(RunError::Strategy)? {
+            // What came of the calls is kept, whatever a strategy that was stopped would have made of it.
+            let Some(said) = unless_stopped(&self.cancel, strategy.settled(&mut turned)).await else { break };
+            match said.map_err(RunError::Strategy)? {
                 Onward::Continue => {}
                 finish @ Onward::Finish(_) => return Ok(finish),
                 Onward::Refund => onward = Onward::Refund,
@@ -480,6 +500,15 @@ impl Run {
             pending: Vec::new(),
             error,
         })
+    }
+}
+
+/// What comes of some work, or nothing if the run is stopped before.
+async fn unless_stopped<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = stop.cancelled() => None,
     }
 }
 

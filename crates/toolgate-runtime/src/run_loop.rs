@@ -89,7 +89,8 @@ impl Run {
     async fn ask(&mut self, closing: bool) -> Result<Option<RunReport>, SessionError> {
         let model = self.shared.model.clone();
         let info = match self.prepare(closing, model.name()).await {
-            Ok(info) => info,
+            Ok(Some(info)) => info,
+            Ok(None) => return self.end(RunEnd::Cancelled, None).await.map(Some),
             Err(error) => return self.end(error.end(), Some(error)).await.map(Some),
         };
         self.may_ask().await?;

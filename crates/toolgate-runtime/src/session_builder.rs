@@ -158,6 +158,11 @@ impl SessionBuilder {
         self
     }
 
+    /// How many calls of one reply are made: 1,000 unless said. Those behind them are refused, and the model is told.
+    pub fn max_calls(self, calls: usize) -> Self {
+        self.dispatcher(move |dispatcher| dispatcher.max_calls(calls))
+    }
+
     /// After how many rounds in a row in which a call was refused as a loop the run ends: 2 unless said.
     pub fn loop_rounds(mut self, rounds: u32) -> Self {
         self.limits.loop_rounds = rounds.max(1);

@@ -1,76 +1,24 @@
 //! Runs with models that misbehave, people who speak up at the wrong moment, and stores that fail half-way.
 
+#[path = "common/sessions.rs"]
+mod sessions;
+
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use futures::{StreamExt, stream, stream::BoxStream};
-use serde_json::{Value, json};
+use futures::{StreamExt, stream};
+use serde_json::json;
+use sessions::{Odd, SESSION, calls, loop_events, memory, opened, spent, whole};
 use tokio::sync::Notify;
 use toolgate_core::{
-    AccountRow, Annotations, Arguments, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Content, Context,
-    Delta, IdempotencyKey, LoopEvent, MemoryStore, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest,
-    OutputFormat, Part, Reconciled, Registry, Reply, Role, RunEnd, Schema, SessionId, SideEffect, StoreError,
-    StoreHandle, Tool, ToolError, ToolOutput, ToolRequest, ToolSpec,
+    Annotations, Arguments, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Context, Delta, IdempotencyKey,
+    LoopEvent, MemoryStore, Message, ModelErrorKind, OutputFormat, Reconciled, Registry, Reply, RunEnd, Schema,
+    SideEffect, StoreError, StoreHandle, Tool, ToolError, ToolOutput, ToolRequest, ToolSpec,
 };
-use toolgate_runtime::{Agent, RunError, RunOptions, Session, SessionBuilder};
+use toolgate_runtime::{Agent, RunError, RunOptions, Session};
 use toolgate_testkit::{Fault, FaultyStore, StoreCall};
-use uuid::Uuid;
-
-const SESSION: SessionId = SessionId::new(Uuid::from_u128(7));
-
-type Pieces = BoxStream<'static, Result<Delta, ModelError>>;
-
-/// A model that does what a function says, which is told how often the model has replied in the conversation.
-struct Odd(ModelName, Box<dyn Fn(usize) -> Pieces + Send + Sync>);
-
-impl Odd {
-    fn new(reply: impl Fn(usize) -> Pieces + Send + Sync + 'static) -> Self {
-        Self(ModelName::new("test", "odd"), Box::new(reply))
-    }
-
-    /// A model that says these lines.
-    fn saying(lines: Vec<Message>) -> Self {
-        Self::new(move |at| whole(lines.get(at).cloned().unwrap_or_else(|| Message::assistant("the end"))))
-    }
-}
-
-impl Model for Odd {
-    fn name(&self) -> &ModelName {
-        &self.0
-    }
-
-    fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
-        (self.1)(request.messages.iter().filter(|message| message.role == Role::Assistant).count())
-    }
-}
-
-fn whole(message: Message) -> Pieces {
-    stream::once(async { Ok(Delta::Done(Box::new(Reply::new(message)))) }).boxed()
-}
-
-fn calls(calls: &[(&str, Value)]) -> Message {
-    let parts = calls.iter().zip(0..).map(|((tool, arguments), n)| {
-        Part::from(Content::Call(ToolRequest::json(&format!("c{n}"), tool, arguments.clone())))
-    });
-    Message::new(Role::Assistant, parts.collect())
-}
-
-async fn opened(builder: SessionBuilder, store: &StoreHandle) -> Session {
-    let store = store.clone();
-    let builder = builder.dispatcher(move |dispatcher| dispatcher.store_handle(store).session(SESSION).take_over());
-    builder.build().await.expect("opens")
-}
-
-async fn loop_events(store: &StoreHandle) -> Vec<LoopEvent> {
-    let events = store.events(SESSION, 0, 1000).await.expect("reads");
-    events.iter().filter_map(|event| event.as_loop().cloned()).collect()
-}
-
-fn memory() -> StoreHandle {
-    StoreHandle::new(MemoryStore::new())
-}
 
 #[tokio::test]
 async fn a_model_that_panics_instead_of_replying_has_failed() {
@@ -210,11 +158,6 @@ async fn a_tool_of_the_run_is_asked_itself_whether_it_happened_and_not_the_one_t
     let report = session.resume_with(options()).await.expect("ends");
     assert_eq!((report.end, report.text.as_str()), (RunEnd::Completed, "done"));
     assert_eq!((invoked.load(Ordering::SeqCst), shadowed.load(Ordering::SeqCst)), (1, 0));
-}
-
-async fn spent(store: &StoreHandle) -> Vec<(String, u64, u64)> {
-    let rows = store.accounts("", None, 100).await.expect("lists");
-    rows.into_iter().map(|AccountRow { account, spent, reserved }| (account.to_string(), spent, reserved)).collect()
 }
 
 #[tokio::test]

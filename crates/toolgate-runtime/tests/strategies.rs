@@ -1,5 +1,8 @@
 //! Skills and the recursive strategy in whole runs of a session, also across the loss of a process.
 
+#[path = "common/sessions.rs"]
+mod sessions;
+
 use std::{
     fs,
     sync::{
@@ -9,16 +12,13 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
-use serde_json::{Value, json};
+use serde_json::json;
+use sessions::{calls, loop_events, memory, opened};
 use toolgate_core::{
-    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Content, Delta, Json, LoopEvent, MemoryStore, Message,
-    Model, ModelError, ModelName, ModelRequest, Part, RedactionFailed, Redactor, Registry, Reply, Role, RunEnd,
-    SessionId, StoreHandle, ToolError, ToolRequest, Usage, tool_fn,
+    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Delta, Json, LoopEvent, Message, Model, ModelError,
+    ModelName, ModelRequest, RedactionFailed, Redactor, Registry, Reply, Role, RunEnd, ToolError, Usage, tool_fn,
 };
 use toolgate_runtime::{Recursive, Session, SessionBuilder, Skill, Skills};
-use uuid::Uuid;
-
-const SESSION: SessionId = SessionId::new(Uuid::from_u128(3));
 
 /// Says what was written down, one line for each time it was asked in the conversation.
 #[derive(Clone)]
@@ -82,24 +82,6 @@ impl Model for Reader {
     }
 }
 
-fn calls(calls: &[(&str, Value)]) -> Message {
-    let parts = calls.iter().zip(0..).map(|((tool, arguments), n)| {
-        Part::from(Content::Call(ToolRequest::json(&format!("c{n}"), tool, arguments.clone())))
-    });
-    Message::new(Role::Assistant, parts.collect())
-}
-
-async fn opened(builder: SessionBuilder, store: &StoreHandle) -> Session {
-    let store = store.clone();
-    let builder = builder.dispatcher(move |dispatcher| dispatcher.store_handle(store).session(SESSION).take_over());
-    builder.build().await.expect("opens")
-}
-
-async fn loop_events(store: &StoreHandle) -> Vec<LoopEvent> {
-    let events = store.events(SESSION, 0, 1000).await.expect("reads");
-    events.iter().filter_map(|event| event.as_loop().cloned()).collect()
-}
-
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
 
@@ -119,7 +101,7 @@ async fn a_run_that_loads_a_skill_is_not_a_round_shorter_for_it() {
         calls(&[("read_pdf", json!({}))]),
         Message::assistant("It has 42 pages."),
     ]);
-    let store = StoreHandle::new(MemoryStore::new());
+    let store = memory();
     let builder = Session::builder(script.clone(), registry).strategy(skills).max_iterations(2);
     let report = opened(builder, &store).await.run("How long is it?").await.expect("runs");
     assert_eq!((report.end, report.text.as_str()), (RunEnd::Completed, "It has 42 pages."));
@@ -164,7 +146,7 @@ impl Redactor for Censor {
 #[tokio::test]
 async fn a_recursive_run_tells_each_step_and_ends_with_the_answer() {
     let (script, reader) = (coordinator(), Reader::answering(9));
-    let store = StoreHandle::new(MemoryStore::new());
+    let store = memory();
     let builder = recursive(&script, &reader).dispatcher(|dispatcher| dispatcher.redactor(Censor));
     let report = opened(builder, &store).await.run("What is the key?").await.expect("runs");
     assert_eq!((report.end, report.text.as_str(), script.asked()), (RunEnd::Completed, "4711", 3));
@@ -192,7 +174,7 @@ async fn a_recursive_run_tells_each_step_and_ends_with_the_answer() {
 #[tokio::test]
 async fn an_answer_that_was_given_is_found_by_whoever_resumes() {
     let (script, reader) = (coordinator(), Reader::answering(9));
-    let store = StoreHandle::new(MemoryStore::new());
+    let store = memory();
     opened(recursive(&script, &reader), &store).await.run("What is the key?").await.expect("runs");
     let again = opened(recursive(&script, &reader), &store).await;
     let report = again.resume().await.expect("resumes");
@@ -205,7 +187,7 @@ async fn an_answer_that_was_given_is_found_by_whoever_resumes() {
 
 #[tokio::test]
 async fn a_recursive_run_that_was_lost_goes_on_elsewhere_and_asks_nothing_twice() {
-    let store = StoreHandle::new(MemoryStore::new());
+    let store = memory();
     let (script, reader) = (coordinator(), Reader::answering(2));
     let lost = opened(recursive(&script, &reader), &store).await;
     let mut running = Box::pin(lost.run("What is the key?"));
@@ -234,7 +216,7 @@ fn requests(limit: u64) -> Budgets {
 #[tokio::test]
 async fn the_session_pays_for_whoever_its_coordinator_asks() {
     let (script, reader) = (coordinator(), Reader::answering(9));
-    let store = StoreHandle::new(MemoryStore::new());
+    let store = memory();
     let session = opened(recursive(&script, &reader).budgets(requests(5)), &store).await;
     let report = session.run("What is the key?").await.expect("runs");
     assert_eq!(report.end, RunEnd::BudgetExceeded, "nothing is left for the coordinator's third question");
@@ -243,7 +225,7 @@ async fn the_session_pays_for_whoever_its_coordinator_asks() {
 
 #[tokio::test]
 async fn what_a_lost_process_has_asked_is_paid_for_when_the_session_is_taken_up() {
-    let store = StoreHandle::new(MemoryStore::new());
+    let store = memory();
     let (script, reader) = (coordinator(), Reader::answering(2));
     let lost = opened(recursive(&script, &reader).budgets(requests(50)), &store).await;
     let mut running = Box::pin(lost.run("What is the key?"));
@@ -265,7 +247,7 @@ async fn what_a_lost_process_has_asked_is_paid_for_when_the_session_is_taken_up(
 async fn a_run_that_finds_no_answer_ends_with_what_it_has_and_says_so() {
     let search = || calls(&[("search", json!({ "query": "key" }))]);
     let script = Script::new((0..9).map(|_| search()).collect());
-    let store = StoreHandle::new(MemoryStore::new());
+    let store = memory();
     let session = opened(recursive(&script, &Reader::answering(0)), &store).await;
     let report = session.run("What is the key?").await.expect("runs");
     let text = "This answer is incomplete: all rounds of the run are used up. Nothing was found out.";

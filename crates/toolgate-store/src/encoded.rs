@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
 use toolgate_core::{
-    AccountKey, ApprovalState, Batch, Event, LedgerDraft, Record, RecordKey, RowChange, Said, SessionId, StoreError,
-    Timestamp,
+    AccountKey, ApprovalState, Batch, Event, Hidden, LedgerDraft, Record, RecordKey, RowChange, Said, SessionId,
+    StoreError, Timestamp,
 };
 
 /// The bytes of one piece of a blob.
@@ -94,6 +94,12 @@ pub(crate) fn message(key: &str, record: Record) -> Result<(u64, Arc<Said>), Sto
     }
 }
 
+/// The end of all names that start like `start`, which ends with a slash.
+pub(crate) fn end_of(start: &str) -> String {
+    // The character after the slash.
+    format!("{}0", start.strip_suffix('/').unwrap_or(start))
+}
+
 /// Reads the name of an account.
 pub(crate) fn account_key(text: &str) -> Result<AccountKey, StoreError> {
     text.parse().map_err(|error| StoreError::Damaged { what: "the name of an account".into(), source: Box::new(error) })
@@ -117,6 +123,15 @@ pub(crate) fn state_of(word: &str) -> Result<ApprovalState, StoreError> {
             .parse()
             .map(ApprovalState::Settled)
             .map_err(|error| StoreError::Damaged { what: "the state of an approval".into(), source: Box::new(error) }),
+    }
+}
+
+/// The condition that leaves out what a list of sessions does not show.
+pub(crate) fn hidden_condition(hidden: Hidden) -> &'static str {
+    match hidden {
+        Hidden::LeftOut => "AND hidden_at IS NULL",
+        Hidden::Included => "",
+        Hidden::Only => "AND hidden_at IS NOT NULL",
     }
 }
 

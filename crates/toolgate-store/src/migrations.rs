@@ -24,6 +24,7 @@ pub(crate) struct Applied {
 pub(crate) const SQLITE: &[Migration] = &[
     Migration { version: 1, name: "first", sql: include_str!("../migrations/sqlite/0001_first.sql") },
     Migration { version: 2, name: "budgets", sql: include_str!("../migrations/sqlite/0002_budgets.sql") },
+    Migration { version: 3, name: "hidden", sql: include_str!("../migrations/sqlite/0003_hidden.sql") },
 ];
 
 /// The steps for PostgreSQL.
@@ -31,6 +32,7 @@ pub(crate) const SQLITE: &[Migration] = &[
 pub(crate) const POSTGRES: &[Migration] = &[
     Migration { version: 1, name: "first", sql: include_str!("../migrations/postgres/0001_first.sql") },
     Migration { version: 2, name: "budgets", sql: include_str!("../migrations/postgres/0002_budgets.sql") },
+    Migration { version: 3, name: "hidden", sql: include_str!("../migrations/postgres/0003_hidden.sql") },
 ];
 
 impl Migration {

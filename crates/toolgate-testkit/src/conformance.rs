@@ -2,6 +2,7 @@
 
 mod store;
 mod store_budgets;
+mod store_erase;
 mod store_leases;
 mod store_ledgers;
 mod store_lists;

@@ -8,8 +8,8 @@ use std::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admission, ApprovalRequest, Arguments, Call, CallId, CallSeed, Env, Executor, Layer, MemoryStore, Outcome, Resumed,
-    SessionId, Stack, StoreHandle, ToolRequest, TurnId, TurnInfo, Unwatched, View,
+    Admission, ApprovalRequest, Arguments, Band, Call, CallId, CallSeed, Env, Executor, Layer, MemoryStore, Next,
+    Outcome, Resumed, SessionId, Stack, StoreHandle, ToolRequest, TurnId, TurnInfo, Unwatched, Verdict, View,
 };
 use uuid::Uuid;
 
@@ -55,6 +55,24 @@ pub fn seed_for(view: &View, tool: &str, arguments: Value) -> CallSeed {
 /// Surroundings with a clock that the test moves, a fresh store, and nobody listening.
 pub fn env_at(clock: &TestClock) -> Env {
     Env::new(Arc::new(clock.clone()), StoreHandle::new(MemoryStore::new()), Arc::new(Unwatched))
+}
+
+/// A layer that asks somebody before every call.
+#[derive(Debug, Clone, Copy)]
+pub struct AskFirst;
+
+impl Layer for AskFirst {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        match next.decision(&call).map(|decision| &decision.verdict) {
+            Some(Verdict::Approve | Verdict::ApproveWithEdits { .. }) => next.run(call).await,
+            Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
+            None => Outcome::ask(ApprovalRequest::about(&call)),
+        }
+    }
+
+    fn band(&self) -> Band {
+        Band::Decide
+    }
 }
 
 /// An executor that answers every call with its arguments.

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Event, Lease,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Erased, Event, Lease,
     LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
     SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
 };
@@ -37,6 +37,8 @@ pub enum StoreCall {
     Post,
     Posts,
     Sessions,
+    Hide,
+    Erase,
     Turns,
     Approvals,
     Seal,
@@ -55,7 +57,7 @@ impl StoreCall {
     pub const fn writes(self) -> bool {
         use StoreCall as C;
         matches!(self, C::Append | C::Once | C::PutBlob | C::Lease | C::Renew | C::Release | C::Post | C::Seal)
-            || matches!(self, C::Reserve | C::SettleCharge | C::ReleaseCharge)
+            || matches!(self, C::Reserve | C::SettleCharge | C::ReleaseCharge | C::Hide | C::Erase)
     }
 }
 
@@ -222,6 +224,12 @@ impl<S: Store> Store for FaultyStore<S> {
     }
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
         self.with_fault(StoreCall::Sessions, self.inner.sessions(filter)).await
+    }
+    async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
+        self.with_fault(StoreCall::Hide, self.inner.hide(session, at)).await
+    }
+    async fn erase(&self, session: SessionId, now: Timestamp) -> Result<Erased, StoreError> {
+        self.with_fault(StoreCall::Erase, self.inner.erase(session, now)).await
     }
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
         self.with_fault(StoreCall::Turns, self.inner.turns(filter)).await

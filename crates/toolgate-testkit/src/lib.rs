@@ -6,6 +6,7 @@
 //! * [`LifecycleChecker`]: checks any stream of events against the rules.
 //! * [`FaultyStore`]: a store that fails, waits or takes the process down with it, where a test wants it to.
 //! * [`crash`]: kills a process at chosen places, restarts it and compares what came of it with a run that was never killed.
+//! * `terminal` (feature `terminal`): runs a program in a real pseudo terminal, types, and reads the screen.
 //! * [`conformance`]: suites for a store, an executor or a screen of your own.
 //!
 //! ```
@@ -24,10 +25,12 @@ pub mod crash;
 mod fakes;
 mod faults;
 mod lifecycle;
+#[cfg(all(unix, feature = "terminal"))]
+pub mod terminal;
 mod twice;
 
 pub use clock::{CountingIds, TestClock};
-pub use fakes::{Echo, Scripted, call, call_with, echo, echo_under, env_at, seed, seed_for};
+pub use fakes::{AskFirst, Echo, Scripted, call, call_with, echo, echo_under, env_at, seed, seed_for};
 pub use faults::{Fault, FaultyStore, StoreCall, kill_this_process};
 pub use lifecycle::{LifecycleChecker, Summary, Violation};
 pub use twice::{Twice, run_twice};

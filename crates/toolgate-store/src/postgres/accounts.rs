@@ -90,7 +90,7 @@ impl Books {
     }
 
     /// Ends a charge, if it is this one that is open.
-    fn close<T: Default>(&mut self, charge: &Charge, end: impl FnOnce(&mut AccountRows) -> T) -> T {
+    pub(super) fn close<T: Default>(&mut self, charge: &Charge, end: impl FnOnce(&mut AccountRows) -> T) -> T {
         let name = charge.id.to_string();
         if self.open.get(&name) != Some(charge) {
             return T::default();

@@ -3,6 +3,7 @@
 mod accounts;
 mod check;
 mod connect;
+mod erase;
 mod facts;
 mod id;
 mod plan;
@@ -16,7 +17,7 @@ use std::{fmt, ops::Range, sync::Arc};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_core::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Event, Lease,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Erased, Event, Lease,
     LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
     SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
 };
@@ -24,6 +25,7 @@ use toolgate_core::{
 use self::{
     accounts::about,
     connect::Address,
+    erase::Change,
     facts::Wants,
     plan::Plan,
     posted::Posted,
@@ -208,6 +210,14 @@ impl Store for PostgresStore {
 
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
         self.reads.sessions(&filter).await
+    }
+
+    async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
+        self.reads.change(session, Change::Hide(at)).await.map(drop)
+    }
+
+    async fn erase(&self, session: SessionId, now: Timestamp) -> Result<Erased, StoreError> {
+        self.reads.change(session, Change::Erase { now }).await
     }
 
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {

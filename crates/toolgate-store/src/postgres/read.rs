@@ -21,7 +21,7 @@ use super::{
     facts::digest,
     id::Id,
 };
-use crate::encoded::{PIECE, from_db, from_text, limit, message, message_keys, state_of, to_db};
+use crate::encoded::{PIECE, from_db, from_text, hidden_condition, limit, message, message_keys, state_of, to_db};
 
 /// What was taken up is not there any more.
 const POSTED: &str = "SELECT session, max(number) FROM posts WHERE session = ANY($1) GROUP BY session";
@@ -171,12 +171,14 @@ impl Reads {
             true => "AND EXISTS (SELECT 1 FROM turns WHERE session = sessions.id AND settled_at IS NULL)",
             false => "",
         };
+        let hidden = hidden_condition(filter.hidden);
         let sql = format!(
-            "SELECT id, revision, created_at, updated_at, holder, lease_until FROM sessions
-             WHERE ($1::uuid IS NULL OR id > $1) AND revision > 0 {open} ORDER BY id LIMIT $2"
+            "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at FROM sessions
+             WHERE ($1::uuid IS NULL OR id > $1) AND ($2::uuid IS NULL OR id = $2) AND revision > 0 {hidden} {open}
+             ORDER BY id LIMIT $3"
         );
-        let after = filter.after.map(|after| Id(after.uuid()));
-        let ask = || sqlx::query(AssertSqlSafe(sql.clone())).bind(after).bind(limit(filter.limit));
+        let (after, only) = (filter.after.map(|after| Id(after.uuid())), filter.session.map(|only| Id(only.uuid())));
+        let ask = || sqlx::query(AssertSqlSafe(sql.clone())).bind(after).bind(only).bind(limit(filter.limit));
         self.rows(ask, |row| {
             let holder: Option<String> = row.try_get(4)?;
             let until: Option<i64> = row.try_get(5)?;
@@ -186,6 +188,7 @@ impl Reads {
                 created_at: time(row, 2)?,
                 updated_at: time(row, 3)?,
                 held: holder.map(Arc::from).zip(until.map(Timestamp::from_micros)),
+                hidden_at: row.try_get::<Option<i64>, _>(6)?.map(Timestamp::from_micros),
             })
         })
         .await

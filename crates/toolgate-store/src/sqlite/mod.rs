@@ -4,6 +4,7 @@ mod accounts;
 mod backup;
 mod check;
 mod connect;
+mod erase;
 mod look;
 mod posted;
 mod queue;
@@ -25,7 +26,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use toolgate_core::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Event, Lease,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Erased, Event, Lease,
     LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
     SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
 };
@@ -259,6 +260,14 @@ impl Store for SqliteStore {
 
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
         self.0.readers.read(move |read| read.sessions(&filter)).await
+    }
+
+    async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
+        self.write(move |tx| tx.hide(session, at)).await
+    }
+
+    async fn erase(&self, session: SessionId, now: Timestamp) -> Result<Erased, StoreError> {
+        self.write(move |tx| tx.erase(session, now)).await
     }
 
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {

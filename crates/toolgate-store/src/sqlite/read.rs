@@ -12,7 +12,7 @@ use toolgate_core::{
 use uuid::Uuid;
 
 use super::{connect::database_error, tx::id};
-use crate::encoded::{PIECE, from_db, from_text, limit, message, message_keys, state_of, to_db};
+use crate::encoded::{PIECE, from_db, from_text, hidden_condition, limit, message, message_keys, state_of, to_db};
 
 /// A connection that reads what is committed.
 pub(super) struct Read<'a> {
@@ -126,12 +126,14 @@ impl Read<'_> {
             true => "AND EXISTS (SELECT 1 FROM turns WHERE session = sessions.id AND settled_at IS NULL)",
             false => "",
         };
+        let hidden = hidden_condition(filter.hidden);
         let sql = format!(
-            "SELECT id, revision, created_at, updated_at, holder, lease_until FROM sessions
-             WHERE id > ?1 AND revision > 0 {open} ORDER BY id LIMIT ?2"
+            "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at FROM sessions
+             WHERE id > ?1 AND id >= ?2 AND id <= ?3 AND revision > 0 {hidden} {open} ORDER BY id LIMIT ?4"
         );
         let after = filter.after.map_or(Vec::new(), |after| id(after).to_vec());
-        self.rows(&sql, params![after, limit(filter.limit)], |row| {
+        let (first, last) = filter.session.map_or(([0; 16], [255; 16]), |only| (id(only), id(only)));
+        self.rows(&sql, params![after, first, last, limit(filter.limit)], |row| {
             let holder = row.get::<_, Option<String>>(4)?.map(Arc::from);
             Ok(Ok(SessionRow {
                 session: SessionId::new(uuid(row, 0)?),
@@ -139,6 +141,7 @@ impl Read<'_> {
                 created_at: time(row, 2)?,
                 updated_at: time(row, 3)?,
                 held: holder.zip(row.get::<_, Option<i64>>(5)?.map(Timestamp::from_micros)),
+                hidden_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_micros),
             }))
         })
     }

@@ -9,7 +9,7 @@ use toolgate_core::{
     Status, Store, StoreError, StoreHandle, Timestamp, TurnEvent, TurnId, TurnInfo,
 };
 
-use super::{Report, ensure, store_budgets, store_leases, store_ledgers, store_lists};
+use super::{Report, ensure, store_budgets, store_erase, store_leases, store_ledgers, store_lists};
 
 pub(super) type StoreRule = for<'a> fn(&'a StoreHandle, &'a dyn IdSource) -> BoxFuture<'a, Result<(), String>>;
 
@@ -33,7 +33,8 @@ pub async fn store(store: impl Store, ids: &dyn IdSource) -> Report {
     ];
     let mut report = Report::default();
     let rules = rules.into_iter().chain(store_leases::RULES).chain(store_lists::RULES);
-    for (name, rule) in rules.chain(store_ledgers::RULES).chain(store_budgets::RULES) {
+    let rules = rules.chain(store_ledgers::RULES).chain(store_budgets::RULES).chain(store_erase::RULES);
+    for (name, rule) in rules {
         report.note(name, rule(&store, ids).await);
     }
     report

@@ -1,0 +1,2 @@
+-- Since when a session is hidden, if it is.
+ALTER TABLE sessions ADD COLUMN hidden_at INTEGER;
