@@ -25,6 +25,7 @@ mod same_work;
 mod store;
 mod store_floors;
 mod tui;
+mod used;
 
 use std::{hint::black_box, process::ExitCode, time::Duration};
 
@@ -76,9 +77,14 @@ fn main() -> ExitCode {
         // For measuring a start: as little as there is to do, and nothing at all.
         ["hello"] => {
             runtime.block_on(loops::hello());
+            drop(runtime);
+            println!("{}", used::Used::here().line());
             Ok(())
         }
-        ["nothing"] => Ok(()),
+        ["nothing"] => {
+            println!("{}", used::Used::here().line());
+            Ok(())
+        }
         // For counting instructions: a contender by name, so many times.
         ["count", name, times] => {
             let times = times.parse().map_err(|_| USAGE.to_owned());

@@ -46,12 +46,8 @@ async fn talk(args: &ChatArgs, cx: &Cx) -> Result<Exit, CliError> {
     let taken_up = session.is_some();
     let session = args.talk.session(&gate, session)?.wait_for_answers().build().await?;
     let model = args.talk.model.clone().or_else(|| gate.run_section().model.clone()).unwrap_or_default();
-    let setup = Setup {
-        session: session.id(),
-        me: gate.me.clone(),
-        project: cx.paths.workspace.display().to_string(),
-        model,
-    };
+    let setup =
+        Setup { session: session.id(), me: gate.me.clone(), project: cx.paths.workspace.display().to_string(), model };
     let message = args.message.join(" ");
     let opening = match (message.trim().is_empty(), taken_up) {
         (false, _) => Opening::Say(message),
@@ -71,7 +67,8 @@ async fn resumed(args: &ChatArgs, gate: &Gate, cx: &Cx) -> Result<Option<Session
         None => Ok(None),
         Some("") => {
             let last = ids::last_session(&gate.store, &cx.paths.workspace).await?;
-            let none = || CliError::usage("there is no session in this directory yet").hint("`toolgate chat` begins one");
+            let none =
+                || CliError::usage("there is no session in this directory yet").hint("`toolgate chat` begins one");
             last.map(Some).ok_or_else(none)
         }
         Some(named) => ids::find_session(&gate.store, named).await.map(Some),

@@ -2,3 +2,9 @@
 
 pub mod chat;
 pub mod completions;
+pub mod config;
+pub mod doctor;
+pub mod explain;
+pub mod man;
+pub mod stack;
+pub mod tools;

@@ -29,4 +29,3 @@ pub(crate) fn markdown(screen: &Screen, agent: &AgentView, setup: &Setup) -> Str
     }
     page
 }
-

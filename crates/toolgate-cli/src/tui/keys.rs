@@ -245,9 +245,10 @@ pub fn labels(binding: &Binding) -> String {
 
 /// The reference page of the keys.
 pub fn reference() -> String {
-    let mut page = "# Keys of `toolgate chat`\n\nWritten from the table of keys by `cargo xtask generate`. F1 shows the \
+    let mut page =
+        "# Keys of `toolgate chat`\n\nWritten from the table of keys by `cargo xtask generate`. F1 shows the \
                     same on the screen; Ctrl-P finds a command by its name.\n"
-        .to_owned();
+            .to_owned();
     for place in Place::ALL {
         let _ = write!(page, "\n## {}\n\n| Keys | What they do |\n|---|---|\n", place.title());
         for binding in BINDINGS.iter().filter(|binding| binding.place == place) {

@@ -170,6 +170,9 @@ mod tests {
     #[test]
     fn numbers_are_easy_to_read() {
         assert_eq!((thousands(0), thousands(1234567)), ("0".into(), "1,234,567".into()));
-        assert_eq!((duration(7), duration(1_250), duration(61_000)), ("7 ms".into(), "1.2 s".into(), "1:01 min".into()));
+        assert_eq!(
+            (duration(7), duration(1_250), duration(61_000)),
+            ("7 ms".into(), "1.2 s".into(), "1:01 min".into())
+        );
     }
 }

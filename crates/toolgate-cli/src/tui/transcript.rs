@@ -144,13 +144,7 @@ impl Transcript {
     }
 
     /// Shows an item, from the first line on that `wanted` says yes to.
-    pub(crate) fn show(
-        &mut self,
-        source: Source<'_>,
-        item: usize,
-        height: usize,
-        wanted: impl Fn(&Line<'_>) -> bool,
-    ) {
+    pub(crate) fn show(&mut self, source: Source<'_>, item: usize, height: usize, wanted: impl Fn(&Line<'_>) -> bool) {
         let line = self.block(source, item).iter().position(wanted).unwrap_or_default();
         self.scroll = Scroll::At { item, line };
         // A bit of what came before, if there is room for it.

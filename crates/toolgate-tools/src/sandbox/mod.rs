@@ -1,23 +1,11 @@
 //! Keeps a command in its place.
 
-#[cfg(target_os = "linux")]
-mod child;
-#[cfg(target_os = "linux")]
-mod guard;
 mod kernel;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod linux;
-#[cfg(target_os = "linux")]
-mod mounts;
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod other;
 mod paths;
-#[cfg(target_os = "linux")]
-mod rules;
-#[cfg(target_os = "linux")]
-mod sys;
-#[cfg(target_os = "linux")]
-mod syscalls;
 
 use std::{
     env,
@@ -31,9 +19,9 @@ use serde::{Deserialize, Serialize};
 
 pub use kernel::{Kernel, Missing, Namespaces};
 
-#[cfg(target_os = "linux")]
-pub(crate) use child::{Ended, Leash, Started};
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use linux::{Ended, Leash, Started};
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 pub(crate) use other::{Ended, Leash, Started};
 
 use crate::ShellOptions;

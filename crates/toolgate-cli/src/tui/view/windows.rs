@@ -71,7 +71,8 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
         .title_bottom(Line::styled(format!(" {keys} "), paint::DIM).right_aligned())
         .padding(Padding::horizontal(1));
     let inner = block.inner(place);
-    let shown: Vec<Line<'_>> = lines.iter().skip(first(window, inner)).take(usize::from(inner.height)).cloned().collect();
+    let shown: Vec<Line<'_>> =
+        lines.iter().skip(first(window, inner)).take(usize::from(inner.height)).cloned().collect();
     frame.render_widget(Clear, place);
     frame.render_widget(Paragraph::new(shown).block(block), place);
 }

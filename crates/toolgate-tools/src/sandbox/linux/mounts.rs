@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{SandboxError, sys};
+use super::{super::SandboxError, sys};
 
 /// How namespaces can be made here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use seccompiler::BpfProgram;
 use tokio::sync::oneshot;
 
 use super::{
-    SandboxError,
+    super::SandboxError,
     guard::{self, REPORT},
     mounts::{Layout, Namespaces, Way},
     rules::Rules,
