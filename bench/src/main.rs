@@ -22,6 +22,7 @@ mod page;
 mod same_work;
 mod store;
 mod store_floors;
+mod used;
 
 use std::{hint::black_box, process::ExitCode, time::Duration};
 
@@ -71,9 +72,14 @@ fn main() -> ExitCode {
         // For measuring a start: as little as there is to do, and nothing at all.
         ["hello"] => {
             runtime.block_on(loops::hello());
+            drop(runtime);
+            println!("{}", used::Used::here().line());
             Ok(())
         }
-        ["nothing"] => Ok(()),
+        ["nothing"] => {
+            println!("{}", used::Used::here().line());
+            Ok(())
+        }
         // For counting instructions: a contender by name, so many times.
         ["count", name, times] => {
             let times = times.parse().map_err(|_| USAGE.to_owned());

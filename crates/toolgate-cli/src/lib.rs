@@ -10,8 +10,11 @@
 
 mod agents;
 pub mod args;
+mod arguments;
 pub mod commands;
+mod config_file;
 mod cx;
+mod demo;
 mod error;
 mod exit;
 mod gate;
@@ -20,21 +23,25 @@ pub mod ids;
 mod model;
 mod out;
 pub mod paths;
+mod preview;
 pub mod render;
 mod rules;
 mod runtime;
 pub mod screen;
 pub mod settings;
 mod style;
+mod table;
 mod talk;
 mod tools;
 mod trust;
+pub mod tui;
 
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::Parser;
 
 pub use args::Cli;
+pub use arguments::CallArgs;
 pub use cx::Cx;
 pub use error::CliError;
 pub use exit::Exit;
@@ -68,6 +75,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(command: Command, cx: &Cx) -> Result<Exit, CliError> {
     match command {
+        Command::Chat(args) => commands::chat::run(&args, cx),
+        Command::Explain(args) => commands::explain::run(&args, cx),
+        Command::Stack(args) => commands::stack::run(&args, cx),
+        Command::Tools(args) => commands::tools::run(&args, cx),
+        Command::Config(args) => commands::config::run(&args, cx),
+        Command::Doctor(args) => commands::doctor::run(&args, cx),
         Command::Completions(args) => commands::completions::run(&args, cx),
+        Command::Man(args) => commands::man::run(&args, cx),
     }
 }
