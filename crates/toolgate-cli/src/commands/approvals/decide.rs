@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use toolgate::{
-    Admitted, ApprovalFilter, ApprovalRow, Approvals, Arguments, Decision, PostError, Principal, Question,
+    Admitted, ApprovalFilter, ApprovalRow, Approvals, Arguments, Decision, PostCode, PostError, Principal, Question,
     SessionFilter, SessionId, StoreHandle, Verdict,
 };
 
@@ -119,7 +119,12 @@ fn tell(cx: &Cx, row: &ApprovalRow, verdict: &Verdict, answer: &Result<Admitted,
 fn in_words(error: &PostError) -> String {
     let word = error.code().and_then(|code| serde_json::to_value(code).ok());
     let word = word.and_then(|word| word.as_str().map(|word| format!(" ({word})")));
-    format!("{}{}", CliError::of(error), word.unwrap_or_default())
+    let said = match error.code() {
+        Some(PostCode::Duplicate) => "somebody has decided on it already".to_owned(),
+        Some(PostCode::AlreadyDenied) => "it was denied already".to_owned(),
+        _ => CliError::of(error).to_string(),
+    };
+    format!("{said}{}", word.unwrap_or_default())
 }
 
 /// Says what happens next with the session that waits.

@@ -1,7 +1,9 @@
 //! Sessions in a list, each with how it stands.
 
 use serde_json::json;
-use toolgate::{ApprovalFilter, Cost, Hidden, RunEnd, SessionFilter, SessionId, SessionRow, StoreHandle};
+use toolgate::{
+    ApprovalFilter, ApprovalState, Cost, Hidden, RunEnd, SessionFilter, SessionId, SessionRow, StoreHandle,
+};
 
 use super::ListArgs;
 use crate::{
@@ -30,6 +32,8 @@ enum Stands {
     Running(String),
     /// It waits for so many decisions.
     Waiting(usize),
+    /// Somebody has decided, and nobody has gone on since.
+    Decided,
     /// It ended like this.
     Ended(RunEnd),
     /// Nothing is open, and no run has ended.
@@ -76,14 +80,17 @@ async fn newest(store: &StoreHandle, with_hidden: bool) -> Result<Vec<SessionRow
 async fn entry(store: &StoreHandle, row: SessionRow) -> Result<Entry, CliError> {
     let screen = fold(store, row.session).await?;
     let held = row.held.as_ref().filter(|(_, until)| *until > times::now());
-    let pending = ApprovalFilter { session: Some(row.session), limit: PAGE, ..ApprovalFilter::default() };
-    let pending = store.approvals(pending).await?.len();
-    let stands = match (held, pending, screen.end()) {
-        (Some((holder, _)), _, _) => Stands::Running(holder.to_string()),
-        (None, 1.., _) => Stands::Waiting(pending),
-        (None, 0, Some(end)) => Stands::Ended(end),
-        (None, 0, None) if is_settled(&screen) => Stands::Settled,
-        (None, 0, None) => Stands::Open,
+    let asked =
+        ApprovalFilter { session: Some(row.session), pending: false, limit: usize::MAX, ..ApprovalFilter::default() };
+    let asked = store.approvals(asked).await?;
+    let count = |state| asked.iter().filter(|approval| approval.state == state).count();
+    let stands = match (held, count(ApprovalState::Pending), count(ApprovalState::Answered), screen.end()) {
+        (Some((holder, _)), ..) => Stands::Running(holder.to_string()),
+        (None, pending @ 1.., ..) => Stands::Waiting(pending),
+        (None, 0, 1.., _) => Stands::Decided,
+        (None, 0, 0, Some(end)) => Stands::Ended(end),
+        (None, 0, 0, None) if is_settled(&screen) => Stands::Settled,
+        (None, 0, 0, None) => Stands::Open,
     };
     Ok(Entry { words: words(&screen), calls: screen.calls().len(), cost: screen.cost(), row, stands })
 }
@@ -158,6 +165,7 @@ impl Stands {
         match self {
             Self::Running(_) => "running",
             Self::Waiting(_) => "waiting",
+            Self::Decided => "decided",
             Self::Ended(RunEnd::Completed) | Self::Settled => "done",
             Self::Ended(RunEnd::Cancelled) | Self::Open => "interrupted",
             Self::Ended(end) => end.as_str(),
@@ -167,6 +175,7 @@ impl Stands {
     fn shown(&self) -> String {
         match self {
             Self::Running(holder) => style::note(format!("running ({})", process(holder))).to_string(),
+            Self::Decided => style::note("decided, can go on").to_string(),
             Self::Waiting(1) => style::warn("waits for a decision").to_string(),
             Self::Waiting(count) => style::warn(format!("waits for {count} decisions")).to_string(),
             Self::Ended(RunEnd::Completed) | Self::Settled => style::good("done").to_string(),
