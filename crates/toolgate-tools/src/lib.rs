@@ -1,4 +1,28 @@
 //! Built-in tools: files below a root, search, patches, a sandboxed shell, fetching.
+//!
+//! Every tool is one file and one type. The file tools work below the root of a [`Workspace`] and cannot leave it,
+//! whatever links are swapped in while they work. A change happens in one step and as a whole, over several files too;
+//! with a store the workspace keeps what was there before, so that a call can be taken back and a crash leaves no doubt.
+//!
+//! ```
+//! use toolgate_core::{Arguments, Call, Registry, Stack};
+//! use toolgate_tools::{ToolboxOptions, Workspace, register_all};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path();
+//! let registry = Registry::new();
+//! register_all(&registry, &Workspace::open(path)?, &ToolboxOptions::default())?;
+//! let stack = Stack::over(registry).build()?;
+//! let call = Call::detached("write_file", Arguments::parse(r#"{"path":"a.txt","content":"hello\n"}"#)?);
+//! assert!(stack.run(call).await.is_ok());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The three types to know are [`Workspace`], [`ToolboxOptions`] (which tools there are) and [`ChangeSet`] (what a call
+//! has changed). Who may call what, asking people, time limits and long results are left to the layers.
 
 mod apply_patch;
 mod blocking;

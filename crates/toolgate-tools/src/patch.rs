@@ -61,6 +61,21 @@ pub(crate) fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
     }
 }
 
+/// What the headers of git begin with.
+const HEADERS: [&str; 11] = [
+    "rename ",
+    "copy ",
+    "new file ",
+    "deleted file ",
+    "new mode ",
+    "old mode ",
+    "index ",
+    "similarity ",
+    "dissimilarity ",
+    "Binary files ",
+    "GIT binary ",
+];
+
 struct Reader<'a, I: Iterator<Item = (usize, &'a str)>> {
     lines: Peekable<I>,
     files: Vec<FilePatch>,
@@ -123,8 +138,11 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Reader<'a, I> {
 
     fn header(&mut self, number: usize, line: &str) -> Result<(), String> {
         let Some(section) = self.section.as_mut() else {
-            // What is written above the first file is for people.
-            return Ok(());
+            // What is written above the first file is for people, unless it could be taken for a header of it.
+            return match HEADERS.iter().any(|word| line.starts_with(word)) {
+                true => Err(format!("line {number}: {:?} stands before diff --git", cut(line))),
+                false => Ok(()),
+            };
         };
         let modes = ["new file mode ", "deleted file mode ", "new mode ", "old mode "];
         let mode =
@@ -165,7 +183,8 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Reader<'a, I> {
             let (tag, text) = match line.as_bytes().first() {
                 Some(b' ') => (Tag::Keep, &line[1..]),
                 // Some programs strip the blank from an empty line.
-                None | Some(b'\r') => (Tag::Keep, line),
+                None => (Tag::Keep, line),
+                Some(b'\r') if line.len() == 1 => (Tag::Keep, line),
                 Some(b'-') => (Tag::Remove, &line[1..]),
                 Some(b'+') => (Tag::Add, &line[1..]),
                 Some(b'\\') => {

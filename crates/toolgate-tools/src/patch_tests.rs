@@ -108,6 +108,13 @@ fn a_patch_that_could_be_read_in_two_ways_is_refused() {
         ("diff --git a/x b/x\nBinary files a/x and b/x differ\n".to_owned(), "no text"),
         ("diff --git a/x b/y c\n".to_owned(), "told apart"),
         ("--- \"a/\\9\"\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n".to_owned(), "quoted"),
+        (format!("rename from i\nrename to j\n{head}@@ -1 +1 @@\n-a\n+b\n"), "before diff --git"),
+        (format!("@@ -1,50 +1,50 @@\n{head}@@ -1 +1 @@\n-a\n+b\n"), "counts 50 old"),
+        (format!("{head}@@ -1,2 +1,2 @@\n-a\n+b\n\rc\n"), "counts 2 old"),
+        (
+            "diff --git a/i b/i\nrename from i\nrename to j\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n".to_owned(),
+            "renamed",
+        ),
         ("hello".to_owned(), "no file"),
         (String::new(), "no file"),
     ] {

@@ -72,12 +72,13 @@ impl Layer for Killer {
 
 #[cfg(test)]
 mod tests {
-    use toolgate::{RunEnd, Status, Store};
+    use toolgate::{RunEnd, Status};
 
     use super::*;
     use crate::{
-        Cx, Gate, GateArgs,
-        args::{Color, Global},
+        Cx, Gate, GateArgs, Out,
+        args::Color,
+        paths::Paths,
         screen::{CallState, Screen},
         settings::ApproveMode,
     };
@@ -87,11 +88,17 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (project, secret) = (dir.path().join("project"), new_secret());
         write_project(&project, &secret).expect("written");
-        let db = Some(format!("sqlite:{}", dir.path().join("demo.db").display()));
+        let db = format!("sqlite:{}", dir.path().join("demo.db").display());
         let config = Some(project.join("toolgate.toml"));
-        let global = Global { json: false, quiet: true, color: Color::Never, config, db, dir: Some(project.clone()) };
-        let mut cx = Cx::new(&global).expect("paths");
-        cx.paths.home = dir.path().join("home");
+        let paths = Paths {
+            workspace: project.clone(),
+            home: dir.path().join("home"),
+            named: config,
+            user: None,
+            user_config: None,
+            db,
+        };
+        let cx = Cx { out: Out::new(false, true, Color::Never), paths };
         let args = GateArgs { approve: Some(approve), ..GateArgs::default() };
         let gate = Gate::open(&cx, &args).await.expect("opens");
         let session = gate.session(gate.model(None).expect("a valid script"), None).expect("set up");

@@ -89,3 +89,49 @@ async fn a_call_that_is_cancelled_before_it_writes_changes_nothing() {
     let next = space.ok("write_file", json!({ "path": "a.txt", "content": "three\n" }));
     tokio::time::timeout(Duration::from_secs(60), next).await.expect("not kept waiting");
 }
+
+/// What the child of the next test writes to; without it, it does nothing.
+#[cfg(unix)]
+const KILLED_IN: &str = "TOOLGATE_TEST_KILLED_IN";
+
+#[cfg(unix)]
+#[tokio::test]
+async fn writes_until_it_is_killed() {
+    let Some(dir) = std::env::var_os(KILLED_IN) else { return };
+    let workspace = toolgate_tools::Workspace::open(dir).expect("a workspace");
+    let registry = toolgate_core::Registry::new();
+    registry.register(toolgate_tools::WriteFile::new(workspace)).expect("a new name");
+    let stack = toolgate_core::Stack::over(registry).build().expect("no layers");
+    for letter in ["a", "b"].iter().cycle() {
+        println!("{letter} is next");
+        let arguments = json!({ "path": "big.txt", "content": letter.repeat(2_000_000) });
+        assert!(stack.run(toolgate_testkit::call_with("write_file", arguments)).await.is_ok());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_killed_write_leaves_the_old_file_or_the_new_one() {
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Command, Stdio},
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    for round in 1..=6 {
+        let mut child = Command::new(std::env::current_exe().expect("known"))
+            .args(["--exact", "crashes::writes_until_it_is_killed", "--nocapture"])
+            .env(KILLED_IN, dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+        // The first write of a child may be the first there is.
+        let told = lines.filter(|line| line.ends_with("is next")).nth(1 + round % 3);
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+        assert!(told.is_some(), "it was killed while it wrote");
+        let text = std::fs::read_to_string(dir.path().join("big.txt")).expect("there");
+        let first = &text[..1];
+        assert!(text.len() == 2_000_000 && text == first.repeat(text.len()), "round {round}: {} bytes", text.len());
+    }
+}

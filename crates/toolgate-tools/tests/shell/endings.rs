@@ -167,3 +167,22 @@ async fn many_commands_at_once_do_not_hold_each_other_up() {
         assert_eq!((&report["exit_code"], &report["output"]), (&json!(n), &json!(format!("{n}\n"))));
     }
 }
+
+#[tokio::test]
+async fn a_call_that_is_dropped_while_its_command_starts_leaves_nothing_running() {
+    let bench = Bench::new(ShellOptions::default());
+    let mark = mark();
+    for patience in 0..40 {
+        let call = Call::new(bench.seed(json!({ "command": format!("sleep {mark}") })));
+        let run = tokio::spawn(bench.stack.run(call));
+        tokio::time::sleep(Duration::from_micros(patience * 100)).await;
+        run.abort();
+    }
+    // Each command has a thread that watches over it to its end.
+    let is_watcher = |entry: std::fs::DirEntry| {
+        std::fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.trim() == "run_shell")
+    };
+    let watchers = || std::fs::read_dir("/proc/self/task").expect("linux").flatten();
+    until(|| !watchers().any(is_watcher)).await;
+    assert_eq!(running(&mark), 0);
+}

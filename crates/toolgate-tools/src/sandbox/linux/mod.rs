@@ -72,7 +72,7 @@ impl Sandbox {
             own_network: network == Network::Loopback,
         };
         let namespaces = Some(Namespaces::new(way, &layout)?);
-        let version = self.kernel.landlock;
+        let version = self.kernel().landlock;
         let rules = self.rules(network, &self.writable, &self.readable)?.map(|rules| {
             let temp = mounts::path_text(&temp).into_iter();
             let rules = temp.fold(rules, |rules, temp| rules.late_write(version, temp));
@@ -109,7 +109,7 @@ impl Sandbox {
         writable: &[PathBuf],
         readable: &[PathBuf],
     ) -> Result<Option<Rules>, SandboxError> {
-        let version = self.kernel.landlock;
+        let version = self.kernel().landlock;
         if version == 0 {
             return Ok(None);
         }
@@ -119,7 +119,7 @@ impl Sandbox {
     }
 
     fn filters(&self, network: Network, mounts: bool) -> Result<Vec<seccompiler::BpfProgram>, SandboxError> {
-        if !self.kernel.seccomp {
+        if !self.kernel().seccomp {
             return Ok(Vec::new());
         }
         let wanted = syscalls::Wanted { network, unix_sockets: self.unix_sockets, mounts };
