@@ -3,6 +3,7 @@
 mod cli_page;
 mod generated;
 mod peers;
+mod picture;
 mod postgres;
 
 use postgres::Postgres;
@@ -13,12 +14,10 @@ use std::{
 };
 
 /// One thing that can be done, and what it is for.
-const TASKS: [(&str, &str); 5] = [
+const TASKS: [(&str, &str); 6] = [
     ("test", "format, lints, all tests, examples and docs: everything that has to be green"),
-    (
-        "generate",
-        "write what is made from the code: schemas of events and configuration, the pages of layers and commands",
-    ),
+    ("generate", "write what is made from the code: schemas of events and configuration, pages of layers and commands"),
+    ("picture", "draw docs/demo.svg: the demo in a real terminal, as it was on the screen"),
     ("postgres", "run the PostgreSQL that the tests use, for trying things out, until Ctrl-C"),
     ("peers", "set up the Python with the model providers' official clients, and print how tests find it"),
     ("help", "this list"),
@@ -29,6 +28,7 @@ fn main() -> ExitCode {
     let done = match task.as_str() {
         "test" => test(),
         "generate" => generated::write(&root()),
+        "picture" => picture::draw(&root(), cargo(&[])),
         "postgres" => postgres::run_until_stopped(),
         "peers" => peers::print(&root()),
         "help" | "--help" | "-h" => {

@@ -81,6 +81,8 @@ pub enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Talk with an agent in the terminal
+    Chat(commands::chat::ChatArgs),
     /// Say what the gate would do with a call, and why, without doing it
     Explain(commands::explain::ExplainArgs),
     /// Show the layers that every call passes, and check their order

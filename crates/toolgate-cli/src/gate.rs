@@ -79,6 +79,11 @@ impl Gate {
         &self.run
     }
 
+    /// The names of the agents that can be delegated to.
+    pub fn agent_names(&self) -> impl Iterator<Item = String> + '_ {
+        self.agents.0.iter().map(|agent| agent.name.clone())
+    }
+
     /// The desk where approvals are decided.
     pub fn desk(&self) -> Approvals {
         Approvals::new(self.store.clone()).keyring(self.keyring.clone())

@@ -14,6 +14,7 @@ mod arguments;
 pub mod commands;
 mod config_file;
 mod cx;
+mod demo;
 mod error;
 mod exit;
 mod gate;
@@ -33,6 +34,7 @@ mod table;
 mod talk;
 mod tools;
 mod trust;
+pub mod tui;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -73,6 +75,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(command: Command, cx: &Cx) -> Result<Exit, CliError> {
     match command {
+        Command::Chat(args) => commands::chat::run(&args, cx),
         Command::Explain(args) => commands::explain::run(&args, cx),
         Command::Stack(args) => commands::stack::run(&args, cx),
         Command::Tools(args) => commands::tools::run(&args, cx),

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCmpOp::Eq, SeccompCondition,
-    SeccompFilter, SeccompRule, TargetArch, sock_filter,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCmpOp::Eq,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
-use super::Network;
+use super::super::Network;
 
 /// What decides about the filters.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +72,7 @@ const NEVER: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_kexec_load,
+    #[cfg(not(all(target_arch = "aarch64", target_env = "musl")))]
     libc::SYS_kexec_file_load,
     libc::SYS_init_module,
     libc::SYS_finit_module,
@@ -106,7 +107,6 @@ const METADATA: &[i64] = &[
     libc::SYS_fchmodat,
     SYS_FCHMODAT2,
     libc::SYS_fchownat,
-    libc::SYS_utimensat,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_removexattr,
@@ -139,6 +139,8 @@ fn refused(wanted: Wanted) -> Result<Rules, BackendError> {
     add_set_user_id(&mut rules)?;
     if !wanted.mounts {
         rules.append(&mut always(METADATA));
+        // Without a path it is about a file that is open.
+        rules.insert(libc::SYS_utimensat, vec![with_path(1)?]);
     }
     match wanted.network {
         Network::Off => add_no_network(&mut rules, wanted.unix_sockets)?,
@@ -240,6 +242,11 @@ fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendEr
     let condition =
         |(argument, how, value): &(u8, SeccompCmpOp, u64)| SeccompCondition::new(*argument, Dword, how.clone(), *value);
     SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)
+}
+
+/// Fits if the argument is a pointer to something.
+fn with_path(argument: u8) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(vec![SeccompCondition::new(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?])
 }
 
 fn compile(rules: Rules, error: i32) -> Result<BpfProgram, BackendError> {

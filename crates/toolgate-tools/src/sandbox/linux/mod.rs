@@ -1,20 +1,26 @@
 //! Puts the parts of the sandbox together on Linux.
 
+mod child;
+mod guard;
+mod mounts;
+mod rules;
+mod sys;
+mod syscalls;
+
 use std::{
     ffi::CString,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use super::{
-    Network, Sandbox, SandboxError, SandboxMode, Started,
-    child::{self, Plan},
-    kernel,
-    mounts::{self, Layout, Namespaces, SHARED_MEMORY, Way},
-    paths,
+pub(crate) use child::{Ended, Leash, Started};
+
+use self::{
+    child::Plan,
+    mounts::{Layout, Namespaces, SHARED_MEMORY, Way},
     rules::{Grants, Rules},
-    sys, syscalls,
 };
+use super::{Kernel, Network, Sandbox, SandboxError, SandboxMode, kernel, paths};
 
 /// What a command as root keeps: the rights to files, whoever owns them. Landlock decides which files.
 const FILE_CAPABILITIES: u64 = 1 << CHOWN | 1 << DAC_OVERRIDE | 1 << FOWNER | 1 << FSETID;
@@ -22,6 +28,9 @@ const CHOWN: u64 = 0;
 const DAC_OVERRIDE: u64 = 1;
 const FOWNER: u64 = 3;
 const FSETID: u64 = 4;
+
+/// The kernel takes no smaller number as the highest of a namespace.
+const LEAST_PROCESSES: u32 = 302;
 
 impl Sandbox {
     /// Starts a command. Its directory and the program have to be absolute.
@@ -59,11 +68,11 @@ impl Sandbox {
             readable: &self.readable,
             temp: &temp,
             temp_bytes: self.limits.temp_bytes,
-            processes: self.limits.processes,
+            processes: self.limits.processes.max(LEAST_PROCESSES),
             own_network: network == Network::Loopback,
         };
         let namespaces = Some(Namespaces::new(way, &layout)?);
-        let version = self.kernel.landlock;
+        let version = self.kernel().landlock;
         let rules = self.rules(network, &self.writable, &self.readable)?.map(|rules| {
             let temp = mounts::path_text(&temp).into_iter();
             let rules = temp.fold(rules, |rules, temp| rules.late_write(version, temp));
@@ -100,7 +109,7 @@ impl Sandbox {
         writable: &[PathBuf],
         readable: &[PathBuf],
     ) -> Result<Option<Rules>, SandboxError> {
-        let version = self.kernel.landlock;
+        let version = self.kernel().landlock;
         if version == 0 {
             return Ok(None);
         }
@@ -110,7 +119,7 @@ impl Sandbox {
     }
 
     fn filters(&self, network: Network, mounts: bool) -> Result<Vec<seccompiler::BpfProgram>, SandboxError> {
-        if !self.kernel.seccomp {
+        if !self.kernel().seccomp {
             return Ok(Vec::new());
         }
         let wanted = syscalls::Wanted { network, unix_sockets: self.unix_sockets, mounts };
@@ -156,4 +165,20 @@ fn way(namespaces: kernel::Namespaces) -> Option<Way> {
 
 fn private_dir() -> Result<tempfile::TempDir, SandboxError> {
     tempfile::Builder::new().prefix("toolgate-").tempdir().map_err(SandboxError::Start)
+}
+
+/// Looks what the kernel has, by trying where there is no other way.
+pub(super) fn look() -> Kernel {
+    let works = |way: Way| child::try_namespaces(way).is_ok();
+    let namespaces = match () {
+        () if works(Way::Privileged) => kernel::Namespaces::Privileged,
+        () if works(Way::User) => kernel::Namespaces::User,
+        () => kernel::Namespaces::None,
+    };
+    Kernel {
+        landlock: sys::landlock_version(),
+        seccomp: sys::has_seccomp(),
+        namespaces,
+        children: Path::new("/proc/thread-self/children").exists(),
+    }
 }

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{SandboxError, sys};
+use super::{super::SandboxError, sys};
 
 /// How namespaces can be made here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,9 @@ pub(super) struct Layout<'a> {
     pub(super) processes: u32,
     pub(super) own_network: bool,
 }
+
+/// Stands for a tree that could not be taken.
+const GONE: RawFd = -1;
 
 /// Where shared memory is found by programs.
 pub(super) const SHARED_MEMORY: &CStr = c"/dev/shm";
@@ -106,8 +109,13 @@ impl Namespaces {
             sys::loopback_up()?;
         }
         for (tree, kept) in trees.iter_mut().zip(&self.kept) {
-            *tree = sys::copy_tree(&kept.path)?;
-            if !kept.writable {
+            *tree = match sys::copy_tree(&kept.path) {
+                Ok(tree) => tree,
+                // It was there a moment ago; what is not there cannot be read.
+                Err(_) if !kept.writable => GONE,
+                Err(error) => return Err(error),
+            };
+            if !kept.writable && *tree != GONE {
                 sys::read_only_tree(*tree, c"")?;
             }
         }
@@ -122,7 +130,8 @@ impl Namespaces {
         sys::mkdir(&self.home)?;
         // There may be no such directory, or nobody who needs it.
         let _: io::Result<()> = sys::mount(c"tmpfs", SHARED_MEMORY, quiet, &self.temp_options);
-        for (tree, kept) in trees.iter().zip(&self.kept) {
+        let there = trees.iter().zip(&self.kept).filter(|(tree, _)| **tree != GONE);
+        for (tree, kept) in there {
             kept.put_back(*tree)?;
         }
         Ok(())

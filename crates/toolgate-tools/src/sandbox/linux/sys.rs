@@ -210,8 +210,22 @@ pub(super) fn keep_only_standard_files() {
 
 fn close_range(first: u32, last: u32, flags: libc::c_uint) {
     // SAFETY: in a forked child nobody else uses these numbers.
-    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, first, last, flags) == 0 {
+            return;
+        }
+        // Kernels before 5.9 do not know it.
+        for fd in first..=last.min(MOST_FILES) {
+            match flags {
+                0 => libc::close(fd as RawFd),
+                _ => libc::fcntl(fd as RawFd, libc::F_SETFD, libc::FD_CLOEXEC),
+            };
+        }
+    }
 }
+
+/// More files than this are hardly open where they have to be closed one by one.
+const MOST_FILES: u32 = 65_535;
 
 /// Sets both limits of a resource.
 pub(super) fn limit(resource: Resource, most: u64) -> io::Result<()> {

@@ -57,13 +57,13 @@ pub(super) fn reaper(command: pid_t, report: RawFd) -> ! {
             SIGTERM => {
                 // The command leads a group of its own; others may have left it.
                 sys::kill(-command, SIGTERM);
-                for_each_child(|child| sys::kill(child, SIGTERM));
+                let _ = for_each_child(|child| sys::kill(child, SIGTERM));
             }
             SIGQUIT | SIGUSR1 => sys::kill(command, SIGKILL),
             _ => {}
         }
     };
-    tell(report, status, end_all())
+    tell(report, status, end_all(command))
 }
 
 /// The signal that tells the reaper of our own end; it has work to do before its own.
@@ -83,10 +83,14 @@ fn reap(command: pid_t) -> Option<c_int> {
 }
 
 /// Ends all children, and theirs, which become ours by that. A process that is to be killed can no longer fork.
-fn end_all() -> u32 {
+fn end_all(command: pid_t) -> u32 {
     let mut left = 0;
     loop {
-        for_each_child(|child| sys::kill(child, SIGKILL));
+        if !for_each_child(|child| sys::kill(child, SIGKILL)) {
+            // Nobody lists them. Only the group of the command can be found, and waiting for others could take forever.
+            sys::kill(-command, SIGKILL);
+            return left;
+        }
         match sys::wait_any(true) {
             Waited::Ended(..) => left += 1,
             Waited::Running => {}
@@ -95,9 +99,9 @@ fn end_all() -> u32 {
     }
 }
 
-/// Reads the list of children that the kernel keeps, in pieces.
-fn for_each_child(mut act: impl FnMut(pid_t)) {
-    let Ok(list) = sys::open(c"/proc/thread-self/children", libc::O_RDONLY) else { return };
+/// Reads the list of children that the kernel keeps, in pieces; false if there is none.
+fn for_each_child(mut act: impl FnMut(pid_t)) -> bool {
+    let Ok(list) = sys::open(c"/proc/thread-self/children", libc::O_RDONLY) else { return false };
     let (mut buffer, mut number) = ([0_u8; 1024], 0);
     while let Ok(count @ 1..) = sys::read(list, &mut buffer) {
         for byte in &buffer[..count] {
@@ -112,6 +116,7 @@ fn for_each_child(mut act: impl FnMut(pid_t)) {
         act(number);
     }
     sys::close(list);
+    true
 }
 
 fn tell(report: RawFd, status: c_int, left: u32) -> ! {

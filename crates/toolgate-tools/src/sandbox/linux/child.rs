@@ -19,7 +19,7 @@ use seccompiler::BpfProgram;
 use tokio::sync::oneshot;
 
 use super::{
-    SandboxError,
+    super::SandboxError,
     guard::{self, REPORT},
     mounts::{Layout, Namespaces, Way},
     rules::Rules,
@@ -128,7 +128,7 @@ pub(super) async fn start(command: Command, plan: Plan) -> Result<Started, Sandb
     let (tell_ended, ended) = oneshot::channel();
     let watch = move || match launch(command, plan) {
         Ok(launched) => {
-            let _ = tell_started.send(Ok(launched.leash.clone()));
+            let _ = tell_started.send(Ok(Unclaimed(Some(launched.leash.clone()))));
             let _ = tell_ended.send(launched.wait());
         }
         Err(error) => {
@@ -137,8 +137,20 @@ pub(super) async fn start(command: Command, plan: Plan) -> Result<Started, Sandb
     };
     thread::Builder::new().name("run_shell".to_owned()).spawn(watch).map_err(SandboxError::Start)?;
     let lost = |_| SandboxError::Start(io::Error::other("the thread that starts commands was lost"));
-    let leash = started.await.map_err(lost)??;
+    let mut unclaimed: Unclaimed = started.await.map_err(lost)??;
+    let leash = unclaimed.0.take().expect("it is claimed once");
     Ok(Started { leash, ended })
+}
+
+/// A command on its way to whoever asked for it. If nobody is there any more, it ends.
+struct Unclaimed(Option<Leash>);
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some(leash) = &self.0 {
+            leash.end();
+        }
+    }
 }
 
 /// A running guard.
