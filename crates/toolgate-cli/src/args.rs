@@ -72,6 +72,8 @@ pub enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Let an agent work on a task
+    Run(Box<commands::run::RunArgs>),
     /// Print a script that completes commands in a shell
     Completions(commands::completions::CompletionsArgs),
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use serde_json::json;
 use toolgate::{
-    ApprovalFilter, ApprovalId, ApprovalRow, Digest, Json, Record, RecordKey, SessionFilter, SessionId, StoreHandle,
-    Timestamp,
+    ApprovalFilter, ApprovalId, ApprovalRow, Digest, Hidden, Json, Record, RecordKey, SessionFilter, SessionId,
+    StoreHandle, Timestamp,
 };
 
 use crate::CliError;
@@ -38,7 +38,8 @@ pub async fn find_session(store: &StoreHandle, text: &str) -> Result<SessionId, 
     let part = Part::read(text).ok_or_else(unknown)?;
     let (mut found, mut after) = (Vec::new(), None);
     loop {
-        let page = store.sessions(SessionFilter { after, limit: PAGE, ..SessionFilter::default() }).await?;
+        let filter = SessionFilter { after, hidden: Hidden::Included, limit: PAGE, ..SessionFilter::default() };
+        let page = store.sessions(filter).await?;
         found.extend(page.iter().map(|row| row.session).filter(|id| part.fits(&id.to_string())));
         match page.last() {
             Some(last) if page.len() == PAGE => after = Some(last.session),
@@ -81,16 +82,16 @@ pub async fn remember_workspace(store: &StoreHandle, workspace: &Path, session: 
     Ok(())
 }
 
-/// The session of `workspace` in which something happened last.
+/// The session of `workspace` in which something happened last; hidden ones do not count.
 pub async fn last_session(store: &StoreHandle, workspace: &Path) -> Result<Option<SessionId>, CliError> {
     let mut last: Option<(Timestamp, SessionId)> = None;
     for session in sessions_of(store, workspace).await?.into_iter().rev().take(RECENT) {
-        let revision = store.revision(session).await?;
-        let event = store.events(session, revision.saturating_sub(1), 1).await?.pop();
-        if let Some(event) = event
-            && last.is_none_or(|(at, _)| event.at() > at)
+        let row = store.sessions(SessionFilter::of(session)).await?.pop();
+        let used_at = row.filter(|row| row.hidden_at.is_none()).map(|row| row.updated_at);
+        if let Some(used_at) = used_at
+            && last.is_none_or(|(at, _)| used_at > at)
         {
-            last = Some((event.at(), session));
+            last = Some((used_at, session));
         }
     }
     Ok(last.map(|(_, session)| session))
@@ -184,5 +185,10 @@ mod tests {
         remember_workspace(&store, there, two).await.expect("kept");
         assert_eq!(last_session(&store, here).await.expect("reads"), Some(one));
         assert_eq!(sessions_of(&store, there).await.expect("reads"), [two]);
+        let three = talk(&store).await;
+        remember_workspace(&store, here, three).await.expect("kept");
+        assert_eq!(last_session(&store, here).await.expect("reads"), Some(three));
+        store.hide(three, Some(Timestamp::from_micros(1))).await.expect("hidden");
+        assert_eq!(last_session(&store, here).await.expect("reads"), Some(one));
     }
 }

@@ -11,9 +11,11 @@
 mod agents;
 pub mod args;
 pub mod commands;
+mod context;
 mod cx;
 mod error;
 mod exit;
+pub mod feed;
 mod gate;
 mod hints;
 pub mod ids;
@@ -29,6 +31,7 @@ mod style;
 mod talk;
 mod tools;
 mod trust;
+mod watch;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -68,6 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(command: Command, cx: &Cx) -> Result<Exit, CliError> {
     match command {
+        Command::Run(args) => commands::run::run(&args, cx),
         Command::Completions(args) => commands::completions::run(&args, cx),
     }
 }
