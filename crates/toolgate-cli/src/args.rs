@@ -81,8 +81,12 @@ pub enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Let an agent work on a task
+    Run(Box<commands::run::RunArgs>),
     /// Talk with an agent in the terminal
     Chat(commands::chat::ChatArgs),
+    /// Show what Toolgate does, in a temporary project, without a key
+    Demo(commands::demo::DemoArgs),
     /// Show what waits for a decision, and decide
     Approvals(commands::approvals::ApprovalsArgs),
     /// Show what was done in sessions, take changes back, hide or erase sessions
