@@ -21,6 +21,7 @@ mod loops;
 mod measure;
 mod ours;
 mod page;
+mod program;
 mod same_work;
 mod store;
 mod store_floors;
@@ -37,7 +38,7 @@ use tower_service::Service;
 const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]
        toolgate-bench store [--json] [--rounds N] [--only PART] [--write FILE]
        toolgate-bench loop [--json] [--rounds N] [--only PART] [--write FILE]
-       toolgate-bench tui [--json] [--rounds N] [--write FILE]";
+       toolgate-bench tui [--json] [--rounds N] [--only PART] [--write FILE]";
 /// Calls per round of the small contests.
 const CALLS: usize = 2_000;
 const FAN: usize = 1_000;
@@ -161,7 +162,9 @@ async fn whole_loop(options: &Options) -> Result<(), String> {
 }
 
 fn screens(options: &Options) -> Result<(), String> {
-    show(&tui::rows(options), options, page::with_tui)
+    let mut rows = tui::rows(options);
+    rows.extend(program::rows(options)?);
+    show(&rows, options, page::with_tui)
 }
 
 /// Prints rows and, if that was asked for, puts them into their section of a page.

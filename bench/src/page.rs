@@ -19,12 +19,12 @@ are rarely idle. Times are processor time, medians over rounds.
 const DURABLE: &str = "## What being durable costs\n";
 const LOOP: &str = "## What a loop costs\n";
 
-const TUI: &str = "## What a frame costs\n";
+const TUI: &str = "## What the program costs\n";
 
 const TUI_HEAD: &str = "
 Written by `cargo run --release -p toolgate-bench -- tui --write docs/reference/cost.md`. The frames are those of `toolgate
-chat`, drawn on a terminal in memory; what a real terminal does with them is not measured. Times are wall time, medians
-over frames.
+chat`, drawn on a terminal in memory; what a real terminal does with them is not measured. Their times are wall time, medians
+over frames; those of the program are processor time, with everything it starts.
 
 ";
 

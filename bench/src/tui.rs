@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The parts of the sheet.
-pub(crate) const PARTS: [&str; 1] = ["frames"];
+pub(crate) const PARTS: [&str; 2] = ["frames", crate::program::PART];
 
 /// Events of the long session.
 const EVENTS: u64 = 10_000;
