@@ -98,9 +98,10 @@ fn title(window: &Window) -> (String, &'static str) {
         Window::Palette { .. } => ("Commands".to_owned(), "Enter runs it, Esc closes"),
         Window::Search { .. } => ("Search".to_owned(), "Enter finds, then n and N"),
         Window::Deny { tool, .. } => (format!("Deny {}", text::one_line(tool)), "Enter denies, Esc leaves it open"),
-        Window::Edited { tool, .. } => {
-            (format!("Run {} with these arguments?", text::one_line(tool)), "y runs it, e edits again, Esc leaves it")
-        }
+        Window::Edited { tool, .. } => (
+            format!("Run {} with these arguments?", text::one_line(tool.as_str())),
+            "y runs it, e edits again, Esc leaves it",
+        ),
         Window::Always(_) => ("Always approve calls like this?".to_owned(), "y agrees, Esc leaves it open"),
     }
 }
