@@ -255,7 +255,9 @@ impl<'a> Running<'a> {
         if let Ok(read) = timeout(Self::STOP, reading.all()).await {
             read.map_err(lost)?;
         }
-        self.stop.take().map(toolgate_core::StopHandle::done);
+        if let Some(stop) = self.stop.take() {
+            stop.done();
+        }
         Ok((ended, why))
     }
 }

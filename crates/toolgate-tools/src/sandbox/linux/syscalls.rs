@@ -183,8 +183,11 @@ fn add_processes(rules: &mut Rules) -> Result<(), BackendError> {
     rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
     let not_own = [rule(&[(0, SeccompCmpOp::Ne, 0)])?, rule(&[(1, SeccompCmpOp::Ne, 0)])?];
     rules.insert(libc::SYS_setpriority, not_own.to_vec());
-    let terminals = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64, libc::TIOCCONS as u64];
-    let terminals = terminals.map(|request| rule(&[(1, Eq, request)]));
+    // The same on both architectures; C libraries do not agree on their type.
+    const TIOCSTI: u64 = 0x5412;
+    const TIOCLINUX: u64 = 0x541c;
+    const TIOCCONS: u64 = 0x541d;
+    let terminals = [TIOCSTI, TIOCLINUX, TIOCCONS].map(|request| rule(&[(1, Eq, request)]));
     rules.insert(libc::SYS_ioctl, terminals.into_iter().collect::<Result<_, _>>()?);
     Ok(())
 }
