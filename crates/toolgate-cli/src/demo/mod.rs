@@ -1,6 +1,6 @@
 //! The project and the script of `toolgate demo`.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 
 use toolgate::{AnyLayer, Band, Call, Layer, Next, Outcome};
 
@@ -33,6 +33,9 @@ pub(crate) fn write_project(root: &Path, secret: &str) -> io::Result<()> {
     fs::create_dir_all(root.join("orders"))?;
     for (path, text) in FILES {
         fs::write(root.join(path), text)?;
+        if path.ends_with(".sh") {
+            fs::set_permissions(root.join(path), fs::Permissions::from_mode(0o755))?;
+        }
     }
     let script = root.join(SCRIPT);
     fs::create_dir_all(script.parent().unwrap_or(root))?;
@@ -72,12 +75,13 @@ impl Layer for Killer {
 
 #[cfg(test)]
 mod tests {
-    use toolgate::{RunEnd, Status, Store};
+    use toolgate::{RunEnd, Status};
 
     use super::*;
     use crate::{
-        Cx, Gate, GateArgs,
-        args::{Color, Global},
+        Cx, Gate, GateArgs, Out,
+        args::Color,
+        paths::Paths,
         screen::{CallState, Screen},
         settings::ApproveMode,
     };
@@ -87,11 +91,17 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (project, secret) = (dir.path().join("project"), new_secret());
         write_project(&project, &secret).expect("written");
-        let db = Some(format!("sqlite:{}", dir.path().join("demo.db").display()));
+        let db = format!("sqlite:{}", dir.path().join("demo.db").display());
         let config = Some(project.join("toolgate.toml"));
-        let global = Global { json: false, quiet: true, color: Color::Never, config, db, dir: Some(project.clone()) };
-        let mut cx = Cx::new(&global).expect("paths");
-        cx.paths.home = dir.path().join("home");
+        let paths = Paths {
+            workspace: project.clone(),
+            home: dir.path().join("home"),
+            named: config,
+            user: None,
+            user_config: None,
+            db,
+        };
+        let cx = Cx { out: Out::new(false, true, Color::Never), paths };
         let args = GateArgs { approve: Some(approve), ..GateArgs::default() };
         let gate = Gate::open(&cx, &args).await.expect("opens");
         let session = gate.session(gate.model(None).expect("a valid script"), None).expect("set up");

@@ -106,6 +106,8 @@ pub(crate) struct LaidOut {
     pub(crate) lines: Vec<(usize, Line<'static>)>,
     pub(crate) window: Vec<Line<'static>>,
     pub(crate) window_height: usize,
+    /// The settled call that the window was laid out for, and how wide.
+    pub(crate) settled: Option<(CallId, usize)>,
 }
 
 impl App {

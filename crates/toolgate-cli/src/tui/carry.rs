@@ -1,6 +1,13 @@
 //! Carries out what the update function wants done, each beside the UI, and reports back what came of it.
 
-use std::{io::Write, path::PathBuf, sync::Arc};
+use std::{
+    io::Write,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tokio::{sync::mpsc, task::JoinHandle};
 use toolgate::{
@@ -20,6 +27,8 @@ pub(super) struct Carrier {
     pub(super) back: mpsc::UnboundedSender<Msg>,
     /// Where files go that somebody saves.
     pub(super) dir: PathBuf,
+    /// Whether the program is about to end.
+    pub(super) leaving: Arc<AtomicBool>,
 }
 
 impl Carrier {
@@ -27,34 +36,40 @@ impl Carrier {
     pub(super) fn say(&self, text: String, run: &mut Option<JoinHandle<()>>) {
         let under_way = run.as_ref().is_some_and(|run| !run.is_finished());
         let (this, before) = (self.clone(), run.take());
-        let _ = self.back.send(Msg::RunBegan);
         *run = Some(tokio::spawn(async move {
             if under_way && this.session.say(text.as_str()).await.is_ok() {
-                return this.wait_for(before).await;
+                return wait_for(before).await;
             }
-            // The run ended in the meantime, and took no notice: this begins the next one.
-            this.wait_for(before).await;
-            let report = this.session.run(text.as_str()).await;
-            this.over(report);
+            // The run ended in the meantime and took no notice: this begins the next one.
+            wait_for(before).await;
+            if this.begin() {
+                let report = this.session.run(text.as_str()).await;
+                this.over(report);
+            }
         }));
     }
 
     /// Goes on with a run that was stopped.
     pub(super) fn go_on(&self, run: &mut Option<JoinHandle<()>>) {
         let (this, before) = (self.clone(), run.take());
-        let _ = self.back.send(Msg::RunBegan);
         *run = Some(tokio::spawn(async move {
-            this.wait_for(before).await;
-            let report = this.session.resume().await;
-            this.over(report);
+            wait_for(before).await;
+            if this.begin() {
+                let report = this.session.resume().await;
+                this.over(report);
+            }
         }));
     }
 
-    async fn wait_for(&self, before: Option<JoinHandle<()>>) {
-        if let Some(before) = before {
-            // A run that panicked is over as well.
-            let _ = before.await;
-        }
+    /// Says that a run begins, unless the program is about to end.
+    fn begin(&self) -> bool {
+        !self.leaving.load(Ordering::SeqCst) && self.back.send(Msg::RunBegan).is_ok()
+    }
+
+    /// Lets no run begin any more, and stops the one that is under way.
+    pub(super) fn leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+        self.session.interrupt();
     }
 
     fn over(&self, report: Result<toolgate::RunReport, SessionError>) {
@@ -146,6 +161,13 @@ impl Carrier {
     /// Shows a message for a while.
     pub(super) fn tell(&self, level: ToastLevel, text: String) {
         self.toasts.show(toolgate::layers::Toast::new(level, "chat", text, now()));
+    }
+}
+
+async fn wait_for(before: Option<JoinHandle<()>>) {
+    if let Some(before) = before {
+        // A run that panicked is over as well.
+        let _ = before.await;
     }
 }
 

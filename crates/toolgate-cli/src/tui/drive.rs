@@ -51,7 +51,7 @@ pub(crate) async fn run(
     let (back, inbox) = mpsc::unbounded_channel();
     let live = session.bus().subscribe();
     let history = History::new(gate.store.clone(), session.id(), gate.agent_names());
-    let carrier = Carrier { gate, session, toasts: toasts.clone(), back, dir };
+    let carrier = Carrier { gate, session, toasts: toasts.clone(), back, dir, leaving: Arc::default() };
     let mut driver = Driver {
         app: App::new(setup),
         toasted: toasts.subscribe(),
@@ -274,7 +274,7 @@ impl Driver {
         if let Some(run) = self.run.take()
             && !run.is_finished()
         {
-            self.carrier.session.interrupt();
+            self.carrier.leave();
             let _ = timeout(PATIENCE, run).await;
         }
     }

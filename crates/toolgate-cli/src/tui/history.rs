@@ -35,6 +35,7 @@ impl History {
             return Ok(Vec::new());
         }
         if event.sequence() > seen + 1 {
+            self.know(session);
             return self.missing().await;
         }
         self.note(&event);
@@ -64,16 +65,17 @@ impl History {
     fn note(&mut self, event: &Event) {
         let session = event.turn_info().session;
         self.seen.insert(session, event.sequence());
-        if !self.known.contains(&session) {
-            self.known.push(session);
-        }
+        self.know(session);
         if let EventBody::Tool(invocation, ToolEvent::ToolRequested { .. }) = event.body()
             && self.agents.contains(invocation.tool.as_str())
         {
-            let agent = SessionId::new(invocation.id.uuid());
-            if !self.known.contains(&agent) {
-                self.known.push(agent);
-            }
+            self.know(SessionId::new(invocation.id.uuid()));
+        }
+    }
+
+    fn know(&mut self, session: SessionId) {
+        if !self.known.contains(&session) {
+            self.known.push(session);
         }
     }
 }

@@ -16,11 +16,17 @@ pub mod keys;
 mod msg;
 mod palette;
 mod search;
+#[cfg(test)]
+mod stage;
 mod terminal;
 mod text;
 mod transcript;
 mod update;
+#[cfg(test)]
+mod update_tests;
 mod view;
+#[cfg(test)]
+mod view_tests;
 
 pub use app::{App, Setup};
 pub(crate) use drive::{Opening, run};

@@ -62,6 +62,12 @@ impl Transcript {
         self.scroll
     }
 
+    /// How many items were laid out since the width last changed.
+    #[cfg(test)]
+    pub(crate) fn laid_out(&self) -> usize {
+        self.blocks.iter().flatten().count()
+    }
+
     /// Lays out anew from here on, if the width has changed.
     pub(crate) fn set_width(&mut self, width: u16) {
         if self.width != width {

@@ -249,8 +249,9 @@ fn interrupt(app: &mut App) -> Vec<Effect> {
     if app.at_work {
         return vec![Effect::Interrupt];
     }
-    app.window = None;
-    app.input.set("");
+    if app.window.take().is_none() {
+        app.input.set("");
+    }
     Vec::new()
 }
 

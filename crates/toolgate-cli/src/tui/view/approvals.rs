@@ -14,13 +14,16 @@ use super::{
 };
 use crate::screen::CallView;
 
+/// The most lines of a diff or of arguments that the panel looks at; more never fits.
+const MOST_SHOWN: usize = 100;
 /// The most calls that are listed at once.
 const MOST_LISTED: usize = 5;
 
 /// How many lines the panel would like to have.
 pub(super) fn height(app: &App, width: u16) -> u16 {
     let waiting = app.screen.pending().count().min(MOST_LISTED);
-    let about = app.asked().map_or(0, |(_, request)| about(request, app.now, usize::from(width.max(8)) - 2).len());
+    let about =
+        app.asked().map_or(0, |(_, request)| about(request, app.now, usize::from(width.max(8)) - 2, MOST_SHOWN).len());
     u16::try_from(if waiting == 0 { 0 } else { 1 + waiting + about }).unwrap_or(u16::MAX)
 }
 
@@ -33,7 +36,7 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
     let mut lines = listed(app, width, focused, usize::from(inner.height));
     if let Some((_, request)) = app.asked() {
         let room = usize::from(inner.height).saturating_sub(lines.len());
-        let mut about = about(request, app.now, width.max(8) - 2);
+        let mut about = about(request, app.now, width.max(8) - 2, MOST_SHOWN);
         if about.len() > room {
             about.truncate(room.saturating_sub(1));
             about.push(Line::styled("… Enter shows everything", paint::DIM));
@@ -82,7 +85,7 @@ fn listed(app: &App, width: usize, focused: bool, height: usize) -> Vec<Line<'st
 }
 
 /// What the question says: why, how risky, until when, and what would change.
-pub(crate) fn about(request: &ApprovalRequest, now: Timestamp, width: usize) -> Vec<Line<'static>> {
+pub(crate) fn about(request: &ApprovalRequest, now: Timestamp, width: usize, most: usize) -> Vec<Line<'static>> {
     let mut facts = vec![risk(request.risk).to_owned()];
     facts.extend(request.expires_at.map(|until| expiry(until, now)));
     facts.extend(request.quorum.as_ref().map(|quorum| format!("{} have to agree", quorum.needed)));
@@ -92,16 +95,17 @@ pub(crate) fn about(request: &ApprovalRequest, now: Timestamp, width: usize) -> 
         let code = changed.code().replace('_', " ");
         lines.extend(text::wrap(&format!("asked again: {code}"), width, paint::BAD));
     }
-    lines.extend(shown(request, width));
+    lines.extend(shown(request, width, most));
     lines
 }
 
 /// The diff if there is one, otherwise the arguments.
-pub(crate) fn shown(request: &ApprovalRequest, width: usize) -> Vec<Line<'static>> {
+fn shown(request: &ApprovalRequest, width: usize, most: usize) -> Vec<Line<'static>> {
+    let begin = |text: String| text.lines().take(most).collect::<Vec<_>>().join("\n");
     match &request.shown {
-        Some(shown) => text::diff(&text::readable(shown), width),
+        Some(shown) => text::diff(&begin(text::readable(shown)), width),
         None if request.withheld => text::wrap("the arguments are not shown here", width, paint::DIM),
-        None => text::wrap(&text::readable(request.arguments.as_json().as_value()), width, paint::PLAIN),
+        None => text::wrap(&begin(text::readable(request.arguments.as_json().as_value())), width, paint::PLAIN),
     }
 }
 

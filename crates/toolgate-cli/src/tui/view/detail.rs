@@ -24,7 +24,7 @@ pub(super) fn lines(call: &CallView, now: Timestamp, width: usize) -> Vec<Line<'
     lines.extend(text::wrap(arguments.as_deref().unwrap_or("(not shown)"), width, paint::PLAIN));
     if let Some(request) = &call.question {
         section(&mut lines, "Question");
-        lines.extend(approvals::about(request, now, width));
+        lines.extend(approvals::about(request, now, width, usize::MAX));
     }
     if let Some(result) = &call.result {
         section(&mut lines, "Result");
@@ -58,9 +58,10 @@ fn facts(call: &CallView) -> Vec<(&'static str, String)> {
 }
 
 fn noted(lines: &mut Vec<Line<'static>>, notes: &NoteFields, width: usize) {
-    if let Some(description) = &notes.description {
-        section(lines, "Why");
-        lines.extend(text::wrap(description, width, paint::PLAIN));
+    let words: Vec<&str> = [&notes.summary, &notes.description].into_iter().flatten().map(String::as_str).collect();
+    if !words.is_empty() {
+        section(lines, "Noted");
+        lines.extend(text::wrap(&words.join("\n"), width, paint::PLAIN));
     }
     if !notes.layers.is_empty() {
         section(lines, "Way through the layers");

@@ -82,13 +82,11 @@ fn head(call: &CallView, source: Source<'_>, width: usize) -> Line<'static> {
     ])
 }
 
-/// What the call does: in its own words, or its arguments in a line.
+/// What the call is called with, in a line.
 pub(crate) fn summary(call: &CallView) -> String {
-    let noted = call.note_fields().and_then(|notes| notes.summary.as_deref());
-    match (noted, &call.arguments) {
-        (Some(summary), _) => text::one_line(summary),
-        (None, Some(arguments)) => text::arguments_line(arguments.as_value()),
-        (None, None) => "(arguments not shown)".to_owned(),
+    match &call.arguments {
+        Some(arguments) => text::arguments_line(arguments.as_value()),
+        None => "(arguments not shown)".to_owned(),
     }
 }
 

@@ -25,7 +25,17 @@ const WIDEST: u16 = 100;
 pub(super) fn lay_out(app: &mut App, area: Rect) {
     let place = place(area);
     let (width, height) = (usize::from(place.width.saturating_sub(4)).max(8), usize::from(place.height) - 2);
-    let lines = app.window.as_ref().map(|window| lines(app, window, width)).unwrap_or_default();
+    let settled = match &app.window {
+        Some(Window::Detail { call, .. }) => app.screen.call(*call).filter(|call| call.state.is_settled()),
+        _ => None,
+    };
+    // A long result takes a while to lay out, and nothing about a settled call changes.
+    let key = settled.map(|call| (call.invocation.id, width));
+    let lines = match key.is_some() && key == app.laid_out.settled {
+        true => std::mem::take(&mut app.laid_out.window),
+        false => app.window.as_ref().map(|window| lines(app, window, width)).unwrap_or_default(),
+    };
+    app.laid_out.settled = key;
     let most = lines.len().saturating_sub(height);
     match &mut app.window {
         Some(
