@@ -1,22 +1,21 @@
 //! Sessions are listed and shown, changes are taken back, and what is deleted is hidden or gone.
 
-use std::{fs, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
-use toolgate::{Registry, Session, SessionFilter, ToolError, models::Scripted, tool_fn};
+use toolgate::{Registry, Session, SessionFilter, StoreHandle, ToolError, models::Scripted, tool_fn};
 
 use crate::Place;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
 
-/// A conversation in the database of a place, with one call in it, by somebody who still drives it.
-async fn talking(place: &Place, words: &str) -> Session {
-    place.ends(0, &["sessions", "list"]);
+/// A conversation with one call in it, by somebody who still drives it.
+async fn talking(store: StoreHandle, words: &str) -> Session {
     let registry = Registry::new();
     registry.register(tool_fn("look", "Looks.", async |_: Nothing, _| Ok::<_, ToolError>("seen"))).expect("free");
     let script = "[[reply]]\ncalls = [{ tool = 'look', arguments = {} }]\n[[reply]]\ntext = 'It is **done**.'";
     let model = Scripted::from_toml(script).expect("a scenario");
-    let (store, long) = (place.store().await, Duration::from_secs(3_600));
+    let long = Duration::from_secs(3_600);
     let builder = Session::builder(model, registry);
     let session = builder.dispatcher(move |builder| builder.store_handle(store).lease(long)).build().await;
     let session = session.expect("builds");
@@ -24,10 +23,12 @@ async fn talking(place: &Place, words: &str) -> Session {
     session
 }
 
-/// The same by somebody who has gone away.
+/// The same in the database of a place, by somebody who has gone away.
 async fn talk(place: &Place, words: &str) -> String {
-    let session = talking(place, words).await;
-    let (id, store) = (session.id(), place.store().await);
+    place.ends(0, &["sessions", "list"]);
+    let store = place.store().await;
+    let session = talking(store.clone(), words).await;
+    let id = session.id();
     drop(session);
     // The lease is given back in the background, before whatever else is written.
     while store.sessions(SessionFilter::of(id)).await.expect("reads").pop().expect("is there").held.is_some() {
@@ -86,12 +87,41 @@ async fn a_deleted_session_is_hidden_and_brought_back_and_an_erased_one_is_gone(
 #[tokio::test]
 async fn a_session_that_somebody_drives_is_not_erased() {
     let place = Place::new();
-    let driving = talking(&place, "first").await;
+    place.ends(0, &["sessions", "list"]);
+    let driving = talking(place.store().await, "first").await;
     let id = driving.id().to_string();
     let refused = place.ends(1, &["sessions", "delete", &id, "--erase", "--yes"]);
     assert!(refused.err.contains("driven by") && refused.err.contains("hint:"), "{refused:?}");
     assert_eq!(place.json(&["sessions", "list"])[0]["state"], "running");
     drop(driving);
+}
+
+/// Says to the child which database it talks in; without it the child's test does nothing.
+const ROLE: &str = "TOOLGATE_TALK_AND_DIE";
+
+/// Another process, which dies while it drives a session. It is this test binary again.
+#[tokio::test]
+async fn a_child_talks_and_dies() {
+    let Ok(address) = std::env::var(ROLE) else { return };
+    let _driving = talking(toolgate::store::open(&address).await.expect("opens"), "last words").await;
+    toolgate_testkit::kill_this_process();
+}
+
+#[test]
+fn nobody_has_to_wait_for_a_process_that_is_gone() {
+    let place = Place::new();
+    place.ends(0, &["sessions", "list"]);
+    let died = Command::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", "sessions::a_child_talks_and_dies"])
+        .env(ROLE, place.database())
+        .output()
+        .expect("runs");
+    assert!(!died.status.success(), "it was killed");
+    let rows = place.json(&["sessions", "list"]);
+    assert_eq!((words(&rows), rows[0]["state"].as_str()), (vec!["last words"], Some("running")), "its lease runs on");
+    let id = rows[0]["session"].as_str().expect("an id");
+    place.ends(0, &["sessions", "delete", id, "--erase", "--yes"]);
+    assert!(place.json(&["sessions", "list", "--all"]).is_empty());
 }
 
 fn changed(place: &Place) -> String {
