@@ -45,10 +45,10 @@ pub struct Global {
     /// Print nothing but the result
     #[arg(long, short, global = true)]
     pub quiet: bool,
-    /// When to use colours (NO_COLOR is heeded)
+    /// When to use colours
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
-    /// The configuration instead of the toolgate.toml of the project
+    /// Another configuration than the toolgate.toml of the project
     #[arg(long, global = true, value_name = "FILE", env = "TOOLGATE_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
     /// The database: a path, sqlite:PATH, postgres://… or memory:
@@ -81,8 +81,12 @@ pub enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Let an agent work on a task
+    Run(Box<commands::run::RunArgs>),
     /// Talk with an agent in the terminal
     Chat(commands::chat::ChatArgs),
+    /// Show what Toolgate does, in a temporary project, without a key
+    Demo(commands::demo::DemoArgs),
     /// Show what waits for a decision, and decide
     Approvals(commands::approvals::ApprovalsArgs),
     /// Show what was done in sessions, take changes back, hide or erase sessions

@@ -14,11 +14,13 @@ mod arguments;
 pub mod commands;
 mod config_file;
 mod confirm;
+mod context;
 mod cx;
 mod demo;
 mod error;
 mod exit;
 mod family;
+pub mod feed;
 mod gate;
 mod hints;
 pub mod ids;
@@ -38,6 +40,7 @@ mod times;
 mod tools;
 mod trust;
 pub mod tui;
+mod watch;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -78,6 +81,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(command: Command, cx: &Cx) -> Result<Exit, CliError> {
     match command {
+        Command::Demo(args) => commands::demo::run(&args, cx),
+        Command::Run(args) => commands::run::run(&args, cx),
         Command::Chat(args) => commands::chat::run(&args, cx),
         Command::Approvals(args) => commands::approvals::run(&args, cx),
         Command::Sessions(args) => commands::sessions::run(&args, cx),

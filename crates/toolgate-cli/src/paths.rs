@@ -80,7 +80,9 @@ fn workspace(dir: Option<&Path>) -> Result<PathBuf, CliError> {
         CliError::usage(format!("{}: {error}", dir.display())).hint("-C names the directory to work in")
     })?;
     if !found.is_dir() {
-        return Err(CliError::usage(format!("{} is not a directory", dir.display())));
+        return Err(
+            CliError::usage(format!("{} is not a directory", dir.display())).hint("-C names the directory to work in")
+        );
     }
     Ok(found)
 }

@@ -51,22 +51,36 @@ fn sections(config: &Config, stack: &Stack) -> Vec<Section> {
     let whole = Config::json_schema(config.catalog());
     let mut sections = Vec::new();
     for (name, schema) in whole["properties"].as_object().into_iter().flatten().filter(|(name, _)| *name != "layers") {
-        sections.push(Section { path: vec![name.clone()], schema: schema.clone() });
+        nested(vec![name.clone()], schema, &mut sections);
     }
     for layer in stack.any_layers() {
         let kind = layer.traits().kind.and_then(|kind| config.catalog().get(kind));
         let schema = kind.map_or(Value::Null, |kind| kind.schema());
-        sections.push(Section { path: vec!["layers".to_owned(), layer.name().to_string()], schema });
+        nested(vec!["layers".to_owned(), layer.name().to_string()], &schema, &mut sections);
     }
     sections
+}
+
+/// A section and those within it, as `[tools.shell]` is in `[tools]`.
+fn nested(path: Vec<String>, schema: &Value, sections: &mut Vec<Section>) {
+    sections.push(Section { path: path.clone(), schema: schema.clone() });
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten().filter(|(_, inner)| is_table(inner)) {
+        let path = path.iter().chain([name]).cloned().collect();
+        nested(path, inner, sections);
+    }
+}
+
+/// Whether an option is a table with options of its own.
+fn is_table(schema: &Value) -> bool {
+    schema["properties"].is_object()
 }
 
 impl Section {
     /// What is set, and what is as by default.
     fn options(&self, set: &Map<String, Value>, variables: &[String], entries: &mut Vec<Entry>) {
         let properties = self.schema["properties"].as_object();
-        let known = properties.into_iter().flat_map(Map::keys);
-        for name in known.chain(set.keys()).collect::<BTreeSet<_>>() {
+        let known = properties.into_iter().flat_map(Map::keys).chain(set.keys()).collect::<BTreeSet<_>>();
+        for name in known.into_iter().filter(|name| !is_table(&self.schema["properties"][name.as_str()])) {
             let mut path = self.path.clone();
             path.push(name.clone());
             if let Some(value) = set.get(name) {
@@ -136,7 +150,11 @@ mod tests {
     fn every_part_says_where_it_comes_from() {
         let entries = listed(
             "[run]\nmodel = 'ollama:m'\n[layers.timeout]\nmax_ms = 5",
-            &[("TOOLGATE_LAYERS__RETRY__MAX_ATTEMPTS", "7"), ("TOOLGATE_RUN__MAX_TOKENS", "9")],
+            &[
+                ("TOOLGATE_TOOLS__SHELL__GRACE_MS", "1"),
+                ("TOOLGATE_LAYERS__RETRY__MAX_ATTEMPTS", "7"),
+                ("TOOLGATE_RUN__MAX_TOKENS", "9"),
+            ],
         );
         assert_eq!(
             (find(&entries, "run.model").from, find(&entries, "layers.timeout.max_ms").from),
@@ -146,6 +164,8 @@ mod tests {
         assert_eq!((overridden.from, &overridden.value), (From::Variable, &Value::from(7)));
         assert_eq!(overridden.variable.as_deref(), Some("TOOLGATE_LAYERS__RETRY__MAX_ATTEMPTS"));
         assert_eq!(find(&entries, "run.max_tokens").from, From::Variable);
+        assert_eq!(find(&entries, "tools.shell.grace_ms").from, From::Variable);
+        assert_eq!(find(&entries, "tools.shell.network").from, From::Default);
         let default = find(&entries, "layers.policy.default");
         assert_eq!((default.from, &default.value), (From::Default, &Value::from("ask_writes")));
     }

@@ -73,8 +73,12 @@ mod tests {
     use super::*;
     use toolgate::{Config, Parts, Registry, layers::BuildError};
 
+    fn read(text: &str) -> Result<Config, BuildError> {
+        Ok(Config::read("init.toml", text, crate::settings::catalog())?)
+    }
+
     fn load(text: &str) -> Result<(), BuildError> {
-        let config = Config::read("init.toml", text, crate::settings::catalog()).map_err(BuildError::Config)?;
+        let config = read(text)?;
         let parts = Parts::new().with(toolgate::StoreHandle::new(toolgate::MemoryStore::new()));
         config.build(Registry::new(), &parts).map(drop)
     }
@@ -115,7 +119,7 @@ mod tests {
     fn every_option_of_the_file_is_valid_by_itself() {
         for (header, options) in sections().iter().filter(|(header, _)| !header.starts_with("[[")) {
             for option in options {
-                load(&format!("{header}\n{option}")).unwrap_or_else(|error| panic!("{header} {option}: {error}"));
+                read(&format!("{header}\n{option}")).unwrap_or_else(|error| panic!("{header} {option}: {error}"));
             }
         }
     }
@@ -123,11 +127,13 @@ mod tests {
     #[test]
     fn every_option_of_the_programs_own_sections_is_in_the_file() {
         let schema = Config::json_schema(&crate::settings::catalog());
-        for section in ["run", "tools"] {
+        for section in ["run", "tools", "tools.files", "tools.shell"] {
+            let path = section.split('.').fold(&schema, |at, name| &at["properties"][name]);
             let (_, options) =
                 sections().into_iter().find(|(header, _)| *header == format!("[{section}]")).expect(section);
-            for name in schema["properties"][section]["properties"].as_object().expect("options").keys() {
-                assert!(options.iter().any(|line| line.starts_with(&format!("{name} ="))), "[{section}] {name}");
+            for (name, property) in path["properties"].as_object().expect("options") {
+                let listed = options.iter().any(|line| line.starts_with(&format!("{name} =")));
+                assert!(listed || property["properties"].is_object(), "[{section}] {name}");
             }
         }
     }

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &DoctorArgs, cx: &Cx) -> Result<Exit, CliError> {
     findings.extend(runtime::block_on(async { Ok(database::look(cx, args.deep).await) })?);
     findings.push(places::keys(cx));
     findings.extend(setup::configuration(cx));
-    findings.extend([setup::models(cx), setup::terminal(cx)]);
+    findings.extend([setup::sandbox(cx), setup::models(cx), setup::terminal(cx)]);
     match cx.out.is_json() {
         true => findings.iter().try_for_each(|finding| cx.out.json(finding))?,
         false => print(cx, &findings)?,

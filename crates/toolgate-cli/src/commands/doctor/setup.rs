@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use toolgate::{Config, layers::Span, lint};
+use toolgate_tools::{Enforced, Namespaces, Sandbox, SandboxMode};
 
 use super::Finding;
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
     config_file::{ConfigFile, Trust},
     paths::CONFIG_NAME,
     preview::Preview,
-    settings::{self, RunSection},
+    settings::{self, RunSection, ToolsSection},
 };
 
 /// The configuration: whether there is one, whether it counts, whether it is valid, and whether its stack is.
@@ -52,6 +53,38 @@ fn stack(preview: &Preview) -> Finding {
     match findings.first() {
         None => Finding::fine(check, format!("{} layers in a good order", preview.stack.layers().count())),
         Some(first) => Finding::broken(check, first.to_string(), "`toolgate stack lint` lists what to mend"),
+    }
+}
+
+/// Whether the kernel can keep commands in their place.
+pub(super) fn sandbox(cx: &Cx) -> Finding {
+    let check = "sandbox";
+    let tools = cx.config().and_then(|config| Ok(config.section::<ToolsSection>()?)).unwrap_or_default();
+    let enforced = Sandbox::new(&cx.paths.workspace, &tools.shell).and_then(|sandbox| sandbox.enforced());
+    match enforced {
+        Ok(Enforced { mode: SandboxMode::Off, .. }) => Finding::unusual(
+            check,
+            "switched off: commands have all your rights",
+            "take `sandbox = \"off\"` out of [tools.shell]",
+        ),
+        Ok(enforced) if enforced.missing.is_empty() => {
+            let landlock = enforced.landlock.unwrap_or_default();
+            Finding::fine(check, format!("Landlock {landlock}, filtered system calls, {}", apart(enforced.namespaces)))
+        }
+        Ok(enforced) => {
+            let missing: Vec<_> = enforced.missing.iter().map(ToString::to_string).collect();
+            Finding::unusual(check, format!("the kernel lacks {}", missing.join("; ")), NEWER)
+        }
+        Err(error) => Finding::unusual(check, format!("run_shell runs nothing here: {error}"), NEWER),
+    }
+}
+
+const NEWER: &str = "use a newer kernel, or set `sandbox = \"best-effort\"` under [tools.shell] if you accept the risk";
+
+fn apart(namespaces: Namespaces) -> &'static str {
+    match namespaces {
+        Namespaces::Privileged | Namespaces::User => "namespaces",
+        Namespaces::None => "no namespaces",
     }
 }
 
