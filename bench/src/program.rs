@@ -46,7 +46,7 @@ fn tests_alone(rounds: usize) -> Result<f64, String> {
     let project: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "crates/toolgate-cli/src/demo/project"].iter().collect();
     let tests = || {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "sh test.sh; sh test.sh; true"]).current_dir(&project);
+        command.args(["-c", "./test.sh; ./test.sh; true"]).current_dir(&project);
         command
     };
     spent(rounds, tests)

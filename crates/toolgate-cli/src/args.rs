@@ -81,8 +81,20 @@ pub enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Let an agent work on a task
+    Run(Box<commands::run::RunArgs>),
     /// Talk with an agent in the terminal
     Chat(commands::chat::ChatArgs),
+    /// Show what Toolgate does, in a temporary project, without a key
+    Demo(commands::demo::DemoArgs),
+    /// Show what waits for a decision, and decide
+    Approvals(commands::approvals::ApprovalsArgs),
+    /// Show what was done in sessions, take changes back, hide or erase sessions
+    Sessions(commands::sessions::SessionsArgs),
+    /// List, show, verify and export the receipts of calls
+    Receipts(commands::receipts::ReceiptsArgs),
+    /// Show what is left of budgets, and what models cost
+    Budget(commands::budget::BudgetArgs),
     /// Say what the gate would do with a call, and why, without doing it
     Explain(commands::explain::ExplainArgs),
     /// Show the layers that every call passes, and check their order

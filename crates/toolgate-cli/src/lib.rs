@@ -13,10 +13,14 @@ pub mod args;
 mod arguments;
 pub mod commands;
 mod config_file;
+mod confirm;
+mod context;
 mod cx;
 mod demo;
 mod error;
 mod exit;
+mod family;
+pub mod feed;
 mod gate;
 mod hints;
 pub mod ids;
@@ -32,9 +36,11 @@ pub mod settings;
 mod style;
 mod table;
 mod talk;
+mod times;
 mod tools;
 mod trust;
 pub mod tui;
+mod watch;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -75,7 +81,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(command: Command, cx: &Cx) -> Result<Exit, CliError> {
     match command {
+        Command::Demo(args) => commands::demo::run(&args, cx),
+        Command::Run(args) => commands::run::run(&args, cx),
         Command::Chat(args) => commands::chat::run(&args, cx),
+        Command::Approvals(args) => commands::approvals::run(&args, cx),
+        Command::Sessions(args) => commands::sessions::run(&args, cx),
+        Command::Receipts(args) => commands::receipts::run(&args, cx),
+        Command::Budget(args) => commands::budget::run(&args, cx),
         Command::Explain(args) => commands::explain::run(&args, cx),
         Command::Stack(args) => commands::stack::run(&args, cx),
         Command::Tools(args) => commands::tools::run(&args, cx),

@@ -11,16 +11,11 @@ use std::{
 use clap::Args;
 use rustix::{process::Signal, termios};
 use tempfile::TempDir;
-use toolgate::{Input, Session, SessionId};
+use toolgate::{Input, SessionId};
 
-use super::run::{Watching, watch};
+use super::run::{Watch, open};
 use crate::{
-    CliError, Cx, Exit, Gate, GateArgs, demo, ids,
-    paths::CONFIG_NAME,
-    runtime,
-    settings::ApproveMode,
-    style,
-    watch::Stops,
+    CliError, Cx, Exit, Gate, GateArgs, demo, paths::CONFIG_NAME, runtime, settings::ApproveMode, style, watch::Stops,
 };
 
 /// Shows what Toolgate does, without a key and without a network.
@@ -107,18 +102,25 @@ async fn play(args: &DemoArgs, cx: &Cx, part: Part) -> Result<Exit, CliError> {
     } else {
         cx.out.note(format!("{} {}", style::dim("project"), cx.paths.workspace.display()))?;
     }
-    let session = open(cx, &gate, session).await?;
-    watch(cx, &gate, &session, (input, false), &mut stops).await
+    let builder = gate.session(gate.model(None)?, session)?;
+    let session = open(cx, &gate, builder).await?;
+    if let (Part::Rest(id), true) = (part, cx.out.is_json()) {
+        // What the lost process has done is part of the stream.
+        for event in gate.store.events(id, 0, usize::MAX).await? {
+            cx.out.json(&*event)?;
+        }
+    }
+    Watch { input, pieces: false, next: Some(next_commands()) }.over(cx, &gate, &session, &mut stops).await
 }
 
-async fn open(cx: &Cx, gate: &Gate, session: Option<SessionId>) -> Result<Session, CliError> {
-    let mut builder = gate.session(gate.model(None)?, session)?;
-    if Watching::of(cx) == Watching::Terminal {
-        builder = builder.wait_for_answers();
-    }
-    let session = builder.build().await?;
-    ids::remember_workspace(&gate.store, &cx.paths.workspace, session.id()).await?;
-    Ok(session)
+/// What to try after the demo.
+fn next_commands() -> Vec<(String, String)> {
+    let command = |command: &str, what: &str| (command.to_owned(), what.to_owned());
+    vec![
+        command("toolgate demo --yes --crash", "the same, with a process that is killed"),
+        command("toolgate receipts verify", "recompute the chain of receipts"),
+        command("toolgate run --model … \"…\"", "your own task, in your own project"),
+    ]
 }
 
 /// Plays the first part in a process of its own, which is killed in the middle of the edit. Returns the session that it
@@ -162,7 +164,11 @@ fn look_for_secret(cx: &Cx, secret: &str) -> Result<(), CliError> {
     if found {
         return Err(CliError::new("the key of shop.ini is in the database: redaction has failed"));
     }
-    cx.out.note(format!("{} the key of shop.ini is nowhere in the database ({} KB looked at)", style::good("✓"), bytes / 1000))
+    cx.out.note(format!(
+        "{} the key of shop.ini is nowhere in the database ({} KB looked at)",
+        style::good("✓"),
+        bytes / 1000
+    ))
 }
 
 /// Removes the project, unless it is wanted or there is something left to do in it.

@@ -1,6 +1,6 @@
 //! The project and the script of `toolgate demo`.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 
 use toolgate::{AnyLayer, Band, Call, Layer, Next, Outcome};
 
@@ -33,6 +33,9 @@ pub(crate) fn write_project(root: &Path, secret: &str) -> io::Result<()> {
     fs::create_dir_all(root.join("orders"))?;
     for (path, text) in FILES {
         fs::write(root.join(path), text)?;
+        if path.ends_with(".sh") {
+            fs::set_permissions(root.join(path), fs::Permissions::from_mode(0o755))?;
+        }
     }
     let script = root.join(SCRIPT);
     fs::create_dir_all(script.parent().unwrap_or(root))?;

@@ -22,7 +22,8 @@ const MOST_LISTED: usize = 5;
 /// How many lines the panel would like to have.
 pub(super) fn height(app: &App, width: u16) -> u16 {
     let waiting = app.screen.pending().count().min(MOST_LISTED);
-    let about = app.asked().map_or(0, |(_, request)| about(request, app.now, usize::from(width.max(8)) - 2, MOST_SHOWN).len());
+    let about =
+        app.asked().map_or(0, |(_, request)| about(request, app.now, usize::from(width.max(8)) - 2, MOST_SHOWN).len());
     u16::try_from(if waiting == 0 { 0 } else { 1 + waiting + about }).unwrap_or(u16::MAX)
 }
 
