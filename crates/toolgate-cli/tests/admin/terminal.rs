@@ -4,7 +4,8 @@ use toolgate_testkit::terminal::{Key, Terminal};
 
 use crate::Place;
 
-fn terminal(place: &Place, arguments: &[&str], columns: u16) -> Terminal {
+/// The program in a terminal, with nothing else in its environment.
+pub(crate) fn terminal(place: &Place, arguments: &[&str], columns: u16) -> Terminal {
     let terminal = Terminal::builder(env!("CARGO_BIN_EXE_toolgate")).args(arguments).dir(place.work());
     let terminal = terminal.env("HOME", place.root()).env("TOOLGATE_HOME", place.home()).env("TOOLGATE_USER", "ann");
     terminal.size(columns, 40).spawn()
