@@ -187,6 +187,12 @@ fn rule(always: &Always, width: usize) -> Vec<Line<'static>> {
         Span::raw("   "),
         Span::styled("w everywhere", chosen(rule.scope == RuleScope::Global)),
     ]));
+    let holds = match &rule.scope {
+        RuleScope::Session { .. } => "It holds in this session.",
+        RuleScope::Project { .. } => "It holds in every session of this project.",
+        RuleScope::Global => "It holds in every session, wherever it works.",
+    };
+    lines.extend(text::wrap(holds, width, paint::PLAIN));
     lines.push(Line::default());
     lines.extend(preview(always, width));
     lines
