@@ -38,9 +38,10 @@ pub(crate) fn read(name: &str) -> Result<ModelName, CliError> {
     })
 }
 
+/// A script is played as fast as it says.
 fn script(path: &str) -> Result<Scripted, CliError> {
-    Scripted::load(Path::new(path))
-        .map_err(|error| CliError::of(&error).while_doing(format!("the script {path} cannot be played")))
+    let loaded = Scripted::load(Path::new(path)).map(Scripted::real_time);
+    loaded.map_err(|error| CliError::of(&error).while_doing(format!("the script {path} cannot be played")))
 }
 
 /// The prices that count: those of the user's file before the bundled ones.
