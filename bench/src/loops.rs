@@ -6,23 +6,24 @@
 
 use std::{
     hint::black_box,
-    process::Command,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use serde_json::json;
 use toolgate::{
-    Annotations, ApprovalRequest, Band, Call, Decision, Layer, MemoryStore, Next, Outcome, Question, Registry, RunEnd,
-    Session, Stack, StoreHandle, ToolError, Verdict,
+    Annotations, ApprovalRequest, Decision, MemoryStore, Question, Registry, RunEnd, Session, SessionBuilder, Stack,
+    StoreHandle, ToolError,
     layers::{Config, Parts},
     models::{Line, Scripted},
     tool_fn,
 };
+use toolgate_testkit::AskFirst;
 
 use crate::{
     Options, floors,
     measure::{Contest, Goal, Row, Watch, cpu_ns, median, of},
     ours,
+    used::Used,
 };
 
 /// The parts of the sheet.
@@ -59,16 +60,33 @@ fn asking(turns: usize) -> Scripted {
     Scripted::new([call, Line::new().say("done")])
 }
 
-fn stack(registry: &Registry, layers: Layers) -> Stack {
-    match layers {
-        Layers::Through(count) => ours::stack(registry, count),
-        Layers::Default => {
-            // Every call is the same and comes to the same: the guard would rightly stop that.
-            let text = "[layers.receipts]\nsink = 'memory'\n[layers.loop_guard]\nidentical = 1000000\n";
-            let config = Config::parse(text).expect("valid");
-            let layers = config.layers(&Parts::new()).expect("valid");
-            Stack::over(registry.clone()).any_layers(layers).build().expect("in order")
-        }
+/// Tools and a stack over them: made once by a program, whatever sessions it has. What making them costs is part of D.
+struct Made {
+    registry: Registry,
+    stack: Stack,
+}
+
+impl Made {
+    fn new(layers: Layers) -> Self {
+        Self::over(ours::registry(None), layers)
+    }
+
+    fn over(registry: Registry, layers: Layers) -> Self {
+        let stack = match layers {
+            Layers::Through(count) => ours::stack(&registry, count),
+            Layers::Default => {
+                // Every call is the same and comes to the same: the guard would rightly stop that.
+                let text = "[layers.receipts]\nsink = 'memory'\n[layers.loop_guard]\nidentical = 1000000\n";
+                let config = Config::parse(text).expect("valid");
+                config.build(registry.clone(), &Parts::new()).expect("valid")
+            }
+            Layers::Asking => Stack::over(registry.clone()).layer(AskFirst).build().expect("one layer"),
+        };
+        Self { registry, stack }
+    }
+
+    fn session(&self, model: Scripted) -> SessionBuilder {
+        Session::builder(model, self.registry.clone()).stack(self.stack.clone())
     }
 }
 
@@ -76,19 +94,35 @@ fn stack(registry: &Registry, layers: Layers) -> Stack {
 enum Layers {
     Through(usize),
     Default,
+    /// One that asks before every call.
+    Asking,
 }
 
-/// A session that makes `turns` turns of one call in a run.
-async fn session(turns: usize, layers: Layers) -> Session {
-    let registry = ours::registry(None);
-    let stack = stack(&registry, layers);
-    let session = Session::builder(asking(turns), registry).stack(stack).store(MemoryStore::new());
-    session.max_iterations(u32::MAX).window_bytes(usize::MAX).build().await.expect("an empty session can be opened")
-}
-
-async fn run(turns: usize, layers: Layers) {
-    let report = session(turns, layers).await.run("go on").await.expect("runs");
+/// A run of so many turns of one call, in a session of its own.
+async fn run(made: &Made, turns: usize) {
+    let session = made.session(asking(turns)).store(MemoryStore::new()).max_iterations(u32::MAX);
+    let session = session.window_bytes(usize::MAX).build().await.expect("an empty session can be opened");
+    let report = session.run("go on").await.expect("runs");
     assert_eq!((report.end, report.iterations as usize), (RunEnd::Completed, turns + 1));
+}
+
+/// Runs a shape so many times, for being counted; says whether there is one of that name.
+pub(crate) async fn count(name: &str, times: usize) -> bool {
+    match name {
+        "loop0" => run(&Made::new(Layers::Through(0)), times).await,
+        "loop10" => run(&Made::new(Layers::Through(10)), times).await,
+        "loop-usual" => run(&Made::new(Layers::Default), times).await,
+        "loop-least" => least(&floors::Chain::new(10, None), times).await,
+        "loop-fan" => fan(&Made::new(Layers::Through(10)), times).await,
+        "loop-approval" => {
+            let made = Made::new(Layers::Asking);
+            for _ in 0..times {
+                stop_and_go_on(&made).await;
+            }
+        }
+        _ => return false,
+    }
+    true
 }
 
 /// The least that could be called a loop: a model's reply made, its calls run, everything that was said kept.
@@ -106,12 +140,13 @@ async fn least(chain: &Arc<floors::Chain>, turns: usize) {
 /// A: 200 turns of one call.
 async fn turns(rounds: usize) -> Vec<Row> {
     let (none, ten) = (floors::Chain::new(0, None), floors::Chain::new(10, None));
+    let [ours0, ours10, usual] = [Layers::Through(0), Layers::Through(10), Layers::Default].map(Made::new);
     let contest = Contest::new(Watch::Cpu)
         .add("least0", TURNS, || least(&none, TURNS))
         .add("least10", TURNS, || least(&ten, TURNS))
-        .add("ours0", TURNS, || run(TURNS, Layers::Through(0)))
-        .add("ours10", TURNS, || run(TURNS, Layers::Through(10)))
-        .add("usual", TURNS, || run(TURNS, Layers::Default));
+        .add("ours0", TURNS, || run(&ours0, TURNS))
+        .add("ours10", TURNS, || run(&ours10, TURNS))
+        .add("usual", TURNS, || run(&usual, TURNS));
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
     let row = |name: &str, ours, floor| {
@@ -126,28 +161,29 @@ async fn turns(rounds: usize) -> Vec<Row> {
 
 /// B: 1000 calls in one turn.
 async fn fan_out(rounds: usize) -> Row {
-    let chain = floors::Chain::new(10, None);
+    let (chain, made) = (floors::Chain::new(10, None), Made::new(Layers::Through(10)));
     let text = floors::arguments().to_string();
     let contest = Contest::new(Watch::Cpu)
         .add("least", FAN, || async { assert_eq!(chain.turn(&text, FAN, FAN).await, FAN) })
-        .add("ours", FAN, || async {
-            let calls = (0..FAN).fold(Line::new(), |line, _| line.call("echo", floors::arguments()));
-            let registry = ours::registry(None);
-            let stack = stack(&registry, Layers::Through(10));
-            let model = Scripted::new([calls, Line::new().say("done")]);
-            let session = Session::builder(model, registry).stack(stack).dispatcher(|d| d.max_concurrent(FAN));
-            let report = session.build().await.expect("opens").run("all of them").await.expect("runs");
-            assert_eq!(report.end, RunEnd::Completed);
-        });
+        .add("ours", FAN, || fan(&made, FAN));
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
     Row::new("B: 1000 calls in one turn, a call", us("ours"), "us", Some(us("least")), "hand-written turn")
         .aiming(Goal::ValueAtMost(5.3))
 }
 
+/// A session that makes `calls` calls in one turn.
+async fn fan(made: &Made, calls: usize) {
+    let line = (0..calls).fold(Line::new(), |line, _| line.call("echo", floors::arguments()));
+    let model = Scripted::new([line, Line::new().say("done")]);
+    let session = made.session(model).dispatcher(move |dispatcher| dispatcher.max_concurrent(calls));
+    let report = session.build().await.expect("opens").run("all of them").await.expect("runs");
+    assert_eq!(report.end, RunEnd::Completed);
+}
+
 /// C: stop at an approval, and go on from the store with another session.
 async fn approval(rounds: usize) -> Row {
-    let chain = floors::Chain::new(1, None);
+    let (chain, made) = (floors::Chain::new(1, None), Made::new(Layers::Asking));
     let contest = Contest::new(Watch::Cpu).add("least", CYCLES, || async {
         for _ in 0..CYCLES {
             let state = json!({ "said": ["go"], "call": floors::arguments(), "approved": null }).to_string();
@@ -157,7 +193,7 @@ async fn approval(rounds: usize) -> Row {
     });
     let contest = contest.add("ours", CYCLES, || async {
         for _ in 0..CYCLES {
-            stop_and_go_on().await;
+            stop_and_go_on(&made).await;
         }
     });
     let results = contest.run(rounds).await;
@@ -171,30 +207,11 @@ async fn approval(rounds: usize) -> Row {
     )
 }
 
-/// Asks somebody before every call.
-struct AskFirst;
-
-impl Layer for AskFirst {
-    async fn handle(&self, call: Call, next: Next) -> Outcome {
-        match next.decision(&call).map(|decision| &decision.verdict) {
-            Some(Verdict::Approve | Verdict::ApproveWithEdits { .. }) => next.run(call).await,
-            Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
-            None => Outcome::ask(ApprovalRequest::about(&call)),
-        }
-    }
-
-    fn band(&self) -> Band {
-        Band::Decide
-    }
-}
-
-async fn stop_and_go_on() {
-    let (store, registry) = (StoreHandle::new(MemoryStore::new()), ours::registry(None));
+async fn stop_and_go_on(made: &Made) {
+    let store = StoreHandle::new(MemoryStore::new());
     let open = |session| {
-        let (store, registry) = (store.clone(), registry.clone());
-        let stack = Stack::over(registry.clone()).layer(AskFirst).build().expect("one layer");
-        let builder = Session::builder(asking(1), registry).stack(stack);
-        builder.dispatcher(move |dispatcher| match session {
+        let store = store.clone();
+        made.session(asking(1)).dispatcher(move |dispatcher| match session {
             Some(session) => dispatcher.store_handle(store).session(session).take_over(),
             None => dispatcher.store_handle(store),
         })
@@ -211,40 +228,24 @@ async fn stop_and_go_on() {
 
 /// A program that starts, makes one call and ends.
 pub(crate) async fn hello() {
-    run(1, Layers::Default).await;
+    run(&Made::new(Layers::Default), 1).await;
 }
 
 /// D: what such a program costs from its start to its end.
 fn start(rounds: usize) -> Vec<Row> {
-    let program = std::env::current_exe().expect("this program has a name");
     let (mut spent, mut least, mut resident) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let (cpu, kilobytes) = child(Command::new(&program).arg("hello"));
-        spent.push(cpu);
-        resident.push(kilobytes / 1e3);
-        least.push(child(Command::new(&program).arg("nothing")).0);
+        let hello = Used::by_program("hello");
+        spent.push(hello.cpu_ns as f64 / 1e6);
+        resident.push(hello.peak_kib as f64 * 1024.0 / 1e6);
+        least.push(Used::by_program("nothing").cpu_ns as f64 / 1e6);
     }
     let (spent, least, resident) = (median(spent), median(least), median(resident));
     vec![
         Row::new("D: start, one call, end", spent, "ms", Some(least), "a program that does nothing")
             .aiming(Goal::ValueAtMost(5.0)),
-        Row::new("D: memory at its end", resident, "MB", None, "").aiming(Goal::ValueAtMost(15.0)),
+        Row::new("D: the most memory it had", resident, "MB", None, "").aiming(Goal::ValueAtMost(15.0)),
     ]
-}
-
-/// Runs a program; its processor time in milliseconds and its memory in kilobytes.
-#[expect(unsafe_code, reason = "the standard library does not tell what a child has used")]
-#[expect(clippy::zombie_processes, reason = "it is waited for below, by the call that tells what it has used")]
-fn child(command: &mut Command) -> (f64, f64) {
-    let child = command.spawn().expect("this program can be started again");
-    let pid = i32::try_from(child.id()).expect("the number of a process");
-    // SAFETY: both are plain numbers that the call only writes to, and zeroes are valid for them.
-    let (mut status, mut usage) = (0, unsafe { std::mem::zeroed::<libc::rusage>() });
-    // SAFETY: `pid` is a child that nobody else waits for, and both places are valid.
-    let waited = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
-    assert!(waited == pid && status == 0, "the child ends by itself");
-    let ms = |time: libc::timeval| time.tv_sec as f64 * 1e3 + time.tv_usec as f64 / 1e3;
-    (ms(usage.ru_utime) + ms(usage.ru_stime), usage.ru_maxrss as f64)
 }
 
 /// E: whether a turn gets dearer as the run grows.
@@ -260,8 +261,8 @@ async fn history(rounds: usize) -> Row {
             async { Ok::<_, ToolError>("hello world") }
         });
         registry.register(tool.annotated(Annotations::read_only())).expect("free");
-        let stack = stack(&registry, Layers::Default);
-        let builder = Session::builder(asking(LONG), registry).stack(stack).max_iterations(u32::MAX);
+        let made = Made::over(registry, Layers::Default);
+        let builder = made.session(asking(LONG)).store(MemoryStore::new()).max_iterations(u32::MAX);
         let session = builder.window_bytes(usize::MAX).build().await.expect("opens");
         assert_eq!(session.run("go on").await.expect("runs").end, RunEnd::Completed);
         let stamps = stamps.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,6 +11,8 @@
 //!
 //! `cargo run --release -p toolgate-bench -- loop` measures whole runs with a model that answers at once, in the shapes by
 //! which other loops are measured; a section of its own as well.
+//!
+//! `cargo run --release -p toolgate-bench -- tui` measures frames of the terminal UI over a long session.
 
 mod floors;
 mod instructions;
@@ -19,9 +21,12 @@ mod loops;
 mod measure;
 mod ours;
 mod page;
+mod program;
 mod same_work;
 mod store;
 mod store_floors;
+mod tui;
+mod used;
 
 use std::{hint::black_box, process::ExitCode, time::Duration};
 
@@ -32,7 +37,8 @@ use tower_service::Service;
 
 const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]
        toolgate-bench store [--json] [--rounds N] [--only PART] [--write FILE]
-       toolgate-bench loop [--json] [--rounds N] [--only PART] [--write FILE]";
+       toolgate-bench loop [--json] [--rounds N] [--only PART] [--write FILE]
+       toolgate-bench tui [--json] [--rounds N] [--only PART] [--write FILE]";
 /// Calls per round of the small contests.
 const CALLS: usize = 2_000;
 const FAN: usize = 1_000;
@@ -68,12 +74,18 @@ fn main() -> ExitCode {
         ["cost", rest @ ..] => options(rest, &PARTS).and_then(|options| runtime.block_on(cost(&options))),
         ["store", rest @ ..] => options(rest, &store::PARTS).and_then(|options| runtime.block_on(durable(&options))),
         ["loop", rest @ ..] => options(rest, &loops::PARTS).and_then(|options| runtime.block_on(whole_loop(&options))),
+        ["tui", rest @ ..] => options(rest, &tui::PARTS).and_then(|options| screens(&options)),
         // For measuring a start: as little as there is to do, and nothing at all.
         ["hello"] => {
             runtime.block_on(loops::hello());
+            drop(runtime);
+            println!("{}", used::Used::here().line());
             Ok(())
         }
-        ["nothing"] => Ok(()),
+        ["nothing"] => {
+            println!("{}", used::Used::here().line());
+            Ok(())
+        }
         // For counting instructions: a contender by name, so many times.
         ["count", name, times] => {
             let times = times.parse().map_err(|_| USAGE.to_owned());
@@ -147,6 +159,12 @@ async fn durable(options: &Options) -> Result<(), String> {
 
 async fn whole_loop(options: &Options) -> Result<(), String> {
     show(&loops::rows(options).await, options, page::with_loop)
+}
+
+fn screens(options: &Options) -> Result<(), String> {
+    let mut rows = tui::rows(options);
+    rows.extend(program::rows(options)?);
+    show(&rows, options, page::with_tui)
 }
 
 /// Prints rows and, if that was asked for, puts them into their section of a page.

@@ -19,6 +19,15 @@ are rarely idle. Times are processor time, medians over rounds.
 const DURABLE: &str = "## What being durable costs\n";
 const LOOP: &str = "## What a loop costs\n";
 
+const TUI: &str = "## What the program costs\n";
+
+const TUI_HEAD: &str = "
+Written by `cargo run --release -p toolgate-bench -- tui --write docs/reference/cost.md`. The frames are those of `toolgate
+chat`, drawn on a terminal in memory; what a real terminal does with them is not measured. Their times are wall time, medians
+over frames; those of the program are processor time, with everything it starts.
+
+";
+
 const LOOP_HEAD: &str = "
 Written by `cargo run --release -p toolgate-bench -- loop --write docs/reference/cost.md`. The model answers at once and the
 tool returns its argument, so that what is left is the loop: messages, events, journal, stack, results. Everything is kept
@@ -39,30 +48,38 @@ pub(crate) fn with_cost(before: &str, rows: &[Row]) -> String {
     let _ = writeln!(first, "Measured on {}, {}.\n", machine(), today());
     first.push_str("| What | Value | Floor | Ratio | The floor is |\n|---|---|---|---|---|\n");
     rows.iter().for_each(|row| line(&mut first, row, None));
-    let [_, durable, whole] = sections(before);
-    joined([first, durable, whole])
+    let [_, durable, whole, tui] = sections(before);
+    joined([first, durable, whole, tui])
 }
 
 /// The page with a new section on being durable.
 pub(crate) fn with_store(before: &str, rows: &[Row]) -> String {
-    let [first, _, whole] = sections(before);
-    joined([first, section(DURABLE, DURABLE_HEAD, rows), whole])
+    let [first, _, whole, tui] = sections(before);
+    joined([first, section(DURABLE, DURABLE_HEAD, rows), whole, tui])
 }
 
 /// The page with a new section on whole loops.
 pub(crate) fn with_loop(before: &str, rows: &[Row]) -> String {
-    let [first, durable, _] = sections(before);
-    joined([first, durable, section(LOOP, LOOP_HEAD, rows)])
+    let [first, durable, _, tui] = sections(before);
+    joined([first, durable, section(LOOP, LOOP_HEAD, rows), tui])
+}
+
+/// The page with a new section on the terminal UI.
+pub(crate) fn with_tui(before: &str, rows: &[Row]) -> String {
+    let [first, durable, whole, _] = sections(before);
+    joined([first, durable, whole, section(TUI, TUI_HEAD, rows)])
 }
 
 /// A page in its parts, each empty if it is not there.
-fn sections(page: &str) -> [String; 3] {
+fn sections(page: &str) -> [String; 4] {
     let at = |start: &str| page.find(start).unwrap_or(page.len());
-    let (durable, whole) = (at(DURABLE).min(at(LOOP)), at(LOOP));
-    [&page[..durable], &page[durable..whole], &page[whole..]].map(str::to_owned)
+    let tui = at(TUI);
+    let whole = at(LOOP).min(tui);
+    let durable = at(DURABLE).min(whole);
+    [&page[..durable], &page[durable..whole], &page[whole..tui], &page[tui..]].map(str::to_owned)
 }
 
-fn joined(sections: [String; 3]) -> String {
+fn joined(sections: [String; 4]) -> String {
     let written = sections.iter().map(|section| section.trim_end()).filter(|section| !section.is_empty());
     written.collect::<Vec<_>>().join("\n\n") + "\n"
 }

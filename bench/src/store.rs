@@ -12,12 +12,12 @@ use std::{
 
 use tempfile::TempDir;
 use toolgate::{
-    ApprovalRequest, Band, Batch, Call, Decision, Dispatcher, Event, Json, Layer, Next, Outcome, Position, Record,
-    RecordKey, Registry, SessionId, Stack, Store, StoreHandle, Suspension, Timestamp, ToolError, ToolRequest, TurnEnd,
-    TurnEvent, TurnId, TurnInfo, TurnRequest, View, tool_fn,
+    Batch, Decision, Dispatcher, Event, Json, Position, Record, RecordKey, Registry, SessionId, Stack, Store,
+    StoreHandle, Suspension, Timestamp, ToolError, ToolRequest, TurnEnd, TurnEvent, TurnId, TurnInfo, TurnRequest,
+    View, tool_fn,
 };
 use toolgate_store::SqliteStore;
-use toolgate_testkit::{Fault, FaultyStore, StoreCall};
+use toolgate_testkit::{AskFirst, Fault, FaultyStore, StoreCall};
 
 use crate::{
     Options, floors,
@@ -65,22 +65,6 @@ fn registry() -> Registry {
     let tool = tool_fn("echo", "Says it again.", async |input: Echo, _cx| Ok::<_, ToolError>(input.into_text()));
     registry.register(tool).expect("the name is free");
     registry
-}
-
-/// Asks about every call that nobody has decided on.
-struct Ask;
-
-impl Layer for Ask {
-    async fn handle(&self, call: Call, next: Next) -> Outcome {
-        match next.decision(&call) {
-            Some(_) => next.run(call).await,
-            None => Outcome::ask(ApprovalRequest::about(&call)),
-        }
-    }
-
-    fn band(&self) -> Band {
-        Band::Decide
-    }
 }
 
 async fn dispatcher(store: StoreHandle, session: Option<SessionId>, stack: Stack) -> Fallible<Dispatcher> {
@@ -184,7 +168,7 @@ async fn lone(rounds: usize) -> Fallible<Row> {
 async fn stop_and_go_on(first: StoreHandle, fresh: impl AsyncFn() -> Fallible<StoreHandle>) -> Fallible<Dispatcher> {
     let registry = registry();
     let view = View::of(&registry);
-    let stack = Stack::over(registry).layer(Ask).build()?;
+    let stack = Stack::over(registry).layer(AskFirst).build()?;
     let before = dispatcher(first, None, stack.clone()).await?;
     let session = before.session();
     let report = before.open(TurnRequest::new(view.clone(), requests(1))).await?.run().await?;

@@ -5,13 +5,16 @@ use std::{fmt::Write, path::Path};
 use serde_json::Value;
 use toolgate_layers::{Catalog, CatalogEntry, Config};
 
+use crate::cli_page;
+
 /// A file and how it is written.
 type Generated = (&'static str, fn() -> Result<String, String>);
 
-const FILES: [Generated; 3] = [
+const FILES: [Generated; 4] = [
     ("docs/reference/events.schema.json", || json(&toolgate_core::Event::json_schema())),
-    ("docs/reference/toolgate.schema.json", || json(&Config::json_schema(&Catalog::bundled()))),
+    ("docs/reference/toolgate.schema.json", || json(&Config::json_schema(&toolgate_cli::settings::catalog()))),
     ("docs/reference/layers.md", || Ok(layers_page(&Catalog::bundled()))),
+    ("docs/reference/cli.md", || Ok(cli_page::page())),
 ];
 
 /// Writes all of them.

@@ -1,7 +1,9 @@
 //! The project's chores. `cargo xtask` lists them.
 
+mod cli_page;
 mod generated;
 mod peers;
+mod picture;
 mod postgres;
 
 use postgres::Postgres;
@@ -12,9 +14,10 @@ use std::{
 };
 
 /// One thing that can be done, and what it is for.
-const TASKS: [(&str, &str); 5] = [
+const TASKS: [(&str, &str); 6] = [
     ("test", "format, lints, all tests, examples and docs: everything that has to be green"),
-    ("generate", "write what is made from the code: schemas of events and configuration, the page of layers"),
+    ("generate", "write what is made from the code: schemas of events and configuration, pages of layers and commands"),
+    ("picture", "draw docs/demo.svg: the demo in a real terminal, as it was on the screen"),
     ("postgres", "run the PostgreSQL that the tests use, for trying things out, until Ctrl-C"),
     ("peers", "set up the Python with the model providers' official clients, and print how tests find it"),
     ("help", "this list"),
@@ -25,6 +28,7 @@ fn main() -> ExitCode {
     let done = match task.as_str() {
         "test" => test(),
         "generate" => generated::write(&root()),
+        "picture" => picture::draw(&root(), cargo(&[])),
         "postgres" => postgres::run_until_stopped(),
         "peers" => peers::print(&root()),
         "help" | "--help" | "-h" => {
@@ -72,14 +76,9 @@ fn test() -> Result<(), String> {
     let mut docs = cargo(&["doc", "--workspace", "--all-features", "--no-deps", "--locked"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     step("docs", docs, "rustdoc says which link or item")?;
-    for example in [
-        "parallel-tools",
-        "captain",
-        "approve-and-resume",
-        "recursive-strategy",
-        "record-and-replay",
-        "budget-refusal",
-    ] {
+    for example in
+        ["parallel-tools", "captain", "approve-and-resume", "recursive-strategy", "record-and-replay", "budget-refusal"]
+    {
         let run = cargo(&["run", "--quiet", "--locked", "-p", example]);
         step(&format!("example {example}"), run, "the README promises that it runs")?;
     }

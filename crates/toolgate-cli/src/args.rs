@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
 
@@ -14,6 +14,8 @@ use crate::commands;
     propagate_version = true,
     arg_required_else_help = true,
     disable_help_subcommand = true,
+    disable_help_flag = true,
+    disable_version_flag = true,
     max_term_width = 100,
     after_help = "\
 Examples:
@@ -43,10 +45,10 @@ pub struct Global {
     /// Print nothing but the result
     #[arg(long, short, global = true)]
     pub quiet: bool,
-    /// When to use colours (NO_COLOR is heeded)
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = false)]
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
-    /// The configuration instead of the toolgate.toml of the project
+    /// Another configuration than the toolgate.toml of the project
     #[arg(long, global = true, value_name = "FILE", env = "TOOLGATE_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
     /// The database: a path, sqlite:PATH, postgres://… or memory:
@@ -55,6 +57,13 @@ pub struct Global {
     /// Work in this directory instead of the current one
     #[arg(long, short = 'C', global = true, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Print this help
+    // The long form, with a line between any two options, fits no screen.
+    #[arg(long, short, global = true, action = ArgAction::HelpShort)]
+    pub help: Option<bool>,
+    /// Print the version
+    #[arg(long, short = 'V', global = true, action = ArgAction::Version)]
+    pub version: Option<bool>,
 }
 
 /// When colours are used.
@@ -74,6 +83,30 @@ pub enum Color {
 pub enum Command {
     /// Let an agent work on a task
     Run(Box<commands::run::RunArgs>),
+    /// Talk with an agent in the terminal
+    Chat(commands::chat::ChatArgs),
+    /// Show what Toolgate does, in a temporary project, without a key
+    Demo(commands::demo::DemoArgs),
+    /// Show what waits for a decision, and decide
+    Approvals(commands::approvals::ApprovalsArgs),
+    /// Show what was done in sessions, take changes back, hide or erase sessions
+    Sessions(commands::sessions::SessionsArgs),
+    /// List, show, verify and export the receipts of calls
+    Receipts(commands::receipts::ReceiptsArgs),
+    /// Show what is left of budgets, and what models cost
+    Budget(commands::budget::BudgetArgs),
+    /// Say what the gate would do with a call, and why, without doing it
+    Explain(commands::explain::ExplainArgs),
+    /// Show the layers that every call passes, and check their order
+    Stack(commands::stack::StackArgs),
+    /// List the tools that agents have here, or call one by hand
+    Tools(commands::tools::ToolsArgs),
+    /// Check, show, write and trust the configuration
+    Config(commands::config::ConfigArgs),
+    /// Look for what keeps Toolgate from working here, and say how to mend it
+    Doctor(commands::doctor::DoctorArgs),
     /// Print a script that completes commands in a shell
     Completions(commands::completions::CompletionsArgs),
+    /// Write the manual pages
+    Man(commands::man::ManArgs),
 }

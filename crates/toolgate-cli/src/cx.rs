@@ -5,9 +5,9 @@ use toolgate::{Config, KeyFile, Principal, StoreHandle};
 use crate::{
     CliError, Out,
     args::Global,
+    config_file::ConfigFile,
     paths::{CONFIG_NAME, Paths},
     settings,
-    trust::Trusted,
 };
 
 /// What every command is handed.
@@ -28,34 +28,15 @@ impl Cx {
     /// The configuration that counts here: the one that was named, that of the project if it is trusted, that of the
     /// user, or none; with the variables of the environment over it.
     pub fn config(&self) -> Result<Config, CliError> {
-        let named = self.paths.named.clone();
-        let (path, text) = match named.or_else(|| self.paths.project()) {
-            Some(path) => {
-                let text = read(&path)?;
-                if self.paths.named.is_none() {
-                    self.check_trust(&path, &text)?;
-                }
-                (path, text)
+        let config = match ConfigFile::find(&self.paths) {
+            Some((owner, path)) => {
+                let file = ConfigFile::read(owner, path)?;
+                file.require_trust(&self.paths.home)?;
+                file.config()?
             }
-            None => match &self.paths.user {
-                Some(path) => (path.clone(), read(path)?),
-                None => (CONFIG_NAME.into(), String::new()),
-            },
+            None => Config::read(CONFIG_NAME, "", settings::catalog())?,
         };
-        let config = Config::read(&path.display().to_string(), &text, settings::catalog())?;
         Ok(config.with_process_environment()?)
-    }
-
-    fn check_trust(&self, path: &std::path::Path, text: &str) -> Result<(), CliError> {
-        let trusted = Trusted::load(&self.paths.home)?;
-        if trusted.covers(path, text) {
-            return Ok(());
-        }
-        let problem = match trusted.knows(path) {
-            true => format!("{} has changed since it was trusted", path.display()),
-            false => format!("{} is not trusted yet, and it could loosen the gate", path.display()),
-        };
-        Err(CliError::usage(problem).hint("read it, and if you agree: `toolgate config trust`"))
     }
 
     /// The store, made if there is none.
@@ -81,10 +62,4 @@ impl Cx {
         let name = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
         Principal::from(name.as_deref().unwrap_or("somebody"))
     }
-}
-
-fn read(path: &std::path::Path) -> Result<String, CliError> {
-    std::fs::read_to_string(path).map_err(|error| {
-        CliError::usage(format!("{}: {error}", path.display())).hint("`toolgate config init` writes one to begin with")
-    })
 }

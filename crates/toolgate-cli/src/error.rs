@@ -37,7 +37,9 @@ impl CliError {
         let mut next = error.source();
         while let Some(cause) = next {
             let said = cause.to_string();
-            if causes.last() != Some(&said) {
+            // Many libraries repeat their cause in their own words.
+            let before = causes.last().cloned().unwrap_or_else(|| error.to_string());
+            if !said.contains(&before) && !before.contains(&said) {
                 causes.push(said);
             }
             next = cause.source();
@@ -101,8 +103,8 @@ impl From<io::Error> for CliError {
 
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
-        let hint = error.hint().map(str::to_owned);
-        Self { hint, exit: Exit::Usage, ..Self::of(&error) }
+        let hint = error.hint().unwrap_or("`toolgate config schema` says what each option takes");
+        Self { hint: Some(hint.to_owned()), exit: Exit::Usage, ..Self::of(&error) }
     }
 }
 

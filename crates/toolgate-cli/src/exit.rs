@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use toolgate::RunEnd;
+use toolgate::{RunEnd, Status};
 
 /// How a command ended. The numbers are part of the interface: scripts rely on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,29 @@ impl From<RunEnd> for Exit {
     }
 }
 
+impl From<Status> for Exit {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Ok | Status::DryRun => Self::Done,
+            Status::ToolNotFound | Status::SchemaViolation => Self::Usage,
+            Status::BudgetExceeded => Self::Budget,
+            Status::Denied
+            | Status::Expired
+            | Status::Blocked
+            | Status::OutOfScope
+            | Status::RateLimited
+            | Status::LoopGuard => Self::Refused,
+            Status::Cancelled => Self::Interrupted,
+            Status::ExecutorError
+            | Status::Timeout
+            | Status::OutcomeUnknown
+            | Status::Redacted
+            | Status::Exception
+            | Status::LayerException => Self::Failed,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit.code())
@@ -100,5 +123,12 @@ mod tests {
         let mut codes: Vec<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
         codes.dedup();
         assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 130]);
+    }
+
+    #[test]
+    fn a_call_that_was_refused_never_ends_as_if_it_was_done() {
+        for status in Status::ALL.into_iter().filter(|status| status.is_refusal()) {
+            assert!(matches!(Exit::from(status), Exit::Refused | Exit::Budget), "{status}");
+        }
     }
 }

@@ -66,16 +66,7 @@ impl Gate {
         let approve = args.approve.unwrap_or(run.approve);
         let config = rules::overlay(config, approve, args)?;
         let (keyring, me) = (cx.keys()?.keyring(), cx.me());
-        let project = cx.paths.workspace.display().to_string();
-        let payer =
-            Payer { user: Some(me.as_str().into()), project: Some(project.as_str().into()), ..Payer::default() };
-        let parts = Parts::new()
-            .with(Workspace::new(&cx.paths.workspace))
-            .with(store.clone())
-            .with(payer)
-            .with(keyring.clone())
-            .with(RuleBook::new(store.clone()).in_project(&project))
-            .with(SharedPreview::new(FilePreview::new(&Workspace::new(&cx.paths.workspace))));
+        let parts = parts(cx, &store, &me).with(keyring.clone());
         let registry = Registry::new();
         tools::register(&registry, &cx.paths.workspace, &store, &config.section::<ToolsSection>()?)?;
         let stack = config.build(registry.clone(), &parts)?;
@@ -86,6 +77,11 @@ impl Gate {
     /// What the configuration says about runs.
     pub fn run_section(&self) -> &RunSection {
         &self.run
+    }
+
+    /// The names of the agents that can be delegated to.
+    pub fn agent_names(&self) -> impl Iterator<Item = String> + '_ {
+        self.agents.0.iter().map(|agent| agent.name.clone())
     }
 
     /// The desk where approvals are decided.
@@ -150,6 +146,18 @@ impl Gate {
     pub fn model(&self, named: Option<&ModelName>) -> Result<Arc<dyn Model>, CliError> {
         crate::model::open(named, &self.run)
     }
+}
+
+/// What layers need that no file can hold.
+pub(crate) fn parts(cx: &Cx, store: &StoreHandle, me: &Principal) -> Parts {
+    let (workspace, project) = (Workspace::new(&cx.paths.workspace), cx.paths.workspace.display().to_string());
+    let payer = Payer { user: Some(me.as_str().into()), project: Some(project.as_str().into()), ..Payer::default() };
+    Parts::new()
+        .with(store.clone())
+        .with(payer)
+        .with(RuleBook::new(store.clone()).in_project(&project))
+        .with(SharedPreview::new(FilePreview::new(&workspace)))
+        .with(workspace)
 }
 
 /// What the model is told before everything else, unless the configuration says something else.

@@ -10,11 +10,16 @@
 
 mod agents;
 pub mod args;
+mod arguments;
 pub mod commands;
+mod config_file;
+mod confirm;
 mod context;
 mod cx;
+mod demo;
 mod error;
 mod exit;
+mod family;
 pub mod feed;
 mod gate;
 mod hints;
@@ -22,15 +27,19 @@ pub mod ids;
 mod model;
 mod out;
 pub mod paths;
+mod preview;
 pub mod render;
 mod rules;
 mod runtime;
 pub mod screen;
 pub mod settings;
 mod style;
+mod table;
 mod talk;
+mod times;
 mod tools;
 mod trust;
+pub mod tui;
 mod watch;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -38,6 +47,7 @@ use std::{ffi::OsString, process::ExitCode};
 use clap::Parser;
 
 pub use args::Cli;
+pub use arguments::CallArgs;
 pub use cx::Cx;
 pub use error::CliError;
 pub use exit::Exit;
@@ -71,7 +81,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(command: Command, cx: &Cx) -> Result<Exit, CliError> {
     match command {
+        Command::Demo(args) => commands::demo::run(&args, cx),
         Command::Run(args) => commands::run::run(&args, cx),
+        Command::Chat(args) => commands::chat::run(&args, cx),
+        Command::Approvals(args) => commands::approvals::run(&args, cx),
+        Command::Sessions(args) => commands::sessions::run(&args, cx),
+        Command::Receipts(args) => commands::receipts::run(&args, cx),
+        Command::Budget(args) => commands::budget::run(&args, cx),
+        Command::Explain(args) => commands::explain::run(&args, cx),
+        Command::Stack(args) => commands::stack::run(&args, cx),
+        Command::Tools(args) => commands::tools::run(&args, cx),
+        Command::Config(args) => commands::config::run(&args, cx),
+        Command::Doctor(args) => commands::doctor::run(&args, cx),
         Command::Completions(args) => commands::completions::run(&args, cx),
+        Command::Man(args) => commands::man::run(&args, cx),
     }
 }

@@ -18,8 +18,10 @@ pub struct Paths {
     pub home: PathBuf,
     /// The configuration that the command line names.
     pub named: Option<PathBuf>,
-    /// The configuration of the user, for projects that have none.
+    /// The configuration of the user, for projects that have none; if it is there.
     pub user: Option<PathBuf>,
+    /// Where the configuration of the user is, or would be.
+    pub user_config: Option<PathBuf>,
     /// The address of the database.
     pub db: String,
 }
@@ -34,9 +36,12 @@ impl Paths {
         let home = home.ok_or_else(|| {
             CliError::new("there is no home directory to keep anything in").hint("set TOOLGATE_HOME to a directory")
         })?;
-        let user = base.map(|base| base.config_dir().join("toolgate").join(CONFIG_NAME)).filter(|path| path.is_file());
+        // A relative one would mean another place after the next `cd`.
+        let home = std::path::absolute(home)?;
+        let user_config = base.map(|base| base.config_dir().join("toolgate").join(CONFIG_NAME));
+        let user = user_config.clone().filter(|path| path.is_file());
         let db = global.db.clone().unwrap_or_else(|| format!("sqlite:{}", home.join("toolgate.db").display()));
-        Ok(Self { workspace, home, named: global.config.clone(), user, db })
+        Ok(Self { workspace, home, named: global.config.clone(), user, user_config, db })
     }
 
     /// The configuration of the project: the nearest one, from the workspace upward.
@@ -57,10 +62,15 @@ impl Paths {
 
     /// The database without anything secret in its address.
     pub fn shown_db(&self) -> String {
-        match self.db.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
-            Some((scheme, place)) => format!("{scheme}://{place}"),
-            None => self.db.clone(),
-        }
+        without_password(&self.db)
+    }
+}
+
+/// An address without the name and password in front of its host; other text as it is.
+pub(crate) fn without_password(address: &str) -> String {
+    match address.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
+        Some((scheme, place)) => format!("{scheme}://{place}"),
+        None => address.to_owned(),
     }
 }
 
@@ -70,7 +80,9 @@ fn workspace(dir: Option<&Path>) -> Result<PathBuf, CliError> {
         CliError::usage(format!("{}: {error}", dir.display())).hint("-C names the directory to work in")
     })?;
     if !found.is_dir() {
-        return Err(CliError::usage(format!("{} is not a directory", dir.display())));
+        return Err(
+            CliError::usage(format!("{} is not a directory", dir.display())).hint("-C names the directory to work in")
+        );
     }
     Ok(found)
 }
@@ -86,6 +98,7 @@ mod tests {
             home: PathBuf::new(),
             named: None,
             user: None,
+            user_config: None,
             db: db.into(),
         };
         assert_eq!(paths("postgres://ann:hunter2@db/x").shown_db(), "postgres://db/x");

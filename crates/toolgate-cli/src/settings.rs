@@ -8,7 +8,7 @@ use toolgate::{
     Effort,
     layers::{Catalog, Section},
 };
-use toolgate_tools::{FileLimits, ShellOptions};
+use toolgate_tools::{FetchOptions, FileLimits, ShellOptions};
 
 /// `[run]`: how an agent runs unless the command line says otherwise.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -59,6 +59,10 @@ pub struct ToolsSection {
     pub files: FileLimits,
     /// How commands are run.
     pub shell: ShellOptions,
+    /// Which hosts pages are fetched from; none unless said.
+    pub fetch: FetchOptions,
+    /// Whether the model may take changes back; people always may.
+    pub undo: bool,
 }
 
 /// `[[agent]]`: agents that the model can delegate work to.

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use globset::Glob;
 use toolgate::{Registry, StoreHandle, layers::ReadOutput};
-use toolgate_tools::{RunShell, ToolboxOptions, Workspace, register_all};
+use toolgate_tools::{FetchUrl, RunShell, ToolboxOptions, Workspace, register_all};
 
 use crate::{CliError, settings::ToolsSection};
 
@@ -17,9 +17,12 @@ pub(crate) fn register(
 ) -> Result<(), CliError> {
     let files = Workspace::open(workspace).map_err(|error| CliError::of(&error))?;
     let files = files.keeping(store.clone()).with_limits(section.files);
-    register_all(registry, &files, &ToolboxOptions::default())?;
+    let mut options = ToolboxOptions::default();
+    options.undo = section.undo;
+    register_all(registry, &files, &options)?;
     let shell = RunShell::new(workspace, section.shell.clone()).map_err(|error| CliError::of(&error))?;
     registry.register(shell)?;
+    registry.register(FetchUrl::new(section.fetch.clone()).map_err(|error| CliError::usage(error.to_string()))?)?;
     registry.register(ReadOutput::default())?;
     only(registry, section.only.as_deref())
 }

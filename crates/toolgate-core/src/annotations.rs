@@ -139,6 +139,9 @@ impl Annotations {
     /// The resources that a call with `arguments` touches.
     pub fn conflict_keys(&self, arguments: &Arguments) -> Vec<ConflictKey> {
         let key = |resource: &Resource| {
+            if resource.is_workspace() {
+                return Some(vec![ConflictKey::new(resource.kind, "")]);
+            }
             let value = arguments.as_json().pointer(&resource.argument)?;
             Some(match value {
                 Value::String(text) => vec![ConflictKey::new(resource.kind, text)],
@@ -224,6 +227,18 @@ impl Resource {
     /// The argument called `name` is a path: a directory conflicts with what is inside it.
     pub fn path(name: &str) -> Self {
         Self { argument: pointer(name), kind: ResourceKind::Path }
+    }
+
+    /// The call touches files that no argument names: it conflicts with every path.
+    ///
+    /// The pointer to the arguments as a whole stands for it.
+    pub fn workspace() -> Self {
+        Self { argument: String::new(), kind: ResourceKind::Path }
+    }
+
+    /// Whether the call touches files that no argument names.
+    pub fn is_workspace(&self) -> bool {
+        self.argument.is_empty() && self.kind == ResourceKind::Path
     }
 
     /// The argument called `name` names one thing; equal names conflict.
@@ -344,6 +359,16 @@ mod tests {
         for (a, b) in [("a/b", "a/bc"), ("a", "b"), ("../a", "a")] {
             assert!(!path(a).overlaps(&path(b)) && !path(b).overlaps(&path(a)), "{a} {b}");
         }
+    }
+
+    #[test]
+    fn a_call_that_may_touch_any_file_conflicts_with_every_path_and_no_name() {
+        let keys = Annotations::default().with_resource(Resource::workspace()).conflict_keys(&Arguments::empty());
+        let overlaps = |kind, text| keys.iter().any(|key| key.overlaps(&ConflictKey::new(kind, text)));
+        for text in ["a", "a/b", "/a", "", "../a"] {
+            assert!(overlaps(ResourceKind::Path, text), "{text}");
+        }
+        assert!(!overlaps(ResourceKind::Name, "a"));
     }
 
     #[test]

@@ -156,6 +156,13 @@ impl Prices {
         &self.source
     }
 
+    /// Every model with a price, by provider and name, aliases included.
+    pub fn models(&self) -> impl Iterator<Item = (ModelName, &Price)> {
+        self.models
+            .iter()
+            .map(|((provider, model), price)| (ModelName::new(provider.as_str(), model.as_str()), &**price))
+    }
+
     /// How many models have a price, aliases included.
     pub fn len(&self) -> usize {
         self.models.len()
@@ -265,6 +272,11 @@ impl Dollars {
     pub const fn nano(nano: u64) -> Self {
         Self(nano)
     }
+
+    /// How many billionths of a dollar it is.
+    pub const fn as_nano(self) -> u64 {
+        self.0
+    }
 }
 
 impl<'de> Deserialize<'de> for Dollars {
@@ -318,6 +330,13 @@ mod tests {
     const LARGE: &str = r#"{ "large": { "input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75,
         "cache_write_1h": 6, "aliases": ["big"],
         "tiers": [{ "above": 200000, "input": 6, "output": 22.5, "cache_read": 0.6 }] } }"#;
+
+    #[test]
+    fn every_name_of_a_model_is_listed_with_its_price() {
+        let prices = prices(LARGE);
+        let listed: Vec<_> = prices.models().map(|(name, price)| (name.to_string(), price.output.as_nano())).collect();
+        assert_eq!(listed, [("acme:big".to_owned(), 15_000_000_000), ("acme:large".to_owned(), 15_000_000_000)]);
+    }
 
     #[test]
     fn each_kind_of_token_has_its_price() {

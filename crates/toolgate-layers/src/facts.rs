@@ -6,7 +6,7 @@
 use std::{borrow::Cow, cell::OnceCell};
 
 use serde_json::{Map, Value};
-use toolgate_core::{Call, ResourceKind};
+use toolgate_core::{Call, Resource, ResourceKind};
 
 use crate::{
     argument_names::{Means, changes_commands, means, names_directory, plain_name},
@@ -110,7 +110,8 @@ impl<'a> Facts<'a> {
             facts.walk(call.arguments.as_map(), needs);
         }
         if needs.paths {
-            let resources = call.annotations().resources.iter().filter(|it| it.kind == ResourceKind::Path);
+            let named = |it: &&Resource| it.kind == ResourceKind::Path && !it.is_workspace();
+            let resources = call.annotations().resources.iter().filter(named);
             for value in resources.filter_map(|it| call.arguments.as_json().pointer(&it.argument)) {
                 facts.paths(value, Means::Path);
             }

@@ -83,6 +83,7 @@ mod paths;
 mod policy;
 mod policy_override;
 mod preview;
+mod preview_edits;
 mod progress;
 mod progress_store;
 mod rate_limit;

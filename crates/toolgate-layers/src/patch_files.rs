@@ -104,18 +104,34 @@ impl Reader {
 
     fn finish_section(&mut self) {
         let section = std::mem::take(&mut self.section);
-        self.files.extend(section.change().filter(|change| !change.path.is_empty()));
+        self.files.extend(section.changes().into_iter().filter(|change| !change.path.is_empty()));
     }
 }
 
 impl Section {
+    /// What the headers say. If a rename names other files than the lines with `---` and `+++`, somebody is to be
+    /// misled, and all of them count.
+    fn changes(mut self) -> Vec<FileChange> {
+        let renamed = match (self.rename_from.take(), self.rename_to.take(), self.kind) {
+            (Some(from), Some(to), _) => Some(FileChange::renamed(&from, &to)),
+            (None, Some(to), Some(kind)) => Some(FileChange::new(&to, kind)),
+            (Some(_) | None, _, _) => None,
+        };
+        let Some(renamed) = renamed else { return self.change().into_iter().collect() };
+        let old = renamed.old_path.clone();
+        let other = self.named().filter(|name| *name != renamed.path && Some(name) != old.as_ref());
+        let others: Vec<FileChange> = other.map(|name| FileChange::new(&name, FileChangeKind::Modified)).collect();
+        std::iter::once(renamed).chain(others).collect()
+    }
+
+    /// The names in the lines with `---` and `+++`.
+    fn named(&self) -> impl Iterator<Item = String> {
+        let bare = |name: &String, prefix: &str| name.strip_prefix(prefix).unwrap_or(name).to_owned();
+        let names = [self.old.as_ref().map(|old| bare(old, "a/")), self.new.as_ref().map(|new| bare(new, "b/"))];
+        names.into_iter().flatten().filter(|name| name != "/dev/null")
+    }
+
     fn change(self) -> Option<FileChange> {
-        if let (Some(from), Some(to)) = (&self.rename_from, &self.rename_to) {
-            return Some(FileChange::renamed(from, to));
-        }
-        if let (Some(to), Some(kind)) = (&self.rename_to, self.kind) {
-            return Some(FileChange::new(to, kind));
-        }
         let absent = |name: &Option<String>| name.as_deref() == Some("/dev/null");
         let (created, deleted) = (absent(&self.old), absent(&self.new));
         // Only git puts `a/` and `b/` in front; elsewhere these may be real directories.
@@ -319,6 +335,18 @@ diff --git \"a/caf\\303\\251\" \"b/caf\\303\\251\"
 ";
         let renamed = (Renamed, "c.txt".to_owned(), Some("b.txt".to_owned()));
         assert_eq!(read(patch), [plain(Created, "a.txt"), renamed, plain(Deleted, "d.txt")]);
+    }
+
+    #[test]
+    fn a_rename_hides_no_other_file() {
+        let patch = "rename from a\nrename to b\n--- a/secret\n+++ b/secret\n@@ -1 +1 @@\n-x\n+y\n";
+        let renamed = (Renamed, "b".to_owned(), Some("a".to_owned()));
+        for patch in [patch.to_owned(), format!("diff --git a/a b/b\n{patch}")] {
+            let expected = [renamed.clone(), plain(Modified, "secret"), plain(Modified, "secret")];
+            assert_eq!(read(&patch), expected);
+        }
+        let honest = "diff --git a/a b/b\nrename from a\nrename to b\n--- a/a\n+++ b/b\n@@ -1 +1 @@\n-x\n+y\n";
+        assert_eq!(read(honest), [renamed]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use similar::TextDiff;
 use toolgate_core::{Call, Digest, FileState, ResourceKind};
 
-use crate::{Workspace, paths::Root};
+use crate::{Workspace, patch_files::patch_files, paths::Root, preview_edits::Edit};
 
 /// Shows what a call would change.
 ///
@@ -55,11 +55,12 @@ impl fmt::Debug for SharedPreview {
     }
 }
 
-/// Shows a unified diff for calls that write or edit one file of the workspace.
+/// Shows a unified diff for calls that write, edit or patch files of the workspace.
 ///
 /// It looks at tools that say which argument is a path. With `content`, the file is replaced; with `old` and `new` (or
-/// `old_text` and `new_text`, `old_string` and `new_string`), one part of it is. A path that does not lead into the
-/// workspace for certain, through whatever links are in the way, is not read, and the question says so.
+/// `old_text` and `new_text`, `old_string` and `new_string`), one part of it is; with `edits`, a list of these, several
+/// are. Of a call with a `patch`, the patch itself is shown. A path that does not lead into the workspace for certain,
+/// through whatever links are in the way, is not read, and the question says so.
 ///
 /// ```
 /// # use {serde_json::json, toolgate_core::{Annotations, Registry, Resource, Schema, ToolSpec, View}};
@@ -77,12 +78,6 @@ impl fmt::Debug for SharedPreview {
 /// ```
 #[derive(Debug, Clone)]
 pub struct FilePreview(Arc<Root>);
-
-/// What a call does to a file.
-enum Edit<'a> {
-    Replace(&'a str),
-    Part { old: &'a str, new: &'a str, all: bool },
-}
 
 /// A file that may be looked at.
 enum Found {
@@ -119,17 +114,43 @@ impl FilePreview {
             return Some(Found::Other("the file is too large to be looked at", None));
         }
         let digest = Digest::of_bytes(&bytes);
-        Some(match String::from_utf8(bytes) {
-            Ok(text) if text.len() <= Self::MOST_SHOWN => Found::Text(text, digest),
-            Ok(_) => Found::Other("the file is too large to be shown", Some(digest)),
-            Err(_) => Found::Other("the file is not text", Some(digest)),
+        Some(match text_of(bytes) {
+            Some(text) if text.len() <= Self::MOST_SHOWN => Found::Text(text, digest),
+            Some(_) => Found::Other("the file is too large to be shown", Some(digest)),
+            None => Found::Other("the file is not text", Some(digest)),
         })
+    }
+
+    /// The patch as it is, with the files it names as they are now.
+    fn patch(&self, patch: &str) -> Option<Previewed> {
+        let changes = patch_files(patch);
+        let mut paths: Vec<String> =
+            changes.into_iter().flat_map(|change| [Some(change.path), change.old_path]).flatten().collect();
+        paths.sort();
+        paths.dedup();
+        if paths.is_empty() {
+            return None;
+        }
+        let states: Vec<(String, Option<FileState>)> =
+            paths.into_iter().map(|path| (path.clone(), self.state(&path))).collect();
+        let lost = states.iter().filter(|(_, state)| state.is_none());
+        let mut shown: String = lost
+            .map(|(path, _)| format!("not looked at: {path} is no plain file of the workspace for certain\n"))
+            .collect();
+        match patch.len() <= Self::MOST_SHOWN {
+            true => shown.push_str(patch),
+            false => shown.push_str("no diff: the change is too large to be shown"),
+        }
+        Some(Previewed { shown: shown.into(), files: states.into_iter().filter_map(|(_, state)| state).collect() })
     }
 }
 
 impl Preview for FilePreview {
     fn preview(&self, call: &Call) -> Option<Previewed> {
-        let (path, edit) = (path_of(call)?, edit_of(call)?);
+        if let Some(patch) = call.arguments.get("patch").and_then(Value::as_str) {
+            return self.patch(patch);
+        }
+        let (path, edit) = (path_of(call)?, Edit::of(call)?);
         let Some(found) = self.find(path) else {
             let shown = format!("no diff: {path} does not lead into the workspace for certain");
             return Some(Previewed { shown: shown.into(), files: Vec::new() });
@@ -140,7 +161,7 @@ impl Preview for FilePreview {
             Found::Other(why, digest) => (Err((*why).to_owned()), *digest),
         };
         let is_certain = digest.is_some() || matches!(found, Found::Missing);
-        let shown = text.and_then(|old| Ok((old, edit.apply(old)?))).and_then(|(old, new)| diff(path, old, &new));
+        let shown = text.and_then(|old| edit.apply(old)).and_then(|(old, new)| diff(path, &old, &new));
         let shown = shown.unwrap_or_else(|why| format!("no diff: {why}"));
         let file = is_certain.then(|| FileState { path: path.to_owned(), digest });
         Some(Previewed { shown: shown.into(), files: file.into_iter().collect() })
@@ -156,37 +177,11 @@ impl Preview for FilePreview {
     }
 }
 
-impl Edit<'_> {
-    /// The text afterwards, or why that cannot be told.
-    fn apply(&self, text: &str) -> Result<String, String> {
-        match *self {
-            Self::Replace(content) => Ok(content.to_owned()),
-            Self::Part { old: "", .. } => Err("the text to be replaced is empty".to_owned()),
-            Self::Part { old, new, all: true } => Ok(text.replace(old, new)),
-            Self::Part { old, new, all: false } => match text.matches(old).count() {
-                1 => Ok(text.replacen(old, new, 1)),
-                times => Err(format!("the text to be replaced occurs {times} times")),
-            },
-        }
-    }
-}
-
 /// The one path that a call names.
 fn path_of(call: &Call) -> Option<&str> {
     let paths = call.annotations().resources.iter().filter(|resource| resource.kind == ResourceKind::Path);
     let mut paths = paths.filter_map(|resource| call.arguments.as_json().pointer(&resource.argument)?.as_str());
     paths.next().filter(|_| paths.next().is_none())
-}
-
-fn edit_of(call: &Call) -> Option<Edit<'_>> {
-    let text = |name: &str| call.arguments.get(name)?.as_str();
-    if let Some(content) = text("content") {
-        return Some(Edit::Replace(content));
-    }
-    let names = [("old", "new"), ("old_text", "new_text"), ("old_string", "new_string")];
-    let (old, new) = names.into_iter().find_map(|(old, new)| Some((text(old)?, text(new)?)))?;
-    let all = call.arguments.get("replace_all").and_then(Value::as_bool).unwrap_or(false);
-    Some(Edit::Part { old, new, all })
 }
 
 fn diff(path: &str, old: &str, new: &str) -> Result<String, String> {
@@ -199,6 +194,19 @@ fn diff(path: &str, old: &str, new: &str) -> Result<String, String> {
     }
     let (before, after) = (format!("a/{path}"), format!("b/{path}"));
     Ok(TextDiff::from_lines(old, new).unified_diff().context_radius(3).header(&before, &after).to_string())
+}
+
+/// The text of a file in UTF-8, or in UTF-16 with a mark that says so.
+fn text_of(bytes: Vec<u8>) -> Option<String> {
+    let wide = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
+        let (pairs, []) = bytes.as_chunks::<2>() else { return None };
+        char::decode_utf16(pairs.iter().copied().map(unit)).collect::<Result<String, _>>().ok()
+    };
+    match bytes.as_slice() {
+        [0xff, 0xfe, rest @ ..] => wide(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => wide(rest, u16::from_be_bytes),
+        _ => String::from_utf8(bytes).ok(),
+    }
 }
 
 /// Reads a little more than is looked at, so that what is too large can be told.
@@ -269,6 +277,56 @@ mod tests {
     }
 
     #[test]
+    fn several_edits_show_one_diff_or_why_they_cannot_be_made() {
+        let (_dir, preview) = workspace();
+        let edits = |edits: Value| shown(&preview, json!({ "path": "a.txt", "edits": edits }));
+        let (diff, files) = edits(json!([{ "old": "one", "new": "1" }, { "old": "three", "new": "3" }]));
+        assert_eq!(diff, "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n-one\n+1\n two\n-three\n+3\n");
+        assert_eq!(files.len(), 1);
+        let (diff, _) = edits(json!([{ "old": "o", "new": "0", "all": true }]));
+        assert!(diff.contains("+tw0\n"), "{diff}");
+        let (why, files) = edits(json!([{ "old": "one\ntwo", "new": "1" }, { "old": "two\nthree", "new": "3" }]));
+        assert!(why.contains("two edits change the same text") && files.len() == 1, "{why}");
+        let (why, _) = edits(json!([{ "old": "one", "new": "1" }, { "old": "four", "new": "4" }]));
+        assert!(why.contains("occurs 0 times"), "{why}");
+    }
+
+    #[test]
+    fn line_ends_and_marks_that_tools_keep_are_no_difference() {
+        let (dir, preview) = workspace();
+        let put = |bytes: &[u8]| fs::write(dir.path().join("work/a.txt"), bytes).expect("written");
+        let expected = "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n";
+        let wide: Vec<u8> =
+            [0xff, 0xfe].into_iter().chain("one\r\ntwo\r\n".encode_utf16().flat_map(u16::to_le_bytes)).collect();
+        for bytes in [b"one\r\ntwo\r\n".as_slice(), b"\xef\xbb\xbfone\ntwo\n", &wide] {
+            put(bytes);
+            assert_eq!(shown(&preview, json!({ "path": "a.txt", "content": "one\n2\n" })).0, expected);
+            assert_eq!(
+                shown(&preview, json!({ "path": "a.txt", "edits": [{ "old": "two\n", "new": "2\n" }] })).0,
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn a_patch_is_shown_with_every_file_it_names_as_it_is_now() {
+        let (_dir, preview) = workspace();
+        let patch =
+            "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+x\n";
+        let (diff, files) = shown(&preview, json!({ "patch": patch }));
+        assert_eq!(diff, patch);
+        assert_eq!(files, [preview.state("a.txt").expect("known"), FileState { path: "new.txt".into(), digest: None }]);
+        let (diff, files) = shown(&preview, json!({ "patch": patch.replace("new.txt", "../secret") }));
+        assert!(
+            diff.starts_with("not looked at: ../secret") && !diff.contains("hunter2") && files.len() == 1,
+            "{diff}"
+        );
+        let long = format!("{patch}{}", "+x\n".repeat(FilePreview::MOST_SHOWN));
+        assert!(shown(&preview, json!({ "patch": long })).0.contains("too large"));
+        assert_eq!(preview.preview(&call(json!({ "patch": "words" }))), None);
+    }
+
+    #[test]
     fn a_new_file_has_no_digest_until_somebody_makes_it() {
         let (dir, preview) = workspace();
         let (diff, files) = shown(&preview, json!({ "path": "new.txt", "content": "x\n" }));
@@ -293,7 +351,7 @@ mod tests {
     #[test]
     fn what_is_no_text_or_too_large_is_not_shown_but_still_compared() {
         let (dir, preview) = workspace();
-        fs::write(dir.path().join("work/bytes"), [0xff, 0xfe]).expect("written");
+        fs::write(dir.path().join("work/bytes"), [0xff, 0xff]).expect("written");
         fs::write(dir.path().join("work/large"), "x".repeat(FilePreview::MOST_SHOWN + 1)).expect("written");
         for path in ["bytes", "large"] {
             let (diff, files) = shown(&preview, json!({ "path": path, "content": "x" }));

@@ -44,5 +44,5 @@ pub use open::open;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteOptions, SqliteStore};
+pub use sqlite::{Look, SqliteOptions, SqliteStore};
 pub use toolgate_core::MemoryStore;

@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use support::{call_id, draft, key, note, opened, question, session, turn_event, turn_id};
 use toolgate_core::{
-    AccountKey, ApprovalFilter, Batch, Charge, ChargeFilter, ChargeId, ChargeLine, LeaseRequest, LedgerName, Position,
-    Post, SessionFilter, StoreHandle, Timestamp, TurnEvent, TurnFilter,
+    AccountKey, ApprovalFilter, Batch, Charge, ChargeFilter, ChargeId, ChargeLine, Hidden, LeaseRequest, LedgerName,
+    Position, Post, SessionFilter, StoreHandle, Timestamp, TurnEvent, TurnFilter,
 };
 use toolgate_store::{DatabaseError, MemoryStore, SqliteStore};
 
@@ -51,11 +51,20 @@ async fn fill_2(store: &StoreHandle) {
     store.reserve(charge(ChargeId::Call(call_id(1)), 2)).await.expect("sets aside");
 }
 
+/// Writes what the fixtures of version 3 hold: the same, and a session that is hidden. It never changes either.
+async fn fill_3(store: &StoreHandle) {
+    fill_2(store).await;
+    let batch = Batch { events: vec![opened(session(2), 1, turn_id(4))], ..Batch::default() };
+    store.append(session(2), Position::unleased(0), batch).await.expect("appends");
+    store.hide(session(2), Some(Timestamp::from_micros(7_000_000))).await.expect("hides");
+}
+
 /// Everything that can be asked, as text.
 async fn everything(store: &StoreHandle) -> String {
     let events = store.events(session(1), 0, 100).await.expect("reads");
     let records = store.list("", None, 100).await.expect("lists");
-    let sessions = store.sessions(SessionFilter::default()).await.expect("lists");
+    let sessions = SessionFilter { hidden: Hidden::Included, ..SessionFilter::default() };
+    let sessions = store.sessions(sessions).await.expect("lists");
     let all = TurnFilter { open: false, ..TurnFilter::open(session(1)) };
     let turns = store.turns(all).await.expect("lists");
     let every = ApprovalFilter { pending: false, ..ApprovalFilter::default() };
@@ -72,19 +81,20 @@ async fn everything(store: &StoreHandle) -> String {
     )
 }
 
-/// What a store holds that was filled as version 1 or 2 did.
+/// What a store holds that was filled as a version did.
 async fn expected(version: u32) -> String {
     let memory = StoreHandle::new(MemoryStore::new());
     match version {
         1 => fill(&memory).await,
-        _ => fill_2(&memory).await,
+        2 => fill_2(&memory).await,
+        _ => fill_3(&memory).await,
     }
     everything(&memory).await
 }
 
 #[tokio::test]
 async fn a_file_of_every_version_opens_and_keeps_its_data() {
-    for version in [1, 2] {
+    for version in [1, 2, 3] {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("old.sqlite");
         fs::copy(fixture(&format!("v{version}.sqlite")), &path).expect("copies");
@@ -95,13 +105,24 @@ async fn a_file_of_every_version_opens_and_keeps_its_data() {
         let batch = Batch { events: vec![opened(session(1), 6, turn_id(3))], ..Batch::default() };
         let at = Position { revision: 5, fence: 1, lease_until: None };
         store.append(session(1), at, batch).await.expect("goes on");
-        if version == 1 {
-            fill_budget(&store).await;
-        }
+        use_what_is_new(&store, version).await;
     }
 }
 
 /// What is new in a version can be used in a database that was brought up to it.
+async fn use_what_is_new(store: &StoreHandle, version: u32) {
+    if version < 2 {
+        fill_budget(store).await;
+    }
+    let listed = async || store.sessions(SessionFilter::default()).await.expect("lists").len();
+    store.hide(session(1), Some(Timestamp::EPOCH)).await.expect("hides");
+    assert_eq!(listed().await, 0);
+    store.hide(session(1), None).await.expect("brings it back");
+    assert_eq!(listed().await, 1);
+    let erased = store.erase(session(1), Timestamp::from_micros(9_000_000)).await.expect("erases");
+    assert_eq!((erased.sessions, listed().await), (vec![session(1)], 0));
+}
+
 async fn fill_budget(store: &StoreHandle) {
     let account = "budget/user/ann/usd/total".parse().expect("an account");
     let lines = vec![ChargeLine { account, limit: 1, amount: 1 }];
@@ -114,9 +135,9 @@ async fn fill_budget(store: &StoreHandle) {
 #[tokio::test]
 #[ignore = "writes the fixture of the newest version"]
 async fn write_the_fixture() {
-    let path = fixture("v2.sqlite");
+    let path = fixture("v3.sqlite");
     assert!(!path.exists(), "a fixture is never changed");
-    fill_2(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
+    fill_3(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
 }
 
 #[test]
@@ -169,16 +190,14 @@ mod on_postgres {
 
     #[tokio::test]
     async fn a_database_of_every_version_opens_and_keeps_its_data() {
-        for version in [1, 2] {
+        for version in [1, 2, 3] {
             let Some(database) = TestDatabase::create().await else { return };
             database.run(&fs::read_to_string(fixture(&format!("v{version}.postgres.sql"))).expect("reads")).await;
             let store = PostgresStore::connect(&database.url()).await.expect("connects");
             assert_eq!(store.check().await.expect("checks"), []);
             let store = StoreHandle::new(store);
             assert_eq!(everything(&store).await, expected(version).await);
-            if version == 1 {
-                fill_budget(&store).await;
-            }
+            use_what_is_new(&store, version).await;
             drop(store);
             database.drop().await;
         }
@@ -188,8 +207,8 @@ mod on_postgres {
     async fn a_new_database_keeps_the_same_as_memory_does() {
         let Some(database) = TestDatabase::create().await else { return };
         let store = toolgate_store::open(&database.url()).await.expect("opens");
-        fill_2(&store).await;
-        assert_eq!(everything(&store).await, expected(2).await);
+        fill_3(&store).await;
+        assert_eq!(everything(&store).await, expected(3).await);
         if let Ok(keep) = std::env::var("TOOLGATE_DUMP_FIXTURE") {
             let status = std::process::Command::new("pg_dump")
                 .args(["--inserts", "--no-owner", "--file", &keep, &database.url()])

@@ -3,8 +3,8 @@
 use proptest::{collection::vec, prelude::*};
 use support::{call_id, draft, key, note, opened, question, session, tool_event, turn_event, turn_id};
 use toolgate_core::{
-    ApprovalFilter, Batch, Lease, LeaseRequest, Position, Post, RecordKey, SessionFilter, Settled, Status, StoreHandle,
-    Timestamp, ToolEvent, TurnEvent, TurnFilter,
+    ApprovalFilter, Batch, Hidden, Lease, LeaseRequest, Position, Post, RecordKey, SessionFilter, Settled, Status,
+    StoreHandle, Timestamp, ToolEvent, TurnEvent, TurnFilter,
 };
 use toolgate_store::{MemoryStore, SqliteStore};
 
@@ -20,6 +20,8 @@ enum Step {
     Release { session: u8, fence: u8 },
     Post { session: u8, call: u8, answer: bool, records: Vec<u8> },
     Seal(u8),
+    Hide { session: u8, at: Option<u8> },
+    Erase { session: u8, now: u8 },
 }
 
 /// What an event is about.
@@ -58,6 +60,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (small.clone(), 0..4_u8, any::<bool>(), records())
             .prop_map(|(session, call, answer, records)| Step::Post { session, call, answer, records }),
         1 => (0..3_u8).prop_map(Step::Seal),
+        1 => (small.clone(), proptest::option::of(0..20_u8)).prop_map(|(session, at)| Step::Hide { session, at }),
+        1 => (small, 0..30_u8).prop_map(|(session, now)| Step::Erase { session, now }),
     ]
 }
 
@@ -138,6 +142,12 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
             };
             format!("{:?}", store.post(session((*of).into()), post, records(numbers)).await)
         }
+        Step::Hide { session: of, at } => {
+            format!("{:?}", store.hide(session((*of).into()), at.map(time)).await)
+        }
+        Step::Erase { session: of, now } => {
+            format!("{:?}", store.erase(session((*of).into()), time(*now)).await)
+        }
         Step::Seal(n) => format!("{:?}", store.seal(vec![draft("a", (*n).into()), draft("c", (*n).into())]).await),
     }
 }
@@ -154,8 +164,9 @@ async fn everything(store: &StoreHandle) -> String {
                 &format!("{:?}", store.turns(TurnFilter { open, ..TurnFilter::open(session) }).await.expect("reads"));
         }
     }
-    for with_open_turns in [true, false] {
-        let filter = SessionFilter { with_open_turns, ..SessionFilter::default() };
+    let lists = [(true, Hidden::LeftOut), (false, Hidden::LeftOut), (false, Hidden::Included), (true, Hidden::Only)];
+    for (with_open_turns, hidden) in lists {
+        let filter = SessionFilter { with_open_turns, hidden, ..SessionFilter::default() };
         all += &format!("{:?}", store.sessions(filter).await.expect("reads"));
     }
     for pending in [true, false] {

@@ -45,6 +45,9 @@ pub struct ChangeSet {
     pub root: String,
     /// The files.
     pub files: Vec<ChangedFile>,
+    /// Directories that did not exist before, outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made_dirs: Vec<String>,
 }
 
 /// What a call has made of one file.
@@ -103,6 +106,7 @@ impl ChangeSet {
         workspace: &Workspace,
         call: &Call,
         plan: &[Planned],
+        made_dirs: &[Place],
     ) -> Result<(), StoreError> {
         let mut files = Vec::with_capacity(plan.len());
         for planned in plan {
@@ -115,7 +119,8 @@ impl ChangeSet {
         }
         let (tool, session) = (call.tool.clone(), call.turn().session);
         let root = workspace.root().to_string_lossy().into_owned();
-        let set = Self { version: VERSION, call: call.id, tool, session, root, files };
+        let made_dirs = made_dirs.iter().map(Place::to_string).collect();
+        let set = Self { version: VERSION, call: call.id, tool, session, root, files, made_dirs };
         let record = serde_json::to_value(&set).expect("plain data is JSON");
         let record = Record::Json(Json::new(record).expect("a list of files is not deeply nested"));
         // A record is written once. Another attempt that finds other files has a record of its own, behind this one.

@@ -7,6 +7,7 @@ use crate::{
     blocking::{Halt, blocking},
     changes::ChangeSet,
     commit::{Planned, commit},
+    place::Place,
     report::Report,
 };
 
@@ -15,6 +16,8 @@ use crate::{
 pub(crate) struct Plan {
     pub(crate) files: Vec<Planned>,
     pub(crate) notes: Vec<String>,
+    /// Directories to take away afterwards, if they are empty by then.
+    pub(crate) empty_dirs: Vec<Place>,
 }
 
 /// Makes a plan from the files as they are, keeps what was there, and writes.
@@ -30,23 +33,41 @@ pub(crate) async fn change(
     // The threads below hold on to it, so that a dropped call keeps others out until it has really ended.
     let turn = workspace.writing().await;
     let planning = workspace.clone();
-    let (turn, plan) = blocking(cx, &halt, move |halt| Ok((turn, plan(&planning, halt)?))).await?;
-    let Plan { files, notes } = plan;
+    let planned = blocking(cx, &halt, move |halt| {
+        let plan = plan(&planning, halt)?;
+        let made_dirs = missing_dirs(&planning, &plan.files);
+        Ok((turn, plan, made_dirs))
+    });
+    let (turn, plan, made_dirs) = planned.await?;
+    let Plan { files, notes, empty_dirs } = plan;
     if files.is_empty() {
         return Report::new(cx.id, &files).noting(notes).output();
     }
     if let Some(store) = workspace.store() {
-        ChangeSet::keep(store, workspace, cx, &files).await.map_err(not_kept)?;
+        ChangeSet::keep(store, workspace, cx, &files, &made_dirs).await.map_err(not_kept)?;
     }
     let (writing, call) = (workspace.clone(), cx.id);
     let files = blocking(cx, &halt, move |halt| {
         let _turn = turn;
         commit(&writing, call, &files, halt, &mut |_| Ok(()))?;
+        for dir in empty_dirs.iter().rev() {
+            let _ = writing.dir().remove_dir(dir.to_open());
+        }
         Ok(files)
     })
     .await?;
     stop.done();
     Report::new(cx.id, &files).noting(notes).undoable(workspace.store().is_some()).output()
+}
+
+/// The directories that have to be made for a plan, outermost first.
+fn missing_dirs(workspace: &Workspace, files: &[Planned]) -> Vec<Place> {
+    let mut missing = std::collections::BTreeSet::new();
+    for planned in files.iter().filter(|planned| planned.after.is_some()) {
+        let around = planned.place.as_path().ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty());
+        missing.extend(around.filter(|dir| !workspace.dir().exists(dir)).map(Place::of));
+    }
+    missing.into_iter().collect()
 }
 
 /// What every tool that changes files says about itself.

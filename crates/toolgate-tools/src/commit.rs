@@ -250,3 +250,7 @@ fn keep_owner(dir: &Dir, name: &OsString, file: &std::fs::File) {
 
 #[cfg(not(unix))]
 fn keep_owner(_: &Dir, _: &OsString, _: &std::fs::File) {}
+
+#[cfg(test)]
+#[path = "commit_tests.rs"]
+mod tests;

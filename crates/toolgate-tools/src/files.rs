@@ -12,7 +12,12 @@ use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncEx
 use cap_std::fs::{Dir, OpenOptions};
 use toolgate_core::{Digest, ErrorCategory, ToolError};
 
-use crate::{Workspace, place::Place, sniff::human_size, suggest::instead_of};
+use crate::{
+    Workspace,
+    place::{Place, shown},
+    sniff::human_size,
+    suggest::instead_of,
+};
 
 /// A file as it was at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +70,11 @@ impl Workspace {
             return Err(ToolError::new(text).with_category(ErrorCategory::InvalidInput));
         };
         match self.dir().canonicalize(path) {
+            // What is kept about a change names the file as text.
+            Ok(found) if found.to_str().is_none() => {
+                let text = format!("{place} leads to {}, whose name is no text", shown(&found));
+                Err(ToolError::new(text).with_category(ErrorCategory::InvalidInput))
+            }
             Ok(found) => Ok(Place::of(found)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if self.dir().symlink_metadata(path).is_ok() {

@@ -62,7 +62,7 @@ impl Tool for FindFiles {
     fn spec(&self) -> ToolSpec {
         let description = "Finds files by a pattern for their paths. Hidden files and those that git ignores are left \
              out. To look for text inside files use search_text.";
-        let annotations = looking(Kind::Search).with_resource(Resource::path("path"));
+        let annotations = looking(Kind::Search).with_resource(Resource::workspace());
         ToolSpec::new(Self::NAME, description, Schema::of::<Input>()).with_annotations(annotations)
     }
 

@@ -66,7 +66,7 @@ impl Tool for ListDir {
     fn spec(&self) -> ToolSpec {
         let description = "Lists a directory: directories end in /, files have their size behind them. Hidden files \
              and those that git ignores are left out unless hidden is set.";
-        let annotations = looking(Kind::Search).with_resource(Resource::path("path"));
+        let annotations = looking(Kind::Search).with_resource(Resource::workspace());
         ToolSpec::new(Self::NAME, description, Schema::of::<Input>()).with_annotations(annotations)
     }
 

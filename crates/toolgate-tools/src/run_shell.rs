@@ -108,6 +108,8 @@ impl RunShell {
     }
 
     async fn run(&self, input: Input, cx: &Context) -> Result<Report, ToolError> {
+        // The first time this tries things out, which would hold up others on this thread.
+        tokio::task::spawn_blocking(Sandbox::check).await?;
         let enforced = self.sandbox.enforced().map_err(refused)?;
         let cwd = self.directory(input.cwd.as_deref())?;
         let limit = self.limit(input.timeout_ms, cx);
@@ -116,8 +118,11 @@ impl RunShell {
         let (stdin, feed) = shell_pipes::input(input.stdin)?;
         let mut command = Command::new(&self.options.shell);
         command.arg("-c").arg(&input.command).stdin(stdin).stdout(output).stderr(errors);
-        let started = self.sandbox.start(command, &cwd).await.map_err(refused)?;
-        let mut running = Running::new(started, cx);
+        // Whoever gives up now cannot know how far it came.
+        let starting = cx.on_stop(|| Stopped::Unconfirmed);
+        let started = self.sandbox.start(command, &cwd).await;
+        starting.done();
+        let mut running = Running::new(started.map_err(refused)?, cx);
         let mut reading = Reading { pipe: ours, kept: Kept::new(self.options.output_bytes), cx, shown: None };
         let (ended, why) = running.watch(&mut reading, feed, limit, self.grace()).await?;
         match why {

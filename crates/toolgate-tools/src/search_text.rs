@@ -100,7 +100,7 @@ impl Tool for SearchText {
     fn spec(&self) -> ToolSpec {
         let description = "Searches the lines of files for a regular expression (Rust syntax) or for plain text. \
              Hidden files, those that git ignores and those that are no text are left out.";
-        let annotations = looking(Kind::Search).with_resource(Resource::path("path"));
+        let annotations = looking(Kind::Search).with_resource(Resource::workspace());
         ToolSpec::new(Self::NAME, description, Schema::of::<Input>()).with_annotations(annotations)
     }
 

@@ -110,9 +110,10 @@ pub(crate) fn one_file(
     check_writable(workspace, &place, before.as_ref(), Some(&after))?;
     if before.as_ref() == Some(&after) {
         notes.push(format!("{place} has this content already"));
-        return Ok(Plan { files: Vec::new(), notes });
+        return Ok(Plan { notes, ..Plan::default() });
     }
-    Ok(Plan { files: vec![Planned { place, renamed_from: None, before, after: Some(after) }], notes })
+    let files = vec![Planned { place, renamed_from: None, before, after: Some(after) }];
+    Ok(Plan { files, notes, ..Plan::default() })
 }
 
 /// Whether the tools may change a file like this.

@@ -1,4 +1,16 @@
 //! The commands, one file each: what can be said to it, and what it does.
 
+pub mod approvals;
+pub mod budget;
+pub mod chat;
 pub mod completions;
+pub mod config;
+pub mod demo;
+pub mod doctor;
+pub mod explain;
+pub mod man;
+pub mod receipts;
 pub mod run;
+pub mod sessions;
+pub mod stack;
+pub mod tools;

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Instant};
 
 use clap::Args;
-use toolgate::{Input, SessionId};
+use toolgate::{Input, Session, SessionBuilder, SessionId};
 
 use crate::{
     CliError, Cx, Exit, Gate, TalkArgs, context, ids, runtime,
@@ -60,37 +60,67 @@ async fn work(args: &RunArgs, cx: &Cx, said: Option<String>) -> Result<Exit, Cli
     let mut stops = Stops::listen()?;
     let gate = Gate::open(cx, &args.talk.gate).await?;
     let named = find(args.resume.as_deref(), cx, &gate).await?;
-    let how = Watching::of(cx);
-    let mut builder = args.talk.session(&gate, named)?;
-    if how == Watching::Terminal {
+    let builder = args.talk.session(&gate, named)?;
+    let session = open(cx, &gate, builder).await?;
+    let watch = Watch { input: said.map(Input::from), pieces: args.pieces, next: None };
+    watch.over(cx, &gate, &session, &mut stops).await
+}
+
+/// Opens a session that is watched the way `cx` says.
+pub(crate) async fn open(cx: &Cx, gate: &Gate, mut builder: SessionBuilder) -> Result<Session, CliError> {
+    if Watching::of(cx) == Watching::Terminal {
         builder = builder.wait_for_answers();
     }
     let session = builder.build().await?;
     ids::remember_workspace(&gate.store, &cx.paths.workspace, session.id()).await?;
-    let began = Instant::now();
-    let (screen, feed) = catch_up(&session, &gate.store).await?;
-    let mut job = Job::start(&session, feed, said.map(Input::from));
-    let watched = match how {
-        Watching::Json => {
-            let mut sink = JsonSink::new(cx.out, args.pieces);
-            job.follow(&mut stops, &mut sink).await.map(|ended| (ended, screen))
+    Ok(session)
+}
+
+/// A run that is watched to its end.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// What is said; without it, the last run goes on.
+    pub(crate) input: Option<Input>,
+    /// Whether machines are told pieces of replies, too.
+    pub(crate) pieces: bool,
+    /// Commands to try next and what for, in place of the usual ones.
+    pub(crate) next: Option<Vec<(String, String)>>,
+}
+
+impl Watch {
+    /// Starts the run and shows it until it ends.
+    pub(crate) async fn over(
+        self,
+        cx: &Cx,
+        gate: &Gate,
+        session: &Session,
+        stops: &mut Stops,
+    ) -> Result<Exit, CliError> {
+        let (how, began) = (Watching::of(cx), Instant::now());
+        let (screen, feed) = catch_up(session, &gate.store).await?;
+        let mut job = Job::start(session, feed, self.input);
+        let watched = match how {
+            Watching::Json => {
+                let mut sink = JsonSink::new(cx.out, self.pieces);
+                job.follow(stops, &mut sink).await.map(|ended| (ended, screen))
+            }
+            Watching::Plain => {
+                let mut sink = PlainSink::new(cx.out, screen);
+                let ended = job.follow(stops, &mut sink).await;
+                ended.map(|ended| (ended, sink.into_screen()))
+            }
+            Watching::Terminal => TerminalWatch::new(cx, gate, session, screen)?.watch(&mut job, stops).await,
+        };
+        if watched.is_err() {
+            // Whoever was to see it is gone: what is under way is stopped, and kept.
+            job.stop().await;
         }
-        Watching::Plain => {
-            let mut sink = PlainSink::new(cx.out, screen);
-            let ended = job.follow(&mut stops, &mut sink).await;
-            ended.map(|ended| (ended, sink.into_screen()))
+        let (ended, screen) = watched?;
+        let ending = Ending::of(session.id(), &ended, &screen, began.elapsed()).suggesting(self.next);
+        match how {
+            Watching::Json => json_end(cx, &ended, &ending),
+            Watching::Plain | Watching::Terminal => end(cx, gate, (&ended, &ending), &screen, how).await,
         }
-        Watching::Terminal => TerminalWatch::new(cx, &gate, &session, screen)?.watch(&mut job, &mut stops).await,
-    };
-    if watched.is_err() {
-        // Whoever was to see it is gone: what is under way is stopped, and kept.
-        job.stop().await;
-    }
-    let (ended, screen) = watched?;
-    let ending = Ending::of(session.id(), &ended, &screen, began.elapsed());
-    match how {
-        Watching::Json => json_end(cx, &ended, &ending),
-        Watching::Plain | Watching::Terminal => end(cx, &gate, (&ended, &ending), &screen, how).await,
     }
 }
 

@@ -112,6 +112,7 @@ impl Screen {
     /// The agent whose session it is; the first session that is seen is the one that everything else works for.
     fn agent_of(&mut self, turn: &Arc<toolgate::TurnInfo>) -> usize {
         if let Some(place) = self.by_session.get(&turn.session) {
+            self.agents[*place].iteration = turn.iteration;
             return *place;
         }
         let place = self.agents.len();

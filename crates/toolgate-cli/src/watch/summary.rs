@@ -25,6 +25,8 @@ pub(crate) struct Ending {
     /// The approvals that wait: what each is called in commands, and what it is about.
     pending: Vec<(String, String)>,
     took: Duration,
+    /// Commands to try when it is done, in place of the usual ones.
+    next: Option<Vec<(String, String)>>,
 }
 
 impl Ending {
@@ -44,7 +46,12 @@ impl Ending {
             Ended::Left => (RunEnd::Suspended, None, open()),
             Ended::Quit => (RunEnd::Cancelled, None, open()),
         };
-        Self { session, end, error, pending, took }
+        Self { session, end, error, pending, took, next: None }
+    }
+
+    /// Suggests other commands than the usual ones when it is done.
+    pub(crate) fn suggesting(self, next: Option<Vec<(String, String)>>) -> Self {
+        Self { next, ..self }
     }
 
     /// How the program ends.
@@ -149,6 +156,7 @@ fn next(ending: &Ending) -> Vec<Line> {
     }
     let resume = format!("toolgate run --resume {session}");
     match ending.end {
+        RunEnd::Completed if ending.next.is_some() => commands.extend(ending.next.iter().flatten().cloned()),
         RunEnd::Completed => commands.push((format!("{resume} \"…\""), "say more".to_owned())),
         RunEnd::Suspended => commands.push((resume, "go on when it is decided".to_owned())),
         RunEnd::MaxIterations | RunEnd::LoopGuard | RunEnd::BudgetExceeded | RunEnd::Cancelled | RunEnd::Failed => {

@@ -39,7 +39,7 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Result<Connection,
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options).map_err(|error| database_error(path, error))
 }
 
-fn connect(path: &Path, access: OpenFlags, options: &SqliteOptions) -> rusqlite::Result<Connection> {
+pub(super) fn connect(path: &Path, access: OpenFlags, options: &SqliteOptions) -> rusqlite::Result<Connection> {
     // No URI and no symlink tricks: the path is a path. Each connection stays on one thread.
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(options.busy_timeout)?;
@@ -115,7 +115,7 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<(), DatabaseError
 }
 
 /// The steps that the file has not gone through yet.
-fn pending(path: &Path, connection: &Connection) -> Result<&'static [Migration], DatabaseError> {
+pub(super) fn pending(path: &Path, connection: &Connection) -> Result<&'static [Migration], DatabaseError> {
     let applied = applied(connection).map_err(|error| database_error(path, error))?;
     migrations::missing(migrations::SQLITE, &applied, &name(path))
 }

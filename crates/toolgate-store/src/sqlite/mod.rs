@@ -5,6 +5,7 @@ mod backup;
 mod check;
 mod connect;
 mod erase;
+mod look;
 mod posted;
 mod queue;
 mod read;
@@ -30,6 +31,7 @@ use toolgate_core::{
     SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
+pub use self::look::Look;
 use self::{posted::Posted, queue::Queue, readers::Readers, tx::Tx, writer::Job};
 use crate::{
     DatabaseError,

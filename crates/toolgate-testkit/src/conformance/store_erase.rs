@@ -17,12 +17,13 @@ use super::{
 };
 use crate::fakes::call_with;
 
-pub(super) const RULES: [(&str, StoreRule); 9] = [
+pub(super) const RULES: [(&str, StoreRule); 10] = [
     ("a_hidden_session_is_listed_only_when_asked_for", |s, i| Box::pin(hidden(s, i))),
     ("a_session_is_brought_back_whole", |s, i| Box::pin(brought_back(s, i))),
     ("an_erased_session_is_gone_and_others_are_whole", |s, i| Box::pin(erased(s, i))),
     ("the_sessions_of_agents_go_along", |s, i| Box::pin(agents(s, i))),
     ("a_session_that_is_driven_is_not_erased", |s, i| Box::pin(driven(s, i))),
+    ("of_one_who_drives_and_one_who_erases_one_comes_first", |s, i| Box::pin(one_first(s, i))),
     ("whoever_drove_an_erased_session_cannot_write_to_it", |s, i| Box::pin(fenced(s, i))),
     ("what_is_set_aside_for_an_erased_session_is_booked", |s, i| Box::pin(booked(s, i))),
     ("the_chains_of_an_erased_session_stay_whole", |s, i| Box::pin(chains(s, i))),
@@ -228,6 +229,21 @@ async fn driven(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     store.erase(life.session, Timestamp::from_micros(51_000_000)).await.map_err(text)?;
     life.is_gone().await?;
     agent.is_gone().await
+}
+
+async fn one_first(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    for _ in 0..8 {
+        let life = Life::new(store, ids).await?;
+        let (lease, gone) = futures::join!(life.lease("ann", 99), store.erase(life.session, NOW));
+        let (lease, left) = (lease?, store.revision(life.session).await.map_err(text)?);
+        let right = match gone {
+            Ok(_) => (lease.revision, left) == (0, 0),
+            Err(StoreError::Held { .. }) => (lease.revision, left) == (2, 2),
+            Err(error) => return Err(text(error)),
+        };
+        ensure(right, format!("{left} events are left, and it is driven from {} on", lease.revision))?;
+    }
+    Ok(())
 }
 
 async fn fenced(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {

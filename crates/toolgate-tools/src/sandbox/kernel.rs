@@ -83,25 +83,12 @@ impl fmt::Display for Missing {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn look() -> Kernel {
-    use super::{child, mounts::Way, sys};
-    let arch = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
-    let works = |way: Way| child::try_namespaces(way).is_ok();
-    let namespaces = match () {
-        () if works(Way::Privileged) => Namespaces::Privileged,
-        () if works(Way::User) => Namespaces::User,
-        () => Namespaces::None,
-    };
-    Kernel {
-        landlock: sys::landlock_version(),
-        seccomp: arch && sys::has_seccomp(),
-        namespaces,
-        children: std::path::Path::new("/proc/thread-self/children").exists(),
-    }
+    super::linux::look()
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 fn look() -> Kernel {
     Kernel::NOTHING
 }

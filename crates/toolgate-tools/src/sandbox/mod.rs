@@ -1,28 +1,16 @@
 //! Keeps a command in its place.
 
-#[cfg(target_os = "linux")]
-mod child;
-#[cfg(target_os = "linux")]
-mod guard;
 mod kernel;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod linux;
-#[cfg(target_os = "linux")]
-mod mounts;
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod other;
 mod paths;
-#[cfg(target_os = "linux")]
-mod rules;
-#[cfg(target_os = "linux")]
-mod sys;
-#[cfg(target_os = "linux")]
-mod syscalls;
 
 use std::{
     env,
     ffi::OsString,
-    io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -31,9 +19,9 @@ use serde::{Deserialize, Serialize};
 
 pub use kernel::{Kernel, Missing, Namespaces};
 
-#[cfg(target_os = "linux")]
-pub(crate) use child::{Ended, Leash, Started};
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) use linux::{Ended, Leash, Started};
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 pub(crate) use other::{Ended, Leash, Started};
 
 use crate::ShellOptions;
@@ -69,7 +57,7 @@ use crate::ShellOptions;
 /// * With [`Network::On`] there is no telling where it connects to. UNIX sockets by path stay closed unless
 ///   `unix_sockets` is set: behind one of them may be a daemon that does anything for whoever asks.
 /// * Time on the processor is bounded by the time limit of the call only.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Sandbox {
     pub(crate) mode: SandboxMode,
     pub(crate) network: Network,
@@ -79,7 +67,8 @@ pub struct Sandbox {
     readable: Vec<PathBuf>,
     variables: Vec<(OsString, OsString)>,
     limits: Limits,
-    kernel: Kernel,
+    /// Another kernel than the one we run on.
+    other_kernel: Option<Kernel>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -206,8 +195,7 @@ impl Sandbox {
         };
         let (mode, network, unix_sockets) = (options.sandbox, options.network, options.unix_sockets);
         let variables = variables(options);
-        let kernel = Kernel::here().clone();
-        Ok(Self { mode, network, unix_sockets, root, writable, readable, variables, limits, kernel })
+        Ok(Self { mode, network, unix_sockets, root, writable, readable, variables, limits, other_kernel: None })
     }
 
     /// What the kernel has, for whoever wants to know before anything is run.
@@ -217,8 +205,13 @@ impl Sandbox {
 
     /// The same on a kernel that has no more than this, to see what would happen there.
     pub fn on(mut self, kernel: Kernel) -> Self {
-        self.kernel = kernel;
+        self.other_kernel = Some(kernel);
         self
+    }
+
+    // Found out when it is first needed, not when a tool is made: it takes a few processes.
+    fn kernel(&self) -> &Kernel {
+        self.other_kernel.as_ref().unwrap_or_else(|| Kernel::here())
     }
 
     /// The directory a command may change.
@@ -233,21 +226,34 @@ impl Sandbox {
             let (landlock, seccomp, namespaces, missing) = (None, false, Namespaces::None, Vec::new());
             return Ok(Enforced { mode, landlock, seccomp, namespaces, network: Network::On, missing });
         }
-        let mut missing = self.kernel.missing();
+        let kernel = self.kernel();
+        let mut missing = kernel.missing();
         let mut network = self.network;
-        if network == Network::Loopback && self.kernel.namespaces == Namespaces::None {
+        if network == Network::Loopback && kernel.namespaces == Namespaces::None {
             missing.push(Missing::Loopback);
             network = Network::Off;
         }
         if mode == SandboxMode::Required && !missing.is_empty() {
             return Err(SandboxError::Missing { missing });
         }
-        if !self.kernel.seccomp && self.kernel.landlock < 4 {
+        // Landlock alone refuses TCP and nothing else.
+        if !kernel.seccomp {
             network = Network::On;
         }
-        let landlock = Some(self.kernel.landlock).filter(|version| *version > 0);
-        let (seccomp, namespaces) = (self.kernel.seccomp, self.kernel.namespaces);
+        let landlock = Some(kernel.landlock).filter(|version| *version > 0);
+        let (seccomp, namespaces) = (kernel.seccomp, kernel.namespaces);
         Ok(Enforced { mode, landlock, seccomp, namespaces, network, missing })
+    }
+}
+
+impl fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Of variables only the names: the operator may pass keys on.
+        let names: Vec<_> = self.variables.iter().map(|(name, _)| name).collect();
+        let mut shown = f.debug_struct("Sandbox");
+        shown.field("mode", &self.mode).field("network", &self.network).field("root", &self.root);
+        shown.field("writable", &self.writable).field("variables", &names).field("limits", &self.limits);
+        shown.finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,7 @@
 # Checks invoice.sh against orders whose totals are known.
 failed=0
 check() {
-    got=$(sh invoice.sh "orders/$1.csv")
+    got=$(./invoice.sh "orders/$1.csv")
     if [ "$got" = "$2" ]; then
         echo "ok    $1: $got"
     else

@@ -1,0 +1,90 @@
+//! Times as people read and write them.
+
+use std::time::Duration;
+
+use toolgate::{Clock, SystemClock, Timestamp};
+
+/// The time now.
+pub(crate) fn now() -> Timestamp {
+    SystemClock::new().now()
+}
+
+/// A time in the zone of this machine, to the minute.
+pub(crate) fn shown(at: Timestamp) -> String {
+    match jiff::Timestamp::from_microsecond(at.as_micros()) {
+        Ok(time) => time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string(),
+        Err(_) => at.to_string(),
+    }
+}
+
+/// How long ago or ahead something is, in its largest unit.
+pub(crate) fn span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// Reads a span such as `30m`, `12h` or `7d`.
+pub(crate) fn read_span(text: &str) -> Result<Duration, String> {
+    let wrong = || "a span such as 30m, 12h or 7d".to_owned();
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?);
+    let seconds: u64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+/// Reads a time: `2026-11-16`, `2026-11-16 10:30` or RFC 3339. Without a zone it is that of this machine.
+pub(crate) fn read(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.trim().parse() {
+        return Ok(at);
+    }
+    let day = text.trim().parse::<jiff::civil::DateTime>().or_else(|_| {
+        let day: Result<jiff::civil::Date, _> = text.trim().parse();
+        day.map(|day| day.at(0, 0, 0, 0))
+    });
+    let zoned = day.and_then(|time| time.to_zoned(jiff::tz::TimeZone::system()));
+    let micros = zoned.map(|zoned| zoned.timestamp().as_microsecond());
+    micros.map(Timestamp::from_micros).map_err(|_| "a time such as 2026-11-16, or 2026-11-16T10:30:00Z".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_and_nonsense_is_refused() {
+        assert_eq!(read_span("30m"), Ok(Duration::from_secs(1_800)));
+        assert_eq!(read_span("2w"), Ok(Duration::from_secs(1_209_600)));
+        for wrong in ["", "h", "5", "5 h", "-1h", "1y", "99999999999999999999d", "999999999999999999w"] {
+            assert!(read_span(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_with_and_without_a_zone() {
+        assert_eq!(read("2026-11-16T10:30:00Z").map(Timestamp::as_micros), Ok(1_794_825_000_000_000));
+        assert_eq!(read("2026-11-16"), read("2026-11-16T00:00:00"));
+        assert!(read("2026-11-16 10:30").is_ok());
+        for wrong in ["", "yesterday", "2026-13-01", "10:30"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_span_is_shown_in_its_largest_unit() {
+        let shown = [59, 60, 7_200, 200_000].map(|seconds| span(Duration::from_secs(seconds)));
+        assert_eq!(shown, ["59 s", "1 min", "2 h", "2 d"]);
+    }
+}

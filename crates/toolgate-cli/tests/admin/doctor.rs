@@ -1,0 +1,106 @@
+//! `doctor`: finds what is broken, says how to mend it, and changes nothing.
+
+use std::os::unix::fs::PermissionsExt;
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::Place;
+
+fn findings(place: &Place, check: &str) -> (i32, Vec<Value>) {
+    let ran = place.run(["doctor", "--json"]);
+    (ran.code, ran.json().into_iter().filter(|finding| finding["check"] == check).collect())
+}
+
+fn broken(place: &Place, check: &str) -> Value {
+    let (code, findings) = findings(place, check);
+    let found = findings.into_iter().find(|finding| finding["state"] == "broken");
+    assert_eq!(code, 1);
+    found.unwrap_or_else(|| panic!("{check} is not broken"))
+}
+
+/// A place whose home and database have been made.
+fn used() -> Place {
+    let place = Place::new();
+    assert_eq!(place.run(["tools", "call", "list_dir"]).code, 0);
+    place
+}
+
+#[test]
+fn nothing_is_broken_where_nothing_was_done_and_nothing_is_made() {
+    let place = Place::new();
+    let ran = place.run(["doctor"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(!place.home().exists());
+    let place = used();
+    let ran = place.run(["doctor", "--deep"]);
+    assert!(ran.code == 0 && ran.out.contains("every chain is whole"), "{ran:?}");
+}
+
+#[test]
+fn a_locked_database_is_found() {
+    let place = used();
+    let holder = Connection::open(place.database()).expect("opens");
+    holder.execute_batch("BEGIN IMMEDIATE").expect("alone");
+    let found = broken(&place, "database");
+    assert!(found["fix"].as_str().is_some_and(|fix| fix.contains("fuser")), "{found}");
+}
+
+#[test]
+fn a_damaged_database_is_found() {
+    let place = used();
+    let mut bytes = std::fs::read(place.database()).expect("reads");
+    bytes[100..4096].fill(0xff);
+    std::fs::write(place.database(), bytes).expect("written");
+    assert!(broken(&place, "database")["fix"].is_string());
+}
+
+#[test]
+fn a_receipt_that_was_changed_is_found_by_looking_deeper() {
+    let place = used();
+    let database = Connection::open(place.database()).expect("opens");
+    database.execute_batch("UPDATE entries SET body = replace(body, 'list_dir', 'list_bin')").expect("changed");
+    drop(database);
+    assert_eq!(findings(&place, "database").0, 0);
+    let ran = place.run(["doctor", "--deep"]);
+    assert!(ran.code == 1 && ran.out.contains("broken at entry 1"), "{ran:?}");
+}
+
+#[test]
+fn keys_that_others_can_read_are_found() {
+    let place = used();
+    let keys = place.home().join("keys");
+    std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o644)).expect("changed");
+    let found = broken(&place, "keys");
+    assert_eq!(found["fix"], "chmod 600 DIR/home/keys");
+}
+
+#[test]
+fn a_home_that_cannot_be_made_is_found() {
+    let place = Place::new();
+    let file = place.write("file", "");
+    let place = place.with("TOOLGATE_HOME", file.join("home").display().to_string());
+    assert!(broken(&place, "home")["fix"].as_str().is_some_and(|fix| fix.contains("TOOLGATE_HOME")));
+}
+
+#[test]
+fn a_configuration_that_does_not_count_or_is_wrong_is_found() {
+    let place = Place::new();
+    place.write("toolgate.toml", "[run]\n");
+    assert!(broken(&place, "configuration")["fix"].as_str().is_some_and(|fix| fix.contains("config trust")));
+    place.write("toolgate.toml", "[runs]\n");
+    let (_, found) = findings(&place, "configuration");
+    assert!(found.iter().any(|finding| finding["detail"].as_str().is_some_and(|text| text.contains("nearest"))));
+}
+
+#[test]
+fn keys_of_providers_are_named_and_never_shown() {
+    let place = Place::new();
+    let (code, found) = findings(&place, "models");
+    assert_eq!((code, found[0]["state"].as_str()), (0, Some("unusual")));
+    let place = place.with("ANTHROPIC_API_KEY", "sk-ant-hunter2");
+    let ran = place.run(["doctor"]);
+    assert!(ran.out.contains("ANTHROPIC_API_KEY") && !ran.out.contains("hunter2"), "{ran:?}");
+    let place = Place::new().configured("[run]\nmodel = \"openai:gpt-5\"\n");
+    assert!(broken(&place, "models")["fix"].as_str().is_some_and(|fix| fix.contains("OPENAI_API_KEY")));
+}

@@ -1,0 +1,157 @@
+//! What newcomers do wrong, or find broken: each is told in a sentence, with a hint that mends it.
+
+use rusqlite::Connection;
+
+use crate::Place;
+
+#[test]
+fn a_misspelt_option_or_command() {
+    let place = Place::new();
+    insta::assert_snapshot!("misspelt_option", place.run(["stack", "show", "--al"]).mistake());
+    insta::assert_snapshot!("misspelt_command", place.run(["confg", "check"]).mistake());
+}
+
+#[test]
+fn a_configuration_with_an_unknown_key() {
+    let place = Place::new().configured("");
+    place.write("toolgate.toml", "[run]\nmodle = \"ollama:m\"\n");
+    insta::assert_snapshot!("unknown_key", place.run(["config", "check"]).mistake());
+}
+
+#[test]
+fn a_configuration_with_a_wrong_type() {
+    let place = Place::new();
+    place.write("toolgate.toml", "[layers.timeout]\nmax_ms = \"soon\"\n");
+    insta::assert_snapshot!("wrong_type", place.run(["config", "check"]).mistake());
+}
+
+#[test]
+fn a_configuration_that_is_no_text() {
+    let place = Place::new();
+    place.write("toolgate.toml", b"[run]\n# caf\xe9\n");
+    insta::assert_snapshot!("not_utf8", place.run(["config", "check"]).mistake());
+}
+
+#[test]
+fn a_configuration_that_is_far_too_large() {
+    let place = Place::new();
+    place.write("toolgate.toml", "#".repeat(2 << 20));
+    insta::assert_snapshot!("too_large", place.run(["stack", "show"]).mistake());
+}
+
+#[test]
+fn a_configuration_that_nobody_has_trusted() {
+    let place = Place::new();
+    place.write("toolgate.toml", "[layers.policy]\ndefault = \"allow\"\n");
+    insta::assert_snapshot!("untrusted", place.run(["tools", "list"]).mistake());
+}
+
+#[test]
+fn a_configuration_that_has_changed_since() {
+    let place = Place::new().configured("[run]\n");
+    place.write("toolgate.toml", "[layers.policy]\ndefault = \"allow\"\n");
+    insta::assert_snapshot!("changed_since", place.run(["tools", "list"]).mistake());
+}
+
+#[test]
+fn a_variable_that_overrides_nothing() {
+    let place = Place::new().with("TOOLGATE_LAYERS__TIMEOUT__MAX_SM", "5");
+    insta::assert_snapshot!("misspelt_variable", place.run(["stack", "show"]).mistake());
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let place = Place::new();
+    insta::assert_snapshot!("missing_config", place.run(["stack", "show", "--config", "nope.toml"]).mistake());
+    insta::assert_snapshot!("missing_arguments", place.run(["tools", "call", "read_file", "@nope.json"]).mistake());
+}
+
+#[test]
+fn a_workspace_that_is_no_directory() {
+    let place = Place::new();
+    place.write("file", "");
+    insta::assert_snapshot!("not_a_directory", place.run(["-C", "file", "stack", "show"]).mistake());
+    insta::assert_snapshot!("no_such_directory", place.run(["-C", "nope", "stack", "show"]).mistake());
+}
+
+#[test]
+fn a_home_that_cannot_be_made() {
+    let place = Place::new();
+    let file = place.write("file", "");
+    let place = place.with("TOOLGATE_HOME", file.join("home").display().to_string());
+    insta::assert_snapshot!("no_home", place.run(["tools", "call", "list_dir"]).mistake());
+}
+
+#[test]
+fn a_tool_that_is_not_there() {
+    let place = Place::new();
+    insta::assert_snapshot!("unknown_tool", place.run(["tools", "show", "read_fil"]).mistake());
+}
+
+#[test]
+fn arguments_that_are_none() {
+    let place = Place::new();
+    insta::assert_snapshot!("bad_arguments", place.run(["tools", "call", "read_file", "README.md"]).mistake());
+}
+
+/// A place whose database has been made.
+fn used() -> Place {
+    let place = Place::new();
+    let ran = place.run(["tools", "call", "list_dir"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    place
+}
+
+#[test]
+fn a_database_that_somebody_else_holds() {
+    let place = used();
+    let holder = Connection::open(place.database()).expect("opens");
+    holder.execute_batch("BEGIN IMMEDIATE").expect("alone");
+    insta::assert_snapshot!("locked", place.run(["tools", "call", "list_dir"]).mistake());
+    holder.execute_batch("ROLLBACK").expect("ends");
+    assert_eq!(place.run(["tools", "call", "list_dir"]).code, 0);
+}
+
+#[test]
+fn a_database_of_a_newer_version() {
+    let place = used();
+    let future = "INSERT INTO toolgate_schema (version, name, checksum, applied_at) VALUES (999, 'x', '', 0)";
+    Connection::open(place.database()).and_then(|database| database.execute_batch(future)).expect("written");
+    insta::assert_snapshot!("newer", known(&place.run(["tools", "call", "list_dir"]).mistake()));
+}
+
+/// The number of the newest version, which grows, left out.
+fn known(text: &str) -> String {
+    let (before, after) = text.split_once("versions up to ").expect("it says what it knows");
+    format!("{before}versions up to N{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+}
+
+#[test]
+fn a_database_that_is_damaged() {
+    let place = used();
+    let mut bytes = std::fs::read(place.database()).expect("reads");
+    bytes[100..4096].fill(0xff);
+    std::fs::write(place.database(), bytes).expect("written");
+    insta::assert_snapshot!("damaged", place.run(["tools", "call", "list_dir"]).mistake());
+}
+
+#[test]
+fn a_database_that_is_something_else() {
+    let place = Place::new();
+    let file =
+        place.write("notes.txt", "these are notes, and they are long enough to be looked at as a database".repeat(9));
+    let address = file.display().to_string();
+    insta::assert_snapshot!("not_a_database", place.run(["tools", "call", "list_dir", "--db", &address]).mistake());
+    insta::assert_snapshot!(
+        "unknown_address",
+        place.run(["tools", "call", "list_dir", "--db", "mysql://me:hunter2@h/d"]).mistake()
+    );
+}
+
+#[test]
+fn an_error_is_json_where_json_was_asked_for() {
+    let ran = Place::new().run(["stack", "show", "--config", "nope.toml", "--json"]);
+    let said: serde_json::Value = serde_json::from_str(&ran.err).expect("JSON");
+    assert_eq!((ran.code, &said["exit"]), (2, &2.into()));
+    assert!(said["error"].is_string() && said["hint"].is_string(), "{said}");
+}
