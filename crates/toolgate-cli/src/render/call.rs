@@ -15,21 +15,29 @@ const DIM: Style = Style::new().dimmed();
 /// The pictures of something that turns, one after the other.
 pub const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
-/// A call as it stands: `now` is for what still runs, `frame` for what turns meanwhile.
-pub fn call_line(call: &CallView, agent: Option<&str>, now: Timestamp, frame: usize) -> Line {
+/// The least that is shown of arguments, however long the rest of the line is.
+const LEAST: usize = 16;
+
+/// A call as it stands, in about `width` columns: `now` is for what still runs, `frame` for what turns meanwhile.
+pub fn call_line(call: &CallView, width: usize, now: Timestamp, frame: usize) -> Line {
     let (sign, style) = sign(call.state, frame);
     let mut line = Line::styled(sign, style).with(" ", Style::new());
-    if let Some(agent) = agent {
+    if let Some(agent) = &call.invocation.turn.agent_name {
         line.push(&format!("{agent} ▸ "), AnsiColor::Blue.on_default());
     }
     line.push(call.invocation.tool.as_str(), Style::new().bold());
-    if let Some(given) = &call.arguments {
-        line.push(&format!(" {}", arguments::in_short(given.as_value())), Style::new());
-    }
+    let mut end = Line::new();
     for (text, style) in details(call, now) {
-        line.push("  ", Style::new());
-        line.push(&text, style);
+        end.push("  ", Style::new());
+        end.push(&text, style);
     }
+    if let Some(given) = &call.arguments {
+        // How it stands matters more than the end of a long command.
+        let room = width.saturating_sub(line.width() + end.width() + 1).max(LEAST);
+        line.push(" ", Style::new());
+        line.extend(Line::plain(&arguments::in_short(given.as_value())).clip(room));
+    }
+    line.extend(end);
     line
 }
 
@@ -108,7 +116,9 @@ fn details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                     (Some(by), Status::Denied) => format!("denied by {by}"),
                     _ => status_words(status).to_owned(),
                 };
-                let reason = call.reason.as_deref().and_then(|reason| reason.lines().next());
+                // What the model is told repeats that it was denied.
+                let told = call.reason.as_deref().map(|reason| reason.trim_start_matches("Tool execution denied: "));
+                let reason = told.and_then(|reason| reason.lines().next());
                 found.push((
                     words + &reason.map(|reason| format!(": {reason}")).unwrap_or_default(),
                     status_style(status),

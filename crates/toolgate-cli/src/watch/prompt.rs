@@ -80,14 +80,9 @@ impl Prompt {
         self.current().cloned()
     }
 
-    /// Whether somebody is asked.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.questions.is_empty()
-    }
-
-    /// Whether something was put off.
-    pub(crate) fn has_skipped(&self) -> bool {
-        !self.skipped.is_empty()
+    /// Whether this question was put off.
+    pub(crate) fn is_skipped(&self, request: &ApprovalRequest) -> bool {
+        self.skipped.contains(&key(request))
     }
 
     /// The question that is asked.
