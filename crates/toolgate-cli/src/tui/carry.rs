@@ -11,7 +11,8 @@ use std::{
 
 use tokio::{sync::mpsc, task::JoinHandle};
 use toolgate::{
-    ApprovalState, Clock, Decision, Question, RunEnd, Session, SessionError, SystemClock, Timestamp, ToolName, ToolRequest, View,
+    ApprovalState, Clock, Decision, Question, RunEnd, Session, SessionError, SystemClock, Timestamp, ToolName,
+    ToolRequest, View,
     layers::{AllowRule, MatchedCall, RuleBook, ToastLevel, ToastManager},
 };
 
