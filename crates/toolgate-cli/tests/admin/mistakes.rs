@@ -2,23 +2,17 @@
 
 use rusqlite::Connection;
 
-use crate::{Place, terminal::terminal};
-
-/// What a person sees who begins to talk.
-fn talk(arguments: &[&str]) -> String {
-    let place = Place::new();
-    let mut terminal = terminal(&place, &[&["chat"], arguments].concat(), 240);
-    let code = terminal.wait_exit();
-    format!("exit {code}\n{}", place.normal(terminal.transcript().trim()))
-}
+use crate::Place;
 
 #[test]
 fn a_model_that_cannot_be_had() {
-    insta::assert_snapshot!("no_model", talk(&[]));
-    insta::assert_snapshot!("no_key", talk(&["--model", "anthropic:claude-sonnet-4-5"]));
-    insta::assert_snapshot!("unknown_provider", talk(&["--model", "antropic:claude-sonnet-4-5"]));
-    insta::assert_snapshot!("no_provider", talk(&["--model", "claude"]));
-    insta::assert_snapshot!("missing_script", talk(&["--model", "script:nope.toml"]));
+    let place = Place::new();
+    let run = |model: &str| place.run(["run", "hello", "--model", model]).mistake();
+    insta::assert_snapshot!("no_model", place.run(["run", "hello"]).mistake());
+    insta::assert_snapshot!("no_key", run("anthropic:claude-sonnet-4-5"));
+    insta::assert_snapshot!("unknown_provider", run("antropic:claude-sonnet-4-5"));
+    insta::assert_snapshot!("no_provider", run("claude"));
+    insta::assert_snapshot!("missing_script", run("script:nope.toml"));
 }
 
 #[test]

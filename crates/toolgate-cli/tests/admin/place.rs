@@ -88,7 +88,7 @@ impl Place {
     }
 
     /// The same wherever the test runs.
-    pub(crate) fn normal(&self, text: &str) -> String {
+    fn normal(&self, text: &str) -> String {
         let bare = self.dir.path().to_owned();
         let shown = |path: &Path| path.display().to_string();
         text.replace(&shown(&self.root()), "DIR").replace(&shown(&bare), "DIR")
