@@ -1,7 +1,7 @@
 //! One call in one line: what it is, how it stands, how long it took.
 
 use anstyle::{AnsiColor, Style};
-use toolgate::{Progress, Status, Timestamp};
+use toolgate::{Progress, Provenance, Status, Subject, Timestamp};
 
 use super::{Line, arguments};
 use crate::screen::{CallState, CallView};
@@ -124,6 +124,8 @@ fn details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                     status_style(status),
                 ));
             }
+            found.extend(exit_code(call).map(|code| (format!("exit {code}"), WARN)));
+            found.extend(is_redacted(call).then(|| ("secrets taken out".to_owned(), AnsiColor::Cyan.on_default())));
             if status != Status::Denied {
                 found.extend(by.map(|by| (approved(&by, call.edited), DIM)));
             }
@@ -133,6 +135,17 @@ fn details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
         }
     }
     found
+}
+
+/// The code with which a command failed: the call went well, and the command did not.
+fn exit_code(call: &CallView) -> Option<i64> {
+    call.result.as_ref()?.get("exit_code")?.as_i64().filter(|code| *code != 0)
+}
+
+/// Whether something was taken out of the result that nobody should see.
+fn is_redacted(call: &CallView) -> bool {
+    let by_redaction = |change: &Provenance| change.layer.as_str() == "redact" && change.subject == Subject::Result;
+    call.note_fields().is_some_and(|notes| notes.provenance.iter().any(by_redaction))
 }
 
 fn approved(by: &str, edited: bool) -> String {
