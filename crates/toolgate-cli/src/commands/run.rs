@@ -187,6 +187,11 @@ async fn end(
         }
         return Ok(ending.exit());
     }
+    if let Ended::Quit = ended {
+        // Whoever is in a hurry is only told how to go on.
+        cx.out.note(ending.resume())?;
+        return Ok(ending.exit());
+    }
     for line in summary(cx, gate, screen, ending).await? {
         match how {
             Watching::Terminal => cx.out.line(line)?,

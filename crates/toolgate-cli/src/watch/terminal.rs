@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use crossterm::{
-    event::{Event as Input, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    event::{Event as Input, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll},
     terminal::{disable_raw_mode, enable_raw_mode, size},
 };
 use futures::StreamExt;
@@ -45,6 +45,9 @@ impl Keyboard {
     /// Lets another program have the keyboard.
     pub(crate) fn lend(&mut self) -> io::Result<()> {
         self.0 = None;
+        // Closing it leaves a wake-up behind. Found together with the first key after this, it would hide that key until
+        // another one is pressed.
+        let _ = poll(Duration::ZERO);
         disable_raw_mode()
     }
 
