@@ -1,0 +1,36 @@
+//! At a terminal somebody is asked before something is gone for good, and only a yes counts.
+
+use toolgate_testkit::terminal::{Key, Terminal};
+
+use crate::Place;
+
+fn answered(place: &Place, session: &str, answer: &str) -> (i32, String) {
+    let mut terminal = Terminal::builder(env!("CARGO_BIN_EXE_toolgate"))
+        .args(["sessions", "delete", session, "--erase"])
+        .env("TOOLGATE_HOME", place.dir.path().join("home"))
+        .env("HOME", place.dir.path())
+        .dir(place.work())
+        .spawn();
+    terminal.wait_for("for good? [y/N]");
+    terminal.send(answer);
+    terminal.key(Key::Enter);
+    let code = terminal.wait_exit();
+    (code, terminal.transcript())
+}
+
+#[test]
+fn a_session_is_erased_only_after_a_yes() {
+    let place = Place::new();
+    place.write("a.txt", "x");
+    let rows = place.json(&["sessions", "list"]);
+    let session = rows[0]["session"].as_str().expect("an id");
+    for answer in ["", "n", "maybe"] {
+        let (code, said) = answered(&place, session, answer);
+        assert_eq!(code, 5, "{answer:?}: {said}");
+        assert!(said.contains("Receipts stay") && said.contains("nothing was done"), "{said}");
+        assert_eq!(place.json(&["sessions", "list"]).len(), 1);
+    }
+    let (code, said) = answered(&place, session, "y");
+    assert_eq!(code, 0, "{said}");
+    assert!(place.json(&["sessions", "list", "--all"]).is_empty());
+}
