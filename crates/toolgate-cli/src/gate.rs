@@ -6,9 +6,10 @@ use std::{
 };
 
 use toolgate::{
-    ApprovalRequest, Approvals, Approver, Config, Decision, DispatcherBuilder, Keyring, Model, ModelName, Parts, Payer,
-    Principal, Registry, Session, SessionBuilder, SessionId, SharedRedactor, Stack, StoreHandle,
-    layers::{FilePreview, Ledger, RuleBook, SharedPreview, Workspace},
+    ApprovalRequest, Approvals, Approver, Checkpoint, Clock, Config, Decision, DispatcherBuilder, Keyring, LedgerKey,
+    Model, ModelName, Parts, Payer, Principal, Registry, Session, SessionBuilder, SessionId, SharedRedactor, Stack,
+    StoreHandle, SystemClock,
+    layers::{FilePreview, Ledger, LedgerError, RuleBook, SharedPreview, Workspace},
 };
 
 use crate::{
@@ -49,6 +50,8 @@ pub struct Gate {
     pub store: StoreHandle,
     /// What approvals are signed with.
     pub keyring: Keyring,
+    /// What checkpoints of the receipts are signed with.
+    pub ledger_key: LedgerKey,
     /// Who sits at the keyboard.
     pub me: Principal,
     /// What happens to calls that need an approval.
@@ -71,13 +74,14 @@ impl Gate {
         let run: RunSection = config.section()?;
         let approve = args.approve.unwrap_or(run.approve);
         let config = rules::overlay(config, approve, args)?;
-        let (keyring, me) = (cx.keys()?.keyring(), cx.me());
+        let keys = cx.keys()?;
+        let (keyring, ledger_key, me) = (keys.keyring(), keys.ledger_key(), cx.me());
         let parts = parts(cx, &store, &me).with(keyring.clone());
         let registry = Registry::new();
         tools::register(&registry, &cx.paths.workspace, &store, &config.section::<ToolsSection>()?)?;
         let stack = config.build(registry.clone(), &parts)?;
         let agents = config.section()?;
-        Ok(Self { config, parts, registry, stack, store, keyring, me, approve, run, agents })
+        Ok(Self { config, parts, registry, stack, store, keyring, ledger_key, me, approve, run, agents })
     }
 
     /// What the configuration says about runs.
@@ -98,6 +102,17 @@ impl Gate {
     /// The chain of receipts.
     pub fn ledger(&self) -> Ledger {
         Ledger::main(self.store.clone())
+    }
+
+    /// Verifies what came since the last checkpoint and signs where the chain stands, so that a cut-off end shows. Nothing
+    /// if there is no receipt yet.
+    pub async fn vouch(&self) -> Result<Option<Checkpoint>, LedgerError> {
+        let ledger = self.ledger();
+        let heads = self.store.ledgers().await?;
+        if !heads.iter().any(|head| head.ledger == *ledger.name() && head.counter > 0) {
+            return Ok(None);
+        }
+        ledger.checkpoint(&self.ledger_key, SystemClock::new().now()).await.map(Some)
     }
 
     /// Sets up what runs turns: where they are kept, with which keys, who is asked, what is redacted.

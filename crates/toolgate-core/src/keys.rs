@@ -7,6 +7,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+use crate::LedgerKey;
+
 /// The keys of a server. Cloning shares them.
 ///
 /// New tokens are signed with the active key. Tokens that were signed with one of the others still verify, until that
@@ -101,6 +103,12 @@ impl Keyring {
 }
 
 impl SecretKey {
+    /// The key that signs checkpoints of ledgers for whoever holds this one. It is derived: neither tells the other.
+    pub fn ledger_key(&self) -> LedgerKey {
+        let derived = self.mac(b"toolgate ledger key 1").finalize().into_bytes();
+        LedgerKey::from_bytes(&Zeroizing::new(derived.into()))
+    }
+
     /// A key made from 32 bytes that nobody can guess.
     pub fn new(id: KeyId, kind: KeyKind, secret: [u8; 32]) -> Self {
         Self { id, kind, secret: Zeroizing::new(secret) }
@@ -211,6 +219,14 @@ mod tests {
 
     fn key(id: &str, kind: KeyKind, byte: u8) -> SecretKey {
         SecretKey::new(id.parse().expect("a name"), kind, [byte; 32])
+    }
+
+    #[test]
+    fn a_key_vouches_for_ledgers_with_a_key_of_its_own() {
+        let (one, two) = (key("a", KeyKind::HmacSha256, 1), key("b", KeyKind::HmacSha256, 2));
+        assert_eq!(one.ledger_key().public_bytes(), one.clone().ledger_key().public_bytes());
+        assert_ne!(one.ledger_key().public_bytes(), two.ledger_key().public_bytes());
+        assert_ne!(one.ledger_key().public_bytes(), crate::LedgerKey::from_bytes(&[1; 32]).public_bytes());
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
-use toolgate_core::{Annotations, CallSeed, Registry, Stack, Status, ToolError, View, tool_fn};
+use toolgate_core::{
+    Annotations, CallSeed, KeyKind, Keyring, Registry, SecretKey, Stack, Status, ToolError, View, tool_fn,
+};
 use toolgate_layers::{Catalog, Config, Explained, Explanation, Ledger, Parts, ToastManager, default_stack, explain};
 use toolgate_testkit::{TestClock, env_at, seed_for};
 
@@ -132,4 +134,15 @@ fn the_catalog_has_every_layer_of_the_specification() {
             "catch_panic",
         ]
     );
+}
+
+#[tokio::test]
+async fn where_approvals_are_signed_the_explanation_still_says_why_somebody_is_asked() {
+    let key = SecretKey::new("k1".parse().expect("a name"), KeyKind::HmacSha256, [7; 32]);
+    let parts = Parts::new().with(Keyring::new(key));
+    let (stack, view) = everything(&parts, "");
+    let explanation = explain(&stack, seed(&view, "write", json!({}))).await;
+    assert_eq!(explanation.verdict, Explained::Asks, "{explanation}");
+    let why = layer(&explanation, "approval").reason.as_deref().unwrap_or_default();
+    assert!(why.contains("no rule allows this"), "{why}");
 }

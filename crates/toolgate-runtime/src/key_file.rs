@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use toolgate_core::{KeyId, KeyKind, Keyring, SecretKey};
+use toolgate_core::{KeyId, KeyKind, Keyring, LedgerKey, LedgerVerifier, SecretKey};
 use zeroize::Zeroizing;
 
 /// The keys of a server as they are kept on disk.
@@ -128,6 +128,20 @@ impl KeyFile {
     pub fn keyring(&self) -> Keyring {
         let (active, older) = self.keys.split_first().expect("a key file has an active key");
         older.iter().cloned().fold(Keyring::new(active.clone()), Keyring::verifying)
+    }
+
+    /// The key that signs checkpoints of ledgers now.
+    pub fn ledger_key(&self) -> LedgerKey {
+        self.keys.first().expect("a key file has an active key").ledger_key()
+    }
+
+    /// Believes checkpoints that were signed with any of the keys.
+    pub fn ledger_verifier(&self) -> LedgerVerifier {
+        let believing = |verifier: LedgerVerifier, key: &SecretKey| {
+            let public = key.ledger_key().public_bytes();
+            verifier.trusting(public).expect("a key that was derived from a secret is not weak")
+        };
+        self.keys.iter().fold(LedgerVerifier::none(), believing)
     }
 
     /// The keys without their secrets, the active one first.

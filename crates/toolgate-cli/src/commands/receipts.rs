@@ -9,7 +9,8 @@ use std::{
 use clap::{Args, Subcommand};
 use serde_json::json;
 use toolgate::{
-    CallId, Checkpoint, LedgerVerifier, Principal, Status, StoreHandle, Timestamp, ToolName, Verified,
+    CallId, Checkpoint, DoubtfulCheckpoint, LedgerVerifier, Principal, Status, StoreHandle, Timestamp, ToolName,
+    Verified,
     layers::{Ledger, LedgerError, ReceiptFilter, SealedReceipt, verify_export},
 };
 
@@ -243,11 +244,28 @@ async fn verify(args: &VerifyArgs, cx: &Cx) -> Result<Exit, CliError> {
         }
         None => {
             let ledger = Ledger::main(cx.store().await?);
+            let verifier = match verifier {
+                Some(verifier) => Some(verifier),
+                None => our_own(&ledger, cx).await?,
+            };
             (ledger.verify(&elsewhere, verifier.as_ref()).await.map_err(tampered)?, 0)
         }
     };
     tell(cx, &chain, outlines)?;
     Ok(Exit::Done)
+}
+
+/// Believes the keys of this machine, if nobody else has signed in this store: what others have signed only they, or
+/// whoever knows their keys, can hold against it.
+async fn our_own(ledger: &Ledger, cx: &Cx) -> Result<Option<LedgerVerifier>, CliError> {
+    let (verifier, stored) = (cx.keys()?.ledger_verifier(), ledger.checkpoints().await.map_err(tampered)?);
+    let foreign =
+        |checkpoint: &Checkpoint| matches!(verifier.verify(checkpoint), Err(DoubtfulCheckpoint::UnknownKey(_)));
+    if stored.iter().any(foreign) {
+        cx.out.note("checkpoints by keys of others are not looked at; --key names one to believe")?;
+        return Ok(None);
+    }
+    Ok((!stored.is_empty()).then_some(verifier))
 }
 
 fn tell(cx: &Cx, chain: &Verified, outlines: u64) -> Result<(), CliError> {

@@ -118,7 +118,10 @@ impl Watch {
         let (ended, screen) = watched?;
         let ending = Ending::of(session.id(), &ended, &screen, began.elapsed()).suggesting(self.next);
         match how {
-            Watching::Json => json_end(cx, &ended, &ending),
+            Watching::Json => {
+                gate.vouch().await?;
+                json_end(cx, &ended, &ending)
+            }
             Watching::Plain | Watching::Terminal => end(cx, gate, (&ended, &ending), &screen, how).await,
         }
     }

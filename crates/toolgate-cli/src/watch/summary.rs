@@ -138,10 +138,10 @@ fn spent(screen: &Screen) -> Option<Line> {
 }
 
 async fn receipts(gate: &Gate) -> Result<Option<Line>, CliError> {
-    Ok(match gate.ledger().verify(&[], None).await {
-        Ok(verified) if verified.counter == 0 => None,
-        Ok(verified) => {
-            let text = format!("{} verified, intact", verified.counter);
+    Ok(match gate.vouch().await {
+        Ok(None) => None,
+        Ok(Some(checkpoint)) => {
+            let text = format!("{} in the chain, intact and signed", checkpoint.counter);
             Some(field("receipts", Line::styled(&text, AnsiColor::Green.on_default())))
         }
         Err(LedgerError::Tampered(tampered)) => {

@@ -35,7 +35,9 @@ fn a_change_is_shown_in_colours_and_made_when_somebody_agrees() {
     terminal.key(Key::Char('y'));
     assert_eq!(terminal.wait_exit(), 0);
     let transcript = terminal.transcript();
-    for part in ["✓ write_file a.txt", "approved by ann", "It is changed.", "1 done", "1 verified, intact"] {
+    for part in
+        ["✓ write_file a.txt", "approved by ann", "It is changed.", "1 done", "1 in the chain, intact and signed"]
+    {
         assert!(transcript.contains(part), "{part} in:\n{transcript}");
     }
     assert!(!terminal.screen().cursor_hidden);
