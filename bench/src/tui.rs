@@ -141,17 +141,11 @@ impl Events {
             7 => {
                 let (usage, cost) = (Some(Usage::default()), Cost::NanoUsd(1_000));
                 let (text, finish) = (Some(REPLY.to_owned()), Finish::Stop);
-                self.around(
-                    at,
-                    LoopEvent::InferenceFinished { message: number, text, calls: 0, finish, usage, cost },
-                )
+                self.around(at, LoopEvent::InferenceFinished { message: number, text, calls: 0, finish, usage, cost })
             }
             _ => {
                 let (usage, cost) = (Usage::default(), Cost::NanoUsd(1_000));
-                self.around(
-                    at,
-                    LoopEvent::RunEnded { end: RunEnd::Completed, error: None, iterations: 1, usage, cost },
-                )
+                self.around(at, LoopEvent::RunEnded { end: RunEnd::Completed, error: None, iterations: 1, usage, cost })
             }
         };
         Arc::new(event)

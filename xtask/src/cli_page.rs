@@ -24,7 +24,7 @@ pub(crate) fn page() -> String {
     let mut contents = String::new();
     let mut sections = String::new();
     for command in program.get_subcommands() {
-        entry(&program.get_name().to_owned(), command, 0, &mut contents, &mut sections);
+        entry(program.get_name(), command, 0, &mut contents, &mut sections);
     }
     page.push_str("| Command | |\n|---|---|\n");
     let _ = write!(page, "{contents}\n{}\n", exits());

@@ -10,11 +10,12 @@ use crate::cli_page;
 /// A file and how it is written.
 type Generated = (&'static str, fn() -> Result<String, String>);
 
-const FILES: [Generated; 4] = [
+const FILES: [Generated; 5] = [
     ("docs/reference/events.schema.json", || json(&toolgate_core::Event::json_schema())),
     ("docs/reference/toolgate.schema.json", || json(&Config::json_schema(&toolgate_cli::settings::catalog()))),
     ("docs/reference/layers.md", || Ok(layers_page(&Catalog::bundled()))),
     ("docs/reference/cli.md", || Ok(cli_page::page())),
+    ("docs/reference/keys.md", || Ok(toolgate_cli::tui::keys::reference())),
 ];
 
 /// Writes all of them.

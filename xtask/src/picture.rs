@@ -48,7 +48,8 @@ fn record(program: &Path) -> Result<TerminalScreen, String> {
 /// Draws a screen, without the empty rows at its end.
 fn svg(screen: &TerminalScreen) -> String {
     let rows = screen.cells();
-    let used = rows.iter().rposition(|row| row.iter().any(|cell| !cell.text.trim().is_empty())).map_or(1, |last| last + 1);
+    let used =
+        rows.iter().rposition(|row| row.iter().any(|cell| !cell.text.trim().is_empty())).map_or(1, |last| last + 1);
     let (width, height) = (f64::from(SIZE.0) * CELL.0 + 2.0 * BORDER, used as f64 * CELL.1 + 2.0 * BORDER + TITLE);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -72,7 +73,8 @@ fn row_of_text(out: &mut String, row: &[Cell], y: f64) {
     let mut at = 0;
     while at < row.len() {
         let end = (at..row.len()).find(|next| !alike(&row[at], &row[*next])).unwrap_or(row.len());
-        let text: String = row[at..end].iter().map(|cell| if cell.text.is_empty() { " " } else { &cell.text }).collect();
+        let text: String =
+            row[at..end].iter().map(|cell| if cell.text.is_empty() { " " } else { &cell.text }).collect();
         let wide = row[at..end].iter().any(|cell| cell.width > 1);
         if !text.trim().is_empty() || row[at].bg != Color::Default {
             stretch(out, &row[at], &text, at, end - at, y, wide);
@@ -85,7 +87,11 @@ fn stretch(out: &mut String, look: &Cell, text: &str, column: usize, cells: usiz
     let (x, width) = (BORDER + column as f64 * CELL.0, cells as f64 * CELL.0);
     if let Some(fill) = css(look.bg) {
         let top = y - 0.75 * CELL.1;
-        let _ = writeln!(out, "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{fill}\"/>", CELL.1);
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"{fill}\"/>",
+            CELL.1
+        );
     }
     let mut style = format!(" fill=\"{}\"", css(look.fg).unwrap_or_else(|| "#d7dae0".to_owned()));
     if look.bold {
@@ -98,7 +104,8 @@ fn stretch(out: &mut String, look: &Cell, text: &str, column: usize, cells: usiz
         style.push_str(" font-style=\"italic\"");
     }
     // Fonts differ in width; the columns have to stay where they are. Wide characters fill their two cells.
-    let fit = if wide { String::new() } else { format!(" textLength=\"{width:.1}\" lengthAdjust=\"spacingAndGlyphs\"") };
+    let fit =
+        if wide { String::new() } else { format!(" textLength=\"{width:.1}\" lengthAdjust=\"spacingAndGlyphs\"") };
     let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\"{style}{fit}>{}</text>", escaped(text));
 }
 

@@ -48,7 +48,7 @@ pub struct Global {
     /// When to use colours
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
-    /// Another configuration than the toolgate.toml of the project
+    /// Another configuration than the project's own
     #[arg(long, global = true, value_name = "FILE", env = "TOOLGATE_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
     /// The database: a path, sqlite:PATH, postgres://… or memory:

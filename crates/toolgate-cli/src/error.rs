@@ -108,6 +108,13 @@ impl From<ConfigError> for CliError {
     }
 }
 
+impl From<SetupError> for CliError {
+    fn from(error: SetupError) -> Self {
+        let exit = if matches!(error, SetupError::UnknownProvider { .. }) { Exit::Usage } else { Exit::Failed };
+        Self { exit, ..Self::of(&error) }
+    }
+}
+
 /// Errors whose chain says it all.
 macro_rules! from_errors {
     ($($error:ty),* $(,)?) => {
@@ -125,7 +132,6 @@ from_errors!(
     SessionError,
     SessionBuildError,
     DispatchError,
-    SetupError,
     BuildError,
     LedgerError,
     RuleError,

@@ -1,6 +1,9 @@
 //! Everything that a session of the command line is made of, put together once: tools, layers, store, keys.
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use toolgate::{
     ApprovalRequest, Approvals, Approver, Config, Decision, DispatcherBuilder, Keyring, Model, ModelName, Parts, Payer,
@@ -9,7 +12,9 @@ use toolgate::{
 };
 
 use crate::{
-    CliError, Cx, rules,
+    CliError, Cx,
+    paths::Paths,
+    rules,
     settings::{AgentsSection, ApproveMode, RunSection, ToolsSection},
     tools,
 };
@@ -62,6 +67,7 @@ impl Gate {
 
     /// The same over a store that is open already.
     pub fn over(cx: &Cx, config: Config, store: StoreHandle, args: &GateArgs) -> Result<Self, CliError> {
+        out_of_reach(&cx.paths)?;
         let run: RunSection = config.section()?;
         let approve = args.approve.unwrap_or(run.approve);
         let config = rules::overlay(config, approve, args)?;
@@ -160,6 +166,31 @@ pub(crate) fn parts(cx: &Cx, store: &StoreHandle, me: &Principal) -> Parts {
         .with(workspace)
 }
 
+/// Makes sure that what the gate itself stands on cannot be reached through it: keys, trusted configurations, the
+/// database.
+fn out_of_reach(paths: &Paths) -> Result<(), CliError> {
+    let database = paths.db.strip_prefix("sqlite:").map(|path| PathBuf::from(path.trim_start_matches("//")));
+    let kept = [("the keys of the gate are in", Some(paths.home.clone())), ("the database is", database)];
+    for (what, path) in kept.into_iter().filter_map(|(what, path)| Some((what, path?))) {
+        let path = std::path::absolute(&path).and_then(|path| resolved(&path)).unwrap_or(path);
+        if path.starts_with(&paths.workspace) {
+            let problem = format!("{what} {}, which lies in the workspace: the agent could reach it", path.display());
+            let hint = "work in the directory of a project (-C), or name another place with TOOLGATE_HOME or --db";
+            return Err(CliError::usage(problem).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+/// Where a path really is, also if it is not there yet.
+fn resolved(path: &Path) -> std::io::Result<PathBuf> {
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Ok(path), ..) => Ok(path),
+        (Err(_), Some(parent), Some(name)) => Ok(resolved(parent)?.join(name)),
+        (Err(error), ..) => Err(error),
+    }
+}
+
 /// What the model is told before everything else, unless the configuration says something else.
 pub const INSTRUCTIONS: &str = "\
 You work in a project directory with the tools you are given. Paths are relative to that directory. Look before you \
@@ -187,5 +218,26 @@ impl Answering {
 impl Approver for Answering {
     async fn decide(&self, _request: ApprovalRequest) -> Option<Decision> {
         Some(self.0.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_never_works_where_keys_or_the_database_are() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().canonicalize().expect("it is there");
+        std::os::unix::fs::symlink(&root, root.join("link")).expect("made");
+        let reached = |workspace: &str, home: &str, db: &str| {
+            let (workspace, home, db) =
+                (root.join(workspace), root.join(home), format!("sqlite:{}", root.join(db).display()));
+            out_of_reach(&Paths { workspace, home, named: None, user: None, user_config: None, db }).is_err()
+        };
+        assert!(!reached("work", "home", "home/t.db"));
+        assert!(reached("", "home", "/elsewhere/t.db"), "keys below the workspace");
+        assert!(reached("work", "link/work/home", "home/t.db"), "through a link");
+        assert!(reached("work", "home", "work/t.db"), "the database");
     }
 }

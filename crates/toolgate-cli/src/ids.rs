@@ -3,7 +3,7 @@
 //! Ids are UUIDs whose first half is the time, so people are shown the last eight characters, and any part at the
 //! beginning or the end that names one thing only is understood.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use toolgate::{
@@ -79,8 +79,34 @@ pub async fn find_approval(store: &StoreHandle, text: &str) -> Result<ApprovalRo
 pub async fn remember_workspace(store: &StoreHandle, workspace: &Path, session: SessionId) -> Result<(), CliError> {
     let key = RecordKey::Other(format!("{}{session}", prefix(workspace)).into());
     let value = Json::new(json!({ "workspace": workspace.display().to_string() })).unwrap_or_else(|_| Json::null());
-    store.once(key, Record::Json(value)).await?;
+    store.once(key, Record::Json(value.clone())).await?;
+    store.once(place(session), Record::Json(value)).await?;
     Ok(())
+}
+
+/// The directory that a session works in, if that was written down.
+pub async fn workspace_of(store: &StoreHandle, session: SessionId) -> Result<Option<PathBuf>, CliError> {
+    Ok(match store.record(&place(session)).await? {
+        Some(Record::Json(value)) => value.get("workspace").and_then(|path| path.as_str()).map(PathBuf::from),
+        Some(_) | None => None,
+    })
+}
+
+/// The session that `text` names, if it works in `workspace`: what a model has read of one directory, it must not write
+/// to another one.
+pub async fn find_session_of(store: &StoreHandle, text: &str, workspace: &Path) -> Result<SessionId, CliError> {
+    let session = find_session(store, text).await?;
+    match workspace_of(store, session).await? {
+        Some(there) if there != workspace => {
+            let problem = format!("session {} works in {}", short(session), there.display());
+            Err(CliError::usage(problem).hint(format!("say -C {}", there.display())))
+        }
+        Some(_) | None => Ok(session),
+    }
+}
+
+fn place(session: SessionId) -> RecordKey {
+    RecordKey::Other(format!("workspace-of/{session}").into())
 }
 
 /// The one of `ids` that `text` is a part of, at its beginning or end; nothing if there is none.
@@ -199,6 +225,9 @@ mod tests {
         remember_workspace(&store, here, one).await.expect("kept");
         let two = talk(&store).await;
         remember_workspace(&store, there, two).await.expect("kept");
+        assert_eq!(find_session_of(&store, &short(two), there).await.expect("it works there"), two);
+        let elsewhere = find_session_of(&store, &short(two), here).await.expect_err("not here");
+        assert!(elsewhere.next_step().is_some_and(|hint| hint.contains("-C")), "{elsewhere}");
         assert_eq!(last_session(&store, here).await.expect("reads"), Some(one));
         assert_eq!(sessions_of(&store, there).await.expect("reads"), [two]);
         store.hide(one, Some(Timestamp::EPOCH)).await.expect("hides");

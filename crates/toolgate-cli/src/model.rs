@@ -41,7 +41,11 @@ pub(crate) fn read(name: &str) -> Result<ModelName, CliError> {
 /// A script is played as fast as it says.
 fn script(path: &str) -> Result<Scripted, CliError> {
     let loaded = Scripted::load(Path::new(path)).map(Scripted::real_time);
-    loaded.map_err(|error| CliError::of(&error).while_doing(format!("the script {path} cannot be played")))
+    loaded.map_err(|error| {
+        CliError::of(&error)
+            .while_doing(format!("the script {path} cannot be played"))
+            .hint("script:FILE names a scenario in TOML or JSON, from the current directory")
+    })
 }
 
 /// The prices that count: those of the user's file before the bundled ones.

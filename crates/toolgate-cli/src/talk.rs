@@ -11,7 +11,7 @@ use crate::{CliError, Gate, GateArgs};
 #[derive(Debug, Clone, Default, Args)]
 pub struct TalkArgs {
     /// The model, as provider:name (openai, anthropic, google, ollama, script:FILE, …)
-    #[arg(long, short, value_name = "MODEL", env = "TOOLGATE_MODEL")]
+    #[arg(long, short, value_name = "MODEL", env = "TOOLGATE_MODEL", hide_env_values = true)]
     pub model: Option<String>,
     /// How many rounds of calls there may be
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

@@ -3,7 +3,10 @@
 //! Every detector has a literal anchor. One pass over a text finds all anchors at once, and only there a detector
 //! looks closer; that is what keeps redaction fast on text that holds no secret.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::{LazyLock, OnceLock},
+};
 
 use regex::Regex;
 
@@ -142,9 +145,14 @@ fn mixed_case(text: &str) -> bool {
     text.bytes().skip(1).any(|b| b.is_ascii_uppercase()) && text.bytes().any(|b| b.is_ascii_lowercase())
 }
 
-/// A detector with its pattern compiled.
+/// Every bundled detector, for all who look for secrets.
+pub(crate) static BUNDLED: LazyLock<Vec<Compiled>> =
+    LazyLock::new(|| SHAPES.iter().chain(OTHERS).map(Compiled::new).collect());
+
+/// A detector whose pattern is compiled when its anchor is first met: most never are.
 pub(crate) struct Compiled {
     pub(crate) kind: &'static str,
+    pub(crate) anchor: &'static str,
     look: CompiledLook,
 }
 
@@ -157,7 +165,8 @@ enum CompiledLook {
 }
 
 struct Shape {
-    regex: Regex,
+    pattern: &'static str,
+    regex: OnceLock<Regex>,
     test: Option<fn(&str) -> bool>,
     /// Whether its beginning says enough, also in the middle of a word.
     distinctive: bool,
@@ -176,10 +185,10 @@ const FAR: usize = 1024;
 const KEY: usize = 16 * 1024;
 
 impl Compiled {
-    pub(crate) fn new(detector: &Detector) -> Self {
-        let shape = |shape, test| {
-            let regex = Regex::new(shape).expect("the bundled shapes are valid");
-            CompiledLook::Shape(Shape { regex, test, distinctive: !COMMON.contains(&detector.anchor) })
+    fn new(detector: &Detector) -> Self {
+        let shape = |pattern, test| {
+            let distinctive = !COMMON.contains(&detector.anchor);
+            CompiledLook::Shape(Shape { pattern, regex: OnceLock::new(), test, distinctive })
         };
         let look = match detector.look {
             Look::Shape(pattern) => shape(pattern, None),
@@ -189,7 +198,7 @@ impl Compiled {
             Look::UserInfo => CompiledLook::UserInfo,
             Look::Cookie => CompiledLook::Cookie,
         };
-        Self { kind: detector.kind, look }
+        Self { kind: detector.kind, anchor: detector.anchor, look }
     }
 
     /// Where the secret is that the anchor at `anchor` introduces, if it does.
@@ -211,13 +220,17 @@ impl Shape {
         }
         // A tested shape may fail over and over in one text; the others fail at once or are taken out.
         let near = near(text, start, if self.test.is_some() { FAR } else { KEY });
-        let found = self.regex.find(near)?;
+        let found = self.regex().find(near)?;
         if !self.test.is_none_or(|test| test(found.as_str())) {
             return None;
         }
         let cut = found.end() == near.len();
         let more = if cut { text[start + found.end()..].bytes().take_while(|b| is_token(*b)).count() } else { 0 };
         Some(start..start + found.end() + more)
+    }
+
+    fn regex(&self) -> &Regex {
+        self.regex.get_or_init(|| Regex::new(self.pattern).expect("the bundled shapes are valid"))
     }
 }
 
@@ -537,4 +550,19 @@ fn entropy(value: &str) -> f64 {
     let length = value.len() as f64;
     let share = |count: &&u32| f64::from(**count) / length;
     -counts.iter().filter(|count| **count > 0).map(|count| share(&count) * share(&count).log2()).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bundled_shape_is_valid_and_begins_with_its_anchor() {
+        for detector in SHAPES {
+            let (Look::Shape(pattern) | Look::ShapeIf(pattern, _)) = detector.look else { panic!("a shape") };
+            assert!(Regex::new(pattern).is_ok(), "{pattern}");
+            let plain = pattern.replace('\\', "").replace("(?i:", "").to_lowercase();
+            assert!(plain.starts_with(&format!("^{}", detector.anchor.to_lowercase())), "{pattern}");
+        }
+    }
 }

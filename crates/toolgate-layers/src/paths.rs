@@ -87,7 +87,9 @@ impl Root {
                 exact.extend(leads_to.iter().map(|path| self.spot(path)).collect::<Option<Vec<_>>>()?);
                 Some(exact)
             });
-            for path in leads_to.iter().chain([&tidy]) {
+            // Mostly there are no links in the way, and both are the same.
+            let also = Some(&tidy).filter(|tidy| !leads_to.contains(tidy));
+            for path in leads_to.iter().chain(also) {
                 self.fold_into(path, &mut folded);
             }
         }
@@ -114,8 +116,12 @@ impl Root {
                 all.push(other)
             }
         };
-        also(text.trim().to_owned());
-        also(text.replace('\\', "/"));
+        if text.trim() != text {
+            also(text.trim().to_owned());
+        }
+        if text.contains('\\') {
+            also(text.replace('\\', "/"));
+        }
         if let Some(rest) = after_file_scheme(text.trim()) {
             let rest = rest.strip_prefix("//localhost").unwrap_or(rest);
             let bare = rest.split(['?', '#']).next().unwrap_or_default();
@@ -142,7 +148,12 @@ impl Root {
     /// Adds the plainest spelling of a path, and the one that keeps what some systems cut off.
     fn fold_into(&self, path: &Path, spots: &mut Vec<Spot>) {
         let text = slashes(&path.to_string_lossy());
-        for (absolute, root) in [fold(&text), fold_case(&text)].into_iter().zip(&self.folded) {
+        // Of what is plain, both spellings are one.
+        let spellings = match is_plain(&text) {
+            true => vec![fold_case(&text)],
+            false => vec![fold(&text), fold_case(&text)],
+        };
+        for (absolute, root) in spellings.into_iter().zip(&self.folded) {
             if spots.iter().any(|spot| spot.absolute == absolute) {
                 continue;
             }
@@ -249,6 +260,13 @@ pub(crate) fn fold(path: &str) -> String {
         fold_case(if plain.is_empty() { name } else { plain })
     };
     path.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+/// Whether there is nothing in a path that some file system does not see, case aside: then [`fold`] changes nothing else.
+fn is_plain(path: &str) -> bool {
+    let visible = |byte: u8| byte.is_ascii_graphic() && byte != b':';
+    let cut_off = |(at, byte): (usize, u8)| byte == b'.' && matches!(path.as_bytes().get(at + 1), None | Some(b'/'));
+    path.bytes().all(visible) && !path.bytes().enumerate().any(cut_off)
 }
 
 /// Up and down again: some letters only meet their plain form that way.
@@ -402,6 +420,19 @@ mod tests {
             assert!(denied(&root, &[odd], &format!("{odd}/x")), "a pattern fits what it spells: {odd}");
         }
         assert!(!denied(&root, &[".env"], "environment"));
+    }
+
+    #[test]
+    fn what_is_plain_folds_to_its_small_letters_and_nothing_else_is_plain() {
+        for plain in ["", "/", "/Work/src/main.rs", "a//b", "/x/.env", "/x/a..b/c", "/x/#a+b%20"] {
+            assert!(is_plain(plain), "{plain}");
+            assert_eq!(fold(plain), fold_case(plain), "{plain}");
+        }
+        let odd =
+            ["/x/a.", "/x/a./b", "/x/..", "/x/a b", "/x/a\t", "/x/a:b", "/x/\u{e4}", "/x/a\u{200b}", "/x/a\u{7f}"];
+        for odd in odd {
+            assert!(!is_plain(odd), "{odd:?}");
+        }
     }
 
     #[test]

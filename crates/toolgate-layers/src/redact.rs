@@ -152,37 +152,57 @@ impl Redact {
 
     fn notes(&self, call: &Call, notes: &mut Notes) -> Result<(), RedactionFailed> {
         let Some(fields) = notes.fields().filter(|fields| fields.has_remarks()) else { return Ok(()) };
-        let mut clean = fields.clone();
-        for text in [&mut clean.summary, &mut clean.description].into_iter().flatten() {
-            *text = self.text(call, text)?;
-        }
-        if let Some(scope) = &mut clean.scope {
-            *scope = self.clean(call, scope)?;
-        }
-        if !clean.metadata.is_empty() {
-            clean.metadata = self.clean_map(call, std::mem::take(&mut clean.metadata))?;
-        }
-        for entry in &mut clean.superseded {
+        let summary = self.changed_text(call, fields.summary.as_deref())?;
+        let description = self.changed_text(call, fields.description.as_deref())?;
+        let scope = fields.scope.as_ref().map(|scope| self.changed(call, scope.clone())).transpose()?.flatten();
+        let metadata = self.changed_map(call, &fields.metadata)?;
+        let mut superseded = Vec::new();
+        for (at, entry) in fields.superseded.iter().enumerate() {
             // The name says what the value is.
             let name = entry.field.rsplit('/').next().unwrap_or_default().to_owned();
-            let alone = self.clean_map(call, Map::from_iter([(name, entry.value.take())]))?;
-            entry.value = alone.into_iter().next().map(|(_, value)| value).unwrap_or_default();
+            let alone = self.changed_map(call, &Map::from_iter([(name, entry.value.clone())]))?;
+            superseded.extend(alone.map(|alone| (at, alone.into_iter().next().map(|(_, value)| value))));
         }
-        if clean != *fields {
-            *notes.edit() = clean;
+        let texts = summary.is_some() || description.is_some();
+        if !texts && scope.is_none() && metadata.is_none() && superseded.is_empty() {
+            return Ok(());
+        }
+        let fields = notes.edit();
+        fields.summary = summary.or(fields.summary.take());
+        fields.description = description.or(fields.description.take());
+        fields.scope = scope.or(fields.scope.take());
+        fields.metadata = metadata.unwrap_or_else(|| std::mem::take(&mut fields.metadata));
+        for (at, value) in superseded {
+            fields.superseded[at].value = value.unwrap_or_default();
         }
         Ok(())
     }
 
-    fn clean(&self, call: &Call, value: &Value) -> Result<Value, RedactionFailed> {
-        let json = Json::new(value.clone()).map_err(|_| RedactionFailed)?;
-        Ok(self.value(call, &json)?.as_value().clone())
+    /// The text without secrets; nothing if there are none in it.
+    fn changed_text(&self, call: &Call, text: Option<&str>) -> Result<Option<String>, RedactionFailed> {
+        let Some(text) = text else { return Ok(None) };
+        Ok(Some(self.text(call, text)?).filter(|clean| clean != text))
     }
 
-    fn clean_map(&self, call: &Call, map: Map<String, Value>) -> Result<Map<String, Value>, RedactionFailed> {
-        match self.clean(call, &Value::Object(map))? {
-            Value::Object(map) => Ok(map),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+    /// A copy of the value without secrets; nothing if there are none in it.
+    fn changed(&self, call: &Call, value: Value) -> Result<Option<Value>, RedactionFailed> {
+        let json = Json::new(value).map_err(|_| RedactionFailed)?;
+        let clean = self.value(call, &json)?;
+        Ok(if clean == json { None } else { Some(clean.as_value().clone()) })
+    }
+
+    fn changed_map(
+        &self,
+        call: &Call,
+        map: &Map<String, Value>,
+    ) -> Result<Option<Map<String, Value>>, RedactionFailed> {
+        if map.is_empty() {
+            return Ok(None);
+        }
+        match self.changed(call, Value::Object(map.clone()))? {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(map)),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
                 Err(RedactionFailed)
             }
         }

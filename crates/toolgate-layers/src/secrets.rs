@@ -1,12 +1,17 @@
 //! Finds secrets in text and JSON and writes a mark in their place.
 
-use std::{borrow::Cow, collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::{Map, Value};
 use toolgate_core::{Json, RedactionFailed, Redactor};
 
-use crate::detectors::{Compiled, OTHERS, SHAPES, is_literal};
+use crate::detectors::{BUNDLED, is_literal};
 
 /// Knows what secrets look like. Cloning shares it.
 ///
@@ -24,18 +29,27 @@ use crate::detectors::{Compiled, OTHERS, SHAPES, is_literal};
 pub struct Secrets(Arc<Inner>);
 
 struct Inner {
+    /// Everything by which a secret is found: first the values that are known, then the bundled anchors.
     anchors: AhoCorasick,
-    /// What to do at each anchor.
-    detectors: Vec<Anchor>,
+    known: usize,
     /// Names of fields besides the bundled ones.
     fields: BTreeSet<String>,
     shown_fields: BTreeSet<String>,
 }
 
-enum Anchor {
-    Shape(Compiled),
-    /// The anchor itself is the secret.
-    Known,
+/// The bundled anchors alone: making the automaton takes longer than most calls, and most stacks know no values.
+static ANCHORS: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(&[]));
+
+/// Finds known values and bundled anchors in one pass.
+fn automaton(known: &[String]) -> AhoCorasick {
+    let patterns = known.iter().map(String::as_str).chain(BUNDLED.iter().map(|detector| detector.anchor));
+    // The longest anchor at a place is the most specific: `sk-ant-` before `sk-`.
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .match_kind(MatchKind::LeftmostLongest)
+        .kind(Some(aho_corasick::AhoCorasickKind::DFA))
+        .build(patterns)
+        .expect("a few dozen short patterns fit")
 }
 
 /// How the names of secret fields end, in lower case without `_` and `-`.
@@ -94,28 +108,14 @@ impl Secrets {
     ///
     /// Known values of less than eight bytes are not searched for: they would turn up in ordinary text.
     pub fn with(options: SecretsOptions, known: impl IntoIterator<Item = String>) -> Self {
-        let (mut patterns, mut detectors) = (Vec::new(), Vec::new());
-        for value in known.into_iter().filter(|value| value.len() >= SHORTEST_KNOWN) {
-            patterns.push(value);
-            detectors.push(Anchor::Known);
-        }
-        for detector in SHAPES.iter().chain(OTHERS) {
-            patterns.push(detector.anchor.to_owned());
-            detectors.push(Anchor::Shape(Compiled::new(detector)));
-        }
-        // The longest anchor at a place is the most specific: `sk-ant-` before `sk-`.
-        let anchors = AhoCorasick::builder()
-            .ascii_case_insensitive(true)
-            .match_kind(MatchKind::LeftmostLongest)
-            .kind(Some(aho_corasick::AhoCorasickKind::DFA))
-            .build(patterns)
-            .expect("a few dozen short patterns fit");
+        let known: Vec<String> = known.into_iter().filter(|value| value.len() >= SHORTEST_KNOWN).collect();
+        let anchors = if known.is_empty() { ANCHORS.clone() } else { automaton(&known) };
         let normal = |names: &[String]| {
             let name = |name: &String| field_name(name, &mut [0; LONGEST_NAME]).map(str::to_owned);
             names.iter().filter_map(name).collect()
         };
         let (fields, shown_fields) = (normal(&options.fields), normal(&options.shown_fields));
-        Self(Arc::new(Inner { anchors, detectors, fields, shown_fields }))
+        Self(Arc::new(Inner { anchors, known: known.len(), fields, shown_fields }))
     }
 
     /// The text with every secret replaced by a mark such as `[redacted:jwt]`.
@@ -128,9 +128,10 @@ impl Secrets {
             if anchor.start < copied {
                 continue;
             }
-            let (kind, secret) = match &self.0.detectors[found.pattern().as_usize()] {
-                Anchor::Known => ("known", Some(anchor)),
-                Anchor::Shape(detector) => (detector.kind, detector.find(text, anchor)),
+            let (kind, secret) = match found.pattern().as_usize().checked_sub(self.0.known) {
+                // The anchor itself is the secret.
+                None => ("known", Some(anchor)),
+                Some(bundled) => (BUNDLED[bundled].kind, BUNDLED[bundled].find(text, anchor)),
             };
             let Some(secret) = secret.filter(|range| !range.is_empty() && range.start >= copied) else { continue };
             out.push_str(&text[copied..secret.start]);
@@ -290,7 +291,7 @@ impl Redactor for Secrets {
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // No known values here.
-        f.debug_struct("Secrets").field("detectors", &self.0.detectors.len()).finish_non_exhaustive()
+        f.debug_struct("Secrets").field("known", &self.0.known).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Ordered, bounded event bus that screens subscribe to. It never holds up execution.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -20,7 +20,14 @@ use toolgate_core::{Delta, Event, SessionId, StoreError, StoreHandle, TurnInfo, 
 /// The bus keeps a bounded number of events. A subscriber that falls further behind is told how many it
 /// missed and can read them again from the store; nobody waits for it.
 #[derive(Debug, Clone)]
-pub struct Bus(broadcast::Sender<Delivered>);
+pub struct Bus(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    capacity: usize,
+    /// Made for the first subscriber: room for all the events it keeps takes longer to make than a whole turn.
+    sender: OnceLock<broadcast::Sender<Delivered>>,
+}
 
 /// What travels on a bus.
 #[derive(Debug, Clone)]
@@ -55,26 +62,29 @@ impl Bus {
 
     /// A bus that keeps `capacity` events (at least one).
     pub fn new(capacity: usize) -> Self {
-        Self(broadcast::Sender::new(capacity.clamp(1, 1 << 20)))
+        Self(Arc::new(Inner { capacity: capacity.clamp(1, 1 << 20), sender: OnceLock::new() }))
     }
 
     /// Hands an event to everybody who listens now.
     pub(crate) fn publish(&self, event: Arc<Event>) {
-        // An error means that nobody listens, which is fine.
-        let _ = self.0.send(Delivered::Event(event));
+        if let Some(sender) = self.0.sender.get() {
+            // An error means that nobody listens, which is fine.
+            let _ = sender.send(Delivered::Event(event));
+        }
     }
 
     /// Hands a piece of a reply to everybody who listens now.
     pub(crate) fn show(&self, turn: &Arc<TurnInfo>, delta: &Delta) {
-        if self.0.receiver_count() > 0 {
+        if let Some(sender) = self.0.sender.get().filter(|sender| sender.receiver_count() > 0) {
             let piece = Arc::new(Piece { turn: turn.clone(), delta: delta.clone() });
-            let _ = self.0.send(Delivered::Piece(piece));
+            let _ = sender.send(Delivered::Piece(piece));
         }
     }
 
     /// Listens from now on.
     pub fn subscribe(&self) -> Subscription {
-        Subscription(self.0.subscribe())
+        let sender = self.0.sender.get_or_init(|| broadcast::Sender::new(self.0.capacity));
+        Subscription(sender.subscribe())
     }
 
     /// Listens to one session from event number `after` on: first what the store has, then what comes, and
@@ -108,7 +118,7 @@ impl Bus {
 
     /// How many subscribers there are.
     pub fn subscribers(&self) -> usize {
-        self.0.receiver_count()
+        self.0.sender.get().map_or(0, broadcast::Sender::receiver_count)
     }
 }
 

@@ -456,6 +456,9 @@ impl Shared {
     /// Waits until what an earlier copy of the turn was doing has stopped, but not longer than `grace`.
     pub(crate) async fn ended(&self, turn: TurnId) {
         let tasks = self.ending.lock().unwrap_or_else(PoisonError::into_inner).remove(&turn).unwrap_or_default();
+        if tasks.is_empty() {
+            return;
+        }
         tokio::select! {
             _ = futures::future::join_all(tasks) => {}
             () = self.clock.sleep(self.grace) => {}

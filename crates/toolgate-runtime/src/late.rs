@@ -23,7 +23,10 @@ impl LateGuard {
 
     pub(crate) fn new(capacity: usize, keep: Duration, clock: Arc<dyn Clock>, store: StoreHandle) -> Self {
         let capacity = NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN);
-        Self { recent: Mutex::new(LruCache::new(capacity)), keep, clock, store }
+        // Bounded afterwards: it would make room for all of them at once, and most sessions are short.
+        let mut recent = LruCache::unbounded();
+        recent.resize(capacity);
+        Self { recent: Mutex::new(recent), keep, clock, store }
     }
 
     pub(crate) fn remember(&self, settled: impl IntoIterator<Item = (CallId, Status)>) {

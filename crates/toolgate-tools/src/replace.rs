@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn a_part_that_is_not_there_exactly_once_is_an_error() {
-        assert!(one("a a", "a", "b").unwrap_err().contains("2 times (lines 1, 1)"));
-        assert!(one("a", "x", "b").unwrap_err().contains("not in the file"));
-        assert!(one("a", "", "b").unwrap_err().contains("empty"));
-        assert!(one("a", "a", "a").unwrap_err().contains("same"));
+        assert!(one("a a", "a", "b").expect_err("it cannot be made").contains("2 times (lines 1, 1)"));
+        assert!(one("a", "x", "b").expect_err("it cannot be made").contains("not in the file"));
+        assert!(one("a", "", "b").expect_err("it cannot be made").contains("empty"));
+        assert!(one("a", "a", "a").expect_err("it cannot be made").contains("same"));
         let all = Replacement { old: "a", new: "b", all: true };
         assert_eq!(replace("a a", std::slice::from_ref(&all)).as_deref(), Ok("b b"));
         assert!(replace("x", &[all]).is_err(), "all of none is an error too");
@@ -140,11 +140,11 @@ mod tests {
     fn all_edits_are_made_in_the_text_as_it_was_or_none_is() {
         let edit = |old, new| Replacement { old, new, all: false };
         assert_eq!(replace("a b", &[edit("a", "b"), edit("b", "a")]).as_deref(), Ok("b a"));
-        let error = replace("abc", &[edit("ab", "x"), edit("bc", "y")]).unwrap_err();
+        let error = replace("abc", &[edit("ab", "x"), edit("bc", "y")]).expect_err("it cannot be made");
         assert!(error.contains("edits 1 and 2"), "{error}");
-        let error = replace("abc", &[edit("bc", "y"), edit("ab", "x")]).unwrap_err();
+        let error = replace("abc", &[edit("bc", "y"), edit("ab", "x")]).expect_err("it cannot be made");
         assert!(error.contains("edits 1 and 2"), "{error}");
-        let error = replace("abc", &[edit("a", "x"), edit("z", "y")]).unwrap_err();
+        let error = replace("abc", &[edit("a", "x"), edit("z", "y")]).expect_err("it cannot be made");
         assert!(error.starts_with("edit 2: "), "{error}");
         assert_eq!(replace("ab", &[edit("a", "1"), edit("b", "2")]).as_deref(), Ok("12"), "side by side is fine");
     }

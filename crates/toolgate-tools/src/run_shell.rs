@@ -18,8 +18,8 @@ use tokio::{
     time::{Sleep, sleep, timeout},
 };
 use toolgate_core::{
-    Annotations, Arguments, Context, ErrorCategory, Kind, Progress, Schema, SideEffect, Stopped, Tool, ToolError,
-    ToolOutput, ToolSpec, typed,
+    Annotations, Arguments, Context, ErrorCategory, Kind, Progress, Resource, Schema, SideEffect, Stopped, Tool,
+    ToolError, ToolOutput, ToolSpec, typed,
 };
 
 use crate::{
@@ -174,6 +174,7 @@ impl Tool for RunShell {
         annotations.hints.destructive = Some(true);
         annotations.hints.open_world = Some(annotations.side_effect == Some(SideEffect::Network));
         annotations.long_running = Some("running a command".to_owned());
+        let annotations = annotations.with_resource(Resource::workspace());
         spec.with_annotations(annotations).with_output(Schema::of::<Report>())
     }
 
@@ -254,7 +255,9 @@ impl<'a> Running<'a> {
         if let Ok(read) = timeout(Self::STOP, reading.all()).await {
             read.map_err(lost)?;
         }
-        self.stop.take().map(toolgate_core::StopHandle::done);
+        if let Some(stop) = self.stop.take() {
+            stop.done();
+        }
         Ok((ended, why))
     }
 }

@@ -91,7 +91,10 @@ async fn a_shell_out_of_time_tells_what_it_had_printed_before_the_layer_gives_up
     let report = desk.turn(json!({ "command": command })).await.run().await.expect("runs");
     let settled = report.results[0].outcome.clone().expect("settled");
     let value = settled.value.as_value();
-    assert_eq!((settled.status, &value["timed_out"], &value["output"]), (Status::Ok, &json!(true), &json!("working\n")));
+    assert_eq!(
+        (settled.status, &value["timed_out"], &value["output"]),
+        (Status::Ok, &json!(true), &json!("working\n"))
+    );
     assert_eq!(running(&mark), 0);
     desk.check().await;
 }

@@ -71,6 +71,6 @@ async fn resumed(args: &ChatArgs, gate: &Gate, cx: &Cx) -> Result<Option<Session
                 || CliError::usage("there is no session in this directory yet").hint("`toolgate chat` begins one");
             last.map(Some).ok_or_else(none)
         }
-        Some(named) => ids::find_session(&gate.store, named).await.map(Some),
+        Some(named) => ids::find_session_of(&gate.store, named, &cx.paths.workspace).await.map(Some),
     }
 }

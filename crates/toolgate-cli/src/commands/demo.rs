@@ -99,7 +99,7 @@ async fn play(args: &DemoArgs, cx: &Cx, part: Part) -> Result<Exit, CliError> {
     if let Part::Doomed(_) = part {
         let layers = gate.stack.any_layers().into_iter().chain([demo::killer()]).collect();
         gate.stack = gate.stack.with_layers(layers, Some(gate.registry.clone())).build()?;
-    } else {
+    } else if !cx.out.is_json() {
         cx.out.note(format!("{} {}", style::dim("project"), cx.paths.workspace.display()))?;
     }
     let builder = gate.session(gate.model(None)?, session)?;

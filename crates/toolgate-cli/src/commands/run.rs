@@ -155,7 +155,7 @@ async fn find(resume: Option<&str>, cx: &Cx, gate: &Gate) -> Result<Option<Sessi
             last.map(Some).ok_or_else(none)
         }
         Some(named) => {
-            let found = ids::find_session(&gate.store, named).await;
+            let found = ids::find_session_of(&gate.store, named, &cx.paths.workspace).await;
             found.map(Some).map_err(|error| match named.contains(' ') {
                 true => error.hint("to say something in the last session: toolgate run --resume last \"…\""),
                 false => error,
@@ -185,6 +185,11 @@ async fn end(
         if let Ended::Report(report) = ended {
             cx.out.line(style::plain(report.text.trim_end()))?;
         }
+        return Ok(ending.exit());
+    }
+    if let Ended::Quit = ended {
+        // Whoever is in a hurry is only told how to go on.
+        cx.out.note(ending.resume())?;
         return Ok(ending.exit());
     }
     for line in summary(cx, gate, screen, ending).await? {

@@ -1,7 +1,7 @@
 //! One call in one line: what it is, how it stands, how long it took.
 
 use anstyle::{AnsiColor, Style};
-use toolgate::{Progress, Status, Timestamp};
+use toolgate::{Progress, Provenance, Status, Subject, Timestamp};
 
 use super::{Line, arguments};
 use crate::screen::{CallState, CallView};
@@ -15,21 +15,29 @@ const DIM: Style = Style::new().dimmed();
 /// The pictures of something that turns, one after the other.
 pub const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
-/// A call as it stands: `now` is for what still runs, `frame` for what turns meanwhile.
-pub fn call_line(call: &CallView, agent: Option<&str>, now: Timestamp, frame: usize) -> Line {
+/// The least that is shown of arguments, however long the rest of the line is.
+const LEAST: usize = 16;
+
+/// A call as it stands, in about `width` columns: `now` is for what still runs, `frame` for what turns meanwhile.
+pub fn call_line(call: &CallView, width: usize, now: Timestamp, frame: usize) -> Line {
     let (sign, style) = sign(call.state, frame);
     let mut line = Line::styled(sign, style).with(" ", Style::new());
-    if let Some(agent) = agent {
+    if let Some(agent) = &call.invocation.turn.agent_name {
         line.push(&format!("{agent} ▸ "), AnsiColor::Blue.on_default());
     }
     line.push(call.invocation.tool.as_str(), Style::new().bold());
-    if let Some(given) = &call.arguments {
-        line.push(&format!(" {}", arguments::in_short(given.as_value())), Style::new());
-    }
+    let mut end = Line::new();
     for (text, style) in details(call, now) {
-        line.push("  ", Style::new());
-        line.push(&text, style);
+        end.push("  ", Style::new());
+        end.push(&text, style);
     }
+    if let Some(given) = &call.arguments {
+        // How it stands matters more than the end of a long command.
+        let room = width.saturating_sub(line.width() + end.width() + 1).max(LEAST);
+        line.push(" ", Style::new());
+        line.extend(Line::plain(&arguments::in_short(given.as_value())).clip(room));
+    }
+    line.extend(end);
     line
 }
 
@@ -108,12 +116,16 @@ fn details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                     (Some(by), Status::Denied) => format!("denied by {by}"),
                     _ => status_words(status).to_owned(),
                 };
-                let reason = call.reason.as_deref().and_then(|reason| reason.lines().next());
+                // What the model is told repeats that it was denied.
+                let told = call.reason.as_deref().map(|reason| reason.trim_start_matches("Tool execution denied: "));
+                let reason = told.and_then(|reason| reason.lines().next());
                 found.push((
                     words + &reason.map(|reason| format!(": {reason}")).unwrap_or_default(),
                     status_style(status),
                 ));
             }
+            found.extend(exit_code(call).map(|code| (format!("exit {code}"), WARN)));
+            found.extend(is_redacted(call).then(|| ("secrets taken out".to_owned(), AnsiColor::Cyan.on_default())));
             if status != Status::Denied {
                 found.extend(by.map(|by| (approved(&by, call.edited), DIM)));
             }
@@ -123,6 +135,17 @@ fn details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
         }
     }
     found
+}
+
+/// The code with which a command failed: the call went well, and the command did not.
+fn exit_code(call: &CallView) -> Option<i64> {
+    call.result.as_ref()?.get("exit_code")?.as_i64().filter(|code| *code != 0)
+}
+
+/// Whether something was taken out of the result that nobody should see.
+fn is_redacted(call: &CallView) -> bool {
+    let by_redaction = |change: &Provenance| change.layer.as_str() == "redact" && change.subject == Subject::Result;
+    call.note_fields().is_some_and(|notes| notes.provenance.iter().any(by_redaction))
 }
 
 fn approved(by: &str, edited: bool) -> String {

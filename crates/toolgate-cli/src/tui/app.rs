@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ratatui::text::Line;
 use toolgate::{
-    ApprovalRequest, Arguments, CallId, Principal, Question, SessionId, Timestamp,
+    ApprovalRequest, Arguments, CallId, Principal, Question, SessionId, Timestamp, ToolName,
     layers::{AllowRule, Toast},
 };
 
@@ -83,7 +83,7 @@ pub(crate) enum Window {
     /// Why a call is denied.
     Deny { question: Question, tool: String, reason: String },
     /// Arguments that came out of the editor, to be looked at again.
-    Edited { question: Question, tool: String, arguments: Arguments, scroll: usize },
+    Edited { question: Question, tool: ToolName, arguments: Arguments, scroll: usize },
     /// A standing rule, before it is kept.
     Always(Box<Always>),
 }

@@ -58,21 +58,19 @@ pub(super) fn edit(app: &mut App) -> Vec<Effect> {
     if !is_whole(request) {
         return tell("parts of the arguments are hidden here, so they cannot be edited");
     }
-    vec![Effect::Edit(question, pretty(&request.arguments))]
+    vec![Effect::Edit(question, request.tool.clone(), request.arguments.clone())]
 }
 
-pub(super) fn edited(app: &mut App, question: Question, text: Result<String, String>) -> Vec<Effect> {
-    let tool = app.screen.call(question.approval_id.call()).map(|call| call.invocation.tool.to_string());
-    let arguments = match text.map(|text| Arguments::parse(&text)) {
-        Ok(Ok(arguments)) => arguments,
-        Ok(Err(error)) => return problem(format!("that is not a JSON object: {error}; nothing was decided")),
-        Err(error) => return problem(error),
-    };
-    if arguments.digest() == question.arguments_digest {
-        return tell("nothing was changed and nothing decided");
+pub(super) fn edited(app: &mut App, question: Question, edited: Result<Option<Arguments>, String>) -> Vec<Effect> {
+    let Some(call) = app.screen.call(question.approval_id.call()) else { return Vec::new() };
+    match edited {
+        Ok(Some(arguments)) => {
+            app.window = Some(Window::Edited { question, tool: call.invocation.tool.clone(), arguments, scroll: 0 });
+            Vec::new()
+        }
+        Ok(None) => tell("nothing was changed and nothing decided"),
+        Err(error) => problem(format!("{error}; nothing was decided")),
     }
-    app.window = Some(Window::Edited { question, tool: tool.unwrap_or_default(), arguments, scroll: 0 });
-    Vec::new()
 }
 
 pub(super) fn confirm_edit(app: &mut App) -> Vec<Effect> {
@@ -86,13 +84,9 @@ pub(super) fn confirm_edit(app: &mut App) -> Vec<Effect> {
 
 pub(super) fn edit_again(app: &mut App) -> Vec<Effect> {
     match app.window.take() {
-        Some(Window::Edited { question, arguments, .. }) => vec![Effect::Edit(question, pretty(&arguments))],
+        Some(Window::Edited { question, tool, arguments, .. }) => vec![Effect::Edit(question, tool, arguments)],
         _ => Vec::new(),
     }
-}
-
-fn pretty(arguments: &Arguments) -> String {
-    serde_json::to_string_pretty(arguments.as_map()).unwrap_or_default() + "\n"
 }
 
 fn problem(text: String) -> Vec<Effect> {

@@ -11,8 +11,9 @@ use std::{
 
 use tokio::{sync::mpsc, task::JoinHandle};
 use toolgate::{
-    Clock, Decision, Question, RunEnd, Session, SessionError, SystemClock, Timestamp, ToolName, ToolRequest, View,
-    layers::{AllowRule, RuleBook, ToastLevel, ToastManager},
+    ApprovalState, Clock, Decision, Question, RunEnd, Session, SessionError, SystemClock, Timestamp, ToolName,
+    ToolRequest, View,
+    layers::{AllowRule, MatchedCall, RuleBook, ToastLevel, ToastManager},
 };
 
 use super::{Effect, Msg};
@@ -123,7 +124,7 @@ impl Carrier {
 
     async fn preview(&self, rule: AllowRule) {
         let matches = self.book().preview(&rule).await;
-        let line = |call: &toolgate::layers::MatchedCall| format!("{} {} {:?}", call.asked_at, call.tool, call.state);
+        let line = |call: &MatchedCall| format!("{} {} {}", call.asked_at, call.tool, became(call.state));
         let matches = matches.map(|calls| calls.iter().map(line).collect()).map_err(|error| error.to_string());
         let _ = self.back.send(Msg::Previewed(rule.id, matches));
     }
@@ -161,6 +162,15 @@ impl Carrier {
     /// Shows a message for a while.
     pub(super) fn tell(&self, level: ToastLevel, text: String) {
         self.toasts.show(toolgate::layers::Toast::new(level, "chat", text, now()));
+    }
+}
+
+/// What became of a question, in a word.
+fn became(state: ApprovalState) -> &'static str {
+    match state {
+        ApprovalState::Pending => "waits",
+        ApprovalState::Answered => "answered",
+        ApprovalState::Settled(status) => status.as_str(),
     }
 }
 

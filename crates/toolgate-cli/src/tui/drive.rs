@@ -1,6 +1,6 @@
 //! The driver: feeds keys and events to the update function, draws, and has effects carried out.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use crossterm::event::{Event as Input, EventStream};
 use futures::StreamExt;
@@ -11,12 +11,16 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
 };
 use toolgate::{
-    Delivery, RunEnd, Session, Subscription,
+    Arguments, RunEnd, Session, SessionId, ToolEvent, ToolName, View,
     layers::{Toast, ToastLevel, ToastManager},
 };
 
-use super::{App, Effect, Msg, Setup, carry::Carrier, editor, history::History, terminal::Screenful, update};
-use crate::{CliError, Exit, Gate};
+use super::{App, Effect, Msg, Setup, carry::Carrier, terminal::Screenful, update};
+use crate::{
+    CliError, Exit, Gate,
+    feed::{Fed, Feed},
+    watch::editor,
+};
 
 /// How often time moves on for spinners and messages.
 const TICK: Duration = Duration::from_millis(100);
@@ -24,8 +28,6 @@ const TICK: Duration = Duration::from_millis(100);
 const FRAME: Duration = Duration::from_millis(16);
 /// How long a run that is being stopped may take to be saved before the program ends anyway.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How many events are taken in before the next frame, at most.
-const BATCH: usize = 512;
 
 /// How a conversation begins.
 #[derive(Debug)]
@@ -49,8 +51,7 @@ pub(crate) async fn run(
     let gate = Arc::new(gate);
     let toasts = gate.parts.get_or_default::<ToastManager>();
     let (back, inbox) = mpsc::unbounded_channel();
-    let live = session.bus().subscribe();
-    let history = History::new(gate.store.clone(), session.id(), gate.agent_names());
+    let feed = Feed::new(session.bus(), gate.store.clone());
     let carrier = Carrier { gate, session, toasts: toasts.clone(), back, dir, leaving: Arc::default() };
     let mut driver = Driver {
         app: App::new(setup),
@@ -60,8 +61,7 @@ pub(crate) async fn run(
         run: None,
         exit: None,
         carrier,
-        live,
-        history,
+        feed,
         inbox,
     };
     driver.begin(opening).await?;
@@ -73,8 +73,7 @@ pub(crate) async fn run(
 struct Driver {
     app: App,
     carrier: Carrier,
-    live: Subscription,
-    history: History,
+    feed: Feed,
     toasted: watch::Receiver<Arc<[Toast]>>,
     inbox: mpsc::UnboundedReceiver<Msg>,
     screenful: Option<Screenful>,
@@ -86,7 +85,7 @@ struct Driver {
 
 impl Driver {
     async fn begin(&mut self, opening: Opening) -> Result<(), CliError> {
-        self.catch_up().await?;
+        self.read().await?;
         self.put(Msg::Tick(super::carry::now()));
         match opening {
             Opening::Wait => {}
@@ -129,8 +128,12 @@ impl Driver {
                     let toasts = self.toasted.borrow_and_update().clone();
                     self.put(Msg::Toasts(toasts));
                 }
-                delivery = self.live.next() => match delivery {
-                    Some(delivery) => self.delivered(delivery).await?,
+                fed = self.feed.next() => match fed? {
+                    Some(Fed::Event(event)) => {
+                        self.carrier.toasts.apply(&event);
+                        self.put(Msg::Event(event));
+                    }
+                    Some(Fed::Piece(piece)) => self.put(Msg::Piece(piece)),
                     None => return Err(CliError::new("the session has gone away")),
                 },
                 _ = ticks.tick() => {
@@ -167,46 +170,24 @@ impl Driver {
         }
     }
 
-    /// Takes in what came, and what else is there already: one frame shows it all.
-    async fn delivered(&mut self, delivery: Delivery) -> Result<(), CliError> {
-        let mut next = Some(delivery);
-        for _ in 0..BATCH {
-            match next.take() {
-                Some(Delivery::Event(event)) => {
-                    let events = self.history.take(event).await?;
-                    self.happened(events);
+    /// Reads what happened so far: in the session, then in those of its agents, which may have agents of their own.
+    async fn read(&mut self) -> Result<(), CliError> {
+        let agents: Vec<String> = self.carrier.gate.agent_names().collect();
+        let mut sessions = VecDeque::from([self.carrier.session.id()]);
+        while let Some(session) = sessions.pop_front() {
+            let events = self.feed.read(session).await?;
+            // An agent's session has the id of the call that began it.
+            sessions.extend(events.iter().filter_map(|event| match event.as_tool() {
+                Some((call, ToolEvent::ToolRequested { .. }))
+                    if agents.iter().any(|name| name == call.tool.as_str()) =>
+                {
+                    Some(SessionId::new(call.id.uuid()))
                 }
-                Some(Delivery::Piece(piece)) => self.put(Msg::Piece(piece)),
-                Some(Delivery::Lagged(_)) => self.catch_up().await?,
-                None => return Ok(()),
-            }
-            next = self.live.try_next();
-        }
-        match next {
-            Some(Delivery::Event(event)) => {
-                let events = self.history.take(event).await?;
-                self.happened(events);
-            }
-            Some(Delivery::Piece(piece)) => self.put(Msg::Piece(piece)),
-            Some(Delivery::Lagged(_)) => self.catch_up().await?,
-            None => {}
+                _ => None,
+            }));
+            events.into_iter().for_each(|event| self.put(Msg::Event(event)));
         }
         Ok(())
-    }
-
-    async fn catch_up(&mut self) -> Result<(), CliError> {
-        let events = self.history.missing().await?;
-        self.happened(events);
-        Ok(())
-    }
-
-    fn happened(&mut self, events: Vec<Arc<toolgate::Event>>) {
-        for event in events {
-            if self.screenful.is_some() {
-                self.carrier.toasts.apply(&event);
-            }
-            self.put(Msg::Event(event));
-        }
     }
 
     fn put(&mut self, msg: Msg) {
@@ -219,8 +200,8 @@ impl Driver {
     async fn put_and_edit(&mut self, msg: Msg) -> Result<(), CliError> {
         for effect in update(&mut self.app, msg) {
             match effect {
-                Effect::Edit(question, text) => {
-                    let edited = self.edit(text).await?;
+                Effect::Edit(question, tool, arguments) => {
+                    let edited = self.edit(&tool, &arguments).await?;
                     let _ = self.carrier.back.send(Msg::Edited(question, edited));
                 }
                 other => self.carry(other),
@@ -247,18 +228,24 @@ impl Driver {
     }
 
     /// Gives keyboard and screen to an editor until it ends.
-    async fn edit(&mut self, text: String) -> Result<Result<String, String>, CliError> {
+    async fn edit(
+        &mut self,
+        tool: &ToolName,
+        arguments: &Arguments,
+    ) -> Result<Result<Option<Arguments>, String>, CliError> {
+        let view = View::under(&self.carrier.gate.registry, &self.carrier.gate.stack)?;
+        let schema = view.get(tool.as_str()).map(|tool| tool.spec.input.clone());
         // Two readers of one keyboard would take each other's keys.
         self.keys = None;
         if let Some(screenful) = &mut self.screenful {
             screenful.leave();
         }
-        let edited = tokio::task::spawn_blocking(move || editor::edit(&text)).await;
+        let edited = editor::edit(arguments, schema.as_ref()).await;
         if let Some(screenful) = &mut self.screenful {
             screenful.enter()?;
         }
         self.keys = Some(EventStream::new());
-        Ok(edited.unwrap_or_else(|_| Err("the editor could not be watched".to_owned())))
+        Ok(edited.map_err(|error| error.to_string()))
     }
 
     fn end(&mut self, exit: Exit) {

@@ -29,8 +29,8 @@ pub enum Msg {
     RunOver,
     /// A decision was taken in, or why not.
     Decided(CallId, Result<(), String>),
-    /// What came out of the editor.
-    Edited(Question, Result<String, String>),
+    /// What came out of the editor: nothing if nothing was changed.
+    Edited(Question, Result<Option<Arguments>, String>),
     /// What each layer makes of a call.
     Explained(String),
     /// What a standing rule would have answered, newest last, by name of the rule.
@@ -57,7 +57,7 @@ pub enum Effect {
     /// Say what a standing rule would have answered.
     Preview(Box<AllowRule>),
     /// Let somebody change these arguments in an editor.
-    Edit(Question, String),
+    Edit(Question, ToolName, Arguments),
     /// Say what each layer makes of such a call.
     Explain(ToolName, Arguments),
     /// Put this into the clipboard.

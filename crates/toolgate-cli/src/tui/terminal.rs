@@ -11,10 +11,10 @@ use std::{
 };
 
 use crossterm::{
-    cursor::Show,
+    cursor::{Hide, Show},
     event::{DisableBracketedPaste, EnableBracketedPaste},
     execute,
-    terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
+    terminal::{Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
 };
 use ratatui::{Terminal, backend::CrosstermBackend};
 
@@ -41,9 +41,10 @@ impl Screenful {
     pub(super) fn enter(&mut self) -> io::Result<()> {
         self.has_it.store(true, Ordering::SeqCst);
         enable_raw_mode()?;
-        execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
-        self.terminal.hide_cursor()?;
-        self.terminal.clear()
+        execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All), EnableBracketedPaste, Hide)?;
+        // A fresh one draws everything. `clear` would ask the terminal where its cursor is, and not all answer.
+        self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        Ok(())
     }
 
     /// Gives the terminal back, for a while or for good.

@@ -45,7 +45,7 @@ fn line(line: render::Line) -> Line<'static> {
 }
 
 /// The same style in the words of the terminal UI: the sixteen colours and the effects that the renderers use.
-fn style(from: anstyle::Style) -> Style {
+pub(crate) fn style(from: anstyle::Style) -> Style {
     let effects = [
         (anstyle::Effects::BOLD, Modifier::BOLD),
         (anstyle::Effects::DIMMED, Modifier::DIM),
@@ -96,20 +96,9 @@ pub(crate) fn with_lead(lead: Span<'static>, lines: Vec<Line<'static>>) -> Vec<L
     lines.into_iter().map(put).collect()
 }
 
-/// What a call is called with, in one line: the values, with names where there are several.
+/// What a call is called with, in a few words.
 pub(crate) fn arguments_line(arguments: &Value) -> String {
-    let word = |value: &Value| match value {
-        Value::String(text) => one_line(&text.chars().take(200).collect::<String>()),
-        other => other.to_string().chars().take(200).collect(),
-    };
-    match arguments {
-        Value::Object(map) if map.len() == 1 => map.values().map(word).collect(),
-        Value::Object(map) => {
-            let pair = |(name, value): (&String, &Value)| format!("{}={}", one_line(name), word(value));
-            map.iter().map(pair).collect::<Vec<_>>().join(" ")
-        }
-        other => word(other),
-    }
+    one_line(&render::arguments::in_short(arguments))
 }
 
 /// A value for people to read: text as text, everything else as indented JSON.
@@ -117,15 +106,6 @@ pub(crate) fn readable(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => serde_json::to_string_pretty(other).unwrap_or_default(),
-    }
-}
-
-/// A number of milliseconds, as short as is useful.
-pub(crate) fn duration(ms: u64) -> String {
-    match ms {
-        0..1_000 => format!("{ms} ms"),
-        1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
-        _ => format!("{}:{:02} min", ms / 60_000, ms % 60_000 / 1_000),
     }
 }
 
@@ -170,9 +150,5 @@ mod tests {
     #[test]
     fn numbers_are_easy_to_read() {
         assert_eq!((thousands(0), thousands(1234567)), ("0".into(), "1,234,567".into()));
-        assert_eq!(
-            (duration(7), duration(1_250), duration(61_000)),
-            ("7 ms".into(), "1.2 s".into(), "1:01 min".into())
-        );
     }
 }

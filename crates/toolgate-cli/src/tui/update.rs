@@ -74,7 +74,8 @@ fn settle(app: &mut App) {
     app.transcripts.resize_with(app.screen.agents().len().max(1), Transcript::default);
     let asked = |id: &CallId| app.screen.pending().any(|call| call.invocation.id == *id);
     app.deciding.retain(asked);
-    if app.approval.is_none_or(|chosen| !asked(&chosen)) {
+    // What somebody looks at stays selected; until somebody does, it is the first in the list.
+    if app.focus != Focus::Approvals || app.approval.is_none_or(|chosen| !asked(&chosen)) {
         app.approval = app.screen.pending().next().map(|call| call.invocation.id);
     }
     if app.approval.is_none() && app.focus == Focus::Approvals {

@@ -97,6 +97,17 @@ fn a_new_question_does_not_move_the_selection() {
 }
 
 #[test]
+fn until_somebody_looks_the_first_call_is_the_one_that_is_selected() {
+    let mut stage = Stage::new();
+    stage.said("work");
+    let first = stage.call(1, "write_file", json!({ "path": "a" }));
+    let second = stage.call(2, "write_file", json!({ "path": "b" }));
+    stage.asked(second, json!({ "path": "b" }), None);
+    let request = stage.asked(first, json!({ "path": "a" }), None);
+    assert_eq!(stage.press("Tab y"), [Effect::Decide(Question::from(&request), Decision::approve("ann"))]);
+}
+
+#[test]
 fn a_call_is_not_decided_twice_while_the_decision_is_on_its_way() {
     let mut stage = Stage::new();
     stage.said("work");
@@ -136,23 +147,24 @@ fn edited_arguments_are_shown_again_before_they_count() {
     stage.said("work");
     let (_, request) = stage.waiting(1, "write_file", json!({ "path": "a" }));
     let question = Question::from(&request);
-    assert_eq!(stage.press("Tab e"), [Effect::Edit(question, "{\n  \"path\": \"a\"\n}\n".to_owned())]);
-    assert_eq!(stage.put(Msg::Edited(question, Ok("{\"path\": \"b\"}".to_owned()))), []);
+    assert_eq!(stage.press("Tab e"), [Effect::Edit(question, "write_file".into(), request.arguments.clone())]);
+    let arguments = toolgate::Arguments::parse("{\"path\": \"b\"}").expect("valid");
+    assert_eq!(stage.put(Msg::Edited(question, Ok(Some(arguments.clone())))), []);
     assert!(stage.screen(80, 24).contains("\"b\""));
-    let edited = Decision::approve_with_edits("ann", toolgate::Arguments::parse("{\"path\": \"b\"}").expect("valid"));
+    let edited = Decision::approve_with_edits("ann", arguments);
     assert_eq!(stage.press("y"), [Effect::Decide(question, edited)]);
 }
 
 #[test]
-fn an_edit_that_is_no_json_or_changes_nothing_decides_nothing() {
+fn an_edit_that_fails_or_changes_nothing_decides_nothing() {
     let mut stage = Stage::new();
     stage.said("work");
     let (_, request) = stage.waiting(1, "write_file", json!({ "path": "a" }));
     let question = Question::from(&request);
-    for text in ["{", "[]", "{\"path\":\"a\"}"] {
-        let effects = stage.put(Msg::Edited(question, Ok(text.to_owned())));
-        assert!(matches!(&effects[..], [Effect::Tell(..)]), "{text}: {effects:?}");
-        assert!(stage.app.window.is_none(), "{text}");
+    for edited in [Ok(None), Err("what you wrote is not JSON".to_owned())] {
+        let effects = stage.put(Msg::Edited(question, edited));
+        assert!(matches!(&effects[..], [Effect::Tell(..)]), "{effects:?}");
+        assert!(stage.app.window.is_none());
     }
 }
 

@@ -116,7 +116,7 @@ fn everything_about_a_call() {
               "started_at": "2025-06-15T15:06:40.000200Z", "ended_at": "2025-06-15T15:06:40.000700Z",
               "reason": "it only reads" }
         ],
-        "provenance": [{ "layer": "redact", "subject": "result", "changes": [{ "pointer": "/text", "kind": "replaced" }] }]
+        "provenance": [{ "layer": "redact", "subject": "result", "changes": [{ "pointer": "/text", "op": "replace" }] }]
     }))
     .expect("notes");
     stage.started(call);

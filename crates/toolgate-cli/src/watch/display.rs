@@ -218,7 +218,7 @@ impl Display {
     }
 
     fn line(&self, call: &CallView) -> Line {
-        call_line(call, call.invocation.turn.agent_name.as_deref(), self.clock.now(), self.frame)
+        call_line(call, self.live.width() - 1, self.clock.now(), self.frame)
     }
 
     /// The part that is drawn again and again.

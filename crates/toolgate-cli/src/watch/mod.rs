@@ -2,7 +2,7 @@
 
 mod answer;
 mod display;
-mod editor;
+pub(crate) mod editor;
 mod json;
 mod plain;
 mod prompt;

@@ -11,6 +11,9 @@ use crate::{
     style,
 };
 
+/// How long lines are meant to be.
+const WIDTH: usize = 120;
+
 /// Prints lines, each of them once.
 pub(crate) struct PlainSink {
     out: Out,
@@ -59,7 +62,7 @@ impl Sink for PlainSink {
         if let Some(invocation) = call.filter(|_| is_news)
             && let Some(call) = self.screen.call(invocation.id)
         {
-            self.out.note(call_line(call, invocation.turn.agent_name.as_deref(), self.clock.now(), 0))?;
+            self.out.note(call_line(call, WIDTH, self.clock.now(), 0))?;
         }
         self.tell()
     }

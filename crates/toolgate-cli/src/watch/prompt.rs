@@ -80,14 +80,9 @@ impl Prompt {
         self.current().cloned()
     }
 
-    /// Whether somebody is asked.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.questions.is_empty()
-    }
-
-    /// Whether something was put off.
-    pub(crate) fn has_skipped(&self) -> bool {
-        !self.skipped.is_empty()
+    /// Whether this question was put off.
+    pub(crate) fn is_skipped(&self, request: &ApprovalRequest) -> bool {
+        self.skipped.contains(&key(request))
     }
 
     /// The question that is asked.
@@ -282,4 +277,140 @@ fn keys_line<'a>(keys: impl IntoIterator<Item = (&'a str, &'a str)>) -> Line {
 
 fn key(request: &ApprovalRequest) -> (CallId, u32) {
     (request.approval_id.call(), request.generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use toolgate::{Annotations, Call, CallSeed, Event, Invocation, Resource, Timestamp, ToolEvent};
+    use toolgate_testkit::seed;
+
+    /// A screen on which these files are about to be written.
+    fn asking(paths: &[&str]) -> Screen {
+        let (mut screen, mut sequence) = (Screen::new(), 0);
+        for (number, path) in paths.iter().enumerate() {
+            let id = CallId::new(uuid::Uuid::from_u128(10 + number as u128));
+            let call = Call::new(CallSeed { id, ..seed("write_file", json!({ "path": path, "content": "x" })) });
+            let invocation = Arc::new(Invocation {
+                id: call.id,
+                call_id: (*path).into(),
+                tool: call.tool.clone(),
+                emit_order: 0,
+                turn: call.turn().clone(),
+            });
+            let arguments = Some(call.arguments.as_json().clone());
+            let (arguments_digest, arguments_bytes) = (call.arguments.digest(), 1);
+            let requested = ToolEvent::ToolRequested { arguments, arguments_digest, arguments_bytes, executor: None };
+            let asked = ToolEvent::ToolApprovalRequested(Box::new(ApprovalRequest::about(&call)));
+            for event in [requested, asked] {
+                sequence += 1;
+                let event = Event::tool(sequence, Timestamp::EPOCH, invocation.clone(), event).expect("valid");
+                screen.apply(&event);
+            }
+        }
+        screen
+    }
+
+    fn press(prompt: &mut Prompt, keys: &str) -> Vec<Act> {
+        let code = |c| match c {
+            '\n' => KeyCode::Enter,
+            '\u{1b}' => KeyCode::Esc,
+            c => KeyCode::Char(c),
+        };
+        keys.chars().map(|c| prompt.key(KeyEvent::new(code(c), KeyModifiers::NONE))).collect()
+    }
+
+    fn current(prompt: &Prompt) -> String {
+        prompt.current().map(|request| request.arguments.as_map()["path"].to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn nothing_is_approved_but_by_its_key() {
+        for keys in ["q", "Y", "\n", " ", "yes"] {
+            let (mut prompt, screen) = (Prompt::default(), asking(&["a"]));
+            let request = prompt.sync(&screen).expect("asks");
+            let acts = press(&mut prompt, keys);
+            let approved = acts.contains(&Act::Approve(request));
+            assert_eq!(approved, keys == "yes", "{keys:?}: {acts:?}");
+        }
+        let (mut prompt, screen) = (Prompt::default(), asking(&["a"]));
+        prompt.sync(&screen);
+        assert_eq!(prompt.key(KeyEvent::new(KeyCode::Char('y'), KeyModifiers::ALT)), Act::Nothing);
+    }
+
+    #[test]
+    fn a_question_that_was_answered_is_not_asked_again_but_for_a_new_reason() {
+        let (mut prompt, screen) = (Prompt::default(), asking(&["a", "b"]));
+        let first = prompt.sync(&screen).expect("asks");
+        assert_eq!(press(&mut prompt, "y"), [Act::Approve(first.clone())]);
+        assert!(prompt.sync(&screen).is_some_and(|next| key(&next) != key(&first)), "the log does not say so yet");
+        prompt.not_taken(&first);
+        prompt.sync(&screen);
+        assert_eq!(prompt.questions.len(), 2);
+    }
+
+    #[test]
+    fn a_reason_may_hold_the_letters_that_are_keys_elsewhere() {
+        let (mut prompt, screen) = (Prompt::default(), asking(&["a"]));
+        let request = prompt.sync(&screen).expect("asks");
+        let acts = press(&mut prompt, "nany y\n");
+        assert_eq!(acts.last(), Some(&Act::Deny(request.clone(), Some("any y".to_owned()))));
+        assert!(acts[..acts.len() - 1].iter().all(|act| *act == Act::Nothing));
+        let (mut prompt, screen) = (Prompt::default(), asking(&["a"]));
+        let request = prompt.sync(&screen).expect("asks");
+        assert_eq!(press(&mut prompt, "n\n").last(), Some(&Act::Deny(request, None)));
+    }
+
+    #[test]
+    fn whoever_goes_back_has_decided_nothing() {
+        let (mut prompt, screen) = (Prompt::default(), asking(&["a"]));
+        let request = prompt.sync(&screen).expect("asks");
+        press(&mut prompt, "nwhy\u{1b}");
+        prompt.edited(&request, Arguments::empty());
+        assert_eq!(press(&mut prompt, "n"), [Act::Nothing]);
+        prompt.proposed(Draft::new((*request).clone(), &Annotations::default()));
+        assert_eq!(press(&mut prompt, "\u{1b}"), [Act::Nothing]);
+        assert_eq!(press(&mut prompt, "y"), [Act::Approve(request)]);
+    }
+
+    #[test]
+    fn a_new_question_does_not_push_away_the_one_that_is_being_answered() {
+        let mut prompt = Prompt::default();
+        let both = asking(&["a", "b"]);
+        prompt.sync(&both);
+        press(&mut prompt, "2");
+        assert_eq!(current(&prompt), "\"b\"");
+        press(&mut prompt, "nno");
+        prompt.sync(&both);
+        assert!(matches!(&prompt.mode, Mode::Reason(reason) if reason == "no"));
+        prompt.sync(&Screen::new());
+        assert!(prompt.lines().is_empty() && matches!(prompt.mode, Mode::Choosing), "it was decided elsewhere");
+    }
+
+    #[test]
+    fn a_rule_is_shown_again_whenever_it_changes() {
+        let (mut prompt, screen) = (Prompt::default(), asking(&["a"]));
+        let request = prompt.sync(&screen).expect("asks");
+        let annotations = Annotations::default().with_resource(Resource::path("path"));
+        prompt.proposed(Draft::new((*request).clone(), &annotations));
+        let places: Vec<Place> = press(&mut prompt, "gsp")
+            .into_iter()
+            .filter_map(|act| match act {
+                Act::Preview(draft) => Some(draft.place),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(places, [Place::Everywhere, Place::Session, Place::Project]);
+        let [Act::Preview(exact)] = &press(&mut prompt, "x")[..] else { panic!("it is shown again") };
+        assert_eq!(exact.reach, Reach::SameCall);
+        let [Act::Always(_, kept)] = &press(&mut prompt, "y")[..] else { panic!("it is kept") };
+        let rule = kept.rule(
+            toolgate::SessionId::new(request.approval_id.call().uuid()),
+            "p",
+            &"ann".into(),
+            Timestamp::EPOCH,
+        );
+        assert_eq!(rule.arguments.keys().collect::<Vec<_>>(), ["/content", "/path"]);
+    }
 }

@@ -54,6 +54,11 @@ impl Ending {
         Self { next, ..self }
     }
 
+    /// How to go on.
+    pub(crate) fn resume(&self) -> String {
+        format!("`toolgate run --resume {}` goes on", ids::short(self.session))
+    }
+
     /// How the program ends.
     pub(crate) fn exit(&self) -> Exit {
         self.end.into()

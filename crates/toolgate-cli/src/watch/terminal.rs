@@ -3,13 +3,13 @@
 use std::{io, sync::Arc, time::Duration};
 
 use crossterm::{
-    event::{Event as Input, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    event::{Event as Input, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll},
     terminal::{disable_raw_mode, enable_raw_mode, size},
 };
 use futures::StreamExt;
 use tokio::{sync::watch::Receiver, time::MissedTickBehavior};
 use toolgate::{
-    Session,
+    Session, SessionId,
     layers::{Toast, ToastManager},
 };
 
@@ -17,7 +17,7 @@ use super::{Ended, Job, Stops, answer::Desk, display::Display, joined};
 use crate::{
     CliError, Cx, Gate,
     feed::Fed,
-    screen::{CallState, Screen},
+    screen::{CallState, CallView, Screen},
 };
 
 /// How often the screen is drawn while something goes on.
@@ -45,12 +45,16 @@ impl Keyboard {
     /// Lets another program have the keyboard.
     pub(crate) fn lend(&mut self) -> io::Result<()> {
         self.0 = None;
+        // Closing it leaves a wake-up behind. Found together with the first key after this, it would hide that key until
+        // another one is pressed.
+        let _ = poll(Duration::ZERO);
         disable_raw_mode()
     }
 
     /// Takes the keyboard back.
     pub(crate) fn take_back(&mut self) -> io::Result<()> {
-        *self = Self::open()?;
+        enable_raw_mode()?;
+        self.0 = Some(EventStream::new());
         Ok(())
     }
 
@@ -138,6 +142,7 @@ impl<'a> TerminalWatch<'a> {
                 self.display.tick();
                 self.expire_toasts();
                 self.display.draw()?;
+                return Ok(self.is_put_off().then_some(Ended::Left));
             }
             Woken::Fed(Some(fed)) => self.display.fed(&fed),
             Woken::Fed(None) => return Err(CliError::new("the run ended without a report")),
@@ -155,7 +160,7 @@ impl<'a> TerminalWatch<'a> {
         self.desk.act(act, &mut self.display, &mut self.keyboard).await?;
         self.display.ask();
         self.display.draw()?;
-        Ok(self.is_put_off().then_some(Ended::Left))
+        Ok(None)
     }
 
     /// The first time, the turn is interrupted and saved; the second time, that is not waited for.
@@ -170,11 +175,19 @@ impl<'a> TerminalWatch<'a> {
 
     /// Whether nothing goes on but what somebody put off.
     fn is_put_off(&self) -> bool {
-        let screen = &self.display.screen;
-        let busy = |call: &crate::screen::CallView| call.state != CallState::Asked;
-        self.display.prompt.has_skipped()
-            && !self.display.prompt.is_open()
-            && !screen.open_calls().any(busy)
+        let (screen, prompt) = (&self.display.screen, &self.display.prompt);
+        // The call of an agent that waits is open as long as it does.
+        let is_agent = |call: &CallView| {
+            let session = SessionId::new(call.invocation.id.uuid());
+            screen.agents().iter().any(|agent| agent.session == session)
+        };
+        let put_off = |call: &CallView| {
+            let asked = call.question.as_deref().filter(|_| call.state == CallState::Asked);
+            asked.is_some_and(|question| prompt.is_skipped(question)) || is_agent(call)
+        };
+        !self.stopping
+            && screen.pending().next().is_some()
+            && screen.open_calls().all(put_off)
             && !screen.agents().iter().any(|agent| agent.asking)
     }
 

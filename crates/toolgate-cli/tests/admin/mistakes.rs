@@ -5,6 +5,17 @@ use rusqlite::Connection;
 use crate::Place;
 
 #[test]
+fn a_model_that_cannot_be_had() {
+    let place = Place::new();
+    let run = |model: &str| place.run(["run", "hello", "--model", model]).mistake();
+    insta::assert_snapshot!("no_model", place.run(["run", "hello"]).mistake());
+    insta::assert_snapshot!("no_key", run("anthropic:claude-sonnet-4-5"));
+    insta::assert_snapshot!("unknown_provider", run("antropic:claude-sonnet-4-5"));
+    insta::assert_snapshot!("no_provider", run("claude"));
+    insta::assert_snapshot!("missing_script", run("script:nope.toml"));
+}
+
+#[test]
 fn a_misspelt_option_or_command() {
     let place = Place::new();
     insta::assert_snapshot!("misspelt_option", place.run(["stack", "show", "--al"]).mistake());

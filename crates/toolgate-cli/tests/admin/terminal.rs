@@ -1,9 +1,11 @@
 //! The same commands in a real terminal: questions that wait for an answer, and lines that fit.
 
+use rustix::fs::{CWD, Mode, mkfifoat};
 use toolgate_testkit::terminal::{Key, Terminal};
 
 use crate::Place;
 
+/// The program in a terminal, with nothing else in its environment.
 fn terminal(place: &Place, arguments: &[&str], columns: u16) -> Terminal {
     let terminal = Terminal::builder(env!("CARGO_BIN_EXE_toolgate")).args(arguments).dir(place.work());
     let terminal = terminal.env("HOME", place.root()).env("TOOLGATE_HOME", place.home()).env("TOOLGATE_USER", "ann");
@@ -47,4 +49,19 @@ fn tables_are_folded_where_the_terminal_ends() {
     // A line that the terminal had to break would begin with the rest of a word.
     let continued = shown.lines().filter(|line| line.starts_with("   ")).count();
     assert!(continued > 16 && shown.contains("receipts"), "{shown}");
+}
+
+#[test]
+fn ctrl_c_stops_a_call_and_what_is_known_of_it_is_kept() {
+    let place = Place::new().configured("[tools.shell]\nsandbox = \"best-effort\"\n");
+    let started = place.work().join("started");
+    mkfifoat(CWD, &started, Mode::RUSR | Mode::WUSR).expect("made");
+    let command = "command=echo yes > started; sleep 600";
+    let mut terminal = terminal(&place, &["tools", "call", "run_shell", command, "--approve", "yes"], 80);
+    assert_eq!(std::fs::read_to_string(&started).expect("reads"), "yes\n");
+    terminal.key(Key::Ctrl('c'));
+    assert_eq!(terminal.wait_exit(), 130);
+    let database = rusqlite::Connection::open(place.database()).expect("opens");
+    let kept: i64 = database.query_row("SELECT count(*) FROM entries", [], |row| row.get(0)).expect("counts");
+    assert_eq!(kept, 1, "the call has its receipt");
 }

@@ -149,7 +149,7 @@ async fn listed(store: &StoreHandle, first: SessionId, hidden: Hidden) -> Result
 async fn hidden(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let (one, two) = (Life::new(store, ids).await?, Life::new(store, ids).await?);
     store.hide(one.session, Some(NOW)).await.map_err(text)?;
-    let both = vec![one.session, two.session];
+    let both = [one.session, two.session];
     for (hidden, expected) in [(Hidden::LeftOut, &both[1..]), (Hidden::Included, &both[..]), (Hidden::Only, &both[..1])]
     {
         let found = listed(store, one.session, hidden).await?;

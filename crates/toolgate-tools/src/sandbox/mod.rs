@@ -44,13 +44,18 @@ use crate::ShellOptions;
 /// mounts, namespaces, io_uring, keys, modules …; calls of other architectures end the process), and by namespaces
 /// (processes, mounts, System V objects), in which everything but the workspace is mounted read-only. Where there are
 /// no namespaces, a process of ours adopts and ends what a command leaves behind, and modes, owners and times of files
-/// cannot be changed by path at all. What the kernel lacks is named, and nothing runs, unless the operator has chosen
-/// [`SandboxMode::BestEffort`] or [`SandboxMode::Off`]; see [`Sandbox::check`].
+/// cannot be changed by path at all, so that some programs fail. What the kernel lacks is named, and nothing runs, unless the operator has chosen
+/// [`SandboxMode::BestEffort`] or [`SandboxMode::Off`]; see [`Sandbox::check`]. Root has namespaces unless a container
+/// takes that away; others have them where user namespaces are open to everybody, which some distributions restrict.
+///
+/// Of our environment a command is given `PATH`, the language, the terminal, the user and the time zone, the places of
+/// Rust toolchains, and what the operator names; no keys.
 ///
 /// What it does not do:
 ///
-/// * A command may use up the disk of the workspace: each file is bounded, their number is not. The temporary
-///   directory is bounded only where there are namespaces.
+/// * A command may use up the disk of the workspace: each file is bounded, their number is not.
+/// * Where there are no namespaces, the temporary directory and the number of processes are not bounded, the directory
+///   stays behind if our own process is killed (the processes do not), and command lines of others can be read.
 /// * Names, sizes and times of files outside can be seen, though not what is in them.
 /// * What a command writes into the workspace may harm whoever runs it later outside: a hook of git, a build script.
 /// * As root a command keeps the rights to any file of the workspace, whoever owns it, and no other privilege.

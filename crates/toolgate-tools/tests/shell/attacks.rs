@@ -76,6 +76,12 @@ pub(crate) const ATTACKS: &[Attack] = &[
         let (path, name) = (text(&world.secret()), c"user.x");
         done(unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), c"y".as_ptr().cast(), 1, 0) })
     }),
+    ("let others write a program of the toolchain", |_| {
+        let program = File::open(std::env::current_exe()?)?;
+        let usual = program.metadata()?.permissions();
+        program.set_permissions(fs::Permissions::from_mode(usual.mode() | 0o022))?;
+        program.set_permissions(usual)
+    }),
     ("write a setting of the kernel", |_| {
         OpenOptions::new().write(true).open("/proc/sys/kernel/core_pattern").map(drop)
     }),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use toolgate_core::{
-    Annotations, Call, CallSeed, ErrorCategory, Kind, LogLevel, Probe, Progress, SideEffect, Starting, Tool,
+    Annotations, Call, CallSeed, ErrorCategory, Kind, LogLevel, Probe, Progress, Resource, SideEffect, Starting, Tool,
 };
 use toolgate_tools::{Network, RunShell, SandboxMode, ShellOptions};
 
@@ -139,6 +139,7 @@ fn it_is_known_for_what_it_is() {
     let usual = annotations(ShellOptions::default());
     assert_eq!((usual.kind, usual.effect()), (Some(Kind::Execute), SideEffect::ProcessExec));
     assert!(usual.may_write() && !usual.may_repeat() && usual.long_running.is_some());
+    assert!(usual.resources.iter().any(Resource::is_workspace), "it may touch any file");
     for open in [
         ShellOptions { network: Network::On, ..ShellOptions::default() },
         ShellOptions { sandbox: SandboxMode::Off, ..ShellOptions::default() },

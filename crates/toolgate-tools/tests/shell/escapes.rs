@@ -123,6 +123,7 @@ async fn a_kernel_with_less_holds_what_it_can_and_only_if_asked() {
         "change the owner of a file outside",
         "change the times of a file outside",
         "change the attributes of a file outside",
+        "let others write a program of the toolchain",
     ]
     .map(str::to_owned)
     .into();

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn every_option_of_the_programs_own_sections_is_in_the_file() {
         let schema = Config::json_schema(&crate::settings::catalog());
-        for section in ["run", "tools", "tools.files", "tools.shell"] {
+        for section in ["run", "tools", "tools.files", "tools.shell", "tools.fetch"] {
             let path = section.split('.').fold(&schema, |at, name| &at["properties"][name]);
             let (_, options) =
                 sections().into_iter().find(|(header, _)| *header == format!("[{section}]")).expect(section);

@@ -7,7 +7,8 @@ mod undo;
 
 use clap::{Args, Subcommand};
 
-use crate::{CliError, Cx, Exit, runtime};
+use super::run::RunArgs;
+use crate::{CliError, Cx, Exit, TalkArgs, ids, runtime};
 
 /// Shows what was done in sessions, takes changes back, and hides or erases sessions.
 #[derive(Debug, Args)]
@@ -30,6 +31,8 @@ pub enum SessionsCommand {
     List(ListArgs),
     /// Show what was said and called in a session
     Show(ShowArgs),
+    /// Go on with a session
+    Resume(Box<ResumeArgs>),
     /// Take back what a session changed in files
     Undo(UndoArgs),
     /// Hide sessions, or erase them for good
@@ -67,6 +70,23 @@ pub struct ShowArgs {
     /// Every event in a line
     #[arg(long)]
     pub events: bool,
+}
+
+/// Goes on with a session where it stopped, in the directory that it works in, like `toolgate run --resume`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate sessions resume 4c21                      go on
+  toolgate sessions resume 4c21 \"and now the docs\"   say more")]
+pub struct ResumeArgs {
+    /// The session: an id, or a part of one
+    pub id: String,
+    /// What to say
+    #[arg(value_name = "TASK")]
+    pub task: Vec<String>,
+    /// Which model, and how far it may go.
+    #[command(flatten)]
+    pub talk: TalkArgs,
 }
 
 /// Takes back what the file tools of a session changed, newest first: through the gate, with a receipt.
@@ -127,13 +147,25 @@ pub struct RestoreArgs {
 
 /// Does it.
 pub(crate) fn run(args: &SessionsArgs, cx: &Cx) -> Result<Exit, CliError> {
-    runtime::block_on(async {
-        match &args.what {
-            SessionsCommand::List(args) => list::run(args, cx).await,
-            SessionsCommand::Show(args) => show::run(args, cx).await,
-            SessionsCommand::Undo(args) => undo::run(args, cx).await,
-            SessionsCommand::Delete(args) => delete::delete(args, cx).await,
-            SessionsCommand::Restore(args) => delete::restore(args, cx).await,
-        }
-    })
+    match &args.what {
+        SessionsCommand::List(args) => runtime::block_on(list::run(args, cx)),
+        SessionsCommand::Show(args) => runtime::block_on(show::run(args, cx)),
+        SessionsCommand::Resume(args) => resume(args, cx),
+        SessionsCommand::Undo(args) => runtime::block_on(undo::run(args, cx)),
+        SessionsCommand::Delete(args) => runtime::block_on(delete::delete(args, cx)),
+        SessionsCommand::Restore(args) => runtime::block_on(delete::restore(args, cx)),
+    }
+}
+
+/// A run, in the directory of the session.
+fn resume(args: &ResumeArgs, cx: &Cx) -> Result<Exit, CliError> {
+    let ResumeArgs { id, task, talk } = args;
+    let there = runtime::block_on(async {
+        let store = cx.store().await?;
+        ids::workspace_of(&store, ids::find_session(&store, id).await?).await
+    })?;
+    let mut there_cx = cx.clone();
+    there_cx.paths.workspace = there.unwrap_or_else(|| cx.paths.workspace.clone());
+    let run = RunArgs { task: task.clone(), resume: Some(id.clone()), talk: talk.clone(), ..RunArgs::default() };
+    super::run::run(&run, &there_cx)
 }

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 
 use serde_json::{Value, json};
 use toolgate::{
-    ApprovalRequest, CallResult, Dispatcher, SessionId, Settled, Status, Suspension, ToolRequest, TurnReport,
+    ApprovalRequest, CallResult, Dispatcher, SessionId, Settled, Status, Suspension, ToolRequest, TurnEnd, TurnReport,
     TurnRequest, TurnRun, View,
 };
 
@@ -26,7 +26,7 @@ pub(super) fn run(args: &ToolCallArgs, cx: &Cx) -> Result<Exit, CliError> {
             true => cx.out.json(&shown_json(session, &report, result))?,
             false => print(cx, session, result)?,
         }
-        Ok(exit(result))
+        Ok(exit(&report, result))
     })
 }
 
@@ -44,8 +44,11 @@ async fn interruptible(turn: TurnRun) -> Result<TurnReport, CliError> {
     Ok(report?)
 }
 
-fn exit(result: &CallResult) -> Exit {
-    result.status().map_or(Exit::Suspended, Exit::from)
+fn exit(report: &TurnReport, result: &CallResult) -> Exit {
+    match report.end {
+        TurnEnd::Interrupted => Exit::Interrupted,
+        TurnEnd::Settled | TurnEnd::Suspended | TurnEnd::Aborted => result.status().map_or(Exit::Suspended, Exit::from),
+    }
 }
 
 fn shown_json(session: SessionId, report: &TurnReport, result: &CallResult) -> Value {
@@ -55,7 +58,7 @@ fn shown_json(session: SessionId, report: &TurnReport, result: &CallResult) -> V
         "call": result.id,
         "tool": result.tool,
         "status": result.status().map_or("suspended", Status::as_str),
-        "exit": exit(result).code(),
+        "exit": exit(report, result).code(),
     });
     if let Some(settled) = &result.outcome {
         said["text"] = settled.model_text().into();

@@ -6,13 +6,16 @@ use ratatui::{
     text::{Line, Span},
     widgets::Paragraph,
 };
-use toolgate::{ApprovalRequest, SideEffect, Timestamp};
+use toolgate::{ApprovalRequest, Timestamp};
 
 use super::{
     super::{App, app::Focus, text},
     item, paint, panel,
 };
-use crate::screen::CallView;
+use crate::{
+    render::{risk, took},
+    screen::CallView,
+};
 
 /// The most lines of a diff or of arguments that the panel looks at; more never fits.
 const MOST_SHOWN: usize = 100;
@@ -111,17 +114,7 @@ fn shown(request: &ApprovalRequest, width: usize, most: usize) -> Vec<Line<'stat
 
 fn expiry(until: Timestamp, now: Timestamp) -> String {
     match u64::try_from(until.since(now).as_millis()) {
-        Ok(ms) if until > now => format!("lapses in {}", text::duration(ms)),
+        Ok(ms) if until > now => format!("lapses in {}", took(ms)),
         _ => "has lapsed".to_owned(),
-    }
-}
-
-fn risk(effect: SideEffect) -> &'static str {
-    match effect {
-        SideEffect::None => "touches nothing",
-        SideEffect::ReadOnly => "only reads",
-        SideEffect::WorkspaceWrite => "changes files of the workspace",
-        SideEffect::ProcessExec => "runs a program",
-        SideEffect::Network => "talks to the network",
     }
 }

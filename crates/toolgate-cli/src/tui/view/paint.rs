@@ -3,7 +3,11 @@
 use ratatui::style::{Color, Modifier, Style};
 use toolgate::{Status, Timestamp};
 
-use crate::screen::{CallState, CallView};
+use super::super::text;
+use crate::{
+    render::{SPINNER, status_sign, status_style, status_words, took},
+    screen::{CallState, CallView},
+};
 
 pub(crate) const PLAIN: Style = Style::new();
 pub(crate) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
@@ -20,12 +24,10 @@ pub(crate) fn title(focused: bool) -> Style {
     if focused { NOTE.add_modifier(Modifier::BOLD) } else { DIM }
 }
 
-const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
-
 /// Something turns.
 pub(crate) fn spinner(now: Timestamp) -> &'static str {
     let step = now.as_micros().max(0) / 100_000;
-    SPINNER[usize::try_from(step % 10).unwrap_or_default()]
+    SPINNER[usize::try_from(step).unwrap_or_default() % SPINNER.len()]
 }
 
 /// The sign and style of a call.
@@ -36,12 +38,7 @@ pub(crate) fn sign(call: &CallView, now: Timestamp) -> (&'static str, Style) {
         CallState::Approved => ("●", NOTE),
         CallState::Running => (spinner(now), NOTE),
         CallState::Outside => ("◌", NOTE),
-        CallState::Settled(Status::Ok) => ("✓", GOOD),
-        CallState::Settled(Status::DryRun) => ("~", DIM),
-        CallState::Settled(Status::Cancelled) => ("■", DIM),
-        CallState::Settled(Status::OutcomeUnknown) => ("!", BAD),
-        CallState::Settled(status) if status.is_refusal() => ("✗", WARN),
-        CallState::Settled(_) => ("✗", BAD),
+        CallState::Settled(status) => (status_sign(status), text::style(status_style(status))),
     }
 }
 
@@ -55,14 +52,13 @@ pub(crate) fn standing(call: &CallView, now: Timestamp) -> String {
         CallState::Running => "running".to_owned(),
         CallState::Outside => "runs outside".to_owned(),
         CallState::Settled(Status::Ok) if call.cached => "remembered".to_owned(),
-        CallState::Settled(Status::Ok) => "done".to_owned(),
-        CallState::Settled(status) => status.as_str().replace('_', " "),
+        CallState::Settled(status) => status_words(status).to_owned(),
     };
     if let Some(who) = &call.decided_by {
-        words = format!("{words} · {}", super::super::text::one_line(who.as_str()));
+        words = format!("{words} · {}", text::one_line(who.as_str()));
     }
     match elapsed(call, now) {
-        Some(ms) => format!("{words} · {}", super::super::text::duration(ms)),
+        Some(ms) => format!("{words} · {}", took(ms)),
         None => words,
     }
 }

@@ -68,7 +68,7 @@ fn running(app: &App, frame: &mut Frame<'_>, area: Rect) {
     for call in app.screen.open_calls().filter(|call| runs(call.state)) {
         let width = usize::from(area.width).saturating_sub(1);
         let (sign, style) = paint::sign(call, app.now);
-        let time = paint::elapsed(call, app.now).map(text::duration).unwrap_or_default();
+        let time = paint::elapsed(call, app.now).map(crate::render::took).unwrap_or_default();
         let tool = text::cut(&text::one_line(call.invocation.tool.as_str()), width.saturating_sub(4 + time.len()));
         lines.push(Line::from(vec![
             Span::styled(format!("{sign} "), style),

@@ -98,9 +98,10 @@ fn title(window: &Window) -> (String, &'static str) {
         Window::Palette { .. } => ("Commands".to_owned(), "Enter runs it, Esc closes"),
         Window::Search { .. } => ("Search".to_owned(), "Enter finds, then n and N"),
         Window::Deny { tool, .. } => (format!("Deny {}", text::one_line(tool)), "Enter denies, Esc leaves it open"),
-        Window::Edited { tool, .. } => {
-            (format!("Run {} with these arguments?", text::one_line(tool)), "y runs it, e edits again, Esc leaves it")
-        }
+        Window::Edited { tool, .. } => (
+            format!("Run {} with these arguments?", text::one_line(tool.as_str())),
+            "y runs it, e edits again, Esc leaves it",
+        ),
         Window::Always(_) => ("Always approve calls like this?".to_owned(), "y agrees, Esc leaves it open"),
     }
 }
@@ -187,6 +188,12 @@ fn rule(always: &Always, width: usize) -> Vec<Line<'static>> {
         Span::raw("   "),
         Span::styled("w everywhere", chosen(rule.scope == RuleScope::Global)),
     ]));
+    let holds = match &rule.scope {
+        RuleScope::Session { .. } => "It holds in this session.",
+        RuleScope::Project { .. } => "It holds in every session of this project.",
+        RuleScope::Global => "It holds in every session, wherever it works.",
+    };
+    lines.extend(text::wrap(holds, width, paint::PLAIN));
     lines.push(Line::default());
     lines.extend(preview(always, width));
     lines

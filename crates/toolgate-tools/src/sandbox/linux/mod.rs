@@ -122,7 +122,8 @@ impl Sandbox {
         if !self.kernel().seccomp {
             return Ok(Vec::new());
         }
-        let wanted = syscalls::Wanted { network, unix_sockets: self.unix_sockets, mounts };
+        let root = rustix::process::geteuid().is_root();
+        let wanted = syscalls::Wanted { network, unix_sockets: self.unix_sockets, mounts, root };
         syscalls::filters(wanted).map_err(|error| SandboxError::Rules(error.into()))
     }
 

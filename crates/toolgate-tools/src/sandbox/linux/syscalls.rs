@@ -16,6 +16,8 @@ pub(super) struct Wanted {
     pub(super) unix_sockets: bool,
     /// Whether mounts keep the modes, owners and times of files outside from being changed. Otherwise nobody's may be.
     pub(super) mounts: bool,
+    /// Whether the command owns what belongs to the system.
+    pub(super) root: bool,
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -102,7 +104,7 @@ const NEVER: &[i64] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// Change what is known about a file without opening it.
+/// Change what is known about files.
 const METADATA: &[i64] = &[
     libc::SYS_fchmodat,
     SYS_FCHMODAT2,
@@ -111,6 +113,8 @@ const METADATA: &[i64] = &[
     libc::SYS_lsetxattr,
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_fremovexattr,
     // System V objects are found by number and belong to everybody, without a namespace for them.
     libc::SYS_shmget,
     libc::SYS_msgget,
@@ -138,15 +142,28 @@ fn refused(wanted: Wanted) -> Result<Rules, BackendError> {
     add_processes(&mut rules)?;
     add_set_user_id(&mut rules)?;
     if !wanted.mounts {
-        rules.append(&mut always(METADATA));
-        // Without a path it is about a file that is open.
-        rules.insert(libc::SYS_utimensat, vec![with_path(1)?]);
+        add_metadata(&mut rules, wanted.root)?;
     }
     match wanted.network {
         Network::Off => add_no_network(&mut rules, wanted.unix_sockets)?,
         Network::Loopback | Network::On => add_network(&mut rules, wanted.unix_sockets)?,
     }
     Ok(rules)
+}
+
+/// What is known about files stays as it is, but for what ordinary programs do to files that they have open. Files
+/// that can only be read can be opened, too, so nothing of this may do harm to those.
+fn add_metadata(rules: &mut Rules, root: bool) -> Result<(), BackendError> {
+    rules.append(&mut always(METADATA));
+    rules.insert(libc::SYS_utimensat, vec![with_path(1)?]);
+    if root {
+        rules.append(&mut always(&[libc::SYS_fchmod, libc::SYS_fchown]));
+        return Ok(());
+    }
+    let bits = [libc::S_ISUID, libc::S_IWGRP, libc::S_IWOTH].map(u64::from);
+    let opens = bits.map(|bit| rule(&[(1, has(bit), bit)]));
+    rules.insert(libc::SYS_fchmod, opens.into_iter().collect::<Result<_, _>>()?);
+    Ok(())
 }
 
 /// New namespaces, other people's limits and priorities, and terminals that are typed into.
@@ -166,8 +183,11 @@ fn add_processes(rules: &mut Rules) -> Result<(), BackendError> {
     rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
     let not_own = [rule(&[(0, SeccompCmpOp::Ne, 0)])?, rule(&[(1, SeccompCmpOp::Ne, 0)])?];
     rules.insert(libc::SYS_setpriority, not_own.to_vec());
-    let terminals = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64, libc::TIOCCONS as u64];
-    let terminals = terminals.map(|request| rule(&[(1, Eq, request)]));
+    // The same on both architectures; C libraries do not agree on their type.
+    const TIOCSTI: u64 = 0x5412;
+    const TIOCLINUX: u64 = 0x541c;
+    const TIOCCONS: u64 = 0x541d;
+    let terminals = [TIOCSTI, TIOCLINUX, TIOCCONS].map(|request| rule(&[(1, Eq, request)]));
     rules.insert(libc::SYS_ioctl, terminals.into_iter().collect::<Result<_, _>>()?);
     Ok(())
 }
