@@ -17,3 +17,11 @@ pub use line::{Line, Span};
 pub use live::Live;
 pub use markdown::markdown;
 pub use question::{question, risk};
+
+/// How wide text is where there is no terminal to ask, and at most.
+const WIDTH: usize = 100;
+
+/// How many columns text may take: those of the terminal, as far as lines that long can be read.
+pub fn width() -> usize {
+    crossterm::terminal::size().map_or(WIDTH, |(width, _)| usize::from(width)).clamp(20, WIDTH)
+}

@@ -14,7 +14,7 @@ fn what_waits_is_listed_shown_and_decided_once() {
     let listed = place.ends(0, &["approvals", "list"]).out;
     assert!(listed.contains(short) && listed.contains("write_file") && listed.contains("waits"), "{listed}");
     let shown = place.ends(0, &["approvals", "show", short]).out;
-    assert!(shown.contains("+new") && shown.contains("a.txt") && shown.contains("changes files"), "{shown}");
+    assert!(shown.contains("+new") && shown.contains("a.txt") && shown.contains("writes in the workspace"), "{shown}");
     let approved = place.ends(0, &["approvals", "approve", short]);
     assert!(approved.out.contains("approved write_file") && approved.err.contains("--resume"), "{approved:?}");
     let again = place.ends(1, &["approvals", "deny", short]);

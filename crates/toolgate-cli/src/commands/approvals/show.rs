@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 use toolgate::{
-    ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRow, ApprovalState, Approvals, Changed, ShownApproval,
-    SideEffect, Vote,
+    ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRow, ApprovalState, Approvals, ShownApproval, Vote,
 };
 
 use super::{ListArgs, ShowArgs};
@@ -105,53 +104,26 @@ fn in_short(request: &ApprovalRequest) -> String {
     if request.withheld {
         return "(not shown)".to_owned();
     }
-    let text = serde_json::to_string(&request.arguments).unwrap_or_default();
+    let text = render::arguments::in_short(request.arguments.as_json().as_value());
     render::Line::plain(&text).clip(60).text()
 }
 
 fn print(cx: &Cx, shown: &ShownApproval) -> Result<(), CliError> {
     let ShownApproval { row, votes } = shown;
     let request = &row.request;
-    let mut facts = Table::new();
-    let mut fact = |name: &str, text: String| facts.row([style::note(name).to_string(), style::plain(&text)]);
-    fact("tool", request.tool.to_string());
-    fact("session", row.session.to_string());
-    fact("asked", times::shown(row.asked_at));
-    fact("risk", risk(request.risk).to_owned());
-    if let Some(reason) = &request.reason {
-        fact("why", reason.clone());
-    }
-    if let Some(by) = &request.requester {
-        fact("for", by.to_string());
-    }
-    if let Some(at) = request.expires_at {
-        fact("expires", format!("{}, in {}", times::shown(at), times::span(at.since(times::now()))));
-    }
-    if let Some(quorum) = &request.quorum {
-        fact("takes", format!("{} who agree{}", quorum.needed, voted(votes)));
-    }
-    for changed in &request.changed {
-        fact("asked again", since(changed));
-    }
     cx.out.line(format_args!("{}  {}", style::bold(request.approval_id), state(row.state)))?;
-    cx.out.line(facts)?;
-    arguments(cx, request)?;
-    if row.state == ApprovalState::Pending {
-        cx.out.note(next_step(request.approval_id))?;
+    cx.out.line(format_args!("session {}, asked {}", row.session, times::shown(row.asked_at)))?;
+    if let Some(by) = &request.requester {
+        cx.out.line(format_args!("on behalf of {}", style::plain(by.as_str())))?;
     }
-    Ok(())
-}
-
-fn arguments(cx: &Cx, request: &ApprovalRequest) -> Result<(), CliError> {
-    if request.withheld {
-        return cx.out.line("the arguments cannot be shown: they are too large, or may hold a secret");
+    if !votes.is_empty() {
+        cx.out.line(format_args!("approved so far by {}", voted(votes)))?;
     }
-    let text = serde_json::to_string_pretty(&request.arguments)?;
-    cx.out.line(format_args!("\n{}", style::plain(&text)))?;
-    match &request.shown {
-        Some(Value::String(text)) => render::diff(text).iter().try_for_each(|line| cx.out.line(line)),
-        Some(other) => cx.out.line(style::plain(&serde_json::to_string_pretty(other)?)),
-        None => Ok(()),
+    let lines = render::question(request, times::now(), render::width());
+    lines.iter().try_for_each(|line| cx.out.line(line))?;
+    match row.state {
+        ApprovalState::Pending => cx.out.note(next_step(request.approval_id)),
+        ApprovalState::Answered | ApprovalState::Settled(_) => Ok(()),
     }
 }
 
@@ -161,28 +133,5 @@ fn next_step(id: ApprovalId) -> String {
 }
 
 fn voted(votes: &[Vote]) -> String {
-    let names: Vec<String> = votes.iter().map(|vote| vote.by.to_string()).collect();
-    if names.is_empty() { String::new() } else { format!("; so far {}", names.join(", ")) }
-}
-
-fn risk(effect: SideEffect) -> &'static str {
-    match effect {
-        SideEffect::None => "has no effect",
-        SideEffect::ReadOnly => "only reads",
-        SideEffect::WorkspaceWrite => "changes files in the workspace",
-        SideEffect::ProcessExec => "runs programs",
-        SideEffect::Network => "reaches the network, or does not say how far it reaches",
-    }
-}
-
-fn since(changed: &Changed) -> String {
-    match changed {
-        Changed::Arguments => "the call has other arguments now".to_owned(),
-        Changed::Tool => "the tool is not the same any more".to_owned(),
-        Changed::Policy => "the policy is another one now".to_owned(),
-        Changed::File { path } => format!("{path} has changed since"),
-        Changed::Forged => "the approval was not signed by us".to_owned(),
-        Changed::KeyGone => "the approval was signed with a key that does not count any more".to_owned(),
-        Changed::Replayed => "the approval was used for another run of the call".to_owned(),
-    }
+    style::plain(&votes.iter().map(|vote| vote.by.to_string()).collect::<Vec<_>>().join(", "))
 }

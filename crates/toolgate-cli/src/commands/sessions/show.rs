@@ -1,18 +1,16 @@
 //! One session: the conversation with its calls, or its events.
 
-use toolgate::{Event, EventBody, SessionId, Status, StoreHandle};
+use toolgate::{Event, EventBody, SessionId, StoreHandle};
 
 use super::{ShowArgs, list::take_in};
 use crate::{
     CliError, Cx, Exit, ids, render,
-    screen::{AgentView, CallState, CallView, Item, Screen},
+    screen::{AgentView, Item, Screen},
     style, times,
 };
 
 /// How many events are read at once.
 const PAGE: usize = 500;
-/// How wide text is where there is no terminal to ask.
-const WIDTH: usize = 100;
 
 pub(super) async fn run(args: &ShowArgs, cx: &Cx) -> Result<Exit, CliError> {
     let store = cx.store().await?;
@@ -91,11 +89,12 @@ fn conversation(cx: &Cx, screen: &Screen, agent: &AgentView) -> Result<(), CliEr
             }
             Item::Model(text) => {
                 cx.out.line("")?;
-                render::markdown(text, width()).iter().try_for_each(|line| cx.out.line(line))?;
+                render::markdown(text, render::width()).iter().try_for_each(|line| cx.out.line(line))?;
             }
             Item::Call(id) => {
                 if let Some(call) = screen.call(*id) {
-                    cx.out.line(call_line(call))?;
+                    let line = render::call_line(call, None, screen.now(), 0);
+                    cx.out.line(format_args!("  {} {line}", style::dim(ids::short(*id))))?;
                 }
             }
             Item::Note(text) => cx.out.line(style::dim(format!("  {}", style::plain(text))))?,
@@ -105,31 +104,4 @@ fn conversation(cx: &Cx, screen: &Screen, agent: &AgentView) -> Result<(), CliEr
         cx.out.line(style::dim(format!("  ({end})")))?;
     }
     Ok(())
-}
-
-/// A call in a line: what, with what, what came of it, how long it took.
-fn call_line(call: &CallView) -> String {
-    let arguments = call.arguments.as_ref().map(|json| json.as_value().to_string()).unwrap_or_default();
-    let arguments = render::Line::plain(&arguments).clip(60).text();
-    let took = call.duration_ms.map_or_else(String::new, |ms| format!(" {ms} ms"));
-    let by = call.decided_by.as_ref().map_or_else(String::new, |by| format!(" by {}", style::plain(by.as_str())));
-    let why = call.reason.as_deref().map_or_else(String::new, |why| format!(": {}", style::plain(why)));
-    let id = style::dim(ids::short(call.invocation.id));
-    format!("  {} {} {arguments} {}{by}{took}{why}", id, style::bold(&call.invocation.tool), state(call.state))
-}
-
-fn state(state: CallState) -> String {
-    match state {
-        CallState::Requested => style::dim("asked for").to_string(),
-        CallState::Asked => style::warn("waits for a decision").to_string(),
-        CallState::Approved => style::note("approved").to_string(),
-        CallState::Running => style::note("running").to_string(),
-        CallState::Outside => style::note("runs outside").to_string(),
-        CallState::Settled(Status::Ok) => style::good(Status::Ok).to_string(),
-        CallState::Settled(status) => style::bad(status).to_string(),
-    }
-}
-
-fn width() -> usize {
-    crossterm::terminal::size().map_or(WIDTH, |(width, _)| usize::from(width)).clamp(20, WIDTH)
 }
