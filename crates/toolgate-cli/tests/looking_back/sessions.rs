@@ -63,6 +63,20 @@ async fn sessions_are_listed_with_how_they_stand_and_shown_with_what_was_said() 
 }
 
 #[tokio::test]
+async fn a_session_is_taken_up_with_more_words() {
+    let place = Place::new();
+    let id = talk(&place, "first").await;
+    // A script knows how far it was played from the replies that are there.
+    fs::write(place.work().join("more.toml"), "[[reply]]\n[[reply]]\n[[reply]]\ntext = 'And now that.'")
+        .expect("writes");
+    let said = place.ends(0, &["sessions", "resume", &id, "and that", "--model", "script:more.toml"]);
+    assert!(said.out.contains("And now that."), "{said:?}");
+    let shown = place.ends(0, &["sessions", "show", &id]).out;
+    assert!(shown.contains("> first") && shown.contains("> and that"), "{shown}");
+    place.ends(2, &["sessions", "resume", "abcdef12"]);
+}
+
+#[tokio::test]
 async fn a_deleted_session_is_hidden_and_brought_back_and_an_erased_one_is_gone() {
     let place = Place::new();
     let (one, two) = (talk(&place, "first").await, talk(&place, "second").await);

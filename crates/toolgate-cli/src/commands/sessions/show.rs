@@ -93,8 +93,9 @@ fn conversation(cx: &Cx, screen: &Screen, agent: &AgentView) -> Result<(), CliEr
             }
             Item::Call(id) => {
                 if let Some(call) = screen.call(*id) {
-                    let line = render::call_line(call, None, screen.now(), 0);
-                    cx.out.line(format_args!("  {} {line}", style::dim(ids::short(*id))))?;
+                    let id = ids::short(*id);
+                    let line = render::call_line(call, render::width().saturating_sub(id.len() + 3), screen.now(), 0);
+                    cx.out.line(format_args!("  {} {line}", style::dim(id)))?;
                 }
             }
             Item::Note(text) => cx.out.line(style::dim(format!("  {}", style::plain(text))))?,
