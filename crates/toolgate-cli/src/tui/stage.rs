@@ -89,6 +89,13 @@ impl Stage {
         })
     }
 
+    /// So many replies, one after the other.
+    pub(super) fn counted(&mut self, replies: u32) {
+        for number in 0..replies {
+            self.replied(&format!("number {number}"));
+        }
+    }
+
     pub(super) fn ended(&mut self, end: RunEnd) -> &mut Self {
         let (usage, cost) = (Usage::default(), Cost::Unknown);
         self.around(LoopEvent::RunEnded { end, error: None, iterations: 1, usage, cost });

@@ -205,7 +205,7 @@ fn always_spells_out_the_arguments_and_waits_for_the_preview() {
 fn what_is_read_stays_while_more_comes_in_and_the_end_is_followed_again() {
     let mut stage = Stage::new();
     stage.said("count");
-    (0..60).for_each(|n| drop(stage.replied(&format!("number {n}"))));
+    stage.counted(60);
     assert!(stage.screen(80, 24).contains("number 59"));
     stage.press("Tab k k k");
     let before = stage.screen(80, 24);
@@ -221,7 +221,7 @@ fn what_is_read_stays_while_more_comes_in_and_the_end_is_followed_again() {
 fn scrolling_down_to_the_end_follows_it_again() {
     let mut stage = Stage::new();
     stage.said("count");
-    (0..60).for_each(|n| drop(stage.replied(&format!("number {n}"))));
+    stage.counted(60);
     stage.screen(80, 24);
     stage.press("PgUp PgUp PgDn PgDn PgDn");
     assert_eq!(stage.app.transcripts[0].scroll(), Scroll::Follow);
@@ -241,7 +241,7 @@ fn what_fits_on_the_screen_does_not_scroll() {
 fn search_finds_the_newest_place_first_and_goes_round() {
     let mut stage = Stage::new();
     stage.said("count");
-    (0..50).for_each(|n| drop(stage.replied(&format!("number {n}"))));
+    stage.counted(50);
     stage.screen(80, 24);
     stage.press("Tab /");
     stage.write("NUMBER 1");

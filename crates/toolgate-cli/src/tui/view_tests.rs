@@ -228,7 +228,7 @@ fn no_size_is_too_small_to_draw() {
 fn a_long_session_costs_no_more_to_lay_out_than_what_is_seen() {
     let mut stage = Stage::new();
     stage.said("count");
-    (0..3_000).for_each(|n| drop(stage.replied(&format!("number {n}"))));
+    stage.counted(3_000);
     stage.screen(80, 24);
     assert!(stage.app.transcripts[0].laid_out() < 30, "{}", stage.app.transcripts[0].laid_out());
     stage.put(Msg::Tick(Timestamp::EPOCH));
