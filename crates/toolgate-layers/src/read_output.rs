@@ -256,6 +256,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_output_is_forgotten_with_its_session() {
+        let (reading, digest) = reading("secret").await;
+        let (store, session) = (reading.seed.env.store().clone(), reading.seed.turn.session);
+        assert!(kept_size(&store, session, digest).await.expect("reads").is_some());
+        store.erase(session, toolgate_core::Timestamp::EPOCH).await.expect("erases");
+        assert_eq!(kept_size(&store, session, digest).await.expect("reads"), None);
+    }
+
+    #[tokio::test]
     async fn an_output_that_this_session_has_not_kept_is_not_found() {
         let (mut reading, digest) = reading("secret").await;
         let other = Digest::of_bytes(b"other");

@@ -348,6 +348,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_run_was_told_goes_with_its_session() {
+        let store = StoreHandle::new(MemoryStore::new());
+        begun(&store, 2).await.note(&store, call(2), "second".into()).await.expect("kept");
+        assert!(!store.list("", None, 10).await.expect("reads").is_empty());
+        store.erase(SESSION, NOW).await.expect("erases");
+        assert_eq!(store.list("", None, 10).await.expect("reads"), []);
+    }
+
+    #[tokio::test]
     async fn a_run_that_is_taken_up_knows_everything_it_was_told() {
         let store = StoreHandle::new(MemoryStore::new());
         begun(&store, 2).await;

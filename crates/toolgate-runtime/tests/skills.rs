@@ -218,6 +218,16 @@ async fn a_round_that_did_anything_else_is_counted() {
 }
 
 #[tokio::test]
+async fn what_was_loaded_and_refunded_goes_with_the_session() {
+    let (_dir, skills) = discovered();
+    let rounds = Rounds::new(skills);
+    rounds.round(vec![load("pdf")]).await;
+    assert_eq!(rounds.store.list("skill", None, 10).await.expect("reads").len(), 2, "the skill and its refund");
+    rounds.store.erase(SESSION, Timestamp::from_micros(i64::MAX)).await.expect("erases");
+    assert_eq!(rounds.store.list("skill", None, 10).await.expect("reads"), []);
+}
+
+#[tokio::test]
 async fn refunds_are_bounded_per_run_and_a_turn_keeps_its_refund() {
     let (_dir, skills) = discovered();
     let mut rounds = Rounds::new(skills.max_refunds(2));

@@ -67,8 +67,8 @@ async fn a_session_is_taken_up_with_more_words() {
     let place = Place::new();
     let id = talk(&place, "first").await;
     // A script knows how far it was played from the replies that are there.
-    fs::write(place.work().join("more.toml"), "[[reply]]\n[[reply]]\n[[reply]]\ntext = 'And now that.'")
-        .expect("writes");
+    let script = ["one", "two", "And now that."].map(|text| format!("[[reply]]\ntext = '{text}'\n")).concat();
+    fs::write(place.work().join("more.toml"), script).expect("writes");
     let said = place.ends(0, &["sessions", "resume", &id, "and that", "--model", "script:more.toml"]);
     assert!(said.out.contains("And now that."), "{said:?}");
     let shown = place.ends(0, &["sessions", "show", &id]).out;
