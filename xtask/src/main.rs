@@ -105,7 +105,7 @@ fn outside_the_workspace(cargo: &dyn Fn(&[&str]) -> Command) -> Result<(), Strin
 fn run_tests(cargo: &dyn Fn(&[&str]) -> Command) -> Result<(), String> {
     let nextest = cargo(&["nextest", "--version"]).output().is_ok_and(|found| found.status.success());
     let runner: &[&str] = if nextest { &["nextest", "run"] } else { &["test", "--tests", "--lib"] };
-    let common = ["--workspace", "--all-features", "--locked"];
+    let common = ["--workspace", "--all-features", "--locked", "--no-fail-fast"];
     step("tests", cargo(&[runner, &common[..]].concat()), "a rule does not hold")
 }
 
