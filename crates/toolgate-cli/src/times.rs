@@ -17,17 +17,6 @@ pub(crate) fn shown(at: Timestamp) -> String {
     }
 }
 
-/// How long ago or ahead something is, in its largest unit.
-pub(crate) fn span(span: Duration) -> String {
-    let seconds = span.as_secs();
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min", seconds / 60),
-        3_600..86_400 => format!("{} h", seconds / 3_600),
-        _ => format!("{} d", seconds / 86_400),
-    }
-}
-
 /// Reads a span such as `30m`, `12h` or `7d`.
 pub(crate) fn read_span(text: &str) -> Result<Duration, String> {
     let wrong = || "a span such as 30m, 12h or 7d".to_owned();
@@ -80,11 +69,5 @@ mod tests {
         for wrong in ["", "yesterday", "2026-13-01", "10:30"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_span_is_shown_in_its_largest_unit() {
-        let shown = [59, 60, 7_200, 200_000].map(|seconds| span(Duration::from_secs(seconds)));
-        assert_eq!(shown, ["59 s", "1 min", "2 h", "2 d"]);
     }
 }
