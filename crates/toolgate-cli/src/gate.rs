@@ -56,6 +56,8 @@ pub struct Gate {
     pub me: Principal,
     /// What happens to calls that need an approval.
     pub approve: ApproveMode,
+    /// What every question is answered with; nothing if somebody is asked.
+    pub answer: Option<Decision>,
     run: RunSection,
     agents: AgentsSection,
 }
@@ -81,7 +83,8 @@ impl Gate {
         tools::register(&registry, &cx.paths.workspace, &store, &config.section::<ToolsSection>()?)?;
         let stack = config.build(registry.clone(), &parts)?;
         let agents = config.section()?;
-        Ok(Self { config, parts, registry, stack, store, keyring, ledger_key, me, approve, run, agents })
+        let answer = standing_answer(approve, &me);
+        Ok(Self { config, parts, registry, stack, store, keyring, ledger_key, me, approve, answer, run, agents })
     }
 
     /// What the configuration says about runs.
@@ -122,7 +125,7 @@ impl Gate {
     ) -> impl FnOnce(DispatcherBuilder) -> DispatcherBuilder + use<> {
         let (store, keyring) = (self.store.clone(), self.keyring.clone());
         let redactor = self.parts.get::<SharedRedactor>();
-        let answer = Answering::of(self.approve, &self.me);
+        let answer = self.answer.clone().map(Answering);
         move |builder| {
             let mut builder = builder.store_handle(store).keyring(keyring);
             if let Some(session) = session {
@@ -213,22 +216,22 @@ change anything, make the smallest change that does what was asked, and check it
 once. A call may be refused or wait for a person; its result says so and what to do next. When you are done, say in a \
 few sentences what you did and what you found.";
 
-/// Somebody who answers every question the same way, because the command line said so.
-#[derive(Debug, Clone)]
-struct Answering(Decision);
-
-impl Answering {
-    fn of(mode: ApproveMode, me: &Principal) -> Option<Self> {
-        match mode {
-            ApproveMode::Yes => Some(Self(Decision::approve(me.clone()))),
-            ApproveMode::Never => {
-                let reason = "nobody is asked in this run (--approve never)";
-                Some(Self(Decision::deny(me.clone(), Some(reason))))
-            }
-            ApproveMode::Ask | ApproveMode::AutoRead | ApproveMode::AutoEdit => None,
+/// What every question is answered with, because the command line said so. The record says that nobody looked at the
+/// call itself.
+fn standing_answer(mode: ApproveMode, me: &Principal) -> Option<Decision> {
+    match mode {
+        ApproveMode::Yes => Some(Decision::approve(format!("{me} (--approve yes)").as_str())),
+        ApproveMode::Never => {
+            let (by, reason) = (format!("{me} (--approve never)"), "nobody is asked in this run");
+            Some(Decision::deny(by.as_str(), Some(reason)))
         }
+        ApproveMode::Ask | ApproveMode::AutoRead | ApproveMode::AutoEdit => None,
     }
 }
+
+/// Somebody who answers every question the same way.
+#[derive(Debug, Clone)]
+struct Answering(Decision);
 
 impl Approver for Answering {
     async fn decide(&self, _request: ApprovalRequest) -> Option<Decision> {

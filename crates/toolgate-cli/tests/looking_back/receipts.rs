@@ -29,7 +29,7 @@ async fn receipts_are_listed_by_what_they_are_about_and_shown() {
     let all = place.json(&["receipts", "list"]);
     assert_eq!(all.iter().map(|row| row["record"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
     assert_eq!(place.json(&["receipts", "list", "--tool", "read_file"]), all[2..]);
-    assert_eq!(place.json(&["receipts", "list", "--approver", "ann"]), all[..2]);
+    assert_eq!(place.json(&["receipts", "list", "--approver", "ann (--approve yes)"]), all[..2]);
     assert_eq!(place.json(&["receipts", "list", "--limit", "1"]), all[2..]);
     assert!(place.json(&["receipts", "list", "--status", "consent_denied"]).is_empty());
     assert!(place.json(&["receipts", "list", "--until", "2020-01-01"]).is_empty());

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use toolgate::{CallId, CallResult, Dispatcher, SessionId, Status, StoreHandle, ToolRequest, TurnRequest, View};
+use toolgate::{
+    CallId, CallResult, Decision, Dispatcher, SessionId, Status, StoreHandle, ToolRequest, TurnRequest, View,
+};
 use toolgate_tools::{ChangeSet, UndoChanges, Workspace};
 
 use super::{UndoArgs, show::with_agents};
@@ -12,7 +14,6 @@ use crate::{
     confirm::confirm,
     ids, render,
     screen::{CallState, CallView, Screen},
-    settings::ApproveMode,
     style,
 };
 
@@ -101,8 +102,8 @@ async fn take_back(
     changes: &[ChangeSet],
 ) -> Result<Exit, CliError> {
     // Whoever sits at the keyboard has seen what will happen and said yes; policy still has its say.
-    let gate = GateArgs { approve: Some(ApproveMode::Yes), ..GateArgs::default() };
-    let gate = Gate::over(cx, cx.config()?, store.clone(), &gate)?;
+    let mut gate = Gate::over(cx, cx.config()?, store.clone(), &GateArgs::default())?;
+    gate.answer = Some(Decision::approve(gate.me.clone()));
     let workspace = Workspace::open(&cx.paths.workspace).map_err(|error| CliError::of(&error))?.keeping(store);
     gate.registry.remove(UndoChanges::NAME);
     gate.registry.register(UndoChanges::of_any_session(workspace))?;
