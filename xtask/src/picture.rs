@@ -35,10 +35,9 @@ fn record(program: &Path) -> Result<TerminalScreen, String> {
         .arg("demo")
         .env("TOOLGATE_HOME", &home)
         .env("USER", "ann")
-        .env("COLORTERM", "truecolor")
         .size(SIZE.0, SIZE.1)
         .spawn();
-    terminal.wait_for("approve");
+    terminal.wait_for("y yes");
     terminal.key(Key::Char('y'));
     let code = terminal.wait_exit();
     let _ = std::fs::remove_dir_all(home);
@@ -76,8 +75,12 @@ fn row_of_text(out: &mut String, row: &[Cell], y: f64) {
         let text: String =
             row[at..end].iter().map(|cell| if cell.text.is_empty() { " " } else { &cell.text }).collect();
         let wide = row[at..end].iter().any(|cell| cell.width > 1);
-        if !text.trim().is_empty() || row[at].bg != Color::Default {
+        // Spaces at the ends of a text are not kept everywhere, and would be drawn as something else.
+        let (indent, shown) = (text.len() - text.trim_start().len(), text.trim());
+        if row[at].bg != Color::Default {
             stretch(out, &row[at], &text, at, end - at, y, wide);
+        } else if !shown.is_empty() {
+            stretch(out, &row[at], shown, at + indent, shown.chars().count(), y, wide);
         }
         at = end;
     }
@@ -114,7 +117,7 @@ fn alike(a: &Cell, b: &Cell) -> bool {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace("  ", "\u{a0}\u{a0}")
 }
 
 /// A colour as a browser wants it; nothing for the terminal's own.
