@@ -15,7 +15,9 @@
 //! 6. [Ask people](guide::ask_people): [`Approvals`], signed tokens, quorums, standing rules, diffs, messages.
 //! 7. [Keep receipts](guide::keep_receipts): the [`layers::Ledger`], checkpoints, verification, export.
 //! 8. [Run an agent](guide::run_an_agent): a [`Session`] asks a model and runs what it asks for; [`Agent`]s, limits, forms.
+//! 9. Models of providers, scripts and recordings: [`models`].
 //! 10. [Sessions and regimes](guide::sessions_and_regimes): a host drives ([`Hosted`]), or is handed [`ArmedTool`]s.
+//! 11. [Budgets](guide::budgets): [`Budgets`] reserved in the store, [`Prices`], alerts.
 //! 12. [Give it skills](guide::skills): [`Skills`] from folders, loaded when they help.
 //! 13. [Work over a large context](guide::recursive_strategy): [`Recursive`] over [`Documents`] of any size.
 //!

@@ -1,10 +1,10 @@
 //! `toolgate demo`: an agent mends a small project before your eyes.
 
 use std::{
-    fs,
-    io::Write,
+    fs::File,
+    io::{IsTerminal, Read, Write},
     os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -140,7 +140,9 @@ fn crash(args: &DemoArgs, cx: &Cx) -> Result<SessionId, CliError> {
     let ended = child.status().map_err(|error| CliError::from(error).while_doing("no process can be started"))?;
     if let Some(terminal) = terminal {
         let _ = termios::tcsetattr(std::io::stdin(), termios::OptionalActions::Now, &terminal);
-        let _ = write!(std::io::stdout(), "\x1b[?25h\r").and_then(|()| std::io::stdout().flush());
+        if std::io::stdout().is_terminal() {
+            let _ = write!(std::io::stdout(), "\x1b[?25h\r").and_then(|()| std::io::stdout().flush());
+        }
     }
     if ended.signal() != Some(Signal::KILL.as_raw()) {
         return Err(CliError::new("the process ended before it was killed").hint("approve the edit, or add --yes"));
@@ -157,18 +159,31 @@ fn look_for_secret(cx: &Cx, secret: &str) -> Result<(), CliError> {
     let Some(path) = cx.paths.db.strip_prefix("sqlite:") else { return Ok(()) };
     let (mut bytes, mut found) = (0, false);
     for part in [path.to_owned(), format!("{path}-wal")] {
-        let content = fs::read(Path::new(&part)).unwrap_or_default();
-        found |= content.windows(secret.len()).any(|window| window == secret.as_bytes());
-        bytes += content.len();
+        // What was written back into the database is not in the file beside it any more.
+        let Ok(file) = File::open(&part) else { continue };
+        let (size, is_there) = search(file, secret.as_bytes())?;
+        (bytes, found) = (bytes + size, found | is_there);
     }
     if found {
         return Err(CliError::new("the key of shop.ini is in the database: redaction has failed"));
     }
-    cx.out.note(format!(
-        "{} the key of shop.ini is nowhere in the database ({} KB looked at)",
-        style::good("✓"),
-        bytes / 1000
-    ))
+    let looked = format!("the key of shop.ini is nowhere in the database ({} KB looked at)", bytes / 1000);
+    cx.out.note(format!("{} {looked}", style::good("✓")))
+}
+
+/// How long something is, and whether `wanted` is in it. Databases may be larger than memory.
+fn search(mut file: impl Read, wanted: &[u8]) -> std::io::Result<(usize, bool)> {
+    let (mut window, mut size, mut found) = (Vec::new(), 0, false);
+    loop {
+        // The end of the last piece stays: what is looked for may begin there.
+        let kept = window.len().min(wanted.len().saturating_sub(1));
+        window.drain(..window.len() - kept);
+        let read = (&mut file).take(1 << 20).read_to_end(&mut window)?;
+        (size, found) = (size + read, found || window.windows(wanted.len()).any(|part| part == wanted));
+        if read == 0 {
+            return Ok((size, found));
+        }
+    }
 }
 
 /// Removes the project, unless it is wanted or there is something left to do in it.
@@ -185,4 +200,19 @@ fn leave(args: &DemoArgs, cx: &Cx, dir: TempDir, exit: Exit) -> Result<(), CliEr
         kept.display()
     ))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_found_wherever_it_lies() {
+        let mut bytes = vec![b'x'; (1 << 20) + 3];
+        assert_eq!(search(&bytes[..], b"secret").expect("reads"), (bytes.len(), false));
+        // Across the border of two pieces.
+        bytes.splice((1 << 20) - 3..(1 << 20) + 3, *b"secret");
+        assert!(search(&bytes[..], b"secret").expect("reads").1);
+        assert!(search(&b"secret"[..], b"secret").expect("reads").1);
+    }
 }
