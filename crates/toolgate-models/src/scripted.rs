@@ -60,6 +60,8 @@ struct Cue {
     line: Line,
     reply: Reply,
     pieces: Vec<Delta>,
+    /// Which of its calls, in order, get an id when they are played.
+    unnamed: Vec<bool>,
     /// How often a failure was played.
     failed: AtomicUsize,
 }
@@ -204,7 +206,8 @@ impl fmt::Debug for Scripted {
 
 impl Cue {
     fn new(line: Line) -> Self {
-        Self { reply: line.reply(), pieces: Vec::new(), failed: AtomicUsize::new(0), line }
+        let (reply, unnamed) = (line.reply(), line.unnamed());
+        Self { reply, pieces: Vec::new(), unnamed, failed: AtomicUsize::new(0), line }
     }
 
     /// Whether the cue is to be played. A failure that was played often enough is over.
@@ -226,9 +229,13 @@ impl Cue {
         pieces
     }
 
+    fn is_unnamed(&self, index: usize) -> bool {
+        self.unnamed.get(index).copied().unwrap_or_default()
+    }
+
     fn identified(&self, piece: &Delta, number: usize) -> Delta {
         match piece {
-            Delta::Call { index, tool, .. } if self.line.wants_id(*index) => {
+            Delta::Call { index, tool, .. } if self.is_unnamed(*index) => {
                 Delta::Call { index: *index, id: call_id(number, *index), tool: tool.clone() }
             }
             other => other.clone(),
@@ -241,7 +248,7 @@ impl Cue {
             Content::Call(request) => Some(request),
             _ => None,
         });
-        for (index, request) in calls.enumerate().filter(|(index, _)| self.line.wants_id(*index)) {
+        for (index, request) in calls.enumerate().filter(|(index, _)| self.is_unnamed(*index)) {
             request.provider_call_id = call_id(number, index);
         }
         reply
@@ -261,12 +268,13 @@ impl Failure {
 }
 
 impl Line {
-    fn wants_id(&self, index: usize) -> bool {
-        let mut calls = self.spoken.iter().filter_map(|spoken| match spoken {
+    /// For each call, whether the line gives it no id.
+    fn unnamed(&self) -> Vec<bool> {
+        let calls = self.spoken.iter().filter_map(|spoken| match spoken {
             Spoken::Call { id, .. } => Some(id.is_none()),
             _ => None,
         });
-        calls.nth(index).unwrap_or_default()
+        calls.collect()
     }
 
     fn reply(&self) -> Reply {
