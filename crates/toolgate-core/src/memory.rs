@@ -32,8 +32,8 @@ pub(crate) struct Shelf {
     pub(crate) records: HashMap<RecordKey, Record>,
     /// The same records as `RecordKey::Other`, for listing.
     pub(crate) named: BTreeMap<Arc<str>, Record>,
-    /// The same records as `RecordKey::Message`, for reading them in order.
-    pub(crate) messages: BTreeMap<(SessionId, u64), Arc<Said>>,
+    /// The same records as `RecordKey::Message`, by number, for reading them in order.
+    pub(crate) messages: HashMap<SessionId, Vec<(u64, Arc<Said>)>>,
     blobs: HashMap<Digest, Bytes>,
     ledgers: BTreeMap<LedgerName, Vec<SealedEntry>>,
     pub(crate) till: Till,
@@ -100,11 +100,16 @@ impl Session {
 
 impl Shelf {
     fn check_records(&self, records: &[(RecordKey, Record)]) -> Result<(), StoreError> {
-        let mut named = HashSet::with_capacity(records.len());
-        match records.iter().find(|(key, _)| self.records.contains_key(key) || !named.insert(key)) {
-            Some((key, _)) => Err(StoreError::Exists { key: key.clone() }),
-            None => Ok(()),
+        // A set is only worth its making for many.
+        let few = records.len() <= 8;
+        let mut named = HashSet::with_capacity(if few { 0 } else { records.len() });
+        for (at, (key, _)) in records.iter().enumerate() {
+            let twice = if few { records[..at].iter().any(|(other, _)| other == key) } else { !named.insert(key) };
+            if twice || self.records.contains_key(key) {
+                return Err(StoreError::Exists { key: key.clone() });
+            }
         }
+        Ok(())
     }
 
     fn keep(&mut self, records: Vec<(RecordKey, Record)>) {
@@ -112,7 +117,9 @@ impl Shelf {
             match (&key, &record) {
                 (RecordKey::Other(name), record) => drop(self.named.insert(name.clone(), record.clone())),
                 (RecordKey::Message(session, number), Record::Message(said)) => {
-                    self.messages.insert((*session, *number), said.clone());
+                    let messages = self.messages.entry(*session).or_default();
+                    let place = messages.partition_point(|(before, _)| before < number);
+                    messages.insert(place, (*number, said.clone()));
                 }
                 _ => {}
             }
@@ -235,10 +242,9 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
         let shelf = self.shelf();
-        let newest = shelf.messages.range((session, 0)..(session, before)).rev().take(limit);
-        let mut found: Vec<_> = newest.map(|((_, number), said)| (*number, said.clone())).collect();
-        found.reverse();
-        Ok(found)
+        let messages = shelf.messages.get(&session).map_or(&[][..], Vec::as_slice);
+        let end = messages.partition_point(|(number, _)| *number < before);
+        Ok(messages[end.saturating_sub(limit)..end].to_vec())
     }
 
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {

@@ -54,7 +54,7 @@ impl Shelf {
         let (sessions, names) = (traces.sessions(), traces.names());
         self.turns.retain(|_, row| !sessions.contains(&row.session));
         self.approvals.retain(|_, row| !sessions.contains(&row.session));
-        self.messages.retain(|(session, _), _| !sessions.contains(session));
+        self.messages.retain(|session, _| !sessions.contains(session));
         self.records.retain(|key, _| !names.has(&key.to_string()));
         self.named.retain(|name, _| !names.has(&format!("other/{name}")));
     }

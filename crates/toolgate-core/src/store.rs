@@ -295,7 +295,7 @@ pub enum Record {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnRequests {
     /// The turn.
-    pub info: TurnInfo,
+    pub info: Arc<TurnInfo>,
     /// The number of the last event before the turn; its own events come after it.
     pub after_sequence: u64,
     /// The requests in order, with the ids and labels under which they were taken in.

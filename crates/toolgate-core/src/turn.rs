@@ -20,6 +20,7 @@ use crate::{
 pub struct Turn {
     info: Arc<TurnInfo>,
     slots: Vec<Slot>,
+    /// Where invocations are; only kept for more than [`FEW`].
     index: HashMap<CallId, usize>,
     /// Slots that became runnable or askable since `next` last looked; the phase decides when it does.
     fresh: Vec<usize>,
@@ -27,6 +28,9 @@ pub struct Turn {
     stopped: bool,
     continued: bool,
 }
+
+/// Up to so many invocations, looking at each is quicker than an index.
+const FEW: usize = 8;
 
 /// One invocation of a turn.
 #[derive(Debug, Clone)]
@@ -191,7 +195,8 @@ impl Turn {
         let slot =
             |invocation| Slot { invocation, phase: None, generation: 0, attempts: 0, answered: None, fresh: false };
         let slots: Vec<Slot> = invocations.into_iter().map(slot).collect();
-        let index = slots.iter().enumerate().map(|(at, slot)| (slot.invocation.id, at)).collect();
+        let indexed: &[Slot] = if slots.len() > FEW { &slots } else { &[] };
+        let index = indexed.iter().enumerate().map(|(at, slot)| (slot.invocation.id, at)).collect();
         let unsettled = slots.len();
         Self { info, slots, index, fresh: Vec::new(), unsettled, stopped: false, continued: false }
     }
@@ -208,7 +213,14 @@ impl Turn {
 
     /// One invocation.
     pub fn slot(&self, call: CallId) -> Option<&Slot> {
-        self.index.get(&call).map(|at| &self.slots[*at])
+        self.place(call).map(|at| &self.slots[at])
+    }
+
+    fn place(&self, call: CallId) -> Option<usize> {
+        if self.slots.len() > FEW {
+            return self.index.get(&call).copied();
+        }
+        self.slots.iter().position(|slot| slot.invocation.id == call)
     }
 
     /// Whether every invocation is settled.
@@ -228,7 +240,7 @@ impl Turn {
 
     /// Moves one invocation along, if the event may happen to it now.
     pub fn apply(&mut self, call: CallId, event: &ToolEvent) -> Result<Phase, TurnError> {
-        let at = *self.index.get(&call).ok_or(TurnError::Foreign(call))?;
+        let at = self.place(call).ok_or(TurnError::Foreign(call))?;
         let slot = &mut self.slots[at];
         let out_of_order = |problem| TurnError::OutOfOrder { event: event.name(), problem };
         let phase = match (slot.phase, event) {
@@ -292,9 +304,9 @@ impl Turn {
     /// A denial and a result from outside go down the stack too, so that every layer sees them, and so does a
     /// call that was lost with its process and may be run once more.
     pub fn answer(&mut self, call: CallId, code: PostCode) {
-        if let Some(at) = self.index.get(&call) {
-            self.slots[*at].answered = Some(code);
-            self.slots[*at].mark_fresh(*at, &mut self.fresh);
+        if let Some(at) = self.place(call) {
+            self.slots[at].answered = Some(code);
+            self.slots[at].mark_fresh(at, &mut self.fresh);
         }
     }
 

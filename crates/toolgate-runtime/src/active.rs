@@ -103,9 +103,9 @@ impl State {
     fn open_question(&self, turn: TurnId, question: &Question) -> Result<(usize, ApprovalRequest), PostCode> {
         let slot = self.turn.post(turn, question.approval_id.call(), PostKind::Decision)?;
         let at = slot.invocation().emit_order as usize;
-        let open = self.work[at].pending.as_ref().filter(|request| Question::from(*request) == *question);
+        let open = self.work[at].pending.as_ref().filter(|request| Question::from(&***request) == *question);
         // An answer to a question that was answered or has changed since is not an answer to this one.
-        Ok((at, open.cloned().ok_or(PostCode::NoWaiter)?))
+        Ok((at, open.map(|request| ApprovalRequest::clone(request)).ok_or(PostCode::NoWaiter)?))
     }
 }
 
@@ -114,7 +114,8 @@ pub(crate) struct Work {
     pub(crate) provider_call_id: Arc<str>,
     pub(crate) admission: Admission,
     pub(crate) resumed: Resumed,
-    pub(crate) pending: Option<ApprovalRequest>,
+    /// Boxed: most calls wait for nobody, and a turn may have a thousand.
+    pub(crate) pending: Option<Box<ApprovalRequest>>,
     pub(crate) outcome: Option<Arc<Settled>>,
     pub(crate) task: Option<JoinHandle<()>>,
     /// The call was made by the provider: there is nothing to run.
@@ -279,7 +280,8 @@ impl Active {
         // A failed journal is reported by the driver, which asks it.
         let _ = match durable {
             Ok(durable) => durable.await,
-            Err(instead) => self.close(at, *instead).await,
+            // Boxed: it is rare, and what every call keeps is small without it.
+            Err(instead) => Box::pin(self.close(at, *instead)).await,
         };
     }
 
@@ -389,7 +391,7 @@ impl Active {
                 let key = RecordKey::Question(invocation.id, request.generation);
                 let question = Record::Question(Arc::new(request.clone()));
                 state.expires_next = state.expires_next.into_iter().chain(request.expires_at).min();
-                state.work[at].pending = Some(request);
+                state.work[at].pending = Some(Box::new(request));
                 Ok(self.shared.journal.write([Draft::Tool(invocation, event)], [(key, question)]))
             }
             // Settled meanwhile, by an interruption.

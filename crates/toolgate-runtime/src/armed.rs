@@ -67,7 +67,7 @@ impl ArmedTool {
     /// If the session waits for answers, so does this; otherwise a call that has to be decided on is an error that says
     /// so.
     pub async fn call(&self, call_id: &str, arguments: &str) -> Result<ArmedOutcome, ArmedError> {
-        let info = self.shared.turn_info(0);
+        let info = Arc::new(self.shared.turn_info(0));
         let request = ToolRequest::text(call_id, self.spec.name.as_str(), arguments);
         let request = TurnRequest::within(info, self.view.clone(), vec![request]).stack(self.stack.clone());
         let run = self.shared.dispatcher.open(request).await.map_err(SessionError::from)?;

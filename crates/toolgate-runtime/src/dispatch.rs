@@ -168,9 +168,10 @@ impl Dispatcher {
         if let Some(after) = request.after.filter(|_| !request.trusted) {
             self.may_continue(after).await?;
         }
-        request.info.session = self.0.session;
-        if request.info.turn.is_nil() {
-            request.info.turn = TurnId::from_source(&*self.0.ids);
+        if request.info.session != self.0.session || request.info.turn.is_nil() {
+            let info = Arc::make_mut(&mut request.info);
+            info.session = self.0.session;
+            info.turn = if info.turn.is_nil() { TurnId::from_source(&*self.0.ids) } else { info.turn };
         }
         let active = self.write_opening(request).await?;
         self.0.opened(&active);
@@ -184,14 +185,11 @@ impl Dispatcher {
         let TurnRequest { view, calls, ran, after, info, stack, events, mut records, .. } = request;
         let taken = self.take_in(calls, ran);
         let stack = stack.unwrap_or_else(|| self.0.stack.clone());
-        let active = self.activate(&view, Arc::new(info), &taken, stack);
+        let active = self.activate(&view, info, &taken, stack);
         let size = u32::try_from(taken.len()).map_err(|_| DispatchError::TooManyCalls)?;
         let turn = active.info.turn;
-        let requests = TurnRequests {
-            info: TurnInfo::clone(&active.info),
-            after_sequence: self.0.journal.sequence(),
-            calls: taken,
-        };
+        let requests =
+            TurnRequests { info: active.info.clone(), after_sequence: self.0.journal.sequence(), calls: taken };
         records.push((RecordKey::Requests(turn), Record::Requests(Arc::new(requests))));
         records.extend(after.map(|after| (RecordKey::Successor(after), Record::Turn(turn))));
         active.request_all(events, TurnEvent::TurnOpened { size, after }, records).await?;
@@ -212,15 +210,18 @@ impl Dispatcher {
 
     /// Gives each request an id of ours and a label that is not empty and not used twice.
     fn take_in(&self, calls: Vec<ToolRequest>, ran: Vec<ProviderCall>) -> Vec<TakenCall> {
-        let mut used: HashSet<Arc<str>> = HashSet::with_capacity(calls.len());
+        // One call has nothing to be told apart from.
+        let alone = calls.len() + ran.len() == 1;
+        let mut used: HashSet<Arc<str>> = HashSet::with_capacity(if alone { 0 } else { calls.len() });
         let mut take = |request: ToolRequest, ran: Option<Arc<ProviderCall>>| {
             let id = CallId::from_source(&*self.0.ids);
             let given: Arc<str> = request.provider_call_id.as_str().into();
-            let fresh = !given.is_empty() && used.insert(given.clone());
+            let fresh = !given.is_empty() && (alone || used.insert(given.clone()));
             let call_id = if fresh { given } else { id.to_string().into() };
             TakenCall { id, call_id, request, ran }
         };
-        let mut taken: Vec<_> = calls.into_iter().map(|request| take(request, None)).collect();
+        let mut taken = Vec::with_capacity(calls.len() + ran.len());
+        taken.extend(calls.into_iter().map(|request| take(request, None)));
         taken.extend(ran.into_iter().map(|ran| {
             let request = ToolRequest::json(&ran.id, &ran.tool, ran.arguments.clone());
             take(request, Some(Arc::new(ran)))

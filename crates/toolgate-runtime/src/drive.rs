@@ -239,7 +239,7 @@ impl TurnRun {
         let Some(approver) = self.active.shared.approver.clone() else { return };
         for call in calls {
             let at = self.active.state().turn.slot(call).map(|slot| slot.invocation().emit_order as usize);
-            let request = at.and_then(|at| self.active.state().work[at].pending.clone());
+            let request = at.and_then(|at| self.active.state().work[at].pending.as_deref().cloned());
             let Some(request) = request else { continue };
             self.asking += 1;
             tokio::spawn(ask(self.active.clone(), approver.clone(), request));
@@ -284,7 +284,7 @@ impl TurnRun {
             tool: slot.invocation().tool.clone(),
             outcome: work.outcome.clone(),
             waits_for: match slot.phase() {
-                Some(Phase::AwaitingApproval) => work.pending.clone().map(Suspension::Decision),
+                Some(Phase::AwaitingApproval) => work.pending.as_deref().cloned().map(Suspension::Decision),
                 Some(Phase::AwaitingResult) => Some(Suspension::Result),
                 _ => None,
             },

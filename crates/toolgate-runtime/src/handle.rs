@@ -290,7 +290,7 @@ impl Dispatcher {
         if let Ok(Some(Record::Requests(requests))) = self.0.store.record(&RecordKey::Requests(turn)).await {
             let event = TurnEvent::PostRefused { invocation_id, what, code };
             // The poster has its answer either way; a failed journal is told to whoever drives next.
-            drop(self.0.journal.write([Draft::Turn(Arc::new(requests.info.clone()), event)], []));
+            drop(self.0.journal.write([Draft::Turn(requests.info.clone(), event)], []));
         }
     }
 

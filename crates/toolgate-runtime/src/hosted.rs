@@ -180,6 +180,8 @@ impl Hosted {
         if let Err(error) = self.run.settled(&report).await? {
             return Err(self.broken(error).await);
         }
+        // The host may take its time.
+        self.run.write_answers();
         Ok(self.run.conversation.answers())
     }
 

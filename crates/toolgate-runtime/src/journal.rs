@@ -211,8 +211,8 @@ impl Journal {
             drop(state);
             return self.0.when_durable(handed);
         }
-        state.waiting.records.extend(along.records);
-        state.waiting.entries.extend(along.entries);
+        join(&mut state.waiting.records, along.records);
+        join(&mut state.waiting.entries, along.entries);
         state.waiting.taken_posts = along.taken_posts.or(state.waiting.taken_posts);
         state.handed += 1;
         let ticket = state.handed;
@@ -345,6 +345,15 @@ impl Drop for Finish {
         if !self.done {
             self.inner.state().fail(JournalError::Stopped);
         }
+    }
+}
+
+/// Adds to a list; to an empty one without copying.
+fn join<T>(list: &mut Vec<T>, more: Vec<T>) {
+    if list.is_empty() {
+        *list = more;
+    } else {
+        list.extend(more);
     }
 }
 

@@ -49,6 +49,9 @@ pub(crate) struct Run {
     pub(crate) last: Option<Arc<TurnInfo>>,
     /// How the run ends because its last turn was stopped, if it was.
     stopped: Option<TurnEnd>,
+    /// What the model is told of the last calls. It is written together with what comes next, since it can be made again
+    /// from the outcomes, which are durable.
+    unwritten: Vec<(RecordKey, Record)>,
 }
 
 /// What comes next in a run.
@@ -96,6 +99,7 @@ impl Run {
             began_after,
             last: None,
             stopped: None,
+            unwritten: Vec::new(),
         }
     }
 
@@ -139,14 +143,17 @@ impl Run {
         let run = if steering { self.conversation.run } else { number };
         let iteration = if steering { self.conversation.iteration } else { 0 };
         let mut info = self.ahead();
-        let turn = Arc::make_mut(&mut info);
-        (turn.iteration, turn.run) = (iteration, Some(run));
+        if (info.iteration, info.run) != (iteration, Some(run)) {
+            let turn = Arc::make_mut(&mut info);
+            (turn.iteration, turn.run) = (iteration, Some(run));
+        }
         let text = Some(message.text()).filter(|text| !text.is_empty()).map(|text| self.shared.said(&text));
         let event = LoopEvent::UserMessage { message: number, text, steering };
         let said =
             Said { refunds: self.conversation.refunds, ..Said::new(info.turn, iteration, run, Arc::new(message)) };
-        let record = self.keep(said);
-        (number, self.shared.journal().write([Draft::Loop(info, event)], [record]))
+        let mut records = std::mem::take(&mut self.unwritten);
+        records.push(self.keep(said));
+        (number, self.shared.journal().write([Draft::Loop(info, event)], records))
     }
 
     /// Adds a message to the conversation; it still has to be written.
@@ -178,7 +185,7 @@ impl Run {
         closing: bool,
         model: &ModelName,
     ) -> Result<Option<Arc<TurnInfo>>, RunError> {
-        let mut events = Vec::new();
+        let mut events = Vec::with_capacity(1);
         if let Some((skipped, kept)) = self.conversation.compact(self.shared.limits.window_bytes) {
             events.push(LoopEvent::HistoryCompacted { skipped, kept });
         }
@@ -198,7 +205,7 @@ impl Run {
             tools: u32::try_from(request.view.len()).unwrap_or(u32::MAX),
         });
         let drafts = events.into_iter().map(|event| Draft::Loop(info.clone(), event));
-        let durable = self.shared.journal().write(drafts, []);
+        let durable = self.shared.journal().write(drafts, std::mem::take(&mut self.unwritten));
         if self.hold.as_ref().is_some_and(|hold| !hold.is_empty()) {
             // Whoever recovers has to know whether the request was sent. A failed journal is met at the next write.
             let _ = durable.await;
@@ -210,6 +217,8 @@ impl Run {
     /// The turn that comes next, asked of a model.
     fn named(&mut self, model: &ModelName) -> Arc<TurnInfo> {
         let mut info = self.ahead();
+        // The only other one is put back below.
+        self.ahead = None;
         let turn = Arc::make_mut(&mut info);
         (turn.provider, turn.model) = (Some(model.provider.clone()), Some(model.model.clone()));
         (turn.iteration, turn.run) = (self.conversation.iteration, Some(self.conversation.run));
@@ -303,7 +312,7 @@ impl Run {
             return Ok(None);
         }
         let view = self.conversation.request.view.clone();
-        let mut request = TurnRequest::within(TurnInfo::clone(&info), view, calls).ran(ran);
+        let mut request = TurnRequest::within(info, view, calls).ran(ran);
         (request.events, request.records) = (events, vec![record]);
         (request.after, request.trusted) = (after, true);
         request.stack = Some(self.stack());
@@ -354,21 +363,38 @@ impl Run {
 
     /// Tells the model what came of the calls of a turn, and lets a strategy that has an answer have the last word.
     pub(crate) fn answer_calls(&mut self, report: &TurnReport, refund: bool, events: Vec<LoopEvent>) {
-        let answers = report.results.iter().filter_map(answer).map(|answer| Content::Result(answer).into()).collect();
+        let mut answers = Vec::with_capacity(report.results.len());
+        answers.extend(report.results.iter().filter_map(answer).map(|answer| Part::from(Content::Result(answer))));
         let iteration = self.conversation.iteration.saturating_sub(1);
         let refunds = self.conversation.refunds + u32::from(refund);
         let message = Arc::new(Message::new(Role::Tool, answers));
         let said = Said { refunds, ..Said::new(report.turn, iteration, self.conversation.run, message) };
-        let mut records = vec![self.keep(said)];
+        let record = self.keep(said);
+        self.unwritten.push(record);
         if let Some(answer) = &self.answer {
             let answer = answer.clone();
-            records.push(self.keep_answer(report.turn, iteration, &answer));
+            let record = self.keep_answer(report.turn, iteration, &answer);
+            self.unwritten.push(record);
         }
+        if !events.is_empty() {
+            self.tell(events);
+        }
+    }
+
+    /// Says what strategies have noted down.
+    fn tell(&mut self, events: Vec<LoopEvent>) {
         let info = self.ahead();
         let events = events.into_iter().map(|event| self.shared.dispatcher.0.said_by_strategy(event));
         let drafts: Vec<_> = events.map(|event| Draft::Loop(info.clone(), event)).collect();
-        // Not waited for: it can be made again from the outcomes, which are durable.
-        drop(self.shared.journal().write(drafts, records));
+        drop(self.shared.journal().write(drafts, std::mem::take(&mut self.unwritten)));
+    }
+
+    /// Writes what the model is told of the last calls, where it is not known when something else comes to be written.
+    pub(crate) fn write_answers(&mut self) {
+        if !self.unwritten.is_empty() {
+            // Not waited for: it can be made again.
+            drop(self.shared.journal().write([], std::mem::take(&mut self.unwritten)));
+        }
     }
 
     /// Adds the answer of a strategy to the conversation, as if the model had said it: whoever resumes the run finds it
@@ -483,8 +509,10 @@ impl Run {
         // was to say it was lost.
         if self.shared.journal().sequence() > self.began_after || self.shared.has_not_ended().await? {
             let info = self.asked.take().or_else(|| self.last.clone()).unwrap_or_else(|| self.ahead());
-            self.shared.journal().write([Draft::Loop(info, event)], []).await?;
+            let answers = std::mem::take(&mut self.unwritten);
+            self.shared.journal().write([Draft::Loop(info, event)], answers).await?;
         }
+        self.write_answers();
         self.conversation.torn = false;
         Ok(RunReport {
             session: self.shared.dispatcher.session(),
@@ -526,7 +554,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 /// What a reply asks for, and what the provider has done by itself.
 fn asked_for(message: &Message) -> (Vec<ToolRequest>, Vec<ProviderCall>) {
-    let (mut calls, mut ran) = (Vec::new(), Vec::new());
+    let (mut calls, mut ran) = (Vec::with_capacity(message.parts.len()), Vec::new());
     for Part { content, .. } in &message.parts {
         match content {
             Content::Call(request) => calls.push(request.clone()),

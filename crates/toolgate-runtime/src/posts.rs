@@ -87,9 +87,7 @@ impl Dispatcher {
 
     async fn turn_info(&self, turn: TurnId) -> Result<Option<Arc<TurnInfo>>, DispatchError> {
         Ok(match self.0.store.record(&RecordKey::Requests(turn)).await? {
-            Some(Record::Requests(requests)) if requests.info.session == self.0.session => {
-                Some(Arc::new(requests.info.clone()))
-            }
+            Some(Record::Requests(requests)) if requests.info.session == self.0.session => Some(requests.info.clone()),
             _ => None,
         })
     }

@@ -59,7 +59,7 @@ impl Dispatcher {
             Some(Record::Requests(requests)) if requests.info.session == self.0.session => requests,
             _ => return Err(DispatchError::UnknownTurn { turn }),
         };
-        let active = self.activate(view, Arc::new(requests.info.clone()), &requests.calls, stack);
+        let active = self.activate(view, requests.info.clone(), &requests.calls, stack);
         self.replay(&active, &requests).await?;
         self.reread_answers(&active).await?;
         Ok(active)
@@ -111,7 +111,7 @@ impl Dispatcher {
             };
             let state = &mut *active.state();
             state.work[at].outside = outside;
-            state.work[at].pending = question;
+            state.work[at].pending = question.map(Box::new);
             // An answer that came but was not acted on, before the process was lost or because nobody drove the turn.
             if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {
                 let denied = answers.last().is_some_and(Answer::is_denial);

@@ -276,6 +276,7 @@ pub(crate) struct Delivery {
 
 impl Drop for Run {
     fn drop(&mut self) {
+        self.write_answers();
         *self.shared.control() = None;
     }
 }

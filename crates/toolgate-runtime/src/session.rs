@@ -255,9 +255,12 @@ impl Shared {
     /// Sees to it that every call of a message has a label of its own, under which it is answered.
     pub(crate) fn label_calls(&self, message: &mut Message) {
         let mut used = HashSet::new();
+        // One call has nothing to be told apart from.
+        let alone = message.calls().nth(1).is_none();
         for part in &mut message.parts {
             let Content::Call(request) = &mut part.content else { continue };
-            if request.provider_call_id.is_empty() || !used.insert(request.provider_call_id.clone()) {
+            let given = &request.provider_call_id;
+            if given.is_empty() || !(alone || used.insert(given.clone())) {
                 let id = toolgate_core::CallId::from_source(&*self.dispatcher.0.ids).to_string();
                 used.insert(id.clone());
                 request.provider_call_id = id;

@@ -1,5 +1,7 @@
 //! What a model asked for in one message, on its way into a dispatcher.
 
+use std::sync::Arc;
+
 use toolgate_core::{
     AgentId, LoopEvent, Principal, ProviderCall, Record, RecordKey, SessionId, Stack, ToolRequest, TurnId, TurnInfo,
     View,
@@ -12,7 +14,7 @@ pub struct TurnRequest {
     pub(crate) calls: Vec<ToolRequest>,
     pub(crate) ran: Vec<ProviderCall>,
     pub(crate) after: Option<TurnId>,
-    pub(crate) info: TurnInfo,
+    pub(crate) info: Arc<TurnInfo>,
     pub(crate) stack: Option<Stack>,
     /// What the loop writes in the same write.
     pub(crate) events: Vec<LoopEvent>,
@@ -25,11 +27,11 @@ impl TurnRequest {
     /// Calls, checked against what the model was shown.
     pub fn new(view: View, calls: Vec<ToolRequest>) -> Self {
         let nil = uuid::Uuid::nil();
-        Self::within(TurnInfo::new(SessionId::new(nil), TurnId::new(nil)), view, calls)
+        Self::within(Arc::new(TurnInfo::new(SessionId::new(nil), TurnId::new(nil))), view, calls)
     }
 
     /// Calls of a turn that has its id already.
-    pub(crate) fn within(info: TurnInfo, view: View, calls: Vec<ToolRequest>) -> Self {
+    pub(crate) fn within(info: Arc<TurnInfo>, view: View, calls: Vec<ToolRequest>) -> Self {
         let (ran, events, records) = (Vec::new(), Vec::new(), Vec::new());
         Self { view, calls, ran, after: None, info, stack: None, events, records, trusted: false }
     }
@@ -54,25 +56,27 @@ impl TurnRequest {
 
     /// Says which agent asked.
     pub fn agent(mut self, id: impl Into<AgentId>, name: &str) -> Self {
-        (self.info.agent_id, self.info.agent_name) = (Some(id.into()), Some(name.into()));
+        let info = Arc::make_mut(&mut self.info);
+        (info.agent_id, info.agent_name) = (Some(id.into()), Some(name.into()));
         self
     }
 
     /// Says which model asked.
     pub fn model(mut self, provider: &str, model: &str) -> Self {
-        (self.info.provider, self.info.model) = (Some(provider.into()), Some(model.into()));
+        let info = Arc::make_mut(&mut self.info);
+        (info.provider, info.model) = (Some(provider.into()), Some(model.into()));
         self
     }
 
     /// Says on whose behalf.
     pub fn principal(mut self, principal: impl Into<Principal>) -> Self {
-        self.info.principal = Some(principal.into());
+        Arc::make_mut(&mut self.info).principal = Some(principal.into());
         self
     }
 
     /// Says which round of the loop this is.
     pub fn iteration(mut self, iteration: u32) -> Self {
-        self.info.iteration = iteration;
+        Arc::make_mut(&mut self.info).iteration = iteration;
         self
     }
 }
