@@ -38,8 +38,7 @@ pub(crate) fn rows() -> Vec<Row> {
     let count = |name, from| per_call(name, from, from + 1_000);
     let counts = (count("ours", 200), count("same", 200), count("least", 200), count("ours", 1_200));
     let (Some(ours), Some(same), Some(least), Some(later)) = counts else {
-        eprintln!("instructions are not counted: valgrind is not installed or does not run here");
-        return Vec::new();
+        return not_counted();
     };
     let name = "full dispatch, 10 layers: instructions";
     vec![
@@ -49,8 +48,14 @@ pub(crate) fn rows() -> Vec<Row> {
     ]
 }
 
+/// What there is where instructions cannot be counted.
+pub(crate) fn not_counted() -> Vec<Row> {
+    eprintln!("instructions are not counted: valgrind is not installed or does not run here");
+    Vec::new()
+}
+
 /// The difference of two runs, so that start-up cancels out.
-fn per_call(name: &str, few: usize, many: usize) -> Option<f64> {
+pub(crate) fn per_call(name: &str, few: usize, many: usize) -> Option<f64> {
     let (few_count, many_count) = (count(name, few)?, count(name, many)?);
     Some((many_count - few_count) / (many - few) as f64)
 }

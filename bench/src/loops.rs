@@ -6,6 +6,7 @@
 
 use std::{
     hint::black_box,
+    num::NonZeroUsize,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -21,13 +22,14 @@ use toolgate_testkit::AskFirst;
 
 use crate::{
     Options, floors,
+    instructions::{not_counted, per_call},
     measure::{Contest, Goal, Row, Watch, cpu_ns, median, of},
     ours,
     used::Used,
 };
 
 /// The parts of the sheet.
-pub(crate) const PARTS: [&str; 5] = ["turns", "fan-out", "approval", "start", "history"];
+pub(crate) const PARTS: [&str; 6] = ["turns", "fan-out", "approval", "start", "history", "instructions"];
 
 /// Turns of one run.
 const TURNS: usize = 200;
@@ -51,13 +53,24 @@ pub(crate) async fn rows(options: &Options) -> Vec<Row> {
     if options.wants("history") {
         rows.push(history(options.rounds.min(7)).await);
     }
+    if options.instructions && options.wants("instructions") {
+        rows.extend(instructions());
+    }
     rows
 }
 
-/// A model that asks for one call `turns` times and then says that it is done.
-fn asking(turns: usize) -> Scripted {
-    let call = Line::new().call("echo", floors::arguments()).times(turns);
-    Scripted::new([call, Line::new().say("done")])
+/// A model that asks for one call `turns` times and then says that it is done. Like tools and stack it is made once.
+fn asking(turns: usize) -> Arc<Scripted> {
+    playing(Line::new().call("echo", floors::arguments()).times(turns))
+}
+
+/// A model that asks for `calls` calls at once and then says that it is done.
+fn asking_at_once(calls: usize) -> Arc<Scripted> {
+    playing((0..calls).fold(Line::new(), |line, _| line.call("echo", floors::arguments())))
+}
+
+fn playing(line: Line) -> Arc<Scripted> {
+    Arc::new(Scripted::new([line, Line::new().say("done")]).chunk(NonZeroUsize::MAX))
 }
 
 /// Tools and a stack over them: made once by a program, whatever sessions it has. What making them costs is part of D.
@@ -85,8 +98,8 @@ impl Made {
         Self { registry, stack }
     }
 
-    fn session(&self, model: Scripted) -> SessionBuilder {
-        Session::builder(model, self.registry.clone()).stack(self.stack.clone())
+    fn session(&self, model: &Arc<Scripted>) -> SessionBuilder {
+        Session::builder(model.clone(), self.registry.clone()).stack(self.stack.clone())
     }
 }
 
@@ -99,8 +112,8 @@ enum Layers {
 }
 
 /// A run of so many turns of one call, in a session of its own.
-async fn run(made: &Made, turns: usize) {
-    let session = made.session(asking(turns)).store(MemoryStore::new()).max_iterations(u32::MAX);
+async fn run(made: &Made, model: &Arc<Scripted>, turns: usize) {
+    let session = made.session(model).store(MemoryStore::new()).max_iterations(u32::MAX);
     let session = session.window_bytes(usize::MAX).build().await.expect("an empty session can be opened");
     let report = session.run("go on").await.expect("runs");
     assert_eq!((report.end, report.iterations as usize), (RunEnd::Completed, turns + 1));
@@ -109,15 +122,20 @@ async fn run(made: &Made, turns: usize) {
 /// Runs a shape so many times, for being counted; says whether there is one of that name.
 pub(crate) async fn count(name: &str, times: usize) -> bool {
     match name {
-        "loop0" => run(&Made::new(Layers::Through(0)), times).await,
-        "loop10" => run(&Made::new(Layers::Through(10)), times).await,
-        "loop-usual" => run(&Made::new(Layers::Default), times).await,
+        "loop0" => run(&Made::new(Layers::Through(0)), &asking(times), times).await,
+        "loop10" => run(&Made::new(Layers::Through(10)), &asking(times), times).await,
+        "loop-usual" => run(&Made::new(Layers::Default), &asking(times), times).await,
         "loop-least" => least(&floors::Chain::new(10, None), times).await,
-        "loop-fan" => fan(&Made::new(Layers::Through(10)), times).await,
-        "loop-approval" => {
-            let made = Made::new(Layers::Asking);
+        "loop-fan" => {
+            let (made, model) = (Made::new(Layers::Through(10)), asking_at_once(FAN));
             for _ in 0..times {
-                stop_and_go_on(&made).await;
+                fan(&made, &model).await;
+            }
+        }
+        "loop-approval" => {
+            let (made, model) = (Made::new(Layers::Asking), asking(1));
+            for _ in 0..times {
+                stop_and_go_on(&made, &model).await;
             }
         }
         _ => return false,
@@ -140,13 +158,14 @@ async fn least(chain: &Arc<floors::Chain>, turns: usize) {
 /// A: 200 turns of one call.
 async fn turns(rounds: usize) -> Vec<Row> {
     let (none, ten) = (floors::Chain::new(0, None), floors::Chain::new(10, None));
+    let model = asking(TURNS);
     let [ours0, ours10, usual] = [Layers::Through(0), Layers::Through(10), Layers::Default].map(Made::new);
     let contest = Contest::new(Watch::Cpu)
         .add("least0", TURNS, || least(&none, TURNS))
         .add("least10", TURNS, || least(&ten, TURNS))
-        .add("ours0", TURNS, || run(&ours0, TURNS))
-        .add("ours10", TURNS, || run(&ours10, TURNS))
-        .add("usual", TURNS, || run(&usual, TURNS));
+        .add("ours0", TURNS, || run(&ours0, &model, TURNS))
+        .add("ours10", TURNS, || run(&ours10, &model, TURNS))
+        .add("usual", TURNS, || run(&usual, &model, TURNS));
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
     let row = |name: &str, ours, floor| {
@@ -162,28 +181,27 @@ async fn turns(rounds: usize) -> Vec<Row> {
 /// B: 1000 calls in one turn.
 async fn fan_out(rounds: usize) -> Row {
     let (chain, made) = (floors::Chain::new(10, None), Made::new(Layers::Through(10)));
+    let model = asking_at_once(FAN);
     let text = floors::arguments().to_string();
     let contest = Contest::new(Watch::Cpu)
         .add("least", FAN, || async { assert_eq!(chain.turn(&text, FAN, FAN).await, FAN) })
-        .add("ours", FAN, || fan(&made, FAN));
+        .add("ours", FAN, || fan(&made, &model));
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
     Row::new("B: 1000 calls in one turn, a call", us("ours"), "us", Some(us("least")), "hand-written turn")
         .aiming(Goal::ValueAtMost(5.3))
 }
 
-/// A session that makes `calls` calls in one turn.
-async fn fan(made: &Made, calls: usize) {
-    let line = (0..calls).fold(Line::new(), |line, _| line.call("echo", floors::arguments()));
-    let model = Scripted::new([line, Line::new().say("done")]);
-    let session = made.session(model).dispatcher(move |dispatcher| dispatcher.max_concurrent(calls));
+/// A session that makes as many calls in one turn as its model asks for.
+async fn fan(made: &Made, model: &Arc<Scripted>) {
+    let session = made.session(model).dispatcher(|dispatcher| dispatcher.max_concurrent(FAN));
     let report = session.build().await.expect("opens").run("all of them").await.expect("runs");
     assert_eq!(report.end, RunEnd::Completed);
 }
 
 /// C: stop at an approval, and go on from the store with another session.
 async fn approval(rounds: usize) -> Row {
-    let (chain, made) = (floors::Chain::new(1, None), Made::new(Layers::Asking));
+    let (chain, made, model) = (floors::Chain::new(1, None), Made::new(Layers::Asking), asking(1));
     let contest = Contest::new(Watch::Cpu).add("least", CYCLES, || async {
         for _ in 0..CYCLES {
             let state = json!({ "said": ["go"], "call": floors::arguments(), "approved": null }).to_string();
@@ -193,7 +211,7 @@ async fn approval(rounds: usize) -> Row {
     });
     let contest = contest.add("ours", CYCLES, || async {
         for _ in 0..CYCLES {
-            stop_and_go_on(&made).await;
+            stop_and_go_on(&made, &model).await;
         }
     });
     let results = contest.run(rounds).await;
@@ -209,11 +227,11 @@ async fn approval(rounds: usize) -> Row {
     .aiming(Goal::ValueAtMost(84.0))
 }
 
-async fn stop_and_go_on(made: &Made) {
+async fn stop_and_go_on(made: &Made, model: &Arc<Scripted>) {
     let store = StoreHandle::new(MemoryStore::new());
     let open = |session| {
         let store = store.clone();
-        made.session(asking(1)).dispatcher(move |dispatcher| match session {
+        made.session(model).dispatcher(move |dispatcher| match session {
             Some(session) => dispatcher.store_handle(store).session(session).take_over(),
             None => dispatcher.store_handle(store),
         })
@@ -230,7 +248,7 @@ async fn stop_and_go_on(made: &Made) {
 
 /// A program that starts, makes one call and ends.
 pub(crate) async fn hello() {
-    run(&Made::new(Layers::Default), 1).await;
+    run(&Made::new(Layers::Default), &asking(1), 1).await;
 }
 
 /// D: what such a program costs from its start to its end.
@@ -250,6 +268,20 @@ fn start(rounds: usize) -> Vec<Row> {
     ]
 }
 
+/// A and E in instructions, which are the same however busy the machine is.
+fn instructions() -> Vec<Row> {
+    let ten = per_call("loop10", 200, 1_200);
+    let least = per_call("loop-least", 200, 1_200);
+    let (early, late) = (per_call("loop-usual", 10, 60), per_call("loop-usual", 950, 1_000));
+    let (Some(ten), Some(least), Some(early), Some(late)) = (ten, least, early, late) else { return not_counted() };
+    vec![
+        Row::new("A: a turn of one call, 10 layers: instructions", ten, "instr", Some(least), "hand-written loop")
+            .aiming(Goal::ValueAtMost(75_000.0)),
+        Row::new("E: turn 1000 of a run: instructions", late, "instr", Some(early), "turn 10 of a run")
+            .aiming(Goal::RatioAtMost(1.05)),
+    ]
+}
+
 /// E: whether a turn gets dearer as the run grows.
 async fn history(rounds: usize) -> Row {
     const LONG: usize = 1_000;
@@ -264,7 +296,7 @@ async fn history(rounds: usize) -> Row {
         });
         registry.register(tool.annotated(Annotations::read_only())).expect("free");
         let made = Made::over(registry, Layers::Default);
-        let builder = made.session(asking(LONG)).store(MemoryStore::new()).max_iterations(u32::MAX);
+        let builder = made.session(&asking(LONG)).store(MemoryStore::new()).max_iterations(u32::MAX);
         let session = builder.window_bytes(usize::MAX).build().await.expect("opens");
         assert_eq!(session.run("go on").await.expect("runs").end, RunEnd::Completed);
         let stamps = stamps.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,8 +9,8 @@
 //! the same disk, with the same options; its table is a section of its own in the same page. PostgreSQL is measured on the
 //! server that `TOOLGATE_TEST_POSTGRES` names, if it is set.
 //!
-//! `cargo run --release -p toolgate-bench -- loop` measures whole runs with a model that answers at once, in the shapes by
-//! which other loops are measured; a section of its own as well.
+//! `cargo run --profile dist -p toolgate-bench -- loop` measures whole runs with a model that answers at once, in the shapes
+//! by which other loops are measured; a section of its own as well.
 //!
 //! `cargo run --release -p toolgate-bench -- tui` measures frames of the terminal UI over a long session.
 
@@ -35,9 +35,13 @@ use same_work::HandWritten;
 use tower::ServiceExt;
 use tower_service::Service;
 
+/// The one that the program `toolgate` has, for floors and gate alike.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]
        toolgate-bench store [--json] [--rounds N] [--only PART] [--write FILE]
-       toolgate-bench loop [--json] [--rounds N] [--only PART] [--write FILE]
+       toolgate-bench loop [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]
        toolgate-bench tui [--json] [--rounds N] [--only PART] [--write FILE]";
 /// Calls per round of the small contests.
 const CALLS: usize = 2_000;

@@ -29,9 +29,10 @@ over frames; those of the program are processor time, with everything it starts.
 ";
 
 const LOOP_HEAD: &str = "
-Written by `cargo run --release -p toolgate-bench -- loop --write docs/reference/cost.md`. The model answers at once and the
-tool returns its argument, so that what is left is the loop: messages, events, journal, stack, results. Everything is kept
-in memory. Times are processor time, medians over rounds.
+Written by `cargo run --profile dist -p toolgate-bench -- loop --write docs/reference/cost.md`: optimised across crates, as
+what is published is, and as the other loops of this kind were built when they were measured. The model answers at once and
+the tool returns its argument, so that what is left is the loop: messages, events, journal, stack, results. Everything is
+kept in memory. Times are processor time, medians over rounds; instructions are counted where `valgrind` runs.
 
 ";
 
