@@ -1,9 +1,5 @@
 //! Files that hold secrets, which no tool reads or writes unless the operator says so.
 
-use std::sync::LazyLock;
-
-use globset::GlobSet;
-
 use crate::{lists, paths::Place};
 
 /// Files by name, at any depth, in small letters.
@@ -44,7 +40,6 @@ const FILES: &[&str] = &[
     "etc/shadow-",
     "etc/gshadow",
     "etc/sudoers",
-    "proc/**/environ",
 ];
 
 /// Files by name that may be examples instead.
@@ -86,36 +81,52 @@ const TELLTALES: &[&str] = &[
     "proc/self/environ",
 ];
 
-/// All of them; most paths need no further look.
-static ANY: LazyLock<GlobSet> = LazyLock::new(|| {
-    let environments = ENVIRONMENTS.iter().map(|name| format!("**/{name}"));
-    anywhere(secrets().chain(environments).collect())
-});
-static SECRET: LazyLock<GlobSet> = LazyLock::new(|| anywhere(secrets().collect()));
-static EXAMPLE: LazyLock<GlobSet> = LazyLock::new(|| by_name(EXAMPLES));
-
-fn secrets() -> impl Iterator<Item = String> {
-    let inside = |name: &&str| [format!("**/{name}"), format!("**/{name}/**")];
-    let files = FILES.iter().map(|name| format!("**/{name}"));
-    files.chain(DIRECTORIES.iter().flat_map(inside))
-}
-
-fn by_name(names: &[&str]) -> GlobSet {
-    anywhere(names.iter().map(|name| format!("**/{name}")).collect())
-}
-
-fn anywhere(patterns: Vec<String>) -> GlobSet {
-    lists::paths("secrets_files", &patterns).expect("the built-in patterns are readable")
-}
-
 /// Whether a place is a secrets file under any of its spellings.
 pub(crate) fn is_secret(place: &Place) -> bool {
     place.any_spelling(is_secret_path)
 }
 
 /// The path is folded: plain spelling, small letters.
+///
+/// The patterns are compared by hand: making sets of globs from them takes longer than most programs look at paths.
 fn is_secret_path(path: &str) -> bool {
-    ANY.is_match(path) && (SECRET.is_match(path) || !EXAMPLE.is_match(path))
+    let is = |pattern: &&str| ends_in(path, pattern);
+    FILES.iter().any(is)
+        || DIRECTORIES.iter().any(|name| has_part(path, name))
+        || is_process_environment(path)
+        || ENVIRONMENTS.iter().any(is) && !EXAMPLES.iter().any(is)
+}
+
+/// `/proc/1/environ` and `/proc/1/task/1/environ`.
+fn is_process_environment(path: &str) -> bool {
+    path.strip_suffix("/environ").is_some_and(|above| has_part(above, "proc"))
+}
+
+/// Whether the last parts of a path fit a pattern.
+fn ends_in(path: &str, pattern: &str) -> bool {
+    let mut parts = path.rsplit('/');
+    pattern.rsplit('/').all(|name| parts.next().is_some_and(|part| fits(part, name)))
+}
+
+/// Whether a part of a path fits a pattern with one star or one list of endings at most.
+fn fits(part: &str, pattern: &str) -> bool {
+    if let Some((stem, kinds)) = pattern.split_once('{') {
+        let kind = part.strip_prefix(stem);
+        return kind.is_some_and(|kind| kinds.trim_end_matches('}').split(',').any(|known| known == kind));
+    }
+    match pattern.split_once('*') {
+        None => part == pattern,
+        Some((begin, end)) => part.strip_prefix(begin).is_some_and(|rest| rest.ends_with(end)),
+    }
+}
+
+/// Whether one or several whole parts of a path are `name`.
+fn has_part(path: &str, name: &str) -> bool {
+    let whole = |(at, _): (usize, &str)| {
+        let (before, behind) = (&path[..at], &path[at + name.len()..]);
+        (before.is_empty() || before.ends_with('/')) && (behind.is_empty() || behind.starts_with('/'))
+    };
+    path.match_indices(name).any(whole)
 }
 
 /// Whether a text that a shell or a tool expands could become the name of a secrets file.
@@ -163,7 +174,9 @@ mod tests {
         paths::Root,
         shell::{runs_anywhere, words_of},
     };
-    use std::{fs, os::unix::fs::symlink};
+    use globset::GlobSet;
+    use proptest::prelude::*;
+    use std::{fs, os::unix::fs::symlink, sync::LazyLock};
 
     fn names_secret(root: &Root, command: &str) -> bool {
         let is_glob = |word: &String| word.contains(['*', '?', '[']);
@@ -297,6 +310,39 @@ mod tests {
             "grep process.env x",
         ] {
             assert!(!names_secret(&root, text), "{text}");
+        }
+    }
+
+    /// Pieces of secret paths and what may stand between, before and behind them.
+    fn path() -> impl Strategy<Value = String> {
+        let names = FILES.iter().chain(ENVIRONMENTS).chain(DIRECTORIES).chain(EXAMPLES).chain(TELLTALES);
+        let known: Vec<String> = names
+            .flat_map(|name| ["", "x", ".e"].map(|text| name.replace('*', text)))
+            .chain(["secrets.toml", "secrets.yml", "secrets.", "proc", "environ"].map(str::to_owned))
+            .collect();
+        let piece = prop_oneof![4 => prop::sample::select(known), 2 => Just("/".to_owned()), 1 => "[a-z./*é\n]{0,2}"];
+        let glue = prop::sample::select(vec!["/", "/", "/", "", "."]);
+        prop::collection::vec((piece, glue), 1..5)
+            .prop_map(|parts| parts.into_iter().flat_map(|(piece, glue)| [piece, glue.to_owned()]).collect::<String>())
+            .prop_map(|path| path.strip_suffix('/').map(str::to_owned).unwrap_or(path))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn patterns_mean_the_same_as_globs(path in path()) {
+            static GLOBS: LazyLock<[GlobSet; 3]> = LazyLock::new(|| {
+                let globs = |patterns: Vec<String>| lists::paths("secrets_files", &patterns).expect("readable");
+                let by_name = |names: &[&str]| names.iter().map(|name| format!("**/{name}")).collect::<Vec<_>>();
+                let inside = DIRECTORIES.iter().map(|name| format!("**/{name}/**"));
+                let mut secret = [by_name(FILES), by_name(DIRECTORIES), by_name(&["proc/**/environ"])].concat();
+                secret.extend(inside);
+                [secret, by_name(ENVIRONMENTS), by_name(EXAMPLES)].map(globs)
+            });
+            let [secret, environment, example] = GLOBS.each_ref().map(|globs| globs.is_match(&path));
+            let secret = secret || environment && !example;
+            prop_assert_eq!(is_secret_path(&path), secret, "{:?}", path);
         }
     }
 }
