@@ -144,9 +144,13 @@ impl Root {
     }
 
     fn spot(&self, path: &Path) -> Option<Spot> {
-        let text = |path: &Path| path.to_str().map(|path| slashes(path).into_owned());
-        let inside = path.strip_prefix(&self.path).ok().map(|path| text(path).ok_or(()));
-        Some(Spot { absolute: text(path)?, inside: inside.transpose().ok()? })
+        let text = path.to_str()?;
+        // Mostly the root is written in front, which takes less time to see than to compare part by part.
+        let behind_root =
+            || text.strip_prefix(self.path.to_str()?)?.strip_prefix('/').filter(|it| !it.starts_with('/'));
+        let inside = behind_root().or_else(|| path.strip_prefix(&self.path).ok()?.to_str());
+        let owned = |text| slashes(text).into_owned();
+        Some(Spot { absolute: owned(text), inside: inside.map(owned) })
     }
 
     /// Adds the plainest spelling of a path, and the one that keeps what some systems cut off.
@@ -305,7 +309,7 @@ pub(crate) fn has_no_width(c: char) -> bool {
 
 /// Whether a tool might read the text otherwise than the kernel does.
 fn is_odd(text: &str) -> bool {
-    let expands = text.contains("${") || text.contains("$HOME");
+    let expands = text.contains('$') && (text.contains("${") || text.contains("$HOME"));
     expands || text.starts_with(['~', '@']) || after_file_scheme(text).is_some() || text.trim() != text
 }
 
@@ -315,7 +319,8 @@ fn after_file_scheme(text: &str) -> Option<&str> {
 }
 
 pub(crate) fn climbs(path: &str) -> bool {
-    path.split(['/', '\\']).any(|part| part == "..")
+    let dots = path.as_bytes().windows(2).any(|two| two == b"..");
+    dots && path.split(['/', '\\']).any(|part| part == "..")
 }
 
 pub(crate) fn slashes(path: &str) -> Cow<'_, str> {
