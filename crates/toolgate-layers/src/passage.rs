@@ -244,7 +244,7 @@ impl Copyist<'_> {
             let kept = self.text(&name).unwrap_or_else(|| WITHHELD.to_owned());
             kept.replace('~', "~0").replace('/', "~1")
         };
-        bounded(&pointer.split('/').map(step).collect::<Vec<_>>().join("/"), MOST_TEXT)
+        bounded(pointer.split('/').map(step).collect::<Vec<_>>().join("/"), MOST_TEXT)
     }
 
     fn layers(&mut self, notes: Vec<LayerNote>) -> Vec<LayerDecision> {

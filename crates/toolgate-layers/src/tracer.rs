@@ -92,7 +92,7 @@ impl Tracer {
         span.attributes.put(names.digest, kept.digest()).put(names.size, kept.size());
         match self.capture_content {
             true if self.keeper.redacts() => {
-                span.attributes.put(names.content, bounded(&kept.to_string(), MOST_CONTENT));
+                span.attributes.put(names.content, bounded(kept.to_string(), MOST_CONTENT));
             }
             true => drop(span.attributes.put(names.withheld, true)),
             false => {}
