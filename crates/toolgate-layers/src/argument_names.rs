@@ -1,5 +1,7 @@
 //! What arguments mean, going by what they are called.
 
+use std::borrow::Cow;
+
 /// What an argument means, going by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Means {
@@ -16,8 +18,13 @@ pub(crate) enum Means {
 }
 
 /// The name of an argument without what only spells it differently.
-pub(crate) fn plain_name(key: &str) -> String {
-    key.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+pub(crate) fn plain_name(key: &str) -> Cow<'_, str> {
+    if key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
+        return Cow::Borrowed(key);
+    }
+    let mut name = String::with_capacity(key.len());
+    name.extend(key.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| char::from(byte.to_ascii_lowercase())));
+    Cow::Owned(name)
 }
 
 /// `PATH` and `LD_PRELOAD` decide what a command means, and what it reads may be a program.

@@ -341,7 +341,7 @@ impl<'a> Facts<'a> {
             Value::Number(_) | Value::Object(_) => (all_texts(value), None),
         };
         let is_argument = |(key, more): &(&String, &Value)| {
-            ARGUMENTS.contains(&plain_name(key).as_str()) && !is_nothing(more) && !std::ptr::eq(*more, value)
+            ARGUMENTS.contains(&&*plain_name(key)) && !is_nothing(more) && !std::ptr::eq(*more, value)
         };
         let arguments: Vec<&Value> = beside.iter().filter(is_argument).map(|(_, more)| more).collect();
         let command = with_arguments(text, runs, &arguments);

@@ -1,5 +1,7 @@
 //! Makes the copies of arguments, results and texts that recorders may keep or send away.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 use toolgate_core::Json;
 
@@ -45,16 +47,22 @@ impl Keeper {
     }
 
     /// The same for an object that is not shared.
-    pub(crate) fn map(&self, map: &Map<String, Value>) -> Option<Map<String, Value>> {
+    pub(crate) fn map<'a>(&self, map: &'a Map<String, Value>) -> Option<Cow<'a, Map<String, Value>>> {
+        if self.keys.is_empty()
+            && let Some(redactor) = &self.redactor
+        {
+            let changed = redactor.changed_map(map).ok()?;
+            return Some(changed.map_or(Cow::Borrowed(map), Cow::Owned));
+        }
         let copy = self.json(&Json::new(Value::Object(map.clone())).ok()?)?;
-        copy.as_object().cloned()
+        copy.as_object().cloned().map(Cow::Owned)
     }
 
     /// A text that may be kept.
-    pub(crate) fn text(&self, text: &str) -> Option<String> {
+    pub(crate) fn text<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
         match &self.redactor {
-            Some(redactor) => redactor.text(text),
-            None => Some(text.to_owned()),
+            Some(redactor) => Some(redactor.changed_text(text).ok()?.map_or(Cow::Borrowed(text), Cow::Owned)),
+            None => Some(Cow::Borrowed(text)),
         }
     }
 
@@ -85,11 +93,13 @@ impl Keeper {
 }
 
 /// At most `most` characters, with a mark where text is missing.
-pub(crate) fn bounded(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.to_owned(),
-        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+pub(crate) fn bounded<'a>(text: impl Into<Cow<'a, str>>, most: usize) -> String {
+    let text = text.into();
+    // No text has more characters than bytes, and most are short.
+    if text.len() <= most || text.char_indices().nth(most).is_none() {
+        return text.into_owned();
     }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -100,7 +100,9 @@ impl LoopGuard {
     }
 
     fn history<T>(&self, call: &Call, f: impl FnOnce(&mut History) -> T) -> T {
-        let history = self.agents.get_with(agent(call), Arc::default);
+        let agent = agent(call);
+        // Mostly it is known, and looking needs no copy of its name.
+        let history = self.agents.get(&agent).unwrap_or_else(|| self.agents.get_with(agent, Arc::default));
         // A history is plain numbers; at worst it is one step behind.
         f(&mut history.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -107,7 +107,8 @@ impl History {
     /// A model that makes the same call twice in one round has not seen what came of the first: that counts once.
     pub(crate) fn record(&mut self, step: Step, round: Round, limits: Limits) -> Option<Loop> {
         if self.round != Some(round) {
-            (self.round, self.siblings) = (Some(round), Vec::new());
+            self.round = Some(round);
+            self.siblings.clear();
         }
         if self.siblings.contains(&step) {
             return None;

@@ -99,6 +99,17 @@ impl OutputCap {
         Self { options, redactor, because }
     }
 
+    /// Whether nothing has to be cut.
+    fn fits(&self, settled: &Settled) -> bool {
+        let most = self.options.max_bytes;
+        let short = |error: &CallError| {
+            error.model.len() <= most && error.operator.as_ref().is_none_or(|detail| detail.len() <= Self::OPERATOR)
+        };
+        !exceeds(&settled.value, most)
+            && settled.text.as_ref().is_none_or(|text| text.len() <= most)
+            && settled.error.as_ref().is_none_or(short)
+    }
+
     /// Bounds everything that was said. Returns whether anything had to be cut.
     async fn bound(&self, call: &Call, settled: &mut Settled) -> Result<bool, RedactionFailed> {
         let most = self.options.max_bytes;
@@ -201,7 +212,11 @@ impl Layer for OutputCap {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let mut outcome = next.clone().run(call.clone()).await;
         let Outcome::Settled(settled) = &mut outcome else { return outcome };
-        match self.bound(&call, settled).await {
+        if self.fits(settled) {
+            return outcome;
+        }
+        // Boxed, so that calls whose results fit have no room for it.
+        match Box::pin(self.bound(&call, settled)).await {
             Ok(false) => {}
             Ok(true) => next.because(self.because.clone()),
             Err(RedactionFailed) => {

@@ -2,13 +2,17 @@
 
 use std::{
     any::{Any, TypeId, type_name},
+    borrow::Cow,
     collections::HashMap,
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use toolgate_core::{Json, Redactor, contained_sync};
+use serde_json::{Map, Value};
+use toolgate_core::{Json, MAX_DEPTH, RedactionFailed, Redactor, contained_sync};
+
+use crate::Secrets;
 
 /// Parts by their type, shared by all layers of a stack. Cloning shares them.
 ///
@@ -96,17 +100,22 @@ impl Workspace {
 
 /// The redactor that every layer of a stack uses on what it keeps or sends away.
 #[derive(Clone)]
-pub struct SharedRedactor(Arc<dyn Redactor>);
+pub struct SharedRedactor(Arc<dyn Finds>);
 
 impl SharedRedactor {
     /// Shares a redactor.
     pub fn new(redactor: impl Redactor) -> Self {
-        Self(Arc::new(redactor))
+        Self(Arc::new(Plain(redactor)))
+    }
+
+    /// Shares the bundled one, which copies nothing to find out that there is nothing in it.
+    pub(crate) fn bundled(secrets: Secrets) -> Self {
+        Self(Arc::new(secrets))
     }
 
     /// Lets `other` work on what this one has left.
     pub fn and(self, other: impl Redactor) -> Self {
-        Self::new(Both(self, Self::new(other)))
+        Self(Arc::new(Both(self, Self::new(other))))
     }
 
     /// Whether both are the very same redactor.
@@ -123,14 +132,81 @@ impl SharedRedactor {
     pub fn text(&self, text: &str) -> Option<String> {
         contained_sync(|| self.0.redact_text(text).ok()).ok().flatten()
     }
+
+    /// The text without secrets; nothing if it may be kept as it is.
+    pub(crate) fn changed_text(&self, text: &str) -> Result<Option<String>, RedactionFailed> {
+        contained_sync(|| self.0.changed_text(text)).unwrap_or(Err(RedactionFailed))
+    }
+
+    /// The object without secrets; nothing if it may be kept as it is.
+    pub(crate) fn changed_map(&self, map: &Map<String, Value>) -> Result<Option<Map<String, Value>>, RedactionFailed> {
+        contained_sync(|| self.0.changed_map(map)).unwrap_or(Err(RedactionFailed))
+    }
+}
+
+/// A redactor that can also be asked whether there is anything to take out, and then need not make a copy.
+trait Finds: Redactor {
+    fn changed_text(&self, text: &str) -> Result<Option<String>, RedactionFailed> {
+        Ok(Some(self.redact_text(text)?).filter(|clean| clean != text))
+    }
+
+    fn changed_map(&self, map: &Map<String, Value>) -> Result<Option<Map<String, Value>>, RedactionFailed> {
+        let json = Json::new(Value::Object(map.clone())).map_err(|_| RedactionFailed)?;
+        let clean = self.redact(&json)?;
+        if clean == json {
+            return Ok(None);
+        }
+        clean.as_object().cloned().map(Some).ok_or(RedactionFailed)
+    }
+}
+
+/// A redactor of which nothing more is known.
+struct Plain<R>(R);
+
+impl<R: Redactor> Redactor for Plain<R> {
+    fn redact(&self, value: &Json) -> Result<Json, RedactionFailed> {
+        self.0.redact(value)
+    }
+    fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
+        self.0.redact_text(text)
+    }
+}
+
+impl<R: Redactor> Finds for Plain<R> {}
+
+impl Finds for Both {}
+
+impl Finds for Secrets {
+    fn changed_text(&self, text: &str) -> Result<Option<String>, RedactionFailed> {
+        Ok(match self.text(text) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(clean) => Some(clean).filter(|clean| clean != text),
+        })
+    }
+
+    fn changed_map(&self, map: &Map<String, Value>) -> Result<Option<Map<String, Value>>, RedactionFailed> {
+        // As for any value that is made JSON: what is nested too deeply is not looked through.
+        if !map.values().all(|value| within_depth(value, MAX_DEPTH - 1)) {
+            return Err(RedactionFailed);
+        }
+        Ok(self.object(map).filter(|clean| clean != map))
+    }
+}
+
+fn within_depth(value: &Value, left: usize) -> bool {
+    match value {
+        Value::Array(items) => left > 0 && items.iter().all(|item| within_depth(item, left - 1)),
+        Value::Object(map) => left > 0 && map.values().all(|item| within_depth(item, left - 1)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
 }
 
 impl Redactor for SharedRedactor {
-    fn redact(&self, value: &Json) -> Result<Json, toolgate_core::RedactionFailed> {
-        self.json(value).ok_or(toolgate_core::RedactionFailed)
+    fn redact(&self, value: &Json) -> Result<Json, RedactionFailed> {
+        self.json(value).ok_or(RedactionFailed)
     }
-    fn redact_text(&self, text: &str) -> Result<String, toolgate_core::RedactionFailed> {
-        self.text(text).ok_or(toolgate_core::RedactionFailed)
+    fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
+        self.text(text).ok_or(RedactionFailed)
     }
 }
 
@@ -138,10 +214,10 @@ impl Redactor for SharedRedactor {
 struct Both(SharedRedactor, SharedRedactor);
 
 impl Redactor for Both {
-    fn redact(&self, value: &Json) -> Result<Json, toolgate_core::RedactionFailed> {
+    fn redact(&self, value: &Json) -> Result<Json, RedactionFailed> {
         self.1.redact(&self.0.redact(value)?)
     }
-    fn redact_text(&self, text: &str) -> Result<String, toolgate_core::RedactionFailed> {
+    fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
         self.1.redact_text(&self.0.redact_text(text)?)
     }
 }
@@ -155,13 +231,33 @@ impl fmt::Debug for SharedRedactor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolgate_core::RedactionFailed;
+    use serde_json::json;
 
     #[test]
     fn a_part_that_is_made_on_demand_is_the_same_for_whoever_asks_next() {
         let parts = Parts::new();
         parts.get_or_default::<Arc<Mutex<u32>>>().lock().expect("whole").clone_from(&7);
         assert_eq!(*parts.clone().get_or_default::<Arc<Mutex<u32>>>().lock().expect("whole"), 7);
+    }
+
+    #[test]
+    fn the_bundled_redactor_finds_what_any_redactor_would() {
+        let (bundled, any) = (SharedRedactor::bundled(Secrets::standard()), SharedRedactor::new(Secrets::standard()));
+        for text in ["nothing", "", "curl https://ann:hunter2@host/x", "password=[redacted:password]"] {
+            assert_eq!(bundled.changed_text(text), any.changed_text(text), "{text}");
+        }
+        let deep = |levels: usize| (1..levels).fold(json!({ "token": "hunter2" }), |inner, _| json!({ "in": inner }));
+        let plain = json!({ "n": 1, "list": ["x", { "y": "z" }] });
+        for value in [json!({}), plain, deep(1), deep(MAX_DEPTH), deep(MAX_DEPTH + 1), json!({ "ok": deep(MAX_DEPTH) })]
+        {
+            let map = value.as_object().expect("an object");
+            assert_eq!(bundled.changed_map(map), any.changed_map(map));
+        }
+        assert_eq!(bundled.changed_map(deep(MAX_DEPTH + 1).as_object().expect("an object")), Err(RedactionFailed));
+        assert_eq!(
+            bundled.changed_map(deep(1).as_object().expect("an object")),
+            Ok(json!({ "token": "[redacted:token]" }).as_object().cloned())
+        );
     }
 
     #[test]

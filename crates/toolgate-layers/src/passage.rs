@@ -1,5 +1,7 @@
 //! Makes a receipt from a call and what came of it.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 use toolgate_core::{
     Call, Change, Digest, Hints, Json, LayerNote, Next, NoteFields, Provenance, Settled, Status, Timestamp,
@@ -17,6 +19,9 @@ const MOST_TEXT: usize = 2_000;
 
 /// The most commitments that are listed.
 const MOST_COMMITMENTS: usize = 64;
+
+/// The note under which a policy says which version of it has judged a call.
+const POLICY_VERSION: &str = "policy_version";
 
 /// The note under which a layer says which standing rule has approved a call.
 const APPROVAL_RULE: &str = "approval_rule";
@@ -127,12 +132,14 @@ impl Receipt {
         }
         self.scope = notes.scope.as_ref().and_then(|scope| copy.value(scope));
         if !notes.metadata.is_empty() {
-            self.audit = copy.map(&notes.metadata);
-            self.policy_version = match self.audit.remove("policy_version") {
-                Some(Value::String(version)) => Some(bounded(&version, MOST_TEXT)),
-                Some(other) => Some(bounded(&other.to_string(), MOST_TEXT)),
+            let kept = copy.map(&notes.metadata);
+            self.policy_version = match kept.get(POLICY_VERSION) {
+                Some(Value::String(version)) => Some(bounded(version, MOST_TEXT)),
+                Some(other) => Some(bounded(other.to_string(), MOST_TEXT)),
                 None => None,
             };
+            let others = kept.iter().filter(|(key, _)| *key != POLICY_VERSION);
+            self.audit = others.map(|(key, value)| (key.clone(), value.clone())).collect();
         }
     }
 }
@@ -211,13 +218,17 @@ impl Copyist<'_> {
         self.json(&json).map(|kept| kept.as_value().clone())
     }
 
-    fn map(&mut self, map: &Map<String, Value>) -> Map<String, Value> {
-        self.noting(self.keeper.map(&small_map(map))).unwrap_or_default()
+    fn map<'m>(&mut self, map: &'m Map<String, Value>) -> Cow<'m, Map<String, Value>> {
+        let kept = match small_map(map) {
+            Cow::Borrowed(all) => self.keeper.map(all),
+            Cow::Owned(small) => self.keeper.map(&small).map(|kept| Cow::Owned(kept.into_owned())),
+        };
+        self.noting(kept).unwrap_or_default()
     }
 
     fn text(&mut self, text: &str) -> Option<String> {
         // Redacted whole and cut afterwards: half a secret is not recognised.
-        self.noting(self.keeper.text(text)).map(|kept| bounded(&kept, MOST_TEXT))
+        self.noting(self.keeper.text(text)).map(|kept| bounded(kept, MOST_TEXT))
     }
 
     /// Who changed what. Names of fields come from the model and the tool, so they may be secrets too.
@@ -233,7 +244,7 @@ impl Copyist<'_> {
             let kept = self.text(&name).unwrap_or_else(|| WITHHELD.to_owned());
             kept.replace('~', "~0").replace('/', "~1")
         };
-        bounded(&pointer.split('/').map(step).collect::<Vec<_>>().join("/"), MOST_TEXT)
+        bounded(pointer.split('/').map(step).collect::<Vec<_>>().join("/"), MOST_TEXT)
     }
 
     fn layers(&mut self, notes: Vec<LayerNote>) -> Vec<LayerDecision> {

@@ -4,8 +4,9 @@
 //! allowed is looked for strictly: the path has to lead there for certain, through whatever links are in the way.
 
 use std::{
-    ffi::OsString,
-    fs, io,
+    borrow::Cow,
+    ffi::OsStr,
+    fs, io, iter,
     path::{Component, Path, PathBuf},
 };
 
@@ -54,7 +55,8 @@ impl Root {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let path = follow(Path::new("/"), &absolute).unwrap_or(absolute);
         let home = std::env::home_dir().filter(|home| home.is_absolute());
-        let text = slashes(&path.to_string_lossy());
+        let text = path.to_string_lossy();
+        let text = slashes(&text);
         let folded = [fold(&text), fold_case(&text)].map(|root| root.trim_end_matches('/').to_owned());
         Self { path, folded, home }
     }
@@ -63,7 +65,7 @@ impl Root {
     pub(crate) fn spelled(&self, text: &str) -> Place {
         let mut folded = Vec::new();
         for spelling in self.spellings(text) {
-            self.fold_into(&lexical(&self.path, Path::new(&spelling)), &mut folded);
+            self.fold_into(&lexical(&self.path, Path::new(&*spelling)), &mut folded);
         }
         Place { folded, exact: None }
     }
@@ -77,19 +79,21 @@ impl Root {
         let mut folded = Vec::new();
         let mut exact = certain.then(Vec::new);
         for spelling in self.spellings(text) {
-            let tidy = lexical(&self.path, Path::new(&spelling));
-            let mut leads_to = vec![follow(&self.path, Path::new(&spelling))?];
-            if climbs(&spelling) {
-                // A tool that tidies a path before it opens it does not end up where the links lead.
-                leads_to.push(follow(&self.path, &tidy)?);
+            let tidy = lexical(&self.path, Path::new(&*spelling));
+            let led = follow(&self.path, Path::new(&*spelling))?;
+            // A tool that tidies a path before it opens it does not end up where the links lead.
+            let tidied = if climbs(&spelling) { Some(follow(&self.path, &tidy)?) } else { None };
+            let leads_to = || iter::once(&led).chain(&tidied);
+            for path in leads_to() {
+                exact = exact.and_then(|mut exact| {
+                    exact.push(self.spot(path)?);
+                    Some(exact)
+                });
             }
-            exact = exact.and_then(|mut exact| {
-                exact.extend(leads_to.iter().map(|path| self.spot(path)).collect::<Option<Vec<_>>>()?);
-                Some(exact)
-            });
-            // Mostly there are no links in the way, and both are the same.
-            let also = Some(&tidy).filter(|tidy| !leads_to.contains(tidy));
-            for path in leads_to.iter().chain(also) {
+            // Mostly there are no links in the way, and both are the same, letter by letter.
+            let is_tidy = |path: &PathBuf| path.as_os_str() == tidy.as_os_str() || *path == tidy;
+            let also = Some(&tidy).filter(|_| !leads_to().any(is_tidy));
+            for path in leads_to().chain(also) {
                 self.fold_into(path, &mut folded);
             }
         }
@@ -109,11 +113,11 @@ impl Root {
     }
 
     /// The texts that some tool or system takes for the same path.
-    fn spellings(&self, text: &str) -> Vec<String> {
-        let mut all = vec![text.to_owned()];
+    fn spellings<'t>(&self, text: &'t str) -> impl Iterator<Item = Cow<'t, str>> + use<'t> {
+        let mut others: Vec<String> = Vec::new();
         let mut also = |other: String| {
-            if !all.contains(&other) {
-                all.push(other)
+            if other != text && !others.contains(&other) {
+                others.push(other)
             }
         };
         if text.trim() != text {
@@ -136,24 +140,29 @@ impl Root {
         if let (Some(rest), Some(home)) = (text.trim().strip_prefix('~'), &self.home) {
             also(format!("{}/{}", home.display(), rest.trim_start_matches(['/', '\\'])));
         }
-        all
+        iter::once(Cow::Borrowed(text)).chain(others.into_iter().map(Cow::Owned))
     }
 
     fn spot(&self, path: &Path) -> Option<Spot> {
-        let text = |path: &Path| path.to_str().map(slashes);
-        let inside = path.strip_prefix(&self.path).ok().map(|path| text(path).ok_or(()));
-        Some(Spot { absolute: text(path)?, inside: inside.transpose().ok()? })
+        let text = path.to_str()?;
+        // Mostly the root is written in front, which takes less time to see than to compare part by part.
+        let behind_root =
+            || text.strip_prefix(self.path.to_str()?)?.strip_prefix('/').filter(|it| !it.starts_with('/'));
+        let inside = behind_root().or_else(|| path.strip_prefix(&self.path).ok()?.to_str());
+        let owned = |text| slashes(text).into_owned();
+        Some(Spot { absolute: owned(text), inside: inside.map(owned) })
     }
 
     /// Adds the plainest spelling of a path, and the one that keeps what some systems cut off.
     fn fold_into(&self, path: &Path, spots: &mut Vec<Spot>) {
-        let text = slashes(&path.to_string_lossy());
+        let text = path.to_string_lossy();
+        let text = slashes(&text);
         // Of what is plain, both spellings are one.
         let spellings = match is_plain(&text) {
-            true => vec![fold_case(&text)],
-            false => vec![fold(&text), fold_case(&text)],
+            true => [Some(fold_case(&text)), None],
+            false => [Some(fold(&text)), Some(fold_case(&text))],
         };
-        for (absolute, root) in spellings.into_iter().zip(&self.folded) {
+        for (absolute, root) in spellings.into_iter().flatten().zip(&self.folded) {
             if spots.iter().any(|spot| spot.absolute == absolute) {
                 continue;
             }
@@ -191,23 +200,12 @@ impl Place {
 /// is written. `..` goes up from where the links led, as the kernel does it.
 pub(crate) fn follow(base: &Path, path: &Path) -> Result<PathBuf, Unresolved> {
     const MOST_LINKS: u32 = 40;
-    let mut at = base.to_owned();
-    let mut ahead: Vec<OsString> = Vec::new();
+    let mut at = with_room(base, path);
+    let mut ahead: Vec<Cow<'_, OsStr>> = Vec::new();
     let mut links = 0;
-    let push = |at: &mut PathBuf, ahead: &mut Vec<OsString>, path: &Path| {
-        for part in path.components().rev() {
-            match part {
-                Component::Normal(_) | Component::ParentDir => ahead.push(part.as_os_str().to_owned()),
-                Component::CurDir => {}
-                // Nothing before a root counts.
-                Component::RootDir => *at = at.ancestors().last().map(Path::to_owned).unwrap_or_default(),
-                Component::Prefix(_) => *at = PathBuf::from_iter([part, Component::RootDir]),
-            }
-        }
-    };
-    push(&mut at, &mut ahead, path);
+    set_out(path, &mut at, |part| ahead.push(Cow::Borrowed(part)));
     while let Some(part) = ahead.pop() {
-        if part == ".." {
+        if *part == *".." {
             at.pop();
             continue;
         }
@@ -220,7 +218,7 @@ pub(crate) fn follow(base: &Path, path: &Path) -> Result<PathBuf, Unresolved> {
                 }
                 let target = fs::read_link(&at).map_err(|_| Unresolved::Failed)?;
                 at.pop();
-                push(&mut at, &mut ahead, &target);
+                set_out(&target, &mut at, |part| ahead.push(Cow::Owned(part.to_owned())));
             }
             Ok(_) => {}
             Err(error) => match error.kind() {
@@ -233,10 +231,35 @@ pub(crate) fn follow(base: &Path, path: &Path) -> Result<PathBuf, Unresolved> {
     Ok(at)
 }
 
+/// Begins to walk along `path` from `at`: hands out the parts that lie ahead, the last one first.
+fn set_out<'p>(path: &'p Path, at: &mut PathBuf, mut lies_ahead: impl FnMut(&'p OsStr)) {
+    for part in path.components().rev() {
+        match part {
+            Component::Normal(_) | Component::ParentDir => lies_ahead(part.as_os_str()),
+            Component::CurDir => {}
+            // Nothing before a root counts.
+            Component::RootDir => *at = at.ancestors().last().map(Path::to_owned).unwrap_or_default(),
+            Component::Prefix(_) => *at = PathBuf::from_iter([part, Component::RootDir]),
+        }
+    }
+}
+
+/// A copy of `base` to which `path` can be added without another allocation.
+fn with_room(base: &Path, path: &Path) -> PathBuf {
+    let mut copy = PathBuf::with_capacity(base.as_os_str().len() + path.as_os_str().len() + 1);
+    copy.push(base);
+    copy
+}
+
 /// Resolves `.` and `..` by text alone, as many tools do before they open anything.
 fn lexical(base: &Path, path: &Path) -> PathBuf {
-    let mut tidy = PathBuf::new();
-    for part in base.join(path).components() {
+    let mut joined = with_room(base, path);
+    joined.push(path);
+    if is_tidy(&joined) {
+        return joined;
+    }
+    let mut tidy = PathBuf::with_capacity(joined.as_os_str().len());
+    for part in joined.components() {
         match part {
             Component::ParentDir => drop(tidy.pop()),
             Component::CurDir => {}
@@ -244,6 +267,12 @@ fn lexical(base: &Path, path: &Path) -> PathBuf {
         }
     }
     tidy
+}
+
+/// Whether there is nothing to resolve in a path. On Windows there are too many ways to write one.
+fn is_tidy(path: &Path) -> bool {
+    let below_root = path.to_str().filter(|_| !cfg!(windows)).and_then(|text| text.strip_prefix('/'));
+    below_root.is_some_and(|text| text.split('/').all(|part| !matches!(part, "" | "." | "..")))
 }
 
 /// One spelling for all that differ only in what some file system does not see: case, dots and spaces at the end,
@@ -280,7 +309,7 @@ pub(crate) fn has_no_width(c: char) -> bool {
 
 /// Whether a tool might read the text otherwise than the kernel does.
 fn is_odd(text: &str) -> bool {
-    let expands = text.contains("${") || text.contains("$HOME");
+    let expands = text.contains('$') && (text.contains("${") || text.contains("$HOME"));
     expands || text.starts_with(['~', '@']) || after_file_scheme(text).is_some() || text.trim() != text
 }
 
@@ -290,11 +319,12 @@ fn after_file_scheme(text: &str) -> Option<&str> {
 }
 
 pub(crate) fn climbs(path: &str) -> bool {
-    path.split(['/', '\\']).any(|part| part == "..")
+    let dots = path.as_bytes().windows(2).any(|two| two == b"..");
+    dots && path.split(['/', '\\']).any(|part| part == "..")
 }
 
-pub(crate) fn slashes(path: &str) -> String {
-    if cfg!(windows) { path.replace('\\', "/") } else { path.to_owned() }
+pub(crate) fn slashes(path: &str) -> Cow<'_, str> {
+    if cfg!(windows) { path.replace('\\', "/").into() } else { path.into() }
 }
 
 /// Text with `%2e` and the like written out; what is no escape stays.

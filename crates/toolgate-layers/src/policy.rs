@@ -64,6 +64,14 @@ enum Asks {
     Below(Option<Marks>),
 }
 
+/// What becomes of a call by the rules.
+enum Decided {
+    Allowed,
+    /// Somebody has to be asked, for this reason.
+    Asked(Arc<str>),
+    Refused(Outcome),
+}
+
 impl Policy {
     /// Makes a policy whose relative paths start at the current directory.
     pub fn new(options: PolicyOptions) -> Result<Self, BadOption> {
@@ -143,23 +151,37 @@ impl Policy {
         Self { sets: sets.into(), needs, root: Arc::new(root), seen, asks, boundary, version, version_text }
     }
 
-    async fn decide(&self, judgement: Judgement, call: Call, next: Next) -> Outcome {
+    /// What the rules make of the call, and says so.
+    fn decide(&self, call: &Call, next: &Next) -> Decided {
+        let judgement = match contained_sync(|| self.judge(call)) {
+            Ok(judgement) => judgement,
+            Err(report) => {
+                next.because(NOT_APPLIED);
+                let error = CallError::new(ErrorCategory::Refused, NOT_APPLIED).with_operator(report);
+                return Decided::Refused(Outcome::error(Status::Blocked, error));
+            }
+        };
         let Judgement { effect, reason, .. } = judgement;
         next.because(reason.clone());
         match effect {
-            Effect::Deny => Outcome::refused(Status::Blocked, reason.to_string()),
-            Effect::Allow => next.run(call).await,
-            Effect::Ask if self.asks.is_below() => {
-                let _mark = self.asks.mark(&call, reason);
-                next.run(call).await
-            }
-            Effect::Ask => match answer(&call, &next) {
-                None => self.ask(&call, &reason, outdated(&call, &next)),
-                Some(answer) => match self.hold(&call, &answer).await {
-                    Held::Firm => answered(answer, &reason, call, next).await,
-                    Held::Broken(changed) => self.ask(&call, &reason, changed),
-                    Held::Unclear => self.ask(&call, &reason, Vec::new()),
-                },
+            Effect::Deny => Decided::Refused(Outcome::refused(Status::Blocked, reason.to_string())),
+            Effect::Allow => Decided::Allowed,
+            Effect::Ask => Decided::Asked(reason),
+        }
+    }
+
+    /// Lets somebody decide about a call: here, or a layer further in.
+    async fn ask_about(&self, reason: Arc<str>, call: Call, next: Next) -> Outcome {
+        if self.asks.is_below() {
+            let _mark = self.asks.mark(&call, reason);
+            return next.run(call).await;
+        }
+        match answer(&call, &next) {
+            None => self.ask(&call, &reason, outdated(&call, &next)),
+            Some(answer) => match self.hold(&call, &answer).await {
+                Held::Firm => answered(answer, &reason, call, next).await,
+                Held::Broken(changed) => self.ask(&call, &reason, changed),
+                Held::Unclear => self.ask(&call, &reason, Vec::new()),
             },
         }
     }
@@ -223,13 +245,11 @@ const NOT_APPLIED: &str = "the policy could not be applied";
 
 impl Layer for Policy {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        let outcome = match contained_sync(|| self.judge(&call)) {
-            Ok(judgement) => self.decide(judgement, call, next).await,
-            Err(report) => {
-                next.because(NOT_APPLIED);
-                let error = CallError::new(ErrorCategory::Refused, NOT_APPLIED).with_operator(report);
-                Outcome::error(Status::Blocked, error)
-            }
+        let outcome = match self.decide(&call, &next) {
+            Decided::Allowed => next.run(call).await,
+            // Boxed, so that calls that nobody has to be asked about have no room for it.
+            Decided::Asked(reason) => Box::pin(self.ask_about(reason, call, next)).await,
+            Decided::Refused(refusal) => refusal,
         };
         outcome.noting(|notes| {
             notes.metadata.insert("policy_version".into(), (*self.version_text).into());

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
     Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Settled, Status, Timestamp, contained,
+    contained_sync,
 };
 
 use crate::{
@@ -103,10 +104,9 @@ impl Receipts {
     }
 
     async fn write(&self, passage: &Passage<'_>, settled: &Settled) -> Result<Option<String>, SinkError> {
-        let write = async {
-            let receipt = Arc::new(Receipt::of(passage, settled, &self.keeper, &self.key));
-            self.sink.write(passage.call, &receipt).await
-        };
+        let receipt = contained_sync(|| Arc::new(Receipt::of(passage, settled, &self.keeper, &self.key)));
+        let receipt = receipt.map_err(SinkError::new)?;
+        let write = async { self.sink.write(passage.call, &receipt).await };
         contained(write).await.unwrap_or_else(|report| Err(SinkError::new(report)))
     }
 
@@ -139,7 +139,7 @@ impl Receipts {
 impl Layer for Receipts {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         if let Some(end) = call.closing().cloned() {
-            return self.close(call, next, &end).await;
+            return Box::pin(self.close(call, next, &end)).await;
         }
         if let Some(detail) = self.lost.get() {
             return Self::not_recorded(&next, "an earlier receipt was lost", detail);

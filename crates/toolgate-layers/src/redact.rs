@@ -63,7 +63,7 @@ pub struct RedactOptions {
 impl Redact {
     /// Redacts with the bundled detectors.
     pub fn new() -> Self {
-        Self::with(SharedRedactor::new(Secrets::standard()))
+        Self::with(SharedRedactor::bundled(Secrets::standard()))
     }
 
     /// Redacts with a redactor that other parts of the program share.
@@ -122,11 +122,8 @@ impl Redact {
 
     fn outbound(&self, call: &Call, settled: &mut Settled) -> Result<(), RedactionFailed> {
         settled.value = self.value(call, &settled.value)?;
-        if let Some(text) = &settled.text {
-            let clean = self.text(call, text)?;
-            if *clean != **text {
-                settled.text = Some(clean.into());
-            }
+        if let Some(clean) = self.changed_text(call, settled.text.as_deref())? {
+            settled.text = Some(clean.into());
         }
         if let Some(error) = &mut settled.error {
             error.model = self.text(call, &error.model)?;
@@ -180,8 +177,11 @@ impl Redact {
 
     /// The text without secrets; nothing if there are none in it.
     fn changed_text(&self, call: &Call, text: Option<&str>) -> Result<Option<String>, RedactionFailed> {
-        let Some(text) = text else { return Ok(None) };
-        Ok(Some(self.text(call, text)?).filter(|clean| clean != text))
+        match text {
+            None => Ok(None),
+            Some(text) if self.own.is_none() => self.secrets.changed_text(text),
+            Some(text) => Ok(Some(self.text(call, text)?).filter(|clean| clean != text)),
+        }
     }
 
     /// A copy of the value without secrets; nothing if there are none in it.
@@ -198,6 +198,9 @@ impl Redact {
     ) -> Result<Option<Map<String, Value>>, RedactionFailed> {
         if map.is_empty() {
             return Ok(None);
+        }
+        if self.own.is_none() {
+            return self.secrets.changed_map(map);
         }
         match self.changed(call, Value::Object(map.clone()))? {
             None => Ok(None),
@@ -269,7 +272,7 @@ impl Configurable for Redact {
             parts.get::<StackRedactor>().and_then(|stack| stack.made).or_else(|| parts.get::<SharedRedactor>());
         let redactor = match earlier {
             Some(earlier) => earlier.and(secrets),
-            None => SharedRedactor::new(secrets),
+            None => SharedRedactor::bundled(secrets),
         };
         StackRedactor::made(parts, redactor.clone());
         Ok(Self { arguments, ..Self::with(redactor) })

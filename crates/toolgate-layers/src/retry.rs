@@ -159,7 +159,8 @@ impl Layer for Retry {
                 }
                 return outcome;
             }
-            match self.wait(attempt, &call, &next).await {
+            // Boxed, so that calls that need no second attempt have no room for it.
+            match Box::pin(self.wait(attempt, &call, &next)).await {
                 Ok(()) => attempt += 1,
                 Err(Stop::Exhausted) => return gave_up(outcome, attempt, &next, "all attempts are used up"),
                 Err(Stop::NoTimeLeft) => return gave_up(outcome, attempt, &next, "no time is left to wait"),

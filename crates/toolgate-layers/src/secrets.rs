@@ -183,7 +183,8 @@ impl Secrets {
         }
     }
 
-    fn object(&self, map: &Map<String, Value>) -> Option<Map<String, Value>> {
+    /// The same for an object.
+    pub(crate) fn object(&self, map: &Map<String, Value>) -> Option<Map<String, Value>> {
         // `{"name": "DB_PASSWORD", "value": "…"}`
         let named = ["name", "key"].iter().find_map(|key| map.get(*key)?.as_str()).and_then(|name| self.field(name));
         self.members(map, |key, value| match (self.field(key), named) {

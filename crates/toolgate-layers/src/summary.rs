@@ -1,6 +1,6 @@
 //! Gives every call one line for people.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -73,19 +73,32 @@ impl Summary {
         let text: String = match (&self.format, outcome.settled()) {
             (Format::Function(format), _) => contained_sync(|| format(call, outcome)).ok()?,
             (Format::Template(pieces), Some(settled)) => {
-                pieces.iter().map(|piece| piece.filled(call, settled, took)).collect()
+                let mut line = String::with_capacity(64);
+                pieces.iter().for_each(|piece| line.push_str(&piece.filled(call, settled, took)));
+                line
             }
             (Format::Template(_), None) => return None,
         };
         // Redacted whole and cut afterwards: half a secret is not recognised.
         let text = match &self.redactor {
-            Some(redactor) => redactor.text(&text)?,
+            Some(redactor) => redactor.changed_text(&text).ok()?.unwrap_or(text),
             None => text,
         };
-        let words: Vec<&str> =
-            text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
-        (!words.is_empty()).then(|| bounded(&words.join(" "), MOST))
+        let line = one_line(text);
+        (!line.is_empty()).then(|| bounded(line, MOST))
     }
+}
+
+/// The words of a text with one space between them.
+fn one_line(text: String) -> String {
+    // Mostly it is that already.
+    let words = text.split(' ');
+    if words.clone().all(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic())) {
+        return text;
+    }
+    let is_between = |c: char| c.is_whitespace() || c.is_control();
+    let words: Vec<&str> = text.split(is_between).filter(|word| !word.is_empty()).collect();
+    words.join(" ")
 }
 
 impl Default for Summary {
@@ -156,20 +169,20 @@ impl Piece {
         })
     }
 
-    fn filled(&self, call: &Call, settled: &Settled, took: Option<Duration>) -> String {
+    fn filled<'a>(&'a self, call: &'a Call, settled: &Settled, took: Option<Duration>) -> Cow<'a, str> {
         match self {
-            Self::Text(text) => text.clone(),
-            Self::Tool => call.tool.to_string(),
-            Self::Label => call.annotations().long_running.clone().unwrap_or_else(|| call.tool.to_string()),
-            Self::Status => in_words(settled.status).to_owned(),
+            Self::Text(text) => text.into(),
+            Self::Tool => call.tool.as_str().into(),
+            Self::Label => call.annotations().long_running.as_deref().unwrap_or(call.tool.as_str()).into(),
+            Self::Status => in_words(settled.status).into(),
             Self::Duration => match took {
-                Some(took) if took < Duration::from_secs(10) => format!("{} ms", took.as_millis()),
-                Some(took) => format!("{} s", took.as_secs()),
-                None => "an unknown time".to_owned(),
+                Some(took) if took < Duration::from_secs(10) => format!("{} ms", took.as_millis()).into(),
+                Some(took) => format!("{} s", took.as_secs()).into(),
+                None => "an unknown time".into(),
             },
             Self::Kind => match call.annotations().kind.map(serde_json::to_value) {
-                Some(Ok(serde_json::Value::String(word))) => word,
-                Some(_) | None => "other".to_owned(),
+                Some(Ok(serde_json::Value::String(word))) => word.into(),
+                Some(_) | None => "other".into(),
             },
         }
     }

@@ -125,21 +125,36 @@ impl Timeout {
             Either::Right((Either::Left(_), run)) => (run.now_or_never(), End::OutOfTime),
             Either::Right((Either::Right(_), run)) => (run.now_or_never(), End::Cancelled),
         };
+        match answered {
+            Some(outcome) if !bounded.cancel.is_cancelled() => work.done(outcome),
+            // Boxed, so that calls that come back in time have no room for it.
+            answered => Box::pin(self.stop(&bounded, &next, work, (limit, end), answered)).await,
+        }
+    }
+
+    /// The ladder, for a call whose time is up or that somebody cancelled.
+    async fn stop(
+        &self,
+        call: &Call,
+        next: &Next,
+        mut work: Work,
+        why: (Duration, End),
+        answered: Option<Outcome>,
+    ) -> Outcome {
+        let (clock, force) = (call.env().clock(), self.grace / 4);
         let answered = match answered {
-            Some(outcome) if !bounded.cancel.is_cancelled() => return work.done(outcome),
             Some(outcome) => Some(outcome),
             None => {
-                next.because(end.reason());
-                bounded.cancel.cancel();
-                let force = self.grace / 4;
+                next.because(why.1.reason());
+                call.cancel.cancel();
                 match select(&mut work.run, clock.sleep(self.grace.saturating_sub(force))).await {
                     Either::Left((outcome, _)) => Some(outcome),
                     Either::Right(((), _)) => None,
                 }
             }
         };
-        let stopped = work.stop(answered.is_some(), &**clock, (self.grace / 4).max(FORCE)).await;
-        self.ended(&call, (limit, end), answered, stopped)
+        let stopped = work.stop(answered.is_some(), &**clock, force.max(FORCE)).await;
+        self.ended(call, why, answered, stopped)
     }
 
     /// Says what came of a call that was told to stop.

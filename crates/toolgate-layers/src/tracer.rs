@@ -1,6 +1,6 @@
 //! Makes a span from a call and what came of it.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use toolgate_core::{Call, Json, LayerNote, LayerStatus, Outcome, Settled, Status, Suspension, Unsettled, Verdict};
 
@@ -44,7 +44,7 @@ impl Tracer {
     fn describe(&self, span: &mut ToolSpan, call: &Call, attempts: u32) {
         let turn = call.turn();
         let text = |text: &Arc<str>| text.to_string();
-        let call_id = self.keeper.text(call.provider_call_id()).map(|id| bounded(&id, MOST_DESCRIPTION));
+        let call_id = self.keeper.text(call.provider_call_id()).map(|id| bounded(id, MOST_DESCRIPTION));
         let description = call.spec().map(|spec| bounded(&spec.description, MOST_DESCRIPTION));
         span.attributes
             .put("gen_ai.operation.name", "execute_tool")
@@ -92,7 +92,7 @@ impl Tracer {
         span.attributes.put(names.digest, kept.digest()).put(names.size, kept.size());
         match self.capture_content {
             true if self.keeper.redacts() => {
-                span.attributes.put(names.content, bounded(&kept.to_string(), MOST_CONTENT));
+                span.attributes.put(names.content, bounded(kept.to_string(), MOST_CONTENT));
             }
             true => drop(span.attributes.put(names.withheld, true)),
             false => {}
@@ -101,7 +101,7 @@ impl Tracer {
 
     fn add_layers(&self, span: &mut ToolSpan, layers: Vec<LayerNote>) {
         for note in layers {
-            let reason = note.reason.as_deref().and_then(|reason| self.keeper.text(reason));
+            let reason = note.reason.as_deref().and_then(|reason| self.keeper.text(reason).map(Cow::into_owned));
             let layer = span.child(format!("layer {}", note.name), note.started_at, note.ended_at);
             layer.error = failed(note.status).map(Into::into);
             layer
