@@ -1,5 +1,7 @@
 //! Files that hold secrets, which no tool reads or writes unless the operator says so.
 
+use std::sync::LazyLock;
+
 use crate::{lists, paths::Place};
 
 /// Files by name, at any depth, in small letters.
@@ -86,47 +88,55 @@ pub(crate) fn is_secret(place: &Place) -> bool {
     place.any_spelling(is_secret_path)
 }
 
-/// The path is folded: plain spelling, small letters.
+/// What files, environments and examples are called, taken apart.
 ///
-/// The patterns are compared by hand: making sets of globs from them takes longer than most programs look at paths.
+/// Paths are compared by hand: making sets of globs takes longer than most programs look at paths.
+static NAMES: LazyLock<[Vec<Name>; 3]> = LazyLock::new(|| {
+    [FILES, ENVIRONMENTS, EXAMPLES].map(|names| names.iter().flat_map(|name| Name::read(name)).collect())
+});
+
+/// A name with a star at most, and the directories that it has to be in.
+struct Name {
+    above: &'static str,
+    begin: &'static str,
+    end: &'static str,
+    /// Whether anything may stand between its begin and its end.
+    star: bool,
+}
+
+impl Name {
+    /// One, or one for each ending of `name.{toml,json}`.
+    fn read(pattern: &'static str) -> impl Iterator<Item = Self> {
+        let (above, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
+        let (begin, end) = name.split_once(['*', '{']).unwrap_or((name, ""));
+        let star = name.contains('*');
+        end.trim_end_matches('}').split(',').map(move |end| Self { above, begin, end, star })
+    }
+
+    fn fits(&self, above: &str, name: &str) -> bool {
+        let rest = name.strip_prefix(self.begin);
+        let whole = |rest: &str| rest.is_empty() || rest.ends_with('/');
+        rest.is_some_and(|rest| if self.star { rest.ends_with(self.end) } else { rest == self.end })
+            && (self.above.is_empty() || above.strip_suffix(self.above).is_some_and(whole))
+    }
+}
+
+/// The path is folded: plain spelling, small letters.
 fn is_secret_path(path: &str) -> bool {
-    let is = |pattern: &&str| ends_in(path, pattern);
-    FILES.iter().any(is)
-        || DIRECTORIES.iter().any(|name| has_part(path, name))
-        || is_process_environment(path)
-        || ENVIRONMENTS.iter().any(is) && !EXAMPLES.iter().any(is)
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let [file, environment, example] =
+        NAMES.each_ref().map(|names| || names.iter().any(|known| known.fits(above, name)));
+    file()
+        || has_part(path, DIRECTORIES)
+        || name == "environ" && has_part(above, &["proc"])
+        || environment() && !example()
 }
 
-/// `/proc/1/environ` and `/proc/1/task/1/environ`.
-fn is_process_environment(path: &str) -> bool {
-    path.strip_suffix("/environ").is_some_and(|above| has_part(above, "proc"))
-}
-
-/// Whether the last parts of a path fit a pattern.
-fn ends_in(path: &str, pattern: &str) -> bool {
-    let mut parts = path.rsplit('/');
-    pattern.rsplit('/').all(|name| parts.next().is_some_and(|part| fits(part, name)))
-}
-
-/// Whether a part of a path fits a pattern with one star or one list of endings at most.
-fn fits(part: &str, pattern: &str) -> bool {
-    if let Some((stem, kinds)) = pattern.split_once('{') {
-        let kind = part.strip_prefix(stem);
-        return kind.is_some_and(|kind| kinds.trim_end_matches('}').split(',').any(|known| known == kind));
-    }
-    match pattern.split_once('*') {
-        None => part == pattern,
-        Some((begin, end)) => part.strip_prefix(begin).is_some_and(|rest| rest.ends_with(end)),
-    }
-}
-
-/// Whether one or several whole parts of a path are `name`.
-fn has_part(path: &str, name: &str) -> bool {
-    let whole = |(at, _): (usize, &str)| {
-        let (before, behind) = (&path[..at], &path[at + name.len()..]);
-        (before.is_empty() || before.ends_with('/')) && (behind.is_empty() || behind.starts_with('/'))
-    };
-    path.match_indices(name).any(whole)
+/// Whether one or several whole parts of a path are one of `names`.
+fn has_part(path: &str, names: &[&str]) -> bool {
+    let mut begins = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
+    let whole = |rest: &str| rest.is_empty() || rest.starts_with('/');
+    begins.any(|at| names.iter().any(|name| path[at..].strip_prefix(name).is_some_and(whole)))
 }
 
 /// Whether a text that a shell or a tool expands could become the name of a secrets file.
@@ -176,7 +186,7 @@ mod tests {
     };
     use globset::GlobSet;
     use proptest::prelude::*;
-    use std::{fs, os::unix::fs::symlink, sync::LazyLock};
+    use std::{fs, os::unix::fs::symlink};
 
     fn names_secret(root: &Root, command: &str) -> bool {
         let is_glob = |word: &String| word.contains(['*', '?', '[']);
