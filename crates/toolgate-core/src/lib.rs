@@ -65,6 +65,7 @@ mod registry;
 mod rows;
 mod run;
 mod schema;
+mod schema_dialect;
 mod stack;
 mod status;
 mod stop;

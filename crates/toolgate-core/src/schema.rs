@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::{PatternOptions, ValidationOptions, Validator};
 use schemars::{JsonSchema, generate::SchemaSettings, transform::RecursiveTransform};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{Json, JsonError};
+use crate::{Json, JsonError, schema_dialect as dialect};
 
 /// A JSON Schema that was checked and compiled once and is shared from then on.
 ///
@@ -42,14 +42,24 @@ const MOST_PROBLEMS: usize = 16;
 impl Schema {
     /// Compiles a schema.
     pub fn new(schema: Value) -> Result<Self, SchemaError> {
+        Self::compile(schema, jsonschema::options())
+    }
+
+    /// Compiles a schema of our own making, of which it is known that it is one.
+    fn ours(schema: Value) -> Self {
+        let options = match dialect::is_older(&schema) {
+            true => dialect::older(),
+            false => jsonschema::options(),
+        };
+        Self::compile(schema, options).expect("a generated schema is valid")
+    }
+
+    fn compile(schema: Value, options: ValidationOptions<'_>) -> Result<Self, SchemaError> {
         let json = Json::new(schema)?;
         // A schema from outside may hold any pattern, so backtracking is bounded.
         let patterns = PatternOptions::fancy_regex().backtrack_limit(100_000).size_limit(1 << 20);
-        let validator = jsonschema::options()
-            .offline()
-            .with_pattern_options(patterns)
-            .build(json.as_value())
-            .map_err(|error| SchemaError::Invalid(error.masked().to_string()))?;
+        let validator = options.offline().with_pattern_options(patterns).build(json.as_value());
+        let validator = validator.map_err(|error| SchemaError::Invalid(error.masked().to_string()))?;
         Ok(Self(Arc::new(Inner { json, validator })))
     }
 
@@ -71,13 +81,13 @@ impl Schema {
         });
         let drop_title = |schema: &mut schemars::Schema| drop(schema.remove("title"));
         let generator = settings.with_transform(RecursiveTransform(drop_title)).into_generator();
-        Self::new(generator.into_root_schema_for::<T>().to_value()).expect("a generated schema is valid")
+        Self::ours(generator.into_root_schema_for::<T>().to_value())
     }
 
     /// Any object: the schema of a tool that checks its arguments itself.
     pub fn any_object() -> Self {
         static ANY: OnceLock<Schema> = OnceLock::new();
-        ANY.get_or_init(|| Self::new(json!({ "type": "object" })).expect("a valid schema")).clone()
+        ANY.get_or_init(|| Self::ours(json!({ "type": "object" }))).clone()
     }
 
     /// The schema as JSON.
