@@ -1,6 +1,6 @@
 //! The cost sheet: what a call costs, beside floors written in the same program.
 //!
-//! `cargo run --release -p toolgate-bench -- cost` prints a table, with `--json` an array of
+//! `cargo run --profile dist -p toolgate-bench -- cost` prints a table, with `--json` an array of
 //! `{"name", "value", "unit", "floor", "ratio"}`. `--rounds N` measures longer. Where `valgrind` is installed,
 //! instructions are counted as well (`--no-instructions` leaves that out). `--only PART` measures one part. `--write
 //! FILE` writes the table into a page, with the machine and the date; that is how `docs/reference/cost.md` is made.

@@ -9,7 +9,7 @@ use crate::measure::Row;
 const HEAD: &str = "\
 # What it costs
 
-Written by `cargo run --release -p toolgate-bench -- cost --write docs/reference/cost.md`. Every number stands beside a
+Written by `cargo run --profile dist -p toolgate-bench -- cost --write docs/reference/cost.md`. Every number stands beside a
 floor that was measured in the same interleaved rounds; the ratio of the two is what counts, since machines differ and
 are rarely idle. Times are processor time, medians over rounds.
 
