@@ -358,6 +358,10 @@ impl Run {
             self.answer = Some(answer);
         }
         self.answer_calls(report, refund, events);
+        if !self.shared.strategies.is_empty() {
+            // They may take their time before anything else is written.
+            self.write_answers();
+        }
         Ok(Ok(()))
     }
 

@@ -71,8 +71,10 @@ pub(super) fn new_file(path: &Path) -> io::Result<()> {
 
 /// Refuses a file that another program has written, before anything in it is changed.
 pub(super) fn is_ours(path: &Path, connection: &Connection) -> Result<(), DatabaseError> {
-    let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let error = |error| database_error(path, error);
+    // All of it is read at one moment: somebody else may be making the file ours between one question and the next.
+    let moment = connection.unchecked_transaction().map_err(error)?;
+    let number = |sql| moment.query_row(sql, [], |row| row.get::<_, i64>(0));
     let id = number("PRAGMA application_id").map_err(error)?;
     if id == APPLICATION_ID {
         return Ok(());
