@@ -36,6 +36,8 @@ pub(crate) struct Shelf {
     pub(crate) messages: HashMap<SessionId, Vec<(u64, Arc<Said>)>>,
     blobs: HashMap<Digest, Bytes>,
     ledgers: BTreeMap<LedgerName, Vec<SealedEntry>>,
+    /// Tells those who wait for posts of a session, whether it is there yet or not.
+    waiting: HashMap<SessionId, watch::Sender<()>>,
     pub(crate) till: Till,
 }
 
@@ -47,7 +49,7 @@ pub(crate) struct Session {
     pub(crate) hidden_at: Option<Timestamp>,
     pub(crate) posts: BTreeMap<u64, Post>,
     /// The number of the newest post.
-    posted: watch::Sender<u64>,
+    posted: u64,
 }
 
 impl MemoryStore {
@@ -262,11 +264,10 @@ impl Store for MemoryStore {
 
     async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
         let mut shelf = self.shelf();
-        let known = shelf.sessions.entry(lease.session).or_default();
-        match (&mut known.held, known.fence == lease.fence) {
-            (Some(held), true) => held.1 = until,
-            _ => return Err(StoreError::Fenced { session: lease.session, found: known.fence }),
-        }
+        let fenced = |found| StoreError::Fenced { session: lease.session, found };
+        let known = shelf.sessions.get_mut(&lease.session).ok_or(fenced(0))?;
+        let held = known.held.as_mut().filter(|_| known.fence == lease.fence).ok_or(fenced(known.fence))?;
+        held.1 = until;
         Ok(())
     }
 
@@ -286,9 +287,11 @@ impl Store for MemoryStore {
             shelf.mark(*call, ApprovalState::Answered);
         }
         let known = shelf.sessions.entry(session).or_default();
-        let number = *known.posted.borrow() + 1;
-        known.posts.insert(number, post);
-        known.posted.send_replace(number);
+        known.posted += 1;
+        known.posts.insert(known.posted, post);
+        if let Some(waiting) = shelf.waiting.get(&session) {
+            waiting.send_replace(());
+        }
         Ok(())
     }
 
@@ -300,7 +303,7 @@ impl Store for MemoryStore {
     }
 
     fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
-        let mut watching = self.shelf().sessions.entry(session).or_default().posted.subscribe();
+        let mut watching = self.shelf().waiting.entry(session).or_default().subscribe();
         let store = self.clone();
         async move {
             // The sender lives as long as the store. What was taken since wakes nobody.

@@ -249,7 +249,7 @@ mod tests {
     async fn the_memory_store_keeps_the_contract() {
         let report = store(MemoryStore::new(), &CountingIds::new()).await;
         report.assert();
-        assert_eq!(report.passed.len(), 47);
+        assert_eq!(report.passed.len(), 48);
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use serde_json::json;
 use toolgate_core::{
     AccountKey, AccountRow, ApprovalFilter, ApprovalId, ApprovalRequest, Batch, BudgetScope, BudgetUnit, CallId,
@@ -17,8 +18,9 @@ use super::{
 };
 use crate::fakes::call_with;
 
-pub(super) const RULES: [(&str, StoreRule); 10] = [
+pub(super) const RULES: [(&str, StoreRule); 11] = [
     ("a_hidden_session_is_listed_only_when_asked_for", |s, i| Box::pin(hidden(s, i))),
+    ("a_session_that_only_others_spoke_of_is_not_hidden", |s, i| Box::pin(only_spoken_of(s, i))),
     ("a_session_is_brought_back_whole", |s, i| Box::pin(brought_back(s, i))),
     ("an_erased_session_is_gone_and_others_are_whole", |s, i| Box::pin(erased(s, i))),
     ("the_sessions_of_agents_go_along", |s, i| Box::pin(agents(s, i))),
@@ -162,6 +164,23 @@ async fn hidden(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let nobody = SessionId::from_source(ids);
     store.hide(nobody, Some(NOW)).await.map_err(text)?;
     ensure(row(store, nobody).await?.is_none(), "hiding one that is not there made it")
+}
+
+/// Asking for a session that is not there does not make it, so there is nothing to hide yet.
+async fn only_spoken_of(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    let waits = store.posted(session, 0).now_or_never();
+    ensure(waits.is_none(), "a post came out of nothing")?;
+    let lease = Lease { session, fence: 0, revision: 0 };
+    let renewed = store.renew(&lease, NOW).await;
+    ensure(matches!(renewed, Err(StoreError::Fenced { found: 0, .. })), format!("renewing answered {renewed:?}"))?;
+    store.release(&lease).await.map_err(text)?;
+    let late = store.append(session, Position::unleased(7), Batch::default()).await;
+    ensure(late.is_err(), "an append at revision 7 of nothing was accepted")?;
+    store.hide(session, Some(NOW)).await.map_err(text)?;
+    Life::of(store, ids, session).await?;
+    let since = row(store, session).await?.map(|row| row.hidden_at);
+    ensure(since == Some(None), format!("it was hidden before it was there: {since:?}"))
 }
 
 async fn brought_back(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
