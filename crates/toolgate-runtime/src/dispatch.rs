@@ -1,13 +1,17 @@
 //! Runs a turn's calls concurrently and reports them in call order.
 
 use std::{
+    convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicU64},
     time::Duration,
 };
 
 use futures::FutureExt;
 use hashbrown::{HashMap, HashSet};
-use tokio::{sync::Notify, task::JoinHandle};
+use tokio::{
+    sync::{Notify, oneshot},
+    task::JoinHandle,
+};
 use toolgate_core::{
     Admission, Approver, CallId, Clock, DynApprover, IdSource, Invocation, Keyring, MemoryStore, Outcome, ProviderCall,
     Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store, StoreHandle, TakenCall, ToolRequest, Turn,
@@ -79,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) taking: tokio::sync::Mutex<()>,
     /// Wakes whoever keeps the lease when there is a turn to drive.
     pub(crate) keeper: Arc<Notify>,
+    /// Goes with this, and the keeper with it.
+    _kept: oneshot::Sender<Infallible>,
 }
 
 /// What happens to the other calls of a turn when one of them fails.
@@ -383,6 +389,7 @@ impl DispatcherBuilder {
         let driving = Driving::take(session, store.clone(), clock.clone(), self.lease, self.by_force).await?;
         let journal = Journal::under(driving, store, self.bus.clone(), clock);
         let late = LateGuard::new(self.late.0, self.late.1, self.clock.clone(), self.store.clone());
+        let (kept, gone) = oneshot::channel();
         let shared = Arc::new(Shared {
             stack: self.stack,
             session,
@@ -405,8 +412,9 @@ impl DispatcherBuilder {
             posts_seen: AtomicU64::new(0),
             taking: tokio::sync::Mutex::new(()),
             keeper: Arc::default(),
+            _kept: kept,
         });
-        tokio::spawn(crate::keeper::keep(Arc::downgrade(&shared)));
+        tokio::spawn(crate::keeper::keep(Arc::downgrade(&shared), gone));
         Ok(Dispatcher(shared))
     }
 }
@@ -423,7 +431,6 @@ impl std::fmt::Debug for Dispatcher {
 impl Drop for Shared {
     fn drop(&mut self) {
         // Asked for and not waited for: if it is not heard, the lease runs out by itself.
-        self.keeper.notify_one();
         let release = self.journal.driving().clone().release();
         let _ = contained_sync(|| release.now_or_never());
     }
@@ -477,7 +484,7 @@ impl Shared {
         others.iter().any(|active| active.state().turn.slot(call).is_some())
     }
 
-    /// Completes when a turn is opened, or this is gone.
+    /// Completes when a turn is opened.
     pub(crate) fn opened_soon(&self) -> impl Future<Output = ()> + Send + 'static {
         let keeper = self.keeper.clone();
         async move { keeper.notified().await }

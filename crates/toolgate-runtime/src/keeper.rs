@@ -1,10 +1,12 @@
 //! Keeps the lease of a session while a turn is driven, and looks after what others leave for it.
 
 use std::{
+    convert::Infallible,
     sync::{Weak, atomic::Ordering},
     time::Duration,
 };
 
+use tokio::sync::oneshot;
 use toolgate_core::{Post, StoreError};
 
 use crate::{Dispatcher, active::Item, dispatch::Shared, inbox::Urgency};
@@ -12,8 +14,16 @@ use crate::{Dispatcher, active::Item, dispatch::Shared, inbox::Urgency};
 /// How long a store that failed is left alone.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(500);
 
-/// Works for as long as there is a dispatcher. Between turns it sleeps: then the lease may run out, and nothing is lost.
-pub(crate) async fn keep(shared: Weak<Shared>) {
+/// Works for as long as there is a dispatcher, and holds nothing of it for longer. Between turns it sleeps: then the lease
+/// may run out, and nothing is lost.
+pub(crate) async fn keep(shared: Weak<Shared>, gone: oneshot::Receiver<Infallible>) {
+    tokio::select! {
+        _ = gone => {}
+        () = work(shared) => {}
+    }
+}
+
+async fn work(shared: Weak<Shared>) {
     loop {
         let Some(now) = shared.upgrade() else { return };
         if now.driven().is_empty() {
@@ -56,7 +66,7 @@ async fn take_posts(shared: &Weak<Shared>, found: &Result<Vec<(u64, Post)>, Stor
     }
 }
 
-/// Waits for a turn to drive, or for the end of the last dispatcher.
+/// Waits for a turn to drive.
 async fn idle(shared: &Weak<Shared>) {
     while let Some(now) = shared.upgrade() {
         if !now.driven().is_empty() {

@@ -16,7 +16,7 @@ use toolgate_core::{
 use toolgate_runtime::{
     CallFound, CallResult, DispatchError, Dispatcher, DispatcherBuilder, TurnEnd, TurnReport, TurnRequest,
 };
-use toolgate_testkit::TestClock;
+use toolgate_testkit::{Fault, FaultyStore, TestClock};
 
 const SPAN: Duration = Duration::from_secs(9);
 
@@ -53,6 +53,31 @@ async fn a_dispatcher_that_is_gone_leaves_its_session_free() {
     let session = first.session();
     drop(first);
     Dispatcher::builder(stack(&registry)).session(session).store(store).build().await.expect("is free");
+}
+
+#[tokio::test]
+async fn what_a_dispatcher_held_is_let_go_with_it_and_not_when_its_lease_would_have_been_due() {
+    let (probe, held) = (Probe::default(), Arc::new(()));
+    let registry = registry(&probe);
+    let store = FaultyStore::new(MemoryStore::new(), {
+        let held = held.clone();
+        move |_, _| {
+            let _ = &held;
+            Fault::Pass
+        }
+    });
+    // On a clock that stands still nothing is ever due.
+    let builder = Dispatcher::builder(stack(&registry)).store(store).clock(TestClock::new());
+    let dispatcher = builder.build().await.expect("builds");
+    let running = tokio::spawn(async move {
+        run(&dispatcher, TurnRequest::new(view(&registry), vec![request("1", "slow", "a")])).await
+    });
+    until(|| probe.ran() == 1).await;
+    probe.gate.0.add_permits(1);
+    let report = running.await.expect("no panic");
+    assert_eq!(statuses(&report), [Some(Status::Ok)]);
+    let gone = async { until(|| Arc::strong_count(&held) == 1).await };
+    tokio::time::timeout(Duration::from_secs(60), gone).await.expect("the store is closed with its dispatcher");
 }
 
 #[tokio::test]
