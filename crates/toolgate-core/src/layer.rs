@@ -56,6 +56,13 @@ pub trait Layer: Send + Sync + 'static {
         None
     }
 
+    /// Whether the layer has anything to do with this call. One that has not is passed by and leaves no note. Where
+    /// [`Layer::matcher`] says for which tools a layer was put in, this is for what only the call itself shows.
+    fn concerns(&self, call: &Call) -> bool {
+        let _ = call;
+        true
+    }
+
     /// The transform that belongs to this layer, for one that needs both seams.
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         None
@@ -256,6 +263,7 @@ pub(crate) trait DynLayer: Send + Sync {
     fn name(&self) -> LayerName;
     fn band(&self) -> Band;
     fn matcher(&self) -> Option<&Matcher>;
+    fn concerns(&self, call: &Call) -> bool;
     fn transform(&self) -> Option<Arc<dyn Transform>>;
     fn traits(&self) -> LayerTraits;
 }
@@ -279,6 +287,9 @@ impl<L: Layer> DynLayer for L {
     }
     fn matcher(&self) -> Option<&Matcher> {
         Layer::matcher(self)
+    }
+    fn concerns(&self, call: &Call) -> bool {
+        Layer::concerns(self, call)
     }
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         Layer::transform(self)
@@ -326,6 +337,9 @@ impl Layer for AnyLayer {
     }
     fn matcher(&self) -> Option<&Matcher> {
         self.0.matcher()
+    }
+    fn concerns(&self, call: &Call) -> bool {
+        self.0.concerns(call)
     }
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         self.0.transform()
@@ -378,11 +392,7 @@ impl<L> Adjusted<L> {
 
 impl<L: Layer> Layer for Adjusted<L> {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        // With two matchers both have to agree; the stack has asked the outer one.
-        match self.layer.matcher() {
-            Some(inner) if self.on.is_some() && !inner.matches(&call) => next.run(call).await,
-            _ => self.layer.handle(call, next).await,
-        }
+        self.layer.handle(call, next).await
     }
     fn name(&self) -> LayerName {
         self.name.clone().unwrap_or_else(|| self.layer.name())
@@ -392,6 +402,11 @@ impl<L: Layer> Layer for Adjusted<L> {
     }
     fn matcher(&self) -> Option<&Matcher> {
         self.on.as_ref().or_else(|| self.layer.matcher())
+    }
+    fn concerns(&self, call: &Call) -> bool {
+        // With two matchers both have to agree; the stack asks the outer one.
+        let inner = self.layer.matcher().filter(|_| self.on.is_some());
+        inner.is_none_or(|inner| inner.matches(call)) && self.layer.concerns(call)
     }
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         let transform = self.layer.transform()?;

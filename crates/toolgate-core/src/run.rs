@@ -117,8 +117,10 @@ pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, mut call: Cal
                         at += 1;
                         continue;
                     }
-                    // A matcher that panics has not said that the layer may be left out.
-                    Err(report) => layer_exception(&frame.name, "its matcher panicked", Some(report)),
+                    // One that panics has not said that the layer may be left out.
+                    Err(report) => {
+                        layer_exception(&frame.name, "it panicked over whether it wants the call", Some(report))
+                    }
                 },
             },
         };

@@ -57,15 +57,12 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Whether the layer wraps this call; an error if its matcher panicked.
+    /// Whether the layer wraps this call; an error if it panicked over that.
     pub(crate) fn wants(&self, call: &Call) -> Result<bool, PanicReport> {
         if call.closing().is_some() && !self.closes {
             return Ok(false);
         }
-        match self.layer.matcher() {
-            None => Ok(true),
-            Some(matcher) => contain_sync(|| matcher.matches(call)),
-        }
+        contain_sync(|| self.layer.matcher().is_none_or(|matcher| matcher.matches(call)) && self.layer.concerns(call))
     }
 }
 

@@ -10,10 +10,10 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{
-    Answer, ApprovalRequest, Arguments, Band, Call, CallSeed, Clock, Context, Decision, Env, ErrorCategory, Executor,
-    Layer, LayerExt, LayerStatus, Matcher, MemoryStore, Next, Outcome, Registry, Settled, Stack, StackError, Status,
-    Stopped, StoreHandle, Subject, Suspension, ToolError, Unsettled, Unwatched, Verdict, View, from_fn, map_call,
-    map_outcome, observe,
+    Answer, AnyLayer, ApprovalRequest, Arguments, Band, Call, CallSeed, Clock, Context, Decision, Env, ErrorCategory,
+    Executor, Layer, LayerExt, LayerStatus, Matcher, MemoryStore, Next, Outcome, Registry, Settled, Stack, StackError,
+    Status, Stopped, StoreHandle, Subject, Suspension, ToolError, Unsettled, Unwatched, Verdict, View, from_fn,
+    map_call, map_outcome, observe,
 };
 use toolgate_testkit::{Scripted, TestClock, call, call_with, echo, echo_under, seed};
 
@@ -411,6 +411,38 @@ async fn a_matcher_that_panics_does_not_let_the_call_past_its_layer() {
     let stack = Stack::over(executor.clone()).layer(layer).build().expect("in order");
     assert_eq!(stack.run(call("rm")).await.status(), Some(Status::LayerException));
     assert!(executor.seen().is_empty());
+}
+
+/// Wants calls of one tool only, and panics over another.
+struct Choosy;
+
+impl Layer for Choosy {
+    async fn handle(&self, _: Call, _: Next) -> Outcome {
+        Outcome::refused(Status::Blocked, "no")
+    }
+
+    fn concerns(&self, call: &Call) -> bool {
+        match call.tool.as_str() {
+            "odd" => panic!("oops"),
+            tool => tool == "rm",
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_layer_that_a_call_does_not_concern_is_passed_by_without_a_note() {
+    let wrapped = || AnyLayer::new(Choosy.named("choosy").on(Matcher::glob("*").expect("valid")));
+    for layer in [AnyLayer::new(Choosy), wrapped()] {
+        let executor = Scripted::new();
+        let stack = Stack::over(executor.clone()).layer(pass()).any_layers([layer]).build().expect("in order");
+        let outcome = stack.run(call("ls")).await;
+        assert!(outcome.is_ok());
+        let notes = outcome.settled().and_then(|settled| settled.notes.fields()).expect("one layer was entered");
+        assert_eq!(notes.layers.len(), 1);
+        assert_eq!(stack.run(call("rm")).await.status(), Some(Status::Blocked));
+        assert_eq!(stack.run(call("odd")).await.status(), Some(Status::LayerException), "it has not said no");
+        assert_eq!(executor.seen().len(), 1);
+    }
 }
 
 #[tokio::test]

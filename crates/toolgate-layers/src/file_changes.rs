@@ -100,7 +100,7 @@ impl Configurable for FileChanges {
 
 impl Layer for FileChanges {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        if call.is_rehearsal() || !call.annotations().may_write() {
+        if call.is_rehearsal() {
             return next.run(call).await;
         }
         let trail = next.trail();
@@ -112,6 +112,10 @@ impl Layer for FileChanges {
             self.report(&call, settled, &trail);
         }
         outcome
+    }
+
+    fn concerns(&self, call: &Call) -> bool {
+        call.annotations().may_write()
     }
 
     fn band(&self) -> Band {

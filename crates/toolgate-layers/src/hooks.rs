@@ -55,6 +55,10 @@ impl Layer for ConfiguredHooks {
         }
     }
 
+    fn concerns(&self, _: &Call) -> bool {
+        self.0.is_some()
+    }
+
     fn name(&self) -> LayerName {
         Self::NAME.into()
     }

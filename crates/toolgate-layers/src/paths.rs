@@ -200,16 +200,28 @@ impl Place {
 /// is written. `..` goes up from where the links led, as the kernel does it.
 pub(crate) fn follow(base: &Path, path: &Path) -> Result<PathBuf, Unresolved> {
     const MOST_LINKS: u32 = 40;
+    // The kernel takes no longer path, whatever is there.
+    const LONGEST: usize = 4_096;
     let mut at = with_room(base, path);
     let mut ahead: Vec<Cow<'_, OsStr>> = Vec::new();
     let mut links = 0;
+    // So many steps ago there was nothing any more: what is below is not there either.
+    let mut astray = 0_usize;
     set_out(path, &mut at, |part| ahead.push(Cow::Borrowed(part)));
     while let Some(part) = ahead.pop() {
         if *part == *".." {
             at.pop();
+            astray = astray.saturating_sub(1);
             continue;
         }
         at.push(part);
+        if astray > 0 {
+            if at.as_os_str().len() >= LONGEST {
+                return Err(Unresolved::TooLong);
+            }
+            astray += 1;
+            continue;
+        }
         match fs::symlink_metadata(&at) {
             Ok(found) if found.is_symlink() => {
                 links += 1;
@@ -222,7 +234,7 @@ pub(crate) fn follow(base: &Path, path: &Path) -> Result<PathBuf, Unresolved> {
             }
             Ok(_) => {}
             Err(error) => match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {}
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => astray = 1,
                 io::ErrorKind::InvalidFilename => return Err(Unresolved::TooLong),
                 _ => return Err(Unresolved::Failed),
             },
@@ -404,6 +416,26 @@ mod tests {
         assert!(!allowed(&root, "src/to_dir/new/leaf"));
         assert!(!allowed(&root, "src/to_later"), "a link to what is not there yet");
         assert!(allowed(&root, "src/deep/new/leaf"));
+    }
+
+    #[test]
+    fn dots_lead_back_from_what_is_not_there() {
+        let (_dir, root) = workspace();
+        for text in
+            ["gone/../src/to_file", "gone/more/../../src/to_dir/x", "src/new/../to_dir/x", "src/a/b/../../to_file"]
+        {
+            assert!(!allowed(&root, text), "{text} leads out through a link");
+        }
+        assert!(allowed(&root, "gone/more/../../src/inner/a"));
+        assert!(!allowed(&root, "src/gone/../../x"));
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_refused_wherever_it_leads() {
+        let (_dir, root) = workspace();
+        for text in ["gone/".repeat(2_000), "src/".repeat(2_000), format!("gone/{}", "x/".repeat(3_000))] {
+            assert!(matches!(root.locate(&text), Err(Unresolved::TooLong)), "{}", &text[..8]);
+        }
     }
 
     #[test]

@@ -73,10 +73,7 @@ impl Configurable for Progress {
 
 impl Layer for Progress {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        if call.is_rehearsal() {
-            return next.run(call).await;
-        }
-        let Some(label) = self.label(&call) else { return next.run(call).await };
+        let Some(label) = self.label(&call).filter(|_| !call.is_rehearsal()) else { return next.run(call).await };
         if call.closing().is_some() {
             // It is over, whatever a screen still shows.
             self.manager.done(&call.id.to_string());
@@ -86,6 +83,10 @@ impl Layer for Progress {
         let item = ProgressItem::new(call.id.to_string(), label, now).cancellable();
         let _shown = Shown::new(&self.manager, item);
         next.run(call).await
+    }
+
+    fn concerns(&self, call: &Call) -> bool {
+        self.label(call).is_some()
     }
 
     fn band(&self) -> Band {

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, LazyLock, OnceLock},
 };
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, Match, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, Match, MatchKind};
 use serde_json::{Map, Value};
 use toolgate_core::{Json, RedactionFailed, Redactor};
 
@@ -39,6 +39,7 @@ struct Inner {
 /// Finds known values and bundled anchors in one pass.
 struct Anchors {
     known: Vec<String>,
+    beginnings: Beginnings,
     /// Made quickly, for short texts.
     short: AhoCorasick,
     /// More than twice as fast and three times as long in the making: the first long text pays for it.
@@ -54,24 +55,67 @@ impl Anchors {
 
     fn new(known: Vec<String>) -> Self {
         let short = automaton(&known, AhoCorasickKind::ContiguousNFA);
-        Self { known, short, long: OnceLock::new() }
+        let beginnings = Beginnings::new(patterns(&known));
+        Self { known, beginnings, short, long: OnceLock::new() }
     }
 
     fn find_iter<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Match> + 'a {
-        let long = || self.long.get_or_init(|| automaton(&self.known, AhoCorasickKind::DFA));
-        let automaton = if text.len() <= Self::SHORT { &self.short } else { long() };
-        automaton.find_iter(text)
+        let look = |from| {
+            let long = || self.long.get_or_init(|| automaton(&self.known, AhoCorasickKind::DFA));
+            let automaton = if text.len() - from <= Self::SHORT { &self.short } else { long() };
+            automaton.find_iter(Input::new(text).range(from..))
+        };
+        self.beginnings.first_in(text.as_bytes()).map(look).into_iter().flatten()
     }
 }
 
+/// With which three letters anchors begin. Most short texts have none of them anywhere, which is seen several times as
+/// fast as an automaton can say it.
+struct Beginnings(Box<[u64; Self::KINDS / 64]>);
+
+impl Beginnings {
+    const LETTERS: usize = 3;
+    /// Of each letter five bits count, so that large and small ones are the same.
+    const KINDS: usize = 1 << (5 * Self::LETTERS);
+
+    fn new<'p>(patterns: impl Iterator<Item = &'p str>) -> Self {
+        let mut kinds = Box::new([0; Self::KINDS / 64]);
+        for pattern in patterns {
+            let letters = pattern.as_bytes().first_chunk::<{ Self::LETTERS }>().expect("anchors are longer");
+            let kind = letters.iter().fold(0, |kind, letter| Self::next(kind, *letter));
+            kinds[kind / 64] |= 1 << (kind % 64);
+        }
+        Self(kinds)
+    }
+
+    /// Where the first anchor may begin. Nothing begins before.
+    fn first_in(&self, text: &[u8]) -> Option<usize> {
+        let mut kind = 0;
+        let may_begin = |letter: &u8| {
+            kind = Self::next(kind, *letter);
+            self.0[kind / 64] >> (kind % 64) & 1 == 1
+        };
+        // What is found among the first two letters is an accident, and as good a place to begin as any.
+        let end = text.iter().position(may_begin)?;
+        Some((end + 1).saturating_sub(Self::LETTERS))
+    }
+
+    fn next(kind: usize, letter: u8) -> usize {
+        (kind << 5 | usize::from(letter & 0x1f)) % Self::KINDS
+    }
+}
+
+fn patterns(known: &[String]) -> impl Iterator<Item = &str> {
+    known.iter().map(String::as_str).chain(BUNDLED.iter().map(|detector| detector.anchor))
+}
+
 fn automaton(known: &[String], kind: AhoCorasickKind) -> AhoCorasick {
-    let patterns = known.iter().map(String::as_str).chain(BUNDLED.iter().map(|detector| detector.anchor));
     // The longest anchor at a place is the most specific: `sk-ant-` before `sk-`.
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .match_kind(MatchKind::LeftmostLongest)
         .kind(Some(kind))
-        .build(patterns)
+        .build(patterns(known))
         .expect("a few dozen short patterns fit")
 }
 
@@ -337,4 +381,39 @@ fn field_name<'a>(key: &str, buffer: &'a mut [u8; LONGEST_NAME]) -> Option<&'a s
         length += 1;
     }
     std::str::from_utf8(&buffer[..length]).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn piece() -> impl Strategy<Value = String> {
+        let anchor = (0..BUNDLED.len(), any::<bool>(), 0..24_usize).prop_map(|(at, large, length)| {
+            let anchor = BUNDLED[at].anchor;
+            let cut = &anchor[..length.min(anchor.len())];
+            if large { cut.to_uppercase() } else { cut.to_owned() }
+        });
+        let known = prop_oneof![Just("swordfish-7".to_owned()), Just("SWORDFISH-7".to_owned()), Just("swo".to_owned())];
+        prop_oneof![3 => anchor, 1 => known, 3 => "[ -~]{0,9}", 1 => "\\PC{0,5}"]
+    }
+
+    proptest! {
+        #[test]
+        fn every_anchor_is_found_wherever_it_begins(pieces in prop::collection::vec(piece(), 0..12)) {
+            let text = pieces.concat();
+            let anchors = Anchors::new(vec!["swordfish-7".to_owned(), "köche-und-köchinnen".to_owned()]);
+            let found: Vec<Match> = anchors.find_iter(&text).collect();
+            prop_assert_eq!(found, anchors.short.find_iter(&text).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn ordinary_words_begin_no_anchor() {
+        let anchors = Anchors::new(Vec::new());
+        for text in ["", "a", "hello world", "src/lib.rs", "the tool only reads and no rule is against it"] {
+            assert_eq!(anchors.beginnings.first_in(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(anchors.beginnings.first_in(b"the PASSWORD is"), Some(4));
+    }
 }
