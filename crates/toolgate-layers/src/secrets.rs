@@ -40,68 +40,50 @@ struct Inner {
 struct Anchors {
     known: Vec<String>,
     beginnings: Beginnings,
-    /// Made quickly, for short texts.
-    short: AhoCorasick,
-    /// More than twice as fast and three times as long in the making: the first long text pays for it.
-    long: OnceLock<AhoCorasick>,
+    /// Made for the first text that has an anchor in it: that takes longer than most programs need to start.
+    automaton: OnceLock<AhoCorasick>,
 }
 
 /// The bundled anchors alone: most stacks know no values.
 static BUNDLED_ANCHORS: LazyLock<Arc<Anchors>> = LazyLock::new(|| Arc::new(Anchors::new(Vec::new())));
 
 impl Anchors {
-    /// Up to here it does not matter which automaton looks.
-    const SHORT: usize = 256;
-
     fn new(known: Vec<String>) -> Self {
-        let short = automaton(&known, AhoCorasickKind::ContiguousNFA);
         let beginnings = Beginnings::new(patterns(&known));
-        Self { known, beginnings, short, long: OnceLock::new() }
+        Self { known, beginnings, automaton: OnceLock::new() }
     }
 
     fn find_iter<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Match> + 'a {
-        let look = |from| {
-            let long = || self.long.get_or_init(|| automaton(&self.known, AhoCorasickKind::DFA));
-            let automaton = if text.len() - from <= Self::SHORT { &self.short } else { long() };
-            automaton.find_iter(Input::new(text).range(from..))
-        };
-        self.beginnings.first_in(text.as_bytes()).map(look).into_iter().flatten()
-    }
-}
-
-/// With which three letters anchors begin. Most short texts have none of them anywhere, which is seen several times as
-/// fast as an automaton can say it.
-struct Beginnings(Box<[u64; Self::KINDS / 64]>);
-
-impl Beginnings {
-    const LETTERS: usize = 3;
-    /// Of each letter five bits count, so that large and small ones are the same.
-    const KINDS: usize = 1 << (5 * Self::LETTERS);
-
-    fn new<'p>(patterns: impl Iterator<Item = &'p str>) -> Self {
-        let mut kinds = Box::new([0; Self::KINDS / 64]);
-        for pattern in patterns {
-            let letters = pattern.as_bytes().first_chunk::<{ Self::LETTERS }>().expect("anchors are longer");
-            let kind = letters.iter().fold(0, |kind, letter| Self::next(kind, *letter));
-            kinds[kind / 64] |= 1 << (kind % 64);
-        }
-        Self(kinds)
+        let look = |from| self.automaton().find_iter(Input::new(text).range(from..));
+        self.first_in(text.as_bytes()).map(look).into_iter().flatten()
     }
 
-    /// Where the first anchor may begin. Nothing begins before.
+    /// Where the first anchor begins.
     fn first_in(&self, text: &[u8]) -> Option<usize> {
-        let mut kind = 0;
-        let may_begin = |letter: &u8| {
-            kind = Self::next(kind, *letter);
-            self.0[kind / 64] >> (kind % 64) & 1 == 1
-        };
-        // What is found among the first two letters is an accident, and as good a place to begin as any.
-        let end = text.iter().position(may_begin)?;
-        Some((end + 1).saturating_sub(Self::LETTERS))
+        self.beginnings.in_text(text).find_map(|(at, patterns)| {
+            let begins = |(_, pattern): &(usize, usize)| {
+                let pattern = self.pattern(*pattern).as_bytes();
+                text[at..].get(..pattern.len()).is_some_and(|here| here.eq_ignore_ascii_case(pattern))
+            };
+            patterns.iter().any(begins).then_some(at)
+        })
     }
 
-    fn next(kind: usize, letter: u8) -> usize {
-        (kind << 5 | usize::from(letter & 0x1f)) % Self::KINDS
+    fn pattern(&self, number: usize) -> &str {
+        let bundled = |number: usize| BUNDLED[number - self.known.len()].anchor;
+        self.known.get(number).map_or_else(|| bundled(number), String::as_str)
+    }
+
+    fn automaton(&self) -> &AhoCorasick {
+        self.automaton.get_or_init(|| {
+            // The longest anchor at a place is the most specific: `sk-ant-` before `sk-`.
+            AhoCorasick::builder()
+                .ascii_case_insensitive(true)
+                .match_kind(MatchKind::LeftmostLongest)
+                .kind(Some(AhoCorasickKind::DFA))
+                .build(patterns(&self.known))
+                .expect("a few dozen short patterns fit")
+        })
     }
 }
 
@@ -109,14 +91,50 @@ fn patterns(known: &[String]) -> impl Iterator<Item = &str> {
     known.iter().map(String::as_str).chain(BUNDLED.iter().map(|detector| detector.anchor))
 }
 
-fn automaton(known: &[String], kind: AhoCorasickKind) -> AhoCorasick {
-    // The longest anchor at a place is the most specific: `sk-ant-` before `sk-`.
-    AhoCorasick::builder()
-        .ascii_case_insensitive(true)
-        .match_kind(MatchKind::LeftmostLongest)
-        .kind(Some(kind))
-        .build(patterns(known))
-        .expect("a few dozen short patterns fit")
+/// With which three letters patterns begin. Most short texts have none of them anywhere, which is seen several times as
+/// fast as an automaton can say it.
+struct Beginnings {
+    /// A bit for each kind of three letters.
+    kinds: Box<[u64; Self::KINDS / 64]>,
+    /// Kinds with the numbers of the patterns that begin so, in order.
+    patterns: Vec<(usize, usize)>,
+}
+
+impl Beginnings {
+    const LETTERS: usize = 3;
+    /// Of each letter five bits count, so that large and small ones are the same.
+    const KINDS: usize = 1 << (5 * Self::LETTERS);
+
+    fn new<'p>(patterns: impl Iterator<Item = &'p str>) -> Self {
+        let kind = |pattern: &str| {
+            let letters = pattern.as_bytes().first_chunk::<{ Self::LETTERS }>().expect("patterns are longer");
+            letters.iter().fold(0, |kind, letter| Self::next(kind, *letter))
+        };
+        let mut patterns: Vec<_> = patterns.map(kind).enumerate().map(|(number, kind)| (kind, number)).collect();
+        patterns.sort_unstable();
+        let mut kinds = Box::new([0; Self::KINDS / 64]);
+        patterns.iter().for_each(|(kind, _)| kinds[kind / 64] |= 1 << (kind % 64));
+        Self { kinds, patterns }
+    }
+
+    /// The places where patterns may begin, with those patterns.
+    fn in_text<'t>(&'t self, text: &'t [u8]) -> impl Iterator<Item = (usize, &'t [(usize, usize)])> {
+        let mut kind = 0;
+        let kinds = text.iter().map(move |letter| {
+            kind = Self::next(kind, *letter);
+            kind
+        });
+        let ends = kinds.enumerate().skip(Self::LETTERS - 1);
+        ends.filter(|(_, kind)| self.kinds[kind / 64] >> (kind % 64) & 1 == 1).map(|(end, kind)| {
+            let first = self.patterns.partition_point(|(other, _)| *other < kind);
+            let same = self.patterns[first..].partition_point(|(other, _)| *other == kind);
+            (end + 1 - Self::LETTERS, &self.patterns[first..first + same])
+        })
+    }
+
+    fn next(kind: usize, letter: u8) -> usize {
+        (kind << 5 | usize::from(letter & 0x1f)) % Self::KINDS
+    }
 }
 
 /// How the names of secret fields end, in lower case without `_` and `-`.
@@ -388,6 +406,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    static ANCHORS: LazyLock<Anchors> =
+        LazyLock::new(|| Anchors::new(vec!["swordfish-7".to_owned(), "köche-und-köchinnen".to_owned()]));
+
     fn piece() -> impl Strategy<Value = String> {
         let anchor = (0..BUNDLED.len(), any::<bool>(), 0..24_usize).prop_map(|(at, large, length)| {
             let anchor = BUNDLED[at].anchor;
@@ -402,18 +423,20 @@ mod tests {
         #[test]
         fn every_anchor_is_found_wherever_it_begins(pieces in prop::collection::vec(piece(), 0..12)) {
             let text = pieces.concat();
-            let anchors = Anchors::new(vec!["swordfish-7".to_owned(), "köche-und-köchinnen".to_owned()]);
-            let found: Vec<Match> = anchors.find_iter(&text).collect();
-            prop_assert_eq!(found, anchors.short.find_iter(&text).collect::<Vec<_>>());
+            let found: Vec<Match> = ANCHORS.find_iter(&text).collect();
+            prop_assert_eq!(found, ANCHORS.automaton().find_iter(&text).collect::<Vec<_>>());
         }
     }
 
     #[test]
-    fn ordinary_words_begin_no_anchor() {
+    fn a_text_without_anchors_needs_no_automaton() {
         let anchors = Anchors::new(Vec::new());
-        for text in ["", "a", "hello world", "src/lib.rs", "the tool only reads and no rule is against it"] {
-            assert_eq!(anchors.beginnings.first_in(text.as_bytes()), None, "{text}");
+        for text in ["", "a", "hello world", "src/lib.rs", "a passing toll", "sha256:9f86d081884c7d659a2feaa0c55ad015"]
+        {
+            assert_eq!(anchors.find_iter(text).count(), 0, "{text}");
         }
-        assert_eq!(anchors.beginnings.first_in(b"the PASSWORD is"), Some(4));
+        assert!(anchors.automaton.get().is_none());
+        assert_eq!(anchors.first_in(b"pass the PASSWORD on"), Some(9));
+        assert_eq!(anchors.find_iter("pass the PASSWORD on").map(|found| found.range()).collect::<Vec<_>>(), [9..17]);
     }
 }
