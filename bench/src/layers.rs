@@ -4,8 +4,9 @@ use std::{cell::Cell, hint::black_box, sync::Arc};
 
 use serde_json::{Value, json};
 use toolgate::{
-    AnyLayer, Arguments, Call, CallId, CallSeed, Env, MemoryStore, Registry, Resumed, Schema, SessionId, Stack,
-    StoreHandle, SystemClock, Tool, ToolError, ToolOutput, ToolRequest, ToolSpec, TurnId, TurnInfo, Unwatched, View,
+    Annotations, AnyLayer, Arguments, Call, CallId, CallSeed, Env, HookAction, Hooks, MemoryStore, Registry, Resumed,
+    Schema, SessionId, Stack, StoreHandle, SystemClock, Tool, ToolError, ToolOutput, ToolRequest, ToolSpec, TurnId,
+    TurnInfo, Unwatched, View,
     layers::{Catalog, Config, Parts, Secrets},
 };
 use uuid::Uuid;
@@ -24,6 +25,8 @@ const OPTIONS: &str = r#"
 sink = "memory"
 [layers.telemetry]
 sink = "noop"
+[layers.progress]
+long_running_tools = { noop = "at work" }
 [layers.scope]
 allowed_tools = ["noop"]
 [layers.rate_limit]
@@ -40,7 +43,8 @@ struct Echo(&'static str, Schema, bool);
 
 impl Tool for Echo {
     fn spec(&self) -> ToolSpec {
-        ToolSpec::new(self.0, "Does nothing.", self.1.clone()).with_annotations(toolgate::Annotations::read_only())
+        let annotations = if self.0 == "change" { Annotations::default() } else { Annotations::read_only() };
+        ToolSpec::new(self.0, "Does nothing.", self.1.clone()).with_annotations(annotations)
     }
     async fn invoke(&self, arguments: Arguments, _: toolgate::Context) -> Result<ToolOutput, ToolError> {
         Ok(if self.2 { arguments.as_json().as_value().clone().into() } else { ToolOutput::default() })
@@ -74,6 +78,7 @@ fn registry() -> Registry {
     let registry = Registry::new();
     let tools = [
         Echo("noop", Schema::any_object(), false),
+        Echo("change", Schema::any_object(), false),
         Echo("echo", Schema::any_object(), true),
         Echo("ten", Schema::of::<TenFields>(), false),
     ];
@@ -149,12 +154,13 @@ fn ten_fields() -> Value {
     })
 }
 
-/// The bundled layer of this name, made from its defaults.
+/// The bundled layer of this name, made from its defaults. If it is for hooks, there is one.
 fn layer(name: &str) -> AnyLayer {
     let mut text = format!("[stack]\norder = ['{name}']\n");
     let section = OPTIONS.split("[layers.").find(|part| part.starts_with(&format!("{name}]")));
     text.extend(section.map(|section| format!("[layers.{section}")));
-    let layers = Config::parse(&text).and_then(|config| config.layers(&Parts::new()));
+    let hooks = Hooks::new().before("*", |_| async { HookAction::Continue });
+    let layers = Config::parse(&text).and_then(|config| config.layers(&Parts::new().with(Arc::new(hooks))));
     layers.expect("the options of the sheet are valid").remove(0)
 }
 
@@ -166,7 +172,7 @@ fn stack_of(registry: &Registry, layers: impl IntoIterator<Item = AnyLayer>) -> 
 pub(crate) async fn each(rounds: usize) -> Vec<Row> {
     let registry = registry();
     let view = View::of(&registry);
-    let caller = Caller::new(&view, "noop", small());
+    let [caller, changing] = ["noop", "change"].map(|tool| Caller::new(&view, tool, small()));
     let empty = stack_of(&registry, []);
     let catalog = Catalog::bundled();
     let names: Vec<_> = catalog.entries().iter().map(|entry| entry.name).collect();
@@ -185,6 +191,8 @@ pub(crate) async fn each(rounds: usize) -> Vec<Row> {
         .add("boxed10", CALLS, || boxed(&ten))
         .add("none", CALLS, || caller.through(&empty));
     for (name, stack) in &stacks {
+        // The one that has nothing to do with tools that only read.
+        let caller = if *name == "file_changes" { &changing } else { &caller };
         contest = contest.add(name, CALLS, || caller.through(stack));
     }
     let results = contest.run(rounds).await;

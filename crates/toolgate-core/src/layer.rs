@@ -51,7 +51,7 @@ pub trait Layer: Send + Sync + 'static {
         Band::Shape
     }
 
-    /// Which calls it wraps; all of them if there is no matcher.
+    /// Which calls it wraps; all of them that [`concern`](Layer::concerns) it if there is no matcher.
     fn matcher(&self) -> Option<&Matcher> {
         None
     }

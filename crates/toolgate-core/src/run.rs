@@ -97,7 +97,9 @@ fn start(plan: Arc<Plan>, call: Call) -> (Arc<Run>, BoxFuture<'static, Outcome>)
 }
 
 /// Goes down from frame `at`: past layers that do not want the call, into the first that does, or to the executor.
-pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, mut call: Call) -> BoxFuture<'static, Outcome> {
+pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, call: Call) -> BoxFuture<'static, Outcome> {
+    let attempt = run.state().attempts + 1;
+    let mut call = call.with_attempt(attempt);
     loop {
         if let Some(end) = call.closing().filter(|_| at == run.plan.frames.len()) {
             let end = Outcome::from(Settled::clone(end));
@@ -142,7 +144,7 @@ where
     Fut: Future<Output = Outcome>,
 {
     let Place { run, at, parent } = place;
-    let (entry, call) = run.entered(at, parent, call);
+    let entry = run.entered(at, parent, &call);
     let mut pass = Pass { run: &run, entry, over: false };
     let next = Next { run: run.clone(), at: at + 1, entry, given: call.arguments.clone() };
     let outcome = match contain(handle(call, next)).await {
@@ -261,10 +263,9 @@ impl Run {
         self.state().entries[entry].reason = Some(reason);
     }
 
-    fn entered(&self, frame: usize, parent: usize, call: Call) -> (usize, Call) {
+    fn entered(&self, frame: usize, parent: usize, call: &Call) -> usize {
         let now = self.clock.now();
         let state = &mut *self.state();
-        let call = call.with_attempt(state.attempts + 1);
         if let Some(parent) = state.entries.get_mut(parent) {
             parent.ran_next = true;
         }
@@ -284,7 +285,7 @@ impl Run {
             error: None,
             inner: None,
         });
-        (state.entries.len() - 1, call)
+        state.entries.len() - 1
     }
 
     fn left(&self, entry: usize, parent: usize, mut outcome: Outcome) -> Outcome {
@@ -365,7 +366,7 @@ impl Run {
     fn begin_deciding(&self, call: Call) -> Call {
         let call = self.put_in_edits(call);
         if self.plan.decides {
-            // Also for deciding layers whose matcher passes these arguments over: that is a decision too.
+            // Also for deciding layers that pass these arguments over: that is a decision too.
             self.state().decided = vec![call.arguments.clone()];
         }
         call

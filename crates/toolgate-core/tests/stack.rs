@@ -445,6 +445,33 @@ async fn a_layer_that_a_call_does_not_concern_is_passed_by_without_a_note() {
     }
 }
 
+/// Counts the calls that are tried again.
+struct Again(Arc<AtomicUsize>);
+
+impl Layer for Again {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        next.run(call).await
+    }
+
+    fn concerns(&self, call: &Call) -> bool {
+        call.attempt > 1
+    }
+}
+
+#[tokio::test]
+async fn whether_a_call_concerns_a_layer_may_depend_on_the_attempt() {
+    let again = Arc::new(AtomicUsize::new(0));
+    let twice = from_fn(async |call: Call, next: Next| {
+        next.clone().run(call.clone()).await;
+        next.run(call).await
+    });
+    let executor = Scripted::new();
+    let stack = Stack::over(executor.clone()).layer(twice).layer(Again(again.clone())).build().expect("in order");
+    assert!(stack.run(call("rm")).await.is_ok());
+    assert_eq!((executor.seen().len(), again.load(Ordering::Relaxed)), (2, 1));
+}
+
 #[tokio::test]
 async fn a_matcher_that_fits_no_tool_is_a_warning() {
     let registry = Registry::new();

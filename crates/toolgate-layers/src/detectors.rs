@@ -1,6 +1,6 @@
 //! What secrets look like: token shapes, and the words that stand in front of a password.
 //!
-//! Every detector has a literal anchor. One pass over a text finds all anchors at once, and only there a detector
+//! Every detector has a literal anchor. All anchors of a text are found at once, and only there a detector
 //! looks closer; that is what keeps redaction fast on text that holds no secret.
 
 use std::{

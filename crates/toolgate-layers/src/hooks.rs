@@ -49,8 +49,7 @@ impl Configurable for ConfiguredHooks {
 impl Layer for ConfiguredHooks {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         match &self.0 {
-            // Boxed, so that calls without hooks have no room for it.
-            Some(hooks) => Box::pin(hooks.handle(call, next)).await,
+            Some(hooks) => hooks.handle(call, next).await,
             None => next.run(call).await,
         }
     }
