@@ -58,14 +58,16 @@ impl Anchors {
         self.first_in(text.as_bytes()).map(look).into_iter().flatten()
     }
 
-    /// Where the first anchor begins.
+    /// A place before which no anchor begins; mostly the place of the first one.
     fn first_in(&self, text: &[u8]) -> Option<usize> {
-        self.beginnings.in_text(text).find_map(|(at, patterns)| {
+        // A text that looks like anchors again and again is what the automaton is for.
+        const MOST_LOOKS: usize = 16;
+        self.beginnings.in_text(text).enumerate().find_map(|(looks, (at, patterns))| {
             let begins = |(_, pattern): &(usize, usize)| {
                 let pattern = self.pattern(*pattern).as_bytes();
                 text[at..].get(..pattern.len()).is_some_and(|here| here.eq_ignore_ascii_case(pattern))
             };
-            patterns.iter().any(begins).then_some(at)
+            (looks == MOST_LOOKS || patterns.iter().any(begins)).then_some(at)
         })
     }
 
@@ -447,5 +449,8 @@ mod tests {
         let places: Vec<_> =
             anchors.find_iter("pass the PASSWORD on").map(|found| (found.start(), found.end())).collect();
         assert_eq!(places, [(9, 17)]);
+        let teasing = "tok".repeat(1_000) + "token";
+        assert_eq!(anchors.first_in(teasing.as_bytes()), Some(48), "it does not look at each for long");
+        assert_eq!(anchors.find_iter(&teasing).map(|found| found.start()).collect::<Vec<_>>(), [3_000]);
     }
 }
