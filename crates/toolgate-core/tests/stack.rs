@@ -10,12 +10,12 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{
-    Answer, AnyLayer, ApprovalRequest, Arguments, Band, Call, CallSeed, Clock, Context, Decision, Env, ErrorCategory,
-    Executor, Layer, LayerExt, LayerStatus, Matcher, MemoryStore, Next, Outcome, Registry, Settled, Stack, StackError,
-    Status, Stopped, StoreHandle, Subject, Suspension, ToolError, Unsettled, Unwatched, Verdict, View, from_fn,
-    map_call, map_outcome, observe,
+    Answer, ApprovalRequest, Arguments, Band, Call, CallSeed, Clock, Context, Decision, Env, ErrorCategory, Executor,
+    Layer, LayerExt, LayerStatus, Matcher, MemoryStore, Next, Outcome, Registry, Settled, Stack, StackError, Status,
+    Stopped, StoreHandle, Subject, Suspension, ToolError, Unsettled, Unwatched, Verdict, View, from_fn, map_call,
+    map_outcome, observe,
 };
-use toolgate_testkit::{Scripted, TestClock, call, call_with, echo, echo_under, seed};
+use toolgate_testkit::{Scripted, TestClock, call, call_with, echo, seed};
 
 type Log = Arc<Mutex<Vec<String>>>;
 
@@ -389,98 +389,6 @@ async fn a_cancelled_call_does_not_start() {
     seed.cancel.cancel();
     assert_eq!(stack.run(Call::new(seed)).await.status(), Some(Status::Cancelled));
     assert!(executor.seen().is_empty());
-}
-
-#[tokio::test]
-async fn layers_can_be_restricted_to_some_tools() {
-    let refuse = || from_fn(async |_: Call, _: Next| Outcome::refused(Status::Blocked, "no"));
-    let stack = echo_under(refuse().on(Matcher::glob("fs_*").expect("valid")));
-    assert!(stack.run(call("net_get")).await.is_ok());
-    assert_eq!(stack.run(call("fs_write")).await.status(), Some(Status::Blocked));
-    let nested = refuse().on(Matcher::glob("fs_*").expect("valid")).on(Matcher::glob("*_write").expect("valid"));
-    let stack = echo_under(nested);
-    assert!(stack.run(call("fs_read")).await.is_ok());
-    assert!(stack.run(call("net_write")).await.is_ok());
-    assert_eq!(stack.run(call("fs_write")).await.status(), Some(Status::Blocked));
-}
-
-#[tokio::test]
-async fn a_matcher_that_panics_does_not_let_the_call_past_its_layer() {
-    let executor = Scripted::new();
-    let layer = pass().on(Matcher::predicate(|_| panic!("oops")));
-    let stack = Stack::over(executor.clone()).layer(layer).build().expect("in order");
-    assert_eq!(stack.run(call("rm")).await.status(), Some(Status::LayerException));
-    assert!(executor.seen().is_empty());
-}
-
-/// Wants calls of one tool only, and panics over another.
-struct Choosy;
-
-impl Layer for Choosy {
-    async fn handle(&self, _: Call, _: Next) -> Outcome {
-        Outcome::refused(Status::Blocked, "no")
-    }
-
-    fn concerns(&self, call: &Call) -> bool {
-        match call.tool.as_str() {
-            "odd" => panic!("oops"),
-            tool => tool == "rm",
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_layer_that_a_call_does_not_concern_is_passed_by_without_a_note() {
-    let wrapped = || AnyLayer::new(Choosy.named("choosy").on(Matcher::glob("*").expect("valid")));
-    for layer in [AnyLayer::new(Choosy), wrapped()] {
-        let executor = Scripted::new();
-        let stack = Stack::over(executor.clone()).layer(pass()).any_layers([layer]).build().expect("in order");
-        let outcome = stack.run(call("ls")).await;
-        assert!(outcome.is_ok());
-        let notes = outcome.settled().and_then(|settled| settled.notes.fields()).expect("one layer was entered");
-        assert_eq!(notes.layers.len(), 1);
-        assert_eq!(stack.run(call("rm")).await.status(), Some(Status::Blocked));
-        assert_eq!(stack.run(call("odd")).await.status(), Some(Status::LayerException), "it has not said no");
-        assert_eq!(executor.seen().len(), 1);
-    }
-}
-
-/// Counts the calls that are tried again.
-struct Again(Arc<AtomicUsize>);
-
-impl Layer for Again {
-    async fn handle(&self, call: Call, next: Next) -> Outcome {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        next.run(call).await
-    }
-
-    fn concerns(&self, call: &Call) -> bool {
-        call.attempt > 1
-    }
-}
-
-#[tokio::test]
-async fn whether_a_call_concerns_a_layer_may_depend_on_the_attempt() {
-    let again = Arc::new(AtomicUsize::new(0));
-    let twice = from_fn(async |call: Call, next: Next| {
-        next.clone().run(call.clone()).await;
-        next.run(call).await
-    });
-    let executor = Scripted::new();
-    let stack = Stack::over(executor.clone()).layer(twice).layer(Again(again.clone())).build().expect("in order");
-    assert!(stack.run(call("rm")).await.is_ok());
-    assert_eq!((executor.seen().len(), again.load(Ordering::Relaxed)), (2, 1));
-}
-
-#[tokio::test]
-async fn a_matcher_that_fits_no_tool_is_a_warning() {
-    let registry = Registry::new();
-    let spec = toolgate_core::ToolSpec::new("read", "Reads.", toolgate_core::Schema::any_object());
-    registry.register_host(spec).expect("free");
-    let stack = Stack::over(registry).layer(pass().on(Matcher::name("raed"))).layer(pass().on(Matcher::name("read")));
-    let stack = stack.build().expect("in order");
-    let warnings: Vec<_> = stack.warnings().iter().map(ToString::to_string).collect();
-    assert_eq!(warnings, [r#"from_fn is restricted to [name "raed"], which fits no registered tool"#]);
 }
 
 #[tokio::test]
