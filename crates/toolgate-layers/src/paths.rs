@@ -428,6 +428,10 @@ mod tests {
         }
         assert!(allowed(&root, "gone/more/../../src/inner/a"));
         assert!(!allowed(&root, "src/gone/../../x"));
+        let led = |text: &str| follow(&root.path, Path::new(text)).expect("leads somewhere");
+        assert_eq!(led("gone/more/../../src/to_file"), led("src/to_file"), "links count again on the way back");
+        assert_eq!(led("gone/../src/to_dir/x"), led("src/to_dir").join("x"));
+        assert_eq!(led("gone/more/../src/to_file"), root.path.join("gone/src/to_file"), "one step back is not enough");
     }
 
     #[test]
