@@ -32,7 +32,11 @@ pub(crate) struct PlainCall {
 }
 
 pub(crate) fn plain_call() -> PlainCall {
-    PlainCall { id: "call_0123456789".into(), name: "echo".into(), arguments: arguments() }
+    PlainCall {
+        id: "call_0123456789".into(),
+        name: "echo".into(),
+        arguments: arguments(),
+    }
 }
 
 /// The arguments of every benchmark.
@@ -145,13 +149,20 @@ pub(crate) struct Chain {
 
 impl Chain {
     pub(crate) fn new(layers: usize, sleep: Option<Duration>) -> Arc<Self> {
-        let layers = (0..layers).map(|_| Box::new(Through) as Box<dyn Middleware>).collect();
+        let layers = (0..layers)
+            .map(|_| Box::new(Through) as Box<dyn Middleware>)
+            .collect();
         Arc::new(Self { layers, sleep })
     }
 
     /// One call through the chain.
     pub(crate) async fn run(&self, call: &PlainCall) -> Value {
-        Next { rest: &self.layers, sleep: self.sleep }.run(call).await
+        Next {
+            rest: &self.layers,
+            sleep: self.sleep,
+        }
+        .run(call)
+        .await
     }
 
     /// A turn of the least that could be called one: parse, three events, digests, results in order.
@@ -170,13 +181,28 @@ impl Chain {
         results.len()
     }
 
-    async fn dispatch(&self, text: &str, id: usize, events: &mpsc::UnboundedSender<PlainEvent>) -> Value {
+    async fn dispatch(
+        &self,
+        text: &str,
+        id: usize,
+        events: &mpsc::UnboundedSender<PlainEvent>,
+    ) -> Value {
         let arguments = serde_json::from_str(text).expect("valid arguments");
-        let call = PlainCall { id: format!("call_{id}"), name: "echo".into(), arguments };
-        let _ = events.send(PlainEvent::Requested(call.id.clone(), sorted_digest(&call.arguments)));
+        let call = PlainCall {
+            id: format!("call_{id}"),
+            name: "echo".into(),
+            arguments,
+        };
+        let _ = events.send(PlainEvent::Requested(
+            call.id.clone(),
+            sorted_digest(&call.arguments),
+        ));
         let _ = events.send(PlainEvent::Started(call.id.clone()));
         let value = self.run(&call).await;
-        let _ = events.send(PlainEvent::Succeeded(call.id.clone(), sorted_digest(&value)));
+        let _ = events.send(PlainEvent::Succeeded(
+            call.id.clone(),
+            sorted_digest(&value),
+        ));
         black_box(&call.name);
         value
     }

@@ -36,15 +36,38 @@ pub(crate) async fn contender(name: &str, times: usize) -> Result<(), String> {
 /// Instructions of one dispatched call, or a line that says why there are none.
 pub(crate) fn rows() -> Vec<Row> {
     let count = |name, from| per_call(name, from, from + 1_000);
-    let counts = (count("ours", 200), count("same", 200), count("least", 200), count("ours", 1_200));
+    let counts = (
+        count("ours", 200),
+        count("same", 200),
+        count("least", 200),
+        count("ours", 1_200),
+    );
     let (Some(ours), Some(same), Some(least), Some(later)) = counts else {
         return not_counted();
     };
     let name = "full dispatch, 10 layers: instructions";
     vec![
-        Row::new(name, ours, "instr", Some(same), "hand-written, the same work"),
-        Row::new(name, ours, "instr", Some(least), "hand-written, the least work"),
-        Row::new("the same after 1200 turns", later, "instr", Some(ours), "turns 200 to 1200"),
+        Row::new(
+            name,
+            ours,
+            "instr",
+            Some(same),
+            "hand-written, the same work",
+        ),
+        Row::new(
+            name,
+            ours,
+            "instr",
+            Some(least),
+            "hand-written, the least work",
+        ),
+        Row::new(
+            "the same after 1200 turns",
+            later,
+            "instr",
+            Some(ours),
+            "turns 200 to 1200",
+        ),
     ]
 }
 
@@ -63,8 +86,11 @@ pub(crate) fn per_call(name: &str, few: usize, many: usize) -> Option<f64> {
 fn count(name: &str, times: usize) -> Option<f64> {
     let program = std::env::current_exe().ok()?;
     let valgrind = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
-    let output =
-        Command::new("valgrind").args(valgrind).arg(program).args(["count", name, &times.to_string()]).output();
+    let output = Command::new("valgrind")
+        .args(valgrind)
+        .arg(program)
+        .args(["count", name, &times.to_string()])
+        .output();
     let output = output.ok().filter(|output| output.status.success())?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let (_, rest) = text.split_once("Collected : ")?;

@@ -4,9 +4,9 @@ use std::{cell::Cell, hint::black_box, sync::Arc};
 
 use serde_json::{Value, json};
 use toolgate::{
-    Annotations, AnyLayer, Arguments, Call, CallId, CallSeed, Env, HookAction, Hooks, MemoryStore, Registry, Resumed,
-    Schema, SessionId, Stack, StoreHandle, SystemClock, Tool, ToolError, ToolOutput, ToolRequest, ToolSpec, TurnId,
-    TurnInfo, Unwatched, View,
+    Annotations, AnyLayer, Arguments, Call, CallId, CallSeed, Env, HookAction, Hooks, MemoryStore,
+    Registry, Resumed, Schema, SessionId, Stack, StoreHandle, SystemClock, Tool, ToolError,
+    ToolOutput, ToolRequest, ToolSpec, TurnId, TurnInfo, Unwatched, View,
     layers::{Catalog, Config, Parts, Secrets},
 };
 use uuid::Uuid;
@@ -43,11 +43,23 @@ struct Echo(&'static str, Schema, bool);
 
 impl Tool for Echo {
     fn spec(&self) -> ToolSpec {
-        let annotations = if self.0 == "change" { Annotations::default() } else { Annotations::read_only() };
+        let annotations = if self.0 == "change" {
+            Annotations::default()
+        } else {
+            Annotations::read_only()
+        };
         ToolSpec::new(self.0, "Does nothing.", self.1.clone()).with_annotations(annotations)
     }
-    async fn invoke(&self, arguments: Arguments, _: toolgate::Context) -> Result<ToolOutput, ToolError> {
-        Ok(if self.2 { arguments.as_json().as_value().clone().into() } else { ToolOutput::default() })
+    async fn invoke(
+        &self,
+        arguments: Arguments,
+        _: toolgate::Context,
+    ) -> Result<ToolOutput, ToolError> {
+        Ok(if self.2 {
+            arguments.as_json().as_value().clone().into()
+        } else {
+            ToolOutput::default()
+        })
     }
 }
 
@@ -112,9 +124,17 @@ impl Caller {
             rehearsal: false,
             closing: None,
             cancel: Default::default(),
-            env: Env::new(Arc::new(SystemClock::new()), StoreHandle::new(MemoryStore::new()), Arc::new(Unwatched)),
+            env: Env::new(
+                Arc::new(SystemClock::new()),
+                StoreHandle::new(MemoryStore::new()),
+                Arc::new(Unwatched),
+            ),
         };
-        Self { seed, arguments, made: Cell::new(1) }
+        Self {
+            seed,
+            arguments,
+            made: Cell::new(1),
+        }
     }
 
     fn call(&self) -> Call {
@@ -143,7 +163,9 @@ fn small() -> Value {
 
 /// A thousand bytes of ordinary text.
 fn kilobyte() -> Value {
-    let text = "The quick brown fox jumps over the lazy dog; path /srv/app/main.rs:42, id 550e8400. ".repeat(12);
+    let text =
+        "The quick brown fox jumps over the lazy dog; path /srv/app/main.rs:42, id 550e8400. "
+            .repeat(12);
     json!({ "text": text[..960], "path": "src/main.rs", "n": 0 })
 }
 
@@ -157,15 +179,23 @@ fn ten_fields() -> Value {
 /// The bundled layer of this name, made from its defaults. If it is for hooks, there is one.
 fn layer(name: &str) -> AnyLayer {
     let mut text = format!("[stack]\norder = ['{name}']\n");
-    let section = OPTIONS.split("[layers.").find(|part| part.starts_with(&format!("{name}]")));
+    let section = OPTIONS
+        .split("[layers.")
+        .find(|part| part.starts_with(&format!("{name}]")));
     text.extend(section.map(|section| format!("[layers.{section}")));
     let hooks = Hooks::new().before("*", |_| async { HookAction::Continue });
-    let layers = Config::parse(&text).and_then(|config| config.layers(&Parts::new().with(Arc::new(hooks))));
-    layers.expect("the options of the sheet are valid").remove(0)
+    let layers =
+        Config::parse(&text).and_then(|config| config.layers(&Parts::new().with(Arc::new(hooks))));
+    layers
+        .expect("the options of the sheet are valid")
+        .remove(0)
 }
 
 fn stack_of(registry: &Registry, layers: impl IntoIterator<Item = AnyLayer>) -> Stack {
-    Stack::over(registry.clone()).any_layers(layers).build().expect("in order")
+    Stack::over(registry.clone())
+        .any_layers(layers)
+        .build()
+        .expect("in order")
 }
 
 /// One row per layer.
@@ -176,8 +206,15 @@ pub(crate) async fn each(rounds: usize) -> Vec<Row> {
     let empty = stack_of(&registry, []);
     let catalog = Catalog::bundled();
     let names: Vec<_> = catalog.entries().iter().map(|entry| entry.name).collect();
-    let stacks: Vec<_> = names.iter().map(|name| (*name, stack_of(&registry, [layer(name)]))).collect();
-    let (one, ten, plain) = (floors::Chain::new(1, None), floors::Chain::new(10, None), floors::plain_call());
+    let stacks: Vec<_> = names
+        .iter()
+        .map(|name| (*name, stack_of(&registry, [layer(name)])))
+        .collect();
+    let (one, ten, plain) = (
+        floors::Chain::new(1, None),
+        floors::Chain::new(10, None),
+        floors::plain_call(),
+    );
     let boxed = |chain: &Arc<floors::Chain>| {
         let (chain, plain) = (chain.clone(), plain.clone());
         async move {
@@ -192,14 +229,24 @@ pub(crate) async fn each(rounds: usize) -> Vec<Row> {
         .add("none", CALLS, || caller.through(&empty));
     for (name, stack) in &stacks {
         // The one that has nothing to do with tools that only read.
-        let caller = if *name == "file_changes" { &changing } else { &caller };
+        let caller = if *name == "file_changes" {
+            &changing
+        } else {
+            &caller
+        };
         contest = contest.add(name, CALLS, || caller.through(stack));
     }
     let results = contest.run(rounds).await;
     let ns = |name| of(&results, name);
     let floor = (ns("boxed10") - ns("boxed1")) / 9.0;
     let row = |name: &&'static str| {
-        Row::new(format!("layer {name}, alone"), ns(name) - ns("none"), "ns", Some(floor), "one boxed layer by hand")
+        Row::new(
+            format!("layer {name}, alone"),
+            ns(name) - ns("none"),
+            "ns",
+            Some(floor),
+            "one boxed layer by hand",
+        )
     };
     names.iter().map(row).collect()
 }
@@ -224,7 +271,10 @@ pub(crate) async fn count_usual(times: usize) {
 pub(crate) async fn whole(rounds: usize) -> Vec<Row> {
     let registry = registry();
     let view = View::of(&registry);
-    let (kilo, ten) = (Caller::new(&view, "echo", kilobyte()), Caller::new(&view, "ten", ten_fields()));
+    let (kilo, ten) = (
+        Caller::new(&view, "echo", kilobyte()),
+        Caller::new(&view, "ten", ten_fields()),
+    );
     let noop = Caller::new(&view, "noop", small());
     let config = Config::parse("[layers.receipts]\nsink = 'memory'\n").expect("valid");
     let layers = config.layers(&Parts::new()).expect("valid");
@@ -254,7 +304,13 @@ pub(crate) async fn whole(rounds: usize) -> Vec<Row> {
     // The goal of the design: five times a hand-written chain, and what the three dear layers cost.
     let goal = 5.0 * us("chain") + receipts + redact + validate;
     let mut rows = vec![
-        Row::new("receipts, 1 KB in and out, no disk", receipts, "us", Some(8.0), "the goal"),
+        Row::new(
+            "receipts, 1 KB in and out, no disk",
+            receipts,
+            "us",
+            Some(8.0),
+            "the goal",
+        ),
         Row::new("redact, 1 KB out", redact, "us", Some(15.0), "the goal"),
         Row::new("validate, 10 fields", validate, "us", Some(3.0), "the goal"),
         Row::new(

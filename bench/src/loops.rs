@@ -12,8 +12,8 @@ use std::{
 
 use serde_json::json;
 use toolgate::{
-    Annotations, ApprovalRequest, Decision, MemoryStore, Question, Registry, RunEnd, Session, SessionBuilder, Stack,
-    StoreHandle, ToolError,
+    Annotations, ApprovalRequest, Decision, MemoryStore, Question, Registry, RunEnd, Session,
+    SessionBuilder, Stack, StoreHandle, ToolError,
     layers::{Config, Parts},
     models::{Line, Scripted},
     tool_fn,
@@ -29,7 +29,14 @@ use crate::{
 };
 
 /// The parts of the sheet.
-pub(crate) const PARTS: [&str; 6] = ["turns", "fan-out", "approval", "start", "history", "instructions"];
+pub(crate) const PARTS: [&str; 6] = [
+    "turns",
+    "fan-out",
+    "approval",
+    "start",
+    "history",
+    "instructions",
+];
 
 /// Turns of one run.
 const TURNS: usize = 200;
@@ -66,7 +73,9 @@ fn asking(turns: usize) -> Arc<Scripted> {
 
 /// A model that asks for `calls` calls at once and then says that it is done.
 fn asking_at_once(calls: usize) -> Arc<Scripted> {
-    playing((0..calls).fold(Line::new(), |line, _| line.call("echo", floors::arguments())))
+    playing((0..calls).fold(Line::new(), |line, _| {
+        line.call("echo", floors::arguments())
+    }))
 }
 
 fn playing(line: Line) -> Arc<Scripted> {
@@ -91,9 +100,14 @@ impl Made {
                 // Every call is the same and comes to the same: the guard would rightly stop that.
                 let text = "[layers.receipts]\nsink = 'memory'\n[layers.loop_guard]\nidentical = 1000000\n";
                 let config = Config::parse(text).expect("valid");
-                config.build(registry.clone(), &Parts::new()).expect("valid")
+                config
+                    .build(registry.clone(), &Parts::new())
+                    .expect("valid")
             }
-            Layers::Asking => Stack::over(registry.clone()).layer(AskFirst).build().expect("one layer"),
+            Layers::Asking => Stack::over(registry.clone())
+                .layer(AskFirst)
+                .build()
+                .expect("one layer"),
         };
         Self { registry, stack }
     }
@@ -113,10 +127,20 @@ enum Layers {
 
 /// A run of so many turns of one call, in a session of its own.
 async fn run(made: &Made, model: &Arc<Scripted>, turns: usize) {
-    let session = made.session(model).store(MemoryStore::new()).max_iterations(u32::MAX);
-    let session = session.window_bytes(usize::MAX).build().await.expect("an empty session can be opened");
+    let session = made
+        .session(model)
+        .store(MemoryStore::new())
+        .max_iterations(u32::MAX);
+    let session = session
+        .window_bytes(usize::MAX)
+        .build()
+        .await
+        .expect("an empty session can be opened");
     let report = session.run("go on").await.expect("runs");
-    assert_eq!((report.end, report.iterations as usize), (RunEnd::Completed, turns + 1));
+    assert_eq!(
+        (report.end, report.iterations as usize),
+        (RunEnd::Completed, turns + 1)
+    );
 }
 
 /// Runs a shape so many times, for being counted; says whether there is one of that name.
@@ -159,7 +183,8 @@ async fn least(chain: &Arc<floors::Chain>, turns: usize) {
 async fn turns(rounds: usize) -> Vec<Row> {
     let (none, ten) = (floors::Chain::new(0, None), floors::Chain::new(10, None));
     let model = asking(TURNS);
-    let [ours0, ours10, usual] = [Layers::Through(0), Layers::Through(10), Layers::Default].map(Made::new);
+    let [ours0, ours10, usual] =
+        [Layers::Through(0), Layers::Through(10), Layers::Default].map(Made::new);
     let contest = Contest::new(Watch::Cpu)
         .add("least0", TURNS, || least(&none, TURNS))
         .add("least10", TURNS, || least(&ten, TURNS))
@@ -169,7 +194,13 @@ async fn turns(rounds: usize) -> Vec<Row> {
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
     let row = |name: &str, ours, floor| {
-        Row::new(format!("A: a turn of one call, {name}"), us(ours), "us", Some(us(floor)), "hand-written loop")
+        Row::new(
+            format!("A: a turn of one call, {name}"),
+            us(ours),
+            "us",
+            Some(us(floor)),
+            "hand-written loop",
+        )
     };
     vec![
         row("no layers", "ours0", "least0"),
@@ -184,27 +215,48 @@ async fn fan_out(rounds: usize) -> Row {
     let model = asking_at_once(FAN);
     let text = floors::arguments().to_string();
     let contest = Contest::new(Watch::Cpu)
-        .add("least", FAN, || async { assert_eq!(chain.turn(&text, FAN, FAN).await, FAN) })
+        .add("least", FAN, || async {
+            assert_eq!(chain.turn(&text, FAN, FAN).await, FAN)
+        })
         .add("ours", FAN, || fan(&made, &model));
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
-    Row::new("B: 1000 calls in one turn, a call", us("ours"), "us", Some(us("least")), "hand-written turn")
-        .aiming(Goal::ValueAtMost(5.3))
+    Row::new(
+        "B: 1000 calls in one turn, a call",
+        us("ours"),
+        "us",
+        Some(us("least")),
+        "hand-written turn",
+    )
+    .aiming(Goal::ValueAtMost(5.3))
 }
 
 /// A session that makes as many calls in one turn as its model asks for.
 async fn fan(made: &Made, model: &Arc<Scripted>) {
-    let session = made.session(model).dispatcher(|dispatcher| dispatcher.max_concurrent(FAN));
-    let report = session.build().await.expect("opens").run("all of them").await.expect("runs");
+    let session = made
+        .session(model)
+        .dispatcher(|dispatcher| dispatcher.max_concurrent(FAN));
+    let report = session
+        .build()
+        .await
+        .expect("opens")
+        .run("all of them")
+        .await
+        .expect("runs");
     assert_eq!(report.end, RunEnd::Completed);
 }
 
 /// C: stop at an approval, and go on from the store with another session.
 async fn approval(rounds: usize) -> Row {
-    let (chain, made, model) = (floors::Chain::new(1, None), Made::new(Layers::Asking), asking(1));
+    let (chain, made, model) = (
+        floors::Chain::new(1, None),
+        Made::new(Layers::Asking),
+        asking(1),
+    );
     let contest = Contest::new(Watch::Cpu).add("least", CYCLES, || async {
         for _ in 0..CYCLES {
-            let state = json!({ "said": ["go"], "call": floors::arguments(), "approved": null }).to_string();
+            let state = json!({ "said": ["go"], "call": floors::arguments(), "approved": null })
+                .to_string();
             let state: serde_json::Value = serde_json::from_str(&state).expect("reads back");
             assert_eq!(chain.turn(&state["call"].to_string(), 1, 1).await, 1);
         }
@@ -231,10 +283,11 @@ async fn stop_and_go_on(made: &Made, model: &Arc<Scripted>) {
     let store = StoreHandle::new(MemoryStore::new());
     let open = |session| {
         let store = store.clone();
-        made.session(model).dispatcher(move |dispatcher| match session {
-            Some(session) => dispatcher.store_handle(store).session(session).take_over(),
-            None => dispatcher.store_handle(store),
-        })
+        made.session(model)
+            .dispatcher(move |dispatcher| match session {
+                Some(session) => dispatcher.store_handle(store).session(session).take_over(),
+                None => dispatcher.store_handle(store),
+            })
     };
     let first = open(None).build().await.expect("opens");
     let report = first.run("go on").await.expect("runs");
@@ -242,8 +295,14 @@ async fn stop_and_go_on(made: &Made, model: &Arc<Scripted>) {
     drop(first);
     let again = open(Some(report.session)).build().await.expect("opens");
     let question: &ApprovalRequest = report.pending[0].question.as_ref().expect("asks");
-    again.decide(Question::from(question), Decision::approve("ann")).await.expect("is taken");
-    assert_eq!(again.resume().await.expect("goes on").end, RunEnd::Completed);
+    again
+        .decide(Question::from(question), Decision::approve("ann"))
+        .await
+        .expect("is taken");
+    assert_eq!(
+        again.resume().await.expect("goes on").end,
+        RunEnd::Completed
+    );
 }
 
 /// A program that starts, makes one call and ends.
@@ -262,9 +321,16 @@ fn start(rounds: usize) -> Vec<Row> {
     }
     let (spent, least, resident) = (median(spent), median(least), median(resident));
     vec![
-        Row::new("D: start, one call, end", spent, "ms", Some(least), "a program that does nothing")
-            .aiming(Goal::ValueAtMost(5.0)),
-        Row::new("D: the most memory it had", resident, "MB", None, "").aiming(Goal::ValueAtMost(15.0)),
+        Row::new(
+            "D: start, one call, end",
+            spent,
+            "ms",
+            Some(least),
+            "a program that does nothing",
+        )
+        .aiming(Goal::ValueAtMost(5.0)),
+        Row::new("D: the most memory it had", resident, "MB", None, "")
+            .aiming(Goal::ValueAtMost(15.0)),
     ]
 }
 
@@ -272,13 +338,30 @@ fn start(rounds: usize) -> Vec<Row> {
 fn instructions() -> Vec<Row> {
     let ten = per_call("loop10", 200, 1_200);
     let least = per_call("loop-least", 200, 1_200);
-    let (early, late) = (per_call("loop-usual", 10, 60), per_call("loop-usual", 950, 1_000));
-    let (Some(ten), Some(least), Some(early), Some(late)) = (ten, least, early, late) else { return not_counted() };
+    let (early, late) = (
+        per_call("loop-usual", 10, 60),
+        per_call("loop-usual", 950, 1_000),
+    );
+    let (Some(ten), Some(least), Some(early), Some(late)) = (ten, least, early, late) else {
+        return not_counted();
+    };
     vec![
-        Row::new("A: a turn of one call, 10 layers: instructions", ten, "instr", Some(least), "hand-written loop")
-            .aiming(Goal::ValueAtMost(75_000.0)),
-        Row::new("E: turn 1000 of a run: instructions", late, "instr", Some(early), "turn 10 of a run")
-            .aiming(Goal::RatioAtMost(1.05)),
+        Row::new(
+            "A: a turn of one call, 10 layers: instructions",
+            ten,
+            "instr",
+            Some(least),
+            "hand-written loop",
+        )
+        .aiming(Goal::ValueAtMost(75_000.0)),
+        Row::new(
+            "E: turn 1000 of a run: instructions",
+            late,
+            "instr",
+            Some(early),
+            "turn 10 of a run",
+        )
+        .aiming(Goal::RatioAtMost(1.05)),
     ]
 }
 
@@ -291,20 +374,43 @@ async fn history(rounds: usize) -> Row {
         let seen = stamps.clone();
         let registry = Registry::new();
         let tool = tool_fn("echo", "Says it again.", move |_: ours::Echo, _cx| {
-            seen.lock().unwrap_or_else(PoisonError::into_inner).push(cpu_ns());
+            seen.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(cpu_ns());
             async { Ok::<_, ToolError>("hello world") }
         });
-        registry.register(tool.annotated(Annotations::read_only())).expect("free");
+        registry
+            .register(tool.annotated(Annotations::read_only()))
+            .expect("free");
         let made = Made::over(registry, Layers::Default);
-        let builder = made.session(&asking(LONG)).store(MemoryStore::new()).max_iterations(u32::MAX);
-        let session = builder.window_bytes(usize::MAX).build().await.expect("opens");
-        assert_eq!(session.run("go on").await.expect("runs").end, RunEnd::Completed);
+        let builder = made
+            .session(&asking(LONG))
+            .store(MemoryStore::new())
+            .max_iterations(u32::MAX);
+        let session = builder
+            .window_bytes(usize::MAX)
+            .build()
+            .await
+            .expect("opens");
+        assert_eq!(
+            session.run("go on").await.expect("runs").end,
+            RunEnd::Completed
+        );
         let stamps = stamps.lock().unwrap_or_else(PoisonError::into_inner);
-        let turns: Vec<f64> = stamps.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3).collect();
+        let turns: Vec<f64> = stamps
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]) as f64 / 1e3)
+            .collect();
         early.push(median(turns[5..55].to_vec()));
         late.push(median(turns[LONG - 60..LONG - 1].to_vec()));
     }
     let (early, late) = (median(early), median(late));
-    Row::new("E: turn 1000 of a run, the default stack", late, "us", Some(early), "turn 10 of the same run")
-        .aiming(Goal::RatioAtMost(1.2))
+    Row::new(
+        "E: turn 1000 of a run, the default stack",
+        late,
+        "us",
+        Some(early),
+        "turn 10 of the same run",
+    )
+    .aiming(Goal::RatioAtMost(1.2))
 }

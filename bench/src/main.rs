@@ -68,16 +68,33 @@ impl Options {
 }
 
 /// The parts of the sheet.
-const PARTS: [&str; 7] = ["stacks", "dispatch", "fan-out", "waiting", "session", "layers", "instructions"];
+const PARTS: [&str; 7] = [
+    "stacks",
+    "dispatch",
+    "fan-out",
+    "waiting",
+    "session",
+    "layers",
+    "instructions",
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime can be made");
     let result = match words.as_slice() {
-        ["cost", rest @ ..] => options(rest, &PARTS).and_then(|options| runtime.block_on(cost(&options))),
-        ["store", rest @ ..] => options(rest, &store::PARTS).and_then(|options| runtime.block_on(durable(&options))),
-        ["loop", rest @ ..] => options(rest, &loops::PARTS).and_then(|options| runtime.block_on(whole_loop(&options))),
+        ["cost", rest @ ..] => {
+            options(rest, &PARTS).and_then(|options| runtime.block_on(cost(&options)))
+        }
+        ["store", rest @ ..] => {
+            options(rest, &store::PARTS).and_then(|options| runtime.block_on(durable(&options)))
+        }
+        ["loop", rest @ ..] => {
+            options(rest, &loops::PARTS).and_then(|options| runtime.block_on(whole_loop(&options)))
+        }
         ["tui", rest @ ..] => options(rest, &tui::PARTS).and_then(|options| screens(&options)),
         // For measuring a start: as little as there is to do, and nothing at all.
         ["hello"] => {
@@ -107,7 +124,13 @@ fn main() -> ExitCode {
 }
 
 fn options(words: &[&str], parts: &[&str]) -> Result<Options, String> {
-    let mut options = Options { json: false, rounds: 15, instructions: true, write: None, only: None };
+    let mut options = Options {
+        json: false,
+        rounds: 15,
+        instructions: true,
+        write: None,
+        only: None,
+    };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match *word {
@@ -118,9 +141,15 @@ fn options(words: &[&str], parts: &[&str]) -> Result<Options, String> {
                 let unknown = || format!("--only takes one of {}", parts.join(", "));
                 options.only = Some((*part.ok_or_else(unknown)?).to_owned());
             }
-            "--write" => options.write = Some((*words.next().ok_or("--write takes the name of a file")?).to_owned()),
+            "--write" => {
+                options.write =
+                    Some((*words.next().ok_or("--write takes the name of a file")?).to_owned())
+            }
             "--rounds" => {
-                let rounds = words.next().and_then(|text| text.parse().ok()).filter(|rounds| *rounds > 0);
+                let rounds = words
+                    .next()
+                    .and_then(|text| text.parse().ok())
+                    .filter(|rounds| *rounds > 0);
                 options.rounds = rounds.ok_or("--rounds takes a whole number above 0")?;
             }
             other => return Err(format!("{other} is not an option\n{USAGE}")),
@@ -230,11 +259,41 @@ async fn stacks(rounds: usize) -> Vec<Row> {
     let ns = |name| of(&results, name);
     vec![
         Row::new("bare async call", ns("bare"), "ns", None, ""),
-        Row::new("static tower stack, 10 layers", ns("tower10"), "ns", Some(ns("bare")), "bare async call"),
-        Row::new("hand-written boxed chain, 10 layers", ns("boxed10"), "ns", Some(ns("bare")), "bare async call"),
-        Row::new("stack of 0 layers", ns("ours0"), "ns", Some(ns("bare")), "bare async call"),
-        Row::new("stack of 1 layer", ns("ours1"), "ns", Some(ns("boxed1")), "boxed chain of 1"),
-        Row::new("stack of 10 layers", ns("ours10"), "ns", Some(ns("boxed10")), "boxed chain of 10"),
+        Row::new(
+            "static tower stack, 10 layers",
+            ns("tower10"),
+            "ns",
+            Some(ns("bare")),
+            "bare async call",
+        ),
+        Row::new(
+            "hand-written boxed chain, 10 layers",
+            ns("boxed10"),
+            "ns",
+            Some(ns("bare")),
+            "bare async call",
+        ),
+        Row::new(
+            "stack of 0 layers",
+            ns("ours0"),
+            "ns",
+            Some(ns("bare")),
+            "bare async call",
+        ),
+        Row::new(
+            "stack of 1 layer",
+            ns("ours1"),
+            "ns",
+            Some(ns("boxed1")),
+            "boxed chain of 1",
+        ),
+        Row::new(
+            "stack of 10 layers",
+            ns("ours10"),
+            "ns",
+            Some(ns("boxed10")),
+            "boxed chain of 10",
+        ),
         Row::new(
             "one layer more",
             (ns("ours10") - ns("ours0")) / 10.0,
@@ -251,7 +310,10 @@ async fn dispatch(rounds: usize) -> Vec<Row> {
     let text = floors::arguments().to_string();
     let mut rows = Vec::new();
     for layers in [0, 10] {
-        let (least, same) = (floors::Chain::new(layers, None), HandWritten::new(layers, None));
+        let (least, same) = (
+            floors::Chain::new(layers, None),
+            HandWritten::new(layers, None),
+        );
         let gate = ours::Gate::new(layers, 8, None).await;
         let contest = Contest::new(Watch::Cpu)
             .add("least", TURNS, || async {
@@ -272,8 +334,20 @@ async fn dispatch(rounds: usize) -> Vec<Row> {
         let results = contest.run(rounds).await;
         let us = |name| of(&results, name) / 1e3;
         let name = format!("full dispatch, {layers} layers, events and digests");
-        rows.push(Row::new(name.clone(), us("ours"), "us", Some(us("same")), "hand-written, the same work"));
-        rows.push(Row::new(name, us("ours"), "us", Some(us("least")), "hand-written, the least work"));
+        rows.push(Row::new(
+            name.clone(),
+            us("ours"),
+            "us",
+            Some(us("same")),
+            "hand-written, the same work",
+        ));
+        rows.push(Row::new(
+            name,
+            us("ours"),
+            "us",
+            Some(us("least")),
+            "hand-written, the least work",
+        ));
     }
     rows
 }
@@ -284,17 +358,31 @@ async fn fan_out(rounds: usize) -> Vec<Row> {
     let (least, same) = (floors::Chain::new(10, None), HandWritten::new(10, None));
     let gate = ours::Gate::new(10, FAN, None).await;
     let contest = Contest::new(Watch::Cpu)
-        .add("least", FAN, || async { assert_eq!(least.turn(&text, FAN, FAN).await, FAN) })
-        .add("same", FAN, || async { assert_eq!(same.turn(&text, FAN, FAN).await, FAN) })
+        .add("least", FAN, || async {
+            assert_eq!(least.turn(&text, FAN, FAN).await, FAN)
+        })
+        .add("same", FAN, || async {
+            assert_eq!(same.turn(&text, FAN, FAN).await, FAN)
+        })
         .add("ours100", 10 * 100, || async {
             for _ in 0..10 {
                 assert_eq!(gate.turn(&text, 100).await, 100);
             }
         })
-        .add("ours1000", FAN, || async { assert_eq!(gate.turn(&text, FAN).await, FAN) });
+        .add("ours1000", FAN, || async {
+            assert_eq!(gate.turn(&text, FAN).await, FAN)
+        });
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
-    let row = |floor, note| Row::new("fan-out of 1000, per call", us("ours1000"), "us", Some(us(floor)), note);
+    let row = |floor, note| {
+        Row::new(
+            "fan-out of 1000, per call",
+            us("ours1000"),
+            "us",
+            Some(us(floor)),
+            note,
+        )
+    };
     vec![
         row("same", "hand-written, the same work"),
         row("least", "hand-written, the least work"),
@@ -309,12 +397,22 @@ async fn waiting(rounds: usize) -> Vec<Row> {
     let least = floors::Chain::new(10, nap);
     let gate = ours::Gate::new(10, 100, nap).await;
     let contest = Contest::new(Watch::Wall)
-        .add("least", 1, || async { assert_eq!(least.turn(&text, FAN, 100).await, FAN) })
-        .add("ours", 1, || async { assert_eq!(gate.turn(&text, FAN).await, FAN) });
+        .add("least", 1, || async {
+            assert_eq!(least.turn(&text, FAN, 100).await, FAN)
+        })
+        .add("ours", 1, || async {
+            assert_eq!(gate.turn(&text, FAN).await, FAN)
+        });
     let results = contest.run(rounds).await;
     let ms = |name| of(&results, name) / 1e6;
     vec![
-        Row::new("1000 tools of 10 ms, 100 at a time", ms("ours"), "ms", Some(100.0), "ideal"),
+        Row::new(
+            "1000 tools of 10 ms, 100 at a time",
+            ms("ours"),
+            "ms",
+            Some(100.0),
+            "ideal",
+        ),
         Row::new(
             "1000 tools of 10 ms, 100 at a time",
             ms("ours"),
@@ -343,5 +441,11 @@ async fn long_session(rounds: usize) -> Vec<Row> {
         }
     }
     let (early, late) = (measure::median(early), measure::median(late));
-    vec![Row::new("turn 1000 of a session", late, "us", Some(early), "turn 10 of the same session")]
+    vec![Row::new(
+        "turn 1000 of a session",
+        late,
+        "us",
+        Some(early),
+        "turn 10 of the same session",
+    )]
 }

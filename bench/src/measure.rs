@@ -33,14 +33,33 @@ pub(crate) enum Goal {
 }
 
 impl Row {
-    pub(crate) fn new(name: impl Into<String>, value: f64, unit: &'static str, floor: Option<f64>, note: &str) -> Self {
-        let ratio = floor.filter(|floor| *floor > 0.0).map(|floor| value / floor);
-        Self { name: name.into(), value, unit, floor, ratio, note: note.to_owned(), goal: None }
+    pub(crate) fn new(
+        name: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        floor: Option<f64>,
+        note: &str,
+    ) -> Self {
+        let ratio = floor
+            .filter(|floor| *floor > 0.0)
+            .map(|floor| value / floor);
+        Self {
+            name: name.into(),
+            value,
+            unit,
+            floor,
+            ratio,
+            note: note.to_owned(),
+            goal: None,
+        }
     }
 
     /// The same row with something to reach.
     pub(crate) fn aiming(self, goal: Goal) -> Self {
-        Self { goal: Some(goal), ..self }
+        Self {
+            goal: Some(goal),
+            ..self
+        }
     }
 
     /// What is aimed at and whether it is reached, in words.
@@ -50,7 +69,9 @@ impl Row {
             None => return String::new(),
             Some(Goal::RatioAtLeast(least)) => (format!("ratio at least {least}"), ratio >= least),
             Some(Goal::RatioAtMost(most)) => (format!("ratio at most {most}"), ratio <= most),
-            Some(Goal::ValueAtMost(most)) => (format!("at most {most} {}", self.unit), self.value <= most),
+            Some(Goal::ValueAtMost(most)) => {
+                (format!("at most {most} {}", self.unit), self.value <= most)
+            }
         };
         format!("{aim}: {}", if met { "met" } else { "missed" })
     }
@@ -75,7 +96,10 @@ pub(crate) struct Contest<'a> {
 
 impl<'a> Contest<'a> {
     pub(crate) fn new(watch: Watch) -> Self {
-        Self { watch, contenders: Vec::new() }
+        Self {
+            watch,
+            contenders: Vec::new(),
+        }
     }
 
     /// Adds a contender that does `count` things per round.
@@ -84,7 +108,8 @@ impl<'a> Contest<'a> {
         F: Fn() -> Fut + 'a,
         Fut: Future<Output = ()> + 'a,
     {
-        self.contenders.push((name, count as f64, Box::new(move || Box::pin(work()))));
+        self.contenders
+            .push((name, count as f64, Box::new(move || Box::pin(work()))));
         self
     }
 
@@ -105,12 +130,19 @@ impl<'a> Contest<'a> {
                 }
             }
         }
-        self.contenders.iter().zip(times).map(|((name, ..), times)| (*name, median(times))).collect()
+        self.contenders
+            .iter()
+            .zip(times)
+            .map(|((name, ..), times)| (*name, median(times)))
+            .collect()
     }
 }
 
 pub(crate) fn of(results: &[(&'static str, f64)], name: &str) -> f64 {
-    results.iter().find(|(known, _)| *known == name).map_or(f64::NAN, |(_, time)| *time)
+    results
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map_or(f64::NAN, |(_, time)| *time)
 }
 
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
@@ -121,7 +153,10 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 /// Processor time of this process.
 #[expect(unsafe_code, reason = "the standard library has no processor clock")]
 pub(crate) fn cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `time` is a valid timespec that the call only writes to.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
@@ -133,12 +168,21 @@ pub(crate) fn print(rows: &[Row], json: bool) -> Result<(), serde_json::Error> {
         println!("{}", serde_json::to_string_pretty(rows)?);
         return Ok(());
     }
-    println!("{:<52} {:>16} {:>12} {:>8}  floor", "what", "value", "floor", "ratio");
+    println!(
+        "{:<52} {:>16} {:>12} {:>8}  floor",
+        "what", "value", "floor", "ratio"
+    );
     for row in rows {
-        let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+        let number =
+            |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
         let value = format!("{:.2} {}", row.value, row.unit);
         let (floor, ratio) = (number(row.floor), number(row.ratio));
-        println!("{:<52} {value:>16} {floor:>12} {ratio:>8}  {:<44} {}", row.name, row.note, row.verdict());
+        println!(
+            "{:<52} {value:>16} {floor:>12} {ratio:>8}  {:<44} {}",
+            row.name,
+            row.note,
+            row.verdict()
+        );
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use toolgate::{
-    Annotations, Arguments, Call, Dispatcher, Layer, MemoryStore, Next, Outcome, Registry, Stack, ToolError,
-    ToolRequest, TurnRequest, View, tool_fn,
+    Annotations, Arguments, Call, Dispatcher, Layer, MemoryStore, Next, Outcome, Registry, Stack,
+    ToolError, ToolRequest, TurnRequest, View, tool_fn,
 };
 
 use crate::floors::SEEN;
@@ -38,23 +38,34 @@ impl Layer for Through {
 
 pub(crate) fn registry(sleep: Option<Duration>) -> Registry {
     let registry = Registry::new();
-    let tool = tool_fn("echo", "Says it again.", move |input: Echo, _cx| async move {
-        if let Some(span) = sleep {
-            tokio::time::sleep(span).await;
-        }
-        Ok::<_, ToolError>(input.text)
-    });
-    registry.register(tool.annotated(Annotations::read_only())).expect("the name is free");
+    let tool = tool_fn(
+        "echo",
+        "Says it again.",
+        move |input: Echo, _cx| async move {
+            if let Some(span) = sleep {
+                tokio::time::sleep(span).await;
+            }
+            Ok::<_, ToolError>(input.text)
+        },
+    );
+    registry
+        .register(tool.annotated(Annotations::read_only()))
+        .expect("the name is free");
     registry
 }
 
 pub(crate) fn stack(registry: &Registry, layers: usize) -> Stack {
-    let builder = (0..layers).fold(Stack::over(registry.clone()), |stack, _| stack.layer(Through));
+    let builder = (0..layers).fold(Stack::over(registry.clone()), |stack, _| {
+        stack.layer(Through)
+    });
     builder.build().expect("layers of one band are in order")
 }
 
 pub(crate) fn call() -> Call {
-    Call::detached("echo", Arguments::try_from(crate::floors::arguments()).expect("an object"))
+    Call::detached(
+        "echo",
+        Arguments::try_from(crate::floors::arguments()).expect("an object"),
+    )
 }
 
 /// A dispatcher with a stack, ready to run turns.
@@ -67,15 +78,25 @@ impl Gate {
     pub(crate) async fn new(layers: usize, cap: usize, sleep: Option<Duration>) -> Self {
         let registry = registry(sleep);
         let view = View::of(&registry);
-        let builder = Dispatcher::builder(stack(&registry, layers)).store(MemoryStore::new()).max_concurrent(cap);
-        let dispatcher = builder.build().await.expect("an empty session can be opened");
+        let builder = Dispatcher::builder(stack(&registry, layers))
+            .store(MemoryStore::new())
+            .max_concurrent(cap);
+        let dispatcher = builder
+            .build()
+            .await
+            .expect("an empty session can be opened");
         Self { dispatcher, view }
     }
 
     /// Runs one turn of `calls` calls and returns how many came back.
     pub(crate) async fn turn(&self, text: &str, calls: usize) -> usize {
-        let requests = (0..calls).map(|n| ToolRequest::text(&format!("call_{n}"), "echo", text)).collect();
-        let opened = self.dispatcher.open(TurnRequest::new(self.view.clone(), requests)).await;
+        let requests = (0..calls)
+            .map(|n| ToolRequest::text(&format!("call_{n}"), "echo", text))
+            .collect();
+        let opened = self
+            .dispatcher
+            .open(TurnRequest::new(self.view.clone(), requests))
+            .await;
         let report = opened.expect("opens").run().await.expect("runs");
         assert!(report.results.iter().all(|result| result.outcome.is_some()));
         report.results.len()

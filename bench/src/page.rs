@@ -77,19 +77,36 @@ fn sections(page: &str) -> [String; 4] {
     let tui = at(TUI);
     let whole = at(LOOP).min(tui);
     let durable = at(DURABLE).min(whole);
-    [&page[..durable], &page[durable..whole], &page[whole..tui], &page[tui..]].map(str::to_owned)
+    [
+        &page[..durable],
+        &page[durable..whole],
+        &page[whole..tui],
+        &page[tui..],
+    ]
+    .map(str::to_owned)
 }
 
 fn joined(sections: [String; 4]) -> String {
-    let written = sections.iter().map(|section| section.trim_end()).filter(|section| !section.is_empty());
+    let written = sections
+        .iter()
+        .map(|section| section.trim_end())
+        .filter(|section| !section.is_empty());
     written.collect::<Vec<_>>().join("\n\n") + "\n"
 }
 
 fn section(title: &str, head: &str, rows: &[Row]) -> String {
     let mut page = format!("{title}{head}");
-    let _ = writeln!(page, "Measured on {}, {}; the machine was shared with other work.\n", machine(), today());
-    page.push_str("| What | Value | Floor | Ratio | The floor is | Goal |\n|---|---|---|---|---|---|\n");
-    rows.iter().for_each(|row| line(&mut page, row, Some(row.verdict())));
+    let _ = writeln!(
+        page,
+        "Measured on {}, {}; the machine was shared with other work.\n",
+        machine(),
+        today()
+    );
+    page.push_str(
+        "| What | Value | Floor | Ratio | The floor is | Goal |\n|---|---|---|---|---|---|\n",
+    );
+    rows.iter()
+        .for_each(|row| line(&mut page, row, Some(row.verdict())));
     page
 }
 
@@ -97,20 +114,32 @@ fn line(page: &mut String, row: &Row, goal: Option<String>) {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
     let (floor, ratio) = (number(row.floor), number(row.ratio));
     let goal = goal.map_or_else(String::new, |goal| format!(" {goal} |"));
-    let _ = writeln!(page, "| {} | {:.2} {} | {floor} | {ratio} | {} |{goal}", row.name, row.value, row.unit, row.note);
+    let _ = writeln!(
+        page,
+        "| {} | {:.2} {} | {floor} | {ratio} | {} |{goal}",
+        row.name, row.value, row.unit, row.note
+    );
 }
 
 /// The processor and how many of them this process may use.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")).and_then(|rest| rest.split(':').nth(1));
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .and_then(|rest| rest.split(':').nth(1));
     let model = model.map_or("an unknown processor", str::trim);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     format!("{model}, {cores} cores")
 }
 
 fn today() -> String {
-    toolgate::SystemClock::new().now().to_string().chars().take(10).collect()
+    toolgate::SystemClock::new()
+        .now()
+        .to_string()
+        .chars()
+        .take(10)
+        .collect()
 }
 
 #[cfg(test)]
@@ -120,9 +149,13 @@ mod tests {
     #[test]
     fn each_section_is_written_without_losing_the_other() {
         let row = |name: &str| [Row::new(name, 1.0, "us", None, "")];
-        let page = with_loop(&with_store(&with_cost("", &row("first")), &row("second")), &row("fifth"));
+        let page = with_loop(
+            &with_store(&with_cost("", &row("first")), &row("second")),
+            &row("fifth"),
+        );
         let page = with_store(&with_cost(&page, &row("third")), &row("fourth"));
-        let found = ["first", "second", "third", "fourth", "fifth"].map(|name| page.matches(name).count());
+        let found =
+            ["first", "second", "third", "fourth", "fifth"].map(|name| page.matches(name).count());
         assert_eq!(found, [0, 0, 1, 1, 1], "{page}");
     }
 }

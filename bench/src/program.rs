@@ -17,11 +17,16 @@ pub(crate) fn rows(options: &Options) -> Result<Vec<Row>, String> {
     if !options.wants(PART) {
         return Ok(Vec::new());
     }
-    let program = std::env::current_exe().ok().and_then(|here| Some(here.parent()?.join("toolgate")));
+    let program = std::env::current_exe()
+        .ok()
+        .and_then(|here| Some(here.parent()?.join("toolgate")));
     let program = program.filter(|program| program.is_file()).ok_or(
         "there is no program `toolgate` beside this one\nhint: cargo build --release -p toolgate-cli -p toolgate-bench",
     )?;
-    let size = std::fs::metadata(&program).map_err(|error| error.to_string())?.len() as f64 / 1e6;
+    let size = std::fs::metadata(&program)
+        .map_err(|error| error.to_string())?
+        .len() as f64
+        / 1e6;
     let home = tempfile::tempdir().map_err(|error| error.to_string())?;
     let toolgate = |arguments: &[&str]| {
         let mut command = Command::new(&program);
@@ -34,19 +39,40 @@ pub(crate) fn rows(options: &Options) -> Result<Vec<Row>, String> {
     let demo = spent(rounds.min(7), || toolgate(&["demo", "--yes", "--json"]))?;
     let tests = tests_alone(rounds.min(7))?;
     Ok(vec![
-        Row::new("toolgate --version", version, "ms", Some(nothing), "/bin/true").aiming(Goal::ValueAtMost(5.0)),
-        Row::new("toolgate demo --yes, with the tools it runs", demo, "ms", Some(tests), "its two test runs alone")
-            .aiming(Goal::ValueAtMost(300.0)),
+        Row::new(
+            "toolgate --version",
+            version,
+            "ms",
+            Some(nothing),
+            "/bin/true",
+        )
+        .aiming(Goal::ValueAtMost(5.0)),
+        Row::new(
+            "toolgate demo --yes, with the tools it runs",
+            demo,
+            "ms",
+            Some(tests),
+            "its two test runs alone",
+        )
+        .aiming(Goal::ValueAtMost(300.0)),
         Row::new("the program", size, "MB", None, "").aiming(Goal::ValueAtMost(40.0)),
     ])
 }
 
 /// What the two test runs of the demo cost without anybody watching, in milliseconds.
 fn tests_alone(rounds: usize) -> Result<f64, String> {
-    let project: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "crates/toolgate-cli/src/demo/project"].iter().collect();
+    let project: PathBuf = [
+        env!("CARGO_MANIFEST_DIR"),
+        "..",
+        "crates/toolgate-cli/src/demo/project",
+    ]
+    .iter()
+    .collect();
     let tests = || {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "./test.sh; ./test.sh; true"]).current_dir(&project);
+        command
+            .args(["-c", "./test.sh; ./test.sh; true"])
+            .current_dir(&project);
         command
     };
     spent(rounds, tests)
@@ -58,10 +84,18 @@ fn spent(rounds: usize, command: impl Fn() -> Command) -> Result<f64, String> {
     for _ in 0..rounds {
         let before = children_ms();
         let mut command = command();
-        let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let ended = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         let ended = ended.map_err(|error| format!("{:?}: {error}", command.get_program()))?;
         if !ended.success() {
-            return Err(format!("{:?} {:?} ended with {ended}", command.get_program(), command.get_args()));
+            return Err(format!(
+                "{:?} {:?} ended with {ended}",
+                command.get_program(),
+                command.get_args()
+            ));
         }
         times.push(children_ms() - before);
     }
@@ -69,7 +103,10 @@ fn spent(rounds: usize, command: impl Fn() -> Command) -> Result<f64, String> {
 }
 
 /// The processor time of all children that have ended, in milliseconds.
-#[expect(unsafe_code, reason = "the standard library does not tell what children have used")]
+#[expect(
+    unsafe_code,
+    reason = "the standard library does not tell what children have used"
+)]
 fn children_ms() -> f64 {
     // SAFETY: it is plain numbers, and zeroes are valid for them.
     let mut usage = unsafe { std::mem::zeroed::<libc::rusage>() };

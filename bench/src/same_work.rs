@@ -87,9 +87,19 @@ impl Next {
             return self.gate.tool(&call).await;
         };
         let started = Instant::now();
-        let below = Next { gate: self.gate.clone(), at: self.at + 1 };
-        let value = AssertUnwindSafe(layer.clone().handle(call.clone(), below)).catch_unwind().await;
-        let note = Note { layer: name.clone(), started, ended: Instant::now(), ok: value.is_ok() };
+        let below = Next {
+            gate: self.gate.clone(),
+            at: self.at + 1,
+        };
+        let value = AssertUnwindSafe(layer.clone().handle(call.clone(), below))
+            .catch_unwind()
+            .await;
+        let note = Note {
+            layer: name.clone(),
+            started,
+            ended: Instant::now(),
+            ok: value.is_ok(),
+        };
         call.notes.lock().expect("no panic").push(note);
         value.unwrap_or_default()
     }
@@ -115,7 +125,12 @@ impl Parts {
 
     fn record(&self, invocation: &Arc<(Uuid, String, Uuid)>, what: What) {
         let mut log = self.log.lock().expect("no panic");
-        let event = Event { sequence: log.len() as u64 + 1, at: Instant::now(), invocation: invocation.clone(), what };
+        let event = Event {
+            sequence: log.len() as u64 + 1,
+            at: Instant::now(),
+            invocation: invocation.clone(),
+            what,
+        };
         let event = Arc::new(event);
         log.push(event.clone());
         let _ = self.bus.send(event);
@@ -129,11 +144,28 @@ impl Parts {
         let (print, size) = digest(&arguments);
         self.record(&head, What::Requested(arguments.clone(), print, size));
         self.record(&head, What::Started(1));
-        let call = Arc::new(Invocation { id, arguments, notes: Mutex::new(Vec::with_capacity(self.layers.len())) });
-        let value = Arc::new(Next { gate: self.clone(), at: 0 }.run(call.clone()).await);
+        let call = Arc::new(Invocation {
+            id,
+            arguments,
+            notes: Mutex::new(Vec::with_capacity(self.layers.len())),
+        });
+        let value = Arc::new(
+            Next {
+                gate: self.clone(),
+                at: 0,
+            }
+            .run(call.clone())
+            .await,
+        );
         let (print, size) = digest(&value);
         let notes = std::mem::take(&mut *call.notes.lock().expect("no panic"));
-        self.kept.lock().expect("no panic").insert(call.id, Kept { value: value.clone(), notes });
+        self.kept.lock().expect("no panic").insert(
+            call.id,
+            Kept {
+                value: value.clone(),
+                notes,
+            },
+        );
         self.record(&head, What::Succeeded(value.clone(), print, size));
         value
     }
@@ -150,7 +182,12 @@ pub(crate) struct HandWritten(Arc<Parts>);
 impl HandWritten {
     pub(crate) fn new(layers: usize, sleep: Option<Duration>) -> Self {
         let schema = toolgate::Schema::of::<Echo>();
-        let layer = |n| (format!("through#{n}").into(), Arc::new(Through) as Arc<dyn Layer>);
+        let layer = |n| {
+            (
+                format!("through#{n}").into(),
+                Arc::new(Through) as Arc<dyn Layer>,
+            )
+        };
         Self(Arc::new(Parts {
             layers: (0..layers).map(layer).collect(),
             schema: jsonschema::validator_for(schema.as_json()).expect("a valid schema"),

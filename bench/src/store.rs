@@ -12,9 +12,9 @@ use std::{
 
 use tempfile::TempDir;
 use toolgate::{
-    Batch, Decision, Dispatcher, Event, Json, Position, Record, RecordKey, Registry, SessionId, Stack, Store,
-    StoreHandle, Suspension, Timestamp, ToolError, ToolRequest, TurnEnd, TurnEvent, TurnId, TurnInfo, TurnRequest,
-    View, tool_fn,
+    Batch, Decision, Dispatcher, Event, Json, Position, Record, RecordKey, Registry, SessionId,
+    Stack, Store, StoreHandle, Suspension, Timestamp, ToolError, ToolRequest, TurnEnd, TurnEvent,
+    TurnId, TurnInfo, TurnRequest, View, tool_fn,
 };
 use toolgate_store::SqliteStore;
 use toolgate_testkit::{AskFirst, Fault, FaultyStore, StoreCall};
@@ -62,13 +62,21 @@ async fn measure(options: &Options) -> Fallible<Vec<Row>> {
 /// A tool that may write, so that it is recorded before it runs and after.
 fn registry() -> Registry {
     let registry = Registry::new();
-    let tool = tool_fn("echo", "Says it again.", async |input: Echo, _cx| Ok::<_, ToolError>(input.into_text()));
+    let tool = tool_fn("echo", "Says it again.", async |input: Echo, _cx| {
+        Ok::<_, ToolError>(input.into_text())
+    });
     registry.register(tool).expect("the name is free");
     registry
 }
 
-async fn dispatcher(store: StoreHandle, session: Option<SessionId>, stack: Stack) -> Fallible<Dispatcher> {
-    let builder = Dispatcher::builder(stack).store_handle(store).max_concurrent(WIDTH);
+async fn dispatcher(
+    store: StoreHandle,
+    session: Option<SessionId>,
+    stack: Stack,
+) -> Fallible<Dispatcher> {
+    let builder = Dispatcher::builder(stack)
+        .store_handle(store)
+        .max_concurrent(WIDTH);
     Ok(match session {
         // Whoever had it may not have let go of it yet, like a process that was lost.
         Some(session) => builder.session(session).take_over().build().await?,
@@ -78,12 +86,21 @@ async fn dispatcher(store: StoreHandle, session: Option<SessionId>, stack: Stack
 
 fn requests(count: usize) -> Vec<ToolRequest> {
     let text = floors::arguments().to_string();
-    (0..count).map(|n| ToolRequest::text(&format!("call_{n}"), "echo", &text)).collect()
+    (0..count)
+        .map(|n| ToolRequest::text(&format!("call_{n}"), "echo", &text))
+        .collect()
 }
 
 async fn turn(dispatcher: &Dispatcher, view: &View, calls: usize) -> Fallible<()> {
-    let report = dispatcher.open(TurnRequest::new(view.clone(), requests(calls))).await?.run().await?;
-    assert_eq!((report.end, report.results.len()), (TurnEnd::Settled, calls));
+    let report = dispatcher
+        .open(TurnRequest::new(view.clone(), requests(calls)))
+        .await?
+        .run()
+        .await?;
+    assert_eq!(
+        (report.end, report.results.len()),
+        (TurnEnd::Settled, calls)
+    );
     Ok(())
 }
 
@@ -101,7 +118,13 @@ async fn timed_calls(store: StoreHandle) -> Fallible<f64> {
 fn calls_row(name: &str, ours: Vec<f64>, floor: Vec<f64>) -> Row {
     let (ours, floor) = (CALLS as f64 / median(ours), CALLS as f64 / median(floor));
     let note = "raw commits of the same rows, 64 writers in each";
-    let row = Row::new(format!("durable calls, 64 at a time, {name}"), ours, "calls/s", Some(floor), note);
+    let row = Row::new(
+        format!("durable calls, 64 at a time, {name}"),
+        ours,
+        "calls/s",
+        Some(floor),
+        note,
+    );
     row.aiming(Goal::RatioAtLeast(0.5))
 }
 
@@ -112,7 +135,8 @@ async fn sqlite_calls(rounds: usize) -> Fallible<Row> {
         let path = directory.path().join("ours.db");
         let spent = timed_calls(StoreHandle::new(SqliteStore::open(&path)?)).await?;
         // Intent and outcome: two commits for as many calls as run at a time.
-        let raw = Rows::read(&path)?.write_sqlite(&directory.path().join("raw.db"), 2 * CALLS / WIDTH)?;
+        let raw =
+            Rows::read(&path)?.write_sqlite(&directory.path().join("raw.db"), 2 * CALLS / WIDTH)?;
         if round > 0 {
             ours.push(spent);
             floor.push(raw);
@@ -134,7 +158,9 @@ async fn postgres_calls(rounds: usize) -> Fallible<Option<Row>> {
     let database = TestDatabase::create(&url).await?;
     for round in 0..=rounds {
         let spent = timed_calls(toolgate_store::open(&database.url).await?).await?;
-        let raw = rows.write_postgres(&database.url, 2 * CALLS / WIDTH).await?;
+        let raw = rows
+            .write_postgres(&database.url, 2 * CALLS / WIDTH)
+            .await?;
         if round > 0 {
             ours.push(spent);
             floor.push(raw);
@@ -153,32 +179,49 @@ async fn lone(rounds: usize) -> Fallible<Row> {
     for n in 0..rounds * 20 {
         let record = Record::Json(Json::from("a record of ordinary size, written once"));
         let start = Instant::now();
-        store.once(RecordKey::Other(format!("lone/{n}").into()), record).await?;
+        store
+            .once(RecordKey::Other(format!("lone/{n}").into()), record)
+            .await?;
         ours.push(start.elapsed().as_secs_f64() * 1e6);
         let start = Instant::now();
         log.sync()?;
         floor.push(start.elapsed().as_secs_f64() * 1e6);
     }
-    let row = Row::new("one durable record, SQLite", median(ours), "us", Some(median(floor)), "one append and sync");
+    let row = Row::new(
+        "one durable record, SQLite",
+        median(ours),
+        "us",
+        Some(median(floor)),
+        "one append and sync",
+    );
     Ok(row.aiming(Goal::RatioAtMost(1.2)))
 }
 
 /// Stops for a decision, and goes on in a fresh store handle and dispatcher. That one is returned: closing it is no part
 /// of going on.
-async fn stop_and_go_on(first: StoreHandle, fresh: impl AsyncFn() -> Fallible<StoreHandle>) -> Fallible<Dispatcher> {
+async fn stop_and_go_on(
+    first: StoreHandle,
+    fresh: impl AsyncFn() -> Fallible<StoreHandle>,
+) -> Fallible<Dispatcher> {
     let registry = registry();
     let view = View::of(&registry);
     let stack = Stack::over(registry).layer(AskFirst).build()?;
     let before = dispatcher(first, None, stack.clone()).await?;
     let session = before.session();
-    let report = before.open(TurnRequest::new(view.clone(), requests(1))).await?.run().await?;
+    let report = before
+        .open(TurnRequest::new(view.clone(), requests(1)))
+        .await?
+        .run()
+        .await?;
     assert_eq!(report.end, TurnEnd::Suspended);
     drop(before);
     let after = dispatcher(fresh().await?, Some(session), stack).await?;
     let Some(Suspension::Decision(request)) = &report.results[0].waits_for else {
         return Err("nobody was asked".into());
     };
-    after.decide(report.turn, request, Decision::approve("ann")).await?;
+    after
+        .decide(report.turn, request, Decision::approve("ann"))
+        .await?;
     let report = after.resume(report.turn, view).await?.run().await?;
     assert_eq!(report.end, TurnEnd::Settled);
     Ok(after)
@@ -190,7 +233,8 @@ async fn resume(rounds: usize) -> Fallible<Vec<Row>> {
     let needed = count_syncs(&directory.path().join("count.db")).await?;
     let mut log = Log::create(&directory.path().join("log"))?;
     let keep = SqliteStore::open(&path)?;
-    let (mut wall, mut cpu, mut syncs, mut syncs_cpu) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut wall, mut cpu, mut syncs, mut syncs_cpu) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds * 4 {
         let (start, spent) = (Instant::now(), cpu_ns());
         let open = async || Ok(StoreHandle::new(SqliteStore::open(&path)?));
@@ -205,10 +249,22 @@ async fn resume(rounds: usize) -> Fallible<Vec<Row>> {
     }
     let note = format!("the {needed} syncs it needs");
     Ok(vec![
-        Row::new("stop, decide and go on, SQLite", median(wall), "us", Some(median(syncs)), &note)
-            .aiming(Goal::RatioAtMost(1.5)),
-        Row::new("stop, decide and go on, SQLite, processor", median(cpu), "us", Some(median(syncs_cpu)), &note)
-            .aiming(Goal::ValueAtMost(150.0)),
+        Row::new(
+            "stop, decide and go on, SQLite",
+            median(wall),
+            "us",
+            Some(median(syncs)),
+            &note,
+        )
+        .aiming(Goal::RatioAtMost(1.5)),
+        Row::new(
+            "stop, decide and go on, SQLite, processor",
+            median(cpu),
+            "us",
+            Some(median(syncs_cpu)),
+            &note,
+        )
+        .aiming(Goal::ValueAtMost(150.0)),
     ])
 }
 
@@ -217,7 +273,10 @@ async fn count_syncs(path: &Path) -> Fallible<u64> {
     let syncs = Arc::new(AtomicU64::new(0));
     let counted = syncs.clone();
     let store = FaultyStore::new(SqliteStore::open(path)?, move |call, _| {
-        let lease = matches!(call, StoreCall::Lease | StoreCall::Renew | StoreCall::Release);
+        let lease = matches!(
+            call,
+            StoreCall::Lease | StoreCall::Renew | StoreCall::Release
+        );
         counted.fetch_add((call.writes() && !lease).into(), Ordering::Relaxed);
         Fault::Pass
     });
@@ -229,7 +288,10 @@ async fn count_syncs(path: &Path) -> Fallible<u64> {
 /// Opening a session, and its next turn, by how long it is.
 async fn long_session(rounds: usize) -> Fallible<Vec<Row>> {
     let directory = TempDir::new()?;
-    let (short, long) = (directory.path().join("short.db"), directory.path().join("long.db"));
+    let (short, long) = (
+        directory.path().join("short.db"),
+        directory.path().join("long.db"),
+    );
     let sessions = [fill(&short, 100).await?, fill(&long, 100_000).await?];
     let registry = registry();
     let view = View::of(&registry);
@@ -250,9 +312,22 @@ async fn long_session(rounds: usize) -> Fallible<Vec<Row>> {
     let [short_next, long_next] = next.map(median);
     let note = "the same at 100 events";
     Ok(vec![
-        Row::new("opening a session of 100,000 events, SQLite", long_open, "ms", Some(short_open), note)
-            .aiming(Goal::ValueAtMost(50.0)),
-        Row::new("its next turn, processor", long_next, "us", Some(short_next), note).aiming(Goal::RatioAtMost(1.1)),
+        Row::new(
+            "opening a session of 100,000 events, SQLite",
+            long_open,
+            "ms",
+            Some(short_open),
+            note,
+        )
+        .aiming(Goal::ValueAtMost(50.0)),
+        Row::new(
+            "its next turn, processor",
+            long_next,
+            "us",
+            Some(short_next),
+            note,
+        )
+        .aiming(Goal::RatioAtMost(1.1)),
     ])
 }
 
@@ -260,12 +335,33 @@ async fn long_session(rounds: usize) -> Fallible<Vec<Row>> {
 async fn fill(path: &Path, count: u64) -> Fallible<SessionId> {
     let store = SqliteStore::open(path)?;
     let session = SessionId::new(uuid::Uuid::from_u128(7));
-    let info = Arc::new(TurnInfo::new(session, TurnId::new(uuid::Uuid::from_u128(8))));
+    let info = Arc::new(TurnInfo::new(
+        session,
+        TurnId::new(uuid::Uuid::from_u128(8)),
+    ));
     for first in (0..count).step_by(1_000) {
         let last = count.min(first + 1_000);
-        let event = |n| Event::turn(n, Timestamp::from_micros(n as i64), info.clone(), TurnEvent::TurnSettled);
-        let events = (first + 1..=last).map(|n| event(n).map(Arc::new)).collect::<Result<_, _>>()?;
-        store.append(session, Position::unleased(first), Batch { events, ..Batch::default() }).await?;
+        let event = |n| {
+            Event::turn(
+                n,
+                Timestamp::from_micros(n as i64),
+                info.clone(),
+                TurnEvent::TurnSettled,
+            )
+        };
+        let events = (first + 1..=last)
+            .map(|n| event(n).map(Arc::new))
+            .collect::<Result<_, _>>()?;
+        store
+            .append(
+                session,
+                Position::unleased(first),
+                Batch {
+                    events,
+                    ..Batch::default()
+                },
+            )
+            .await?;
     }
     Ok(session)
 }

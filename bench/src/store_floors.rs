@@ -23,20 +23,33 @@ impl Rows {
     /// Reads what is in a file that a store has written.
     pub(crate) fn read(path: &Path) -> rusqlite::Result<Self> {
         let connection = Connection::open(path)?;
-        let mut events = connection.prepare("SELECT body FROM events ORDER BY session, sequence")?;
-        let events = events.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let mut events =
+            connection.prepare("SELECT body FROM events ORDER BY session, sequence")?;
+        let events = events
+            .query_map([], |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
         let mut records = connection.prepare("SELECT key, body FROM records")?;
-        let records = records.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+        let records = records
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<_, _>>()?;
         Ok(Self { events, records })
     }
 
     /// The same rows in so many parts.
     fn parts(&self, count: usize) -> impl Iterator<Item = (usize, &[String], &[(String, String)])> {
-        let (events, records) = (self.events.len().div_ceil(count), self.records.len().div_ceil(count));
-        let cut = |at: usize, step: usize, len: usize| (at * step).min(len)..((at + 1) * step).min(len);
+        let (events, records) = (
+            self.events.len().div_ceil(count),
+            self.records.len().div_ceil(count),
+        );
+        let cut =
+            |at: usize, step: usize, len: usize| (at * step).min(len)..((at + 1) * step).min(len);
         (0..count).map(move |at| {
             let range = cut(at, events, self.events.len());
-            (range.start, &self.events[range], &self.records[cut(at, records, self.records.len())])
+            (
+                range.start,
+                &self.events[range],
+                &self.records[cut(at, records, self.records.len())],
+            )
         })
     }
 
@@ -46,7 +59,8 @@ impl Rows {
         let start = Instant::now();
         for (first, events, records) in self.parts(commits) {
             connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-            let mut event = connection.prepare_cached("INSERT INTO events VALUES (x'00', ?1, ?2)")?;
+            let mut event =
+                connection.prepare_cached("INSERT INTO events VALUES (x'00', ?1, ?2)")?;
             for (n, body) in (first as i64..).zip(events) {
                 event.execute(params![n, body])?;
             }
@@ -60,7 +74,11 @@ impl Rows {
     }
 
     /// Writes the rows to a new table in so many commits and returns the seconds it took.
-    pub(crate) async fn write_postgres(&self, url: &str, commits: usize) -> Result<f64, sqlx::Error> {
+    pub(crate) async fn write_postgres(
+        &self,
+        url: &str,
+        commits: usize,
+    ) -> Result<f64, sqlx::Error> {
         let mut connection = PgConnection::connect(url).await?;
         let tables = "DROP TABLE IF EXISTS raw_events, raw_records;
                       CREATE TABLE raw_events (session uuid, sequence bigint, body text, PRIMARY KEY (session, sequence));
@@ -71,11 +89,21 @@ impl Rows {
             connection.execute("BEGIN").await?;
             let sql = "INSERT INTO raw_events SELECT '00000000-0000-0000-0000-000000000000', $1 + place, body
                        FROM UNNEST($2::text[]) WITH ORDINALITY AS new (body, place)";
-            sqlx::query(sql).bind(first as i64).bind(events).execute(&mut connection).await?;
-            let (keys, bodies): (Vec<&[u8]>, Vec<&str>) =
-                records.iter().map(|(key, body)| (key.as_bytes(), body.as_str())).unzip();
+            sqlx::query(sql)
+                .bind(first as i64)
+                .bind(events)
+                .execute(&mut connection)
+                .await?;
+            let (keys, bodies): (Vec<&[u8]>, Vec<&str>) = records
+                .iter()
+                .map(|(key, body)| (key.as_bytes(), body.as_str()))
+                .unzip();
             let sql = "INSERT INTO raw_records SELECT * FROM UNNEST($1::bytea[], $2::text[])";
-            sqlx::query(sql).bind(keys).bind(bodies).execute(&mut connection).await?;
+            sqlx::query(sql)
+                .bind(keys)
+                .bind(bodies)
+                .execute(&mut connection)
+                .await?;
             connection.execute("COMMIT").await?;
         }
         let spent = start.elapsed().as_secs_f64();
@@ -129,13 +157,20 @@ impl TestDatabase {
         // postgres://user@host/postgres?host=…
         let (before, query) = server.split_once('?').unwrap_or((server, ""));
         let host = before.rsplit_once('/').map_or(before, |(host, _)| host);
-        let database = Self { url: format!("{host}/{name}?{query}"), server: server.to_owned(), name };
-        database.on_server(format!("CREATE DATABASE {}", database.name)).await?;
+        let database = Self {
+            url: format!("{host}/{name}?{query}"),
+            server: server.to_owned(),
+            name,
+        };
+        database
+            .on_server(format!("CREATE DATABASE {}", database.name))
+            .await?;
         Ok(database)
     }
 
     pub(crate) async fn drop(self) -> Result<(), sqlx::Error> {
-        self.on_server(format!("DROP DATABASE {} WITH (FORCE)", self.name)).await
+        self.on_server(format!("DROP DATABASE {} WITH (FORCE)", self.name))
+            .await
     }
 
     async fn on_server(&self, sql: String) -> Result<(), sqlx::Error> {

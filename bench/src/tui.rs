@@ -5,8 +5,8 @@ use std::{hint::black_box, sync::Arc, time::Instant};
 use ratatui::{Terminal, backend::TestBackend};
 use serde_json::json;
 use toolgate::{
-    CallId, Cost, Digest, Event, Finish, Invocation, Json, LoopEvent, RunEnd, SessionId, Timestamp, ToolEvent, TurnId,
-    TurnInfo, Usage,
+    CallId, Cost, Digest, Event, Finish, Invocation, Json, LoopEvent, RunEnd, SessionId, Timestamp,
+    ToolEvent, TurnId, TurnInfo, Usage,
 };
 use toolgate_cli::tui::{App, Msg, Setup, draw, update};
 use uuid::Uuid;
@@ -38,7 +38,8 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let (long, long_again, long_after, long_resized) = measured(options.rounds, EVENTS);
     let row = |name: &str, value: f64, floor: f64| {
         let name = format!("{name}, session of {EVENTS} events, {}×{}", SIZE.0, SIZE.1);
-        Row::new(name, value, "us", Some(floor), "the same with 10 events").aiming(Goal::ValueAtMost(MOST))
+        Row::new(name, value, "us", Some(floor), "the same with 10 events")
+            .aiming(Goal::ValueAtMost(MOST))
     };
     vec![
         row("first frame", long, short),
@@ -67,14 +68,17 @@ fn measured(rounds: usize, events: u64) -> (f64, f64, f64, f64) {
             update(&mut fresh, Msg::Event(event.clone()));
             frame(&mut terminal, &mut fresh);
         }));
-        let mut narrow = Terminal::new(TestBackend::new(SIZE.0 - 20, SIZE.1)).expect("a test terminal");
+        let mut narrow =
+            Terminal::new(TestBackend::new(SIZE.0 - 20, SIZE.1)).expect("a test terminal");
         resized.push(timed(|| frame(&mut narrow, &mut fresh)));
     }
     (median(first), median(again), median(after), median(resized))
 }
 
 fn frame(terminal: &mut Terminal<TestBackend>, app: &mut App) {
-    terminal.draw(|frame| draw(black_box(app), frame)).expect("a test terminal cannot fail");
+    terminal
+        .draw(|frame| draw(black_box(app), frame))
+        .expect("a test terminal cannot fail");
 }
 
 fn timed(work: impl FnOnce()) -> f64 {
@@ -92,39 +96,98 @@ struct Events {
 
 impl Events {
     fn new() -> Self {
-        let turn = TurnInfo::new(SessionId::new(Uuid::from_u128(1)), TurnId::new(Uuid::from_u128(2)));
-        Self { turn: Arc::new(turn), sequence: 0, call: None }
+        let turn = TurnInfo::new(
+            SessionId::new(Uuid::from_u128(1)),
+            TurnId::new(Uuid::from_u128(2)),
+        );
+        Self {
+            turn: Arc::new(turn),
+            sequence: 0,
+            call: None,
+        }
     }
 
     fn setup(&self) -> Setup {
         let (project, model) = ("/shop".to_owned(), "scripted:captain".to_owned());
-        Setup { session: self.turn.session, me: "ann".into(), project, model }
+        Setup {
+            session: self.turn.session,
+            me: "ann".into(),
+            project,
+            model,
+        }
     }
 
     fn next(&mut self) -> Arc<Event> {
         self.sequence += 1;
-        let (number, at) = (self.sequence, Timestamp::from_micros(self.sequence.cast_signed() * 1_000));
+        let (number, at) = (
+            self.sequence,
+            Timestamp::from_micros(self.sequence.cast_signed() * 1_000),
+        );
         let event = match number % 8 {
-            1 => self.around(at, LoopEvent::UserMessage { message: number, text: said(number), steering: false }),
-            2 => self.around(at, LoopEvent::InferenceStarted { attempt: 1, messages: number, tools: 10 }),
+            1 => self.around(
+                at,
+                LoopEvent::UserMessage {
+                    message: number,
+                    text: said(number),
+                    steering: false,
+                },
+            ),
+            2 => self.around(
+                at,
+                LoopEvent::InferenceStarted {
+                    attempt: 1,
+                    messages: number,
+                    tools: 10,
+                },
+            ),
             3 => {
-                let (id, call_id) = (CallId::new(Uuid::from_u128(1_000 + u128::from(number))), format!("c{number}"));
+                let (id, call_id) = (
+                    CallId::new(Uuid::from_u128(1_000 + u128::from(number))),
+                    format!("c{number}"),
+                );
                 let (tool, turn) = ("read_file".into(), self.turn.clone());
-                self.call = Some(Arc::new(Invocation { id, call_id: call_id.into(), tool, emit_order: 0, turn }));
-                let arguments = Json::new(json!({ "path": format!("src/file_{number}.rs"), "limit": 200 })).ok();
+                self.call = Some(Arc::new(Invocation {
+                    id,
+                    call_id: call_id.into(),
+                    tool,
+                    emit_order: 0,
+                    turn,
+                }));
+                let arguments =
+                    Json::new(json!({ "path": format!("src/file_{number}.rs"), "limit": 200 }))
+                        .ok();
                 let (arguments_digest, executor) = (Digest::of_bytes(b""), None);
-                self.tool(at, ToolEvent::ToolRequested { arguments, arguments_digest, arguments_bytes: 40, executor })
+                self.tool(
+                    at,
+                    ToolEvent::ToolRequested {
+                        arguments,
+                        arguments_digest,
+                        arguments_bytes: 40,
+                        executor,
+                    },
+                )
             }
             4 => {
                 let (arguments_digest, executor) = (Digest::of_bytes(b""), None);
-                let started =
-                    ToolEvent::ToolExecutionStarted { attempt: 1, executor, external: false, arguments_digest };
+                let started = ToolEvent::ToolExecutionStarted {
+                    attempt: 1,
+                    executor,
+                    external: false,
+                    arguments_digest,
+                };
                 self.tool(at, started)
             }
-            5 => self.tool(at, ToolEvent::ToolLog { level: toolgate::LogLevel::Info, message: "reading".to_owned() }),
+            5 => self.tool(
+                at,
+                ToolEvent::ToolLog {
+                    level: toolgate::LogLevel::Info,
+                    message: "reading".to_owned(),
+                },
+            ),
             6 => {
                 let result = Json::new(json!({ "text": "fn add(a: i32, b: i32) -> i32 {}" })).ok();
-                let (result_digest, attempts, cached, duration_ms) = (Digest::of_bytes(b""), 1, false, 12);
+                let (result_digest, attempts, cached, duration_ms) =
+                    (Digest::of_bytes(b""), 1, false, 12);
                 self.tool(
                     at,
                     ToolEvent::ToolExecutionSucceeded {
@@ -141,11 +204,30 @@ impl Events {
             7 => {
                 let (usage, cost) = (Some(Usage::default()), Cost::NanoUsd(1_000));
                 let (text, finish) = (Some(REPLY.to_owned()), Finish::Stop);
-                self.around(at, LoopEvent::InferenceFinished { message: number, text, calls: 0, finish, usage, cost })
+                self.around(
+                    at,
+                    LoopEvent::InferenceFinished {
+                        message: number,
+                        text,
+                        calls: 0,
+                        finish,
+                        usage,
+                        cost,
+                    },
+                )
             }
             _ => {
                 let (usage, cost) = (Usage::default(), Cost::NanoUsd(1_000));
-                self.around(at, LoopEvent::RunEnded { end: RunEnd::Completed, error: None, iterations: 1, usage, cost })
+                self.around(
+                    at,
+                    LoopEvent::RunEnded {
+                        end: RunEnd::Completed,
+                        error: None,
+                        iterations: 1,
+                        usage,
+                        cost,
+                    },
+                )
             }
         };
         Arc::new(event)
@@ -162,5 +244,7 @@ impl Events {
 }
 
 fn said(number: u64) -> Option<String> {
-    Some(format!("Question {number}: why does the test fail, and what would have to change for it to pass?"))
+    Some(format!(
+        "Question {number}: why does the test fail, and what would have to change for it to pass?"
+    ))
 }

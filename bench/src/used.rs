@@ -18,13 +18,19 @@ impl Used {
     /// By this process, so far.
     pub(crate) fn here() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        Self { cpu_ns: cpu_ns(), peak_kib: peak_kib(&status).unwrap_or_default() }
+        Self {
+            cpu_ns: cpu_ns(),
+            peak_kib: peak_kib(&status).unwrap_or_default(),
+        }
     }
 
     /// By this program, started anew with one word.
     pub(crate) fn by_program(word: &str) -> Self {
         let program = std::env::current_exe().expect("this program has a name");
-        let output = Command::new(program).arg(word).output().expect("this program can be started again");
+        let output = Command::new(program)
+            .arg(word)
+            .output()
+            .expect("this program can be started again");
         assert!(output.status.success(), "the child ends by itself");
         let text = String::from_utf8_lossy(&output.stdout);
         Self::read(&text).expect("the child says what it has used")
@@ -37,13 +43,18 @@ impl Used {
 
     fn read(line: &str) -> Option<Self> {
         let (cpu, peak) = line.trim().split_once(' ')?;
-        Some(Self { cpu_ns: cpu.parse().ok()?, peak_kib: peak.parse().ok()? })
+        Some(Self {
+            cpu_ns: cpu.parse().ok()?,
+            peak_kib: peak.parse().ok()?,
+        })
     }
 }
 
 /// The most memory that was resident at a time.
 fn peak_kib(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -53,14 +64,20 @@ mod tests {
 
     #[test]
     fn what_a_program_says_of_itself_is_read_back() {
-        let used = Used { cpu_ns: 5_000_000, peak_kib: 7_096 };
+        let used = Used {
+            cpu_ns: 5_000_000,
+            peak_kib: 7_096,
+        };
         assert_eq!(Used::read(&(used.line() + "\n")), Some(used));
         assert_eq!(Used::read("nothing"), None);
     }
 
     #[test]
     fn memory_is_that_of_the_program_and_not_of_whoever_started_it() {
-        assert_eq!(peak_kib("VmPeak:\t    9000 kB\nVmHWM:\t    7096 kB\nVmRSS:\t 5000 kB\n"), Some(7_096));
+        assert_eq!(
+            peak_kib("VmPeak:\t    9000 kB\nVmHWM:\t    7096 kB\nVmRSS:\t 5000 kB\n"),
+            Some(7_096)
+        );
         assert!(Used::here().peak_kib > 0);
     }
 }

@@ -36,12 +36,29 @@ pub(crate) fn page() -> String {
 const WIDTH: usize = 100;
 
 /// A command and those below it: a line in the contents, and a section.
-fn entry(above: &str, command: &Command, depth: usize, contents: &mut String, sections: &mut String) {
+fn entry(
+    above: &str,
+    command: &Command,
+    depth: usize,
+    contents: &mut String,
+    sections: &mut String,
+) {
     let words = format!("{above} {}", command.get_name());
-    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-    let _ = writeln!(contents, "| [`{words}`](#{}) | {about} |", words.replace(' ', "-"));
+    let about = command
+        .get_about()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let _ = writeln!(
+        contents,
+        "| [`{words}`](#{}) | {about} |",
+        words.replace(' ', "-")
+    );
     let heading = if depth == 0 { "##" } else { "###" };
-    let _ = write!(sections, "\n{heading} {words}\n\n```text\n{}\n```\n", help(&without_globals(command)));
+    let _ = write!(
+        sections,
+        "\n{heading} {words}\n\n```text\n{}\n```\n",
+        help(&without_globals(command))
+    );
     for inner in command.get_subcommands() {
         entry(&words, inner, depth + 1, contents, sections);
     }
@@ -49,7 +66,12 @@ fn entry(above: &str, command: &Command, depth: usize, contents: &mut String, se
 
 fn help(command: &Command) -> String {
     let text = command.clone().term_width(WIDTH).render_help().to_string();
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim_end().to_owned()
+    text.lines()
+        .map(str::trim_end)
+        .collect::<Vec<_>>()
+        .join("\n")
+        .trim_end()
+        .to_owned()
 }
 
 /// The command without the options that hold for all, which the first section has.

@@ -11,11 +11,19 @@ use crate::cli_page;
 type Generated = (&'static str, fn() -> Result<String, String>);
 
 const FILES: [Generated; 5] = [
-    ("docs/reference/events.schema.json", || json(&toolgate_core::Event::json_schema())),
-    ("docs/reference/toolgate.schema.json", || json(&Config::json_schema(&toolgate_cli::settings::catalog()))),
-    ("docs/reference/layers.md", || Ok(layers_page(&Catalog::bundled()))),
+    ("docs/reference/events.schema.json", || {
+        json(&toolgate_core::Event::json_schema())
+    }),
+    ("docs/reference/toolgate.schema.json", || {
+        json(&Config::json_schema(&toolgate_cli::settings::catalog()))
+    }),
+    ("docs/reference/layers.md", || {
+        Ok(layers_page(&Catalog::bundled()))
+    }),
     ("docs/reference/cli.md", || Ok(cli_page::page())),
-    ("docs/reference/keys.md", || Ok(toolgate_cli::tui::keys::reference())),
+    ("docs/reference/keys.md", || {
+        Ok(toolgate_cli::tui::keys::reference())
+    }),
 ];
 
 /// Writes all of them.
@@ -23,8 +31,10 @@ pub(crate) fn write(root: &Path) -> Result<(), String> {
     for (name, content) in FILES {
         let path = root.join(name);
         let folder = path.parent().unwrap_or(root);
-        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        std::fs::write(&path, content()?).map_err(|error| format!("{}: {error}", path.display()))?;
+        std::fs::create_dir_all(folder)
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        std::fs::write(&path, content()?)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
         println!("wrote {name}");
     }
     Ok(())
@@ -35,7 +45,9 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     for (name, content) in FILES {
         let published = std::fs::read_to_string(root.join(name)).unwrap_or_default();
         if published != content()? {
-            return Err(format!("{name} is not what the code says\nhint: `cargo xtask generate` writes it anew"));
+            return Err(format!(
+                "{name} is not what the code says\nhint: `cargo xtask generate` writes it anew"
+            ));
         }
     }
     println!("\n== generated files: as the code has them");
@@ -43,7 +55,9 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 }
 
 fn json(value: &Value) -> Result<String, String> {
-    serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| error.to_string())
+    serde_json::to_string_pretty(value)
+        .map(|text| text + "\n")
+        .map_err(|error| error.to_string())
 }
 
 const HEAD: &str = "\
@@ -64,12 +78,29 @@ fn layers_page(catalog: &Catalog) -> String {
         "| Layer | Band | By default | In the design documents | Where it differs, and why |\n|---|---|---|---|---|\n",
     );
     for entry in catalog.entries() {
-        let by_default = if entry.by_default { "yes" } else { "when asked for" };
-        let CatalogEntry { name, band, origin, differs, .. } = entry;
-        let _ = writeln!(page, "| [`{name}`](#{name}) | {band} | {by_default} | {origin} | {differs} |");
+        let by_default = if entry.by_default {
+            "yes"
+        } else {
+            "when asked for"
+        };
+        let CatalogEntry {
+            name,
+            band,
+            origin,
+            differs,
+            ..
+        } = entry;
+        let _ = writeln!(
+            page,
+            "| [`{name}`](#{name}) | {band} | {by_default} | {origin} | {differs} |"
+        );
     }
     for entry in catalog.entries() {
-        let _ = write!(page, "\n## {}\n\n{} Its place: {}.\n", entry.name, entry.summary, entry.why);
+        let _ = write!(
+            page,
+            "\n## {}\n\n{} Its place: {}.\n",
+            entry.name, entry.summary, entry.why
+        );
         page.push_str(&options(&entry.schema()));
     }
     page.push_str(TAIL);
@@ -96,15 +127,28 @@ const TAIL: &str = "
 
 /// The options of a layer as a table.
 fn options(schema: &Value) -> String {
-    let Some(properties) = schema["properties"].as_object().filter(|properties| !properties.is_empty()) else {
+    let Some(properties) = schema["properties"]
+        .as_object()
+        .filter(|properties| !properties.is_empty())
+    else {
         return "\nIt has no options.\n".to_owned();
     };
     let mut table = "\n| Option | Takes | Default | |\n|---|---|---|---|\n".to_owned();
     for (name, property) in properties {
-        let default = property.get("default").or_else(|| schema["default"].get(name)).filter(|value| !value.is_null());
+        let default = property
+            .get("default")
+            .or_else(|| schema["default"].get(name))
+            .filter(|value| !value.is_null());
         let default = default.map_or_else(String::new, |value| format!("`{value}`"));
-        let what = property["description"].as_str().unwrap_or_default().replace('\n', " ");
-        let _ = writeln!(table, "| `{name}` | {} | {default} | {what} |", takes(property));
+        let what = property["description"]
+            .as_str()
+            .unwrap_or_default()
+            .replace('\n', " ");
+        let _ = writeln!(
+            table,
+            "| `{name}` | {} | {default} | {what} |",
+            takes(property)
+        );
     }
     table
 }
@@ -117,8 +161,14 @@ fn takes(property: &Value) -> String {
     match &property["type"] {
         Value::String(kind) => named(kind, property),
         Value::Array(kinds) => {
-            let kinds = kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null");
-            kinds.map(|kind| named(kind, property)).collect::<Vec<_>>().join(" or ")
+            let kinds = kinds
+                .iter()
+                .filter_map(Value::as_str)
+                .filter(|kind| *kind != "null");
+            kinds
+                .map(|kind| named(kind, property))
+                .collect::<Vec<_>>()
+                .join(" or ")
         }
         _ => "see the schema".to_owned(),
     }
@@ -137,10 +187,20 @@ fn named(kind: &str, property: &Value) -> String {
 
 /// The words of an enumeration, wherever the schema has them.
 fn words(property: &Value) -> Option<Vec<String>> {
-    let listed = property["enum"].as_array().map(|words| words.iter().collect::<Vec<_>>());
-    let one_of = ["oneOf", "anyOf"].iter().find_map(|key| property[*key].as_array());
+    let listed = property["enum"]
+        .as_array()
+        .map(|words| words.iter().collect::<Vec<_>>());
+    let one_of = ["oneOf", "anyOf"]
+        .iter()
+        .find_map(|key| property[*key].as_array());
     if let Some(listed) = listed {
-        return Some(listed.iter().filter_map(|word| word.as_str()).map(|word| format!("`{word}`")).collect());
+        return Some(
+            listed
+                .iter()
+                .filter_map(|word| word.as_str())
+                .map(|word| format!("`{word}`"))
+                .collect(),
+        );
     }
     let mut found = Vec::new();
     for option in one_of? {

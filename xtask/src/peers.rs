@@ -30,9 +30,10 @@ pub(crate) fn print(root: &Path) -> Result<(), String> {
 
 fn made(root: &Path) -> Result<PathBuf, String> {
     let requirements = root.join(REQUIREMENTS);
-    let wanted =
-        fs::read_to_string(&requirements).map_err(|error| format!("{REQUIREMENTS} cannot be read: {error}"))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+    let wanted = fs::read_to_string(&requirements)
+        .map_err(|error| format!("{REQUIREMENTS} cannot be read: {error}"))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), |dir| root.join(dir));
     let dir = target.join("peers");
     let stamp = dir.join("installed.txt");
     let python = dir.join("python");
@@ -40,13 +41,19 @@ fn made(root: &Path) -> Result<PathBuf, String> {
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) && runs(&python) {
         return Ok(python);
     }
-    println!("== installing the official clients of the model providers under {}", dir.display());
+    println!(
+        "== installing the official clients of the model providers under {}",
+        dir.display()
+    );
     if dir.exists() {
-        fs::remove_dir_all(&dir).map_err(|error| format!("{} cannot be removed: {error}", dir.display()))?;
+        fs::remove_dir_all(&dir)
+            .map_err(|error| format!("{} cannot be removed: {error}", dir.display()))?;
     }
-    fs::create_dir_all(&dir).map_err(|error| format!("{} cannot be made: {error}", dir.display()))?;
+    fs::create_dir_all(&dir)
+        .map_err(|error| format!("{} cannot be made: {error}", dir.display()))?;
     install(&dir, &requirements)?;
-    fs::write(&stamp, wanted).map_err(|error| format!("{} cannot be written: {error}", stamp.display()))?;
+    fs::write(&stamp, wanted)
+        .map_err(|error| format!("{} cannot be written: {error}", stamp.display()))?;
     Ok(python)
 }
 
@@ -59,7 +66,9 @@ fn install(dir: &Path, requirements: &Path) -> Result<(), String> {
         pip(&python, requirements, None)?;
         return write_launcher(dir, &python, None);
     }
-    println!("== Python cannot make virtual environments here (Debian: `python3-venv`); installing beside it");
+    println!(
+        "== Python cannot make virtual environments here (Debian: `python3-venv`); installing beside it"
+    );
     let packages = dir.join("packages");
     pip(Path::new(&system), requirements, Some(&packages))?;
     write_launcher(dir, Path::new(&system), Some(&packages))
@@ -67,7 +76,16 @@ fn install(dir: &Path, requirements: &Path) -> Result<(), String> {
 
 fn pip(python: &Path, requirements: &Path, target: Option<&Path>) -> Result<(), String> {
     let mut command = Command::new(python);
-    command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(requirements);
+    command
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--requirement",
+        ])
+        .arg(requirements);
     if let Some(target) = target {
         command.arg("--target").arg(target);
     }
@@ -84,30 +102,45 @@ fn pip(python: &Path, requirements: &Path, target: Option<&Path>) -> Result<(), 
 fn write_launcher(dir: &Path, python: &Path, packages: Option<&Path>) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     let launcher = dir.join("python");
-    let path = packages.map(|packages| format!("PYTHONPATH='{}' ", packages.display())).unwrap_or_default();
+    let path = packages
+        .map(|packages| format!("PYTHONPATH='{}' ", packages.display()))
+        .unwrap_or_default();
     let script = format!("#!/bin/sh\n{path}exec '{}' \"$@\"\n", python.display());
-    let written =
-        fs::write(&launcher, script).and_then(|()| fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)));
+    let written = fs::write(&launcher, script)
+        .and_then(|()| fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)));
     written.map_err(|error| format!("{} cannot be written: {error}", launcher.display()))
 }
 
 /// A Python of this system that is new enough; Debian's is installed where there is none.
 fn system_python() -> Result<String, String> {
-    let find = || ["python3", "python"].into_iter().find(|name| runs(Path::new(name)));
+    let find = || {
+        ["python3", "python"]
+            .into_iter()
+            .find(|name| runs(Path::new(name)))
+    };
     if let Some(found) = find() {
         return Ok(found.to_owned());
     }
     if Path::new("/etc/debian_version").exists() && is_root()? {
         println!("== Python is not installed; installing Debian's package");
         let mut install = Command::new("apt-get");
-        install.args(["install", "--yes", "--no-install-recommends", "python3", "python3-venv", "python3-pip"]);
+        install.args([
+            "install",
+            "--yes",
+            "--no-install-recommends",
+            "python3",
+            "python3-venv",
+            "python3-pip",
+        ]);
         if done(install.env("DEBIAN_FRONTEND", "noninteractive"))
             && let Some(found) = find()
         {
             return Ok(found.to_owned());
         }
     }
-    Err(format!("the tests need Python 3.10 or newer\nhint: install it, or set {VARIABLE} to one"))
+    Err(format!(
+        "the tests need Python 3.10 or newer\nhint: install it, or set {VARIABLE} to one"
+    ))
 }
 
 /// Whether it is a Python that can run the stub server.

@@ -19,12 +19,15 @@ const TITLE: f64 = 30.0;
 
 /// Runs the demo, approves the edit like a person would, and draws what is on the screen in the end.
 pub(crate) fn draw(root: &Path, mut build: Command) -> Result<(), String> {
-    let built = build.args(["build", "--release", "--locked", "-p", "toolgate-cli"]).status();
+    let built = build
+        .args(["build", "--release", "--locked", "-p", "toolgate-cli"])
+        .status();
     if !built.is_ok_and(|status| status.success()) {
         return Err("toolgate could not be built".to_owned());
     }
     let screen = record(&root.join("target/release/toolgate"))?;
-    std::fs::write(root.join(PICTURE), svg(&screen)).map_err(|error| format!("{PICTURE}: {error}"))?;
+    std::fs::write(root.join(PICTURE), svg(&screen))
+        .map_err(|error| format!("{PICTURE}: {error}"))?;
     println!("wrote {PICTURE}");
     Ok(())
 }
@@ -41,15 +44,24 @@ fn record(program: &Path) -> Result<TerminalScreen, String> {
     terminal.key(Key::Char('y'));
     let code = terminal.wait_exit();
     let _ = std::fs::remove_dir_all(home);
-    if code != 0 { Err(format!("the demo ended with {code}\n{}", terminal.screen())) } else { Ok(terminal.screen()) }
+    if code != 0 {
+        Err(format!("the demo ended with {code}\n{}", terminal.screen()))
+    } else {
+        Ok(terminal.screen())
+    }
 }
 
 /// Draws a screen, without the empty rows at its end.
 fn svg(screen: &TerminalScreen) -> String {
     let rows = screen.cells();
-    let used =
-        rows.iter().rposition(|row| row.iter().any(|cell| !cell.text.trim().is_empty())).map_or(1, |last| last + 1);
-    let (width, height) = (f64::from(SIZE.0) * CELL.0 + 2.0 * BORDER, used as f64 * CELL.1 + 2.0 * BORDER + TITLE);
+    let used = rows
+        .iter()
+        .rposition(|row| row.iter().any(|cell| !cell.text.trim().is_empty()))
+        .map_or(1, |last| last + 1);
+    let (width, height) = (
+        f64::from(SIZE.0) * CELL.0 + 2.0 * BORDER,
+        used as f64 * CELL.1 + 2.0 * BORDER + TITLE,
+    );
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"toolgate demo in a terminal\">\n\
@@ -71,22 +83,48 @@ fn svg(screen: &TerminalScreen) -> String {
 fn row_of_text(out: &mut String, row: &[Cell], y: f64) {
     let mut at = 0;
     while at < row.len() {
-        let end = (at..row.len()).find(|next| !alike(&row[at], &row[*next])).unwrap_or(row.len());
-        let text: String =
-            row[at..end].iter().map(|cell| if cell.text.is_empty() { " " } else { &cell.text }).collect();
+        let end = (at..row.len())
+            .find(|next| !alike(&row[at], &row[*next]))
+            .unwrap_or(row.len());
+        let text: String = row[at..end]
+            .iter()
+            .map(|cell| {
+                if cell.text.is_empty() {
+                    " "
+                } else {
+                    &cell.text
+                }
+            })
+            .collect();
         let wide = row[at..end].iter().any(|cell| cell.width > 1);
         // Spaces at the ends of a text are not kept everywhere, and would be drawn as something else.
         let (indent, shown) = (text.len() - text.trim_start().len(), text.trim());
         if row[at].bg != Color::Default {
             stretch(out, &row[at], &text, at, end - at, y, wide);
         } else if !shown.is_empty() {
-            stretch(out, &row[at], shown, at + indent, shown.chars().count(), y, wide);
+            stretch(
+                out,
+                &row[at],
+                shown,
+                at + indent,
+                shown.chars().count(),
+                y,
+                wide,
+            );
         }
         at = end;
     }
 }
 
-fn stretch(out: &mut String, look: &Cell, text: &str, column: usize, cells: usize, y: f64, wide: bool) {
+fn stretch(
+    out: &mut String,
+    look: &Cell,
+    text: &str,
+    column: usize,
+    cells: usize,
+    y: f64,
+    wide: bool,
+) {
     let (x, width) = (BORDER + column as f64 * CELL.0, cells as f64 * CELL.0);
     if let Some(fill) = css(look.bg) {
         let top = y - 0.75 * CELL.1;
@@ -96,7 +134,10 @@ fn stretch(out: &mut String, look: &Cell, text: &str, column: usize, cells: usiz
             CELL.1
         );
     }
-    let mut style = format!(" fill=\"{}\"", css(look.fg).unwrap_or_else(|| "#d7dae0".to_owned()));
+    let mut style = format!(
+        " fill=\"{}\"",
+        css(look.fg).unwrap_or_else(|| "#d7dae0".to_owned())
+    );
     if look.bold {
         style.push_str(" font-weight=\"bold\"");
     }
@@ -107,36 +148,60 @@ fn stretch(out: &mut String, look: &Cell, text: &str, column: usize, cells: usiz
         style.push_str(" font-style=\"italic\"");
     }
     // Fonts differ in width; the columns have to stay where they are. Wide characters fill their two cells.
-    let fit =
-        if wide { String::new() } else { format!(" textLength=\"{width:.1}\" lengthAdjust=\"spacingAndGlyphs\"") };
-    let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\"{style}{fit}>{}</text>", escaped(text));
+    let fit = if wide {
+        String::new()
+    } else {
+        format!(" textLength=\"{width:.1}\" lengthAdjust=\"spacingAndGlyphs\"")
+    };
+    let _ = writeln!(
+        out,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\"{style}{fit}>{}</text>",
+        escaped(text)
+    );
 }
 
 fn alike(a: &Cell, b: &Cell) -> bool {
-    (a.fg, a.bg, a.bold, a.dim, a.italic, a.width > 1) == (b.fg, b.bg, b.bold, b.dim, b.italic, b.width > 1)
+    (a.fg, a.bg, a.bold, a.dim, a.italic, a.width > 1)
+        == (b.fg, b.bg, b.bold, b.dim, b.italic, b.width > 1)
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace("  ", "\u{a0}\u{a0}")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace("  ", "\u{a0}\u{a0}")
 }
 
 /// A colour as a browser wants it; nothing for the terminal's own.
 fn css(color: Color) -> Option<String> {
     const NAMED: [&str; 16] = [
-        "#16181d", "#f2777a", "#8fc97a", "#e5c07b", "#6fa8dc", "#c594c5", "#66c7c7", "#d7dae0", "#7f848e", "#ff8f92",
-        "#a8e08f", "#f5d08b", "#8fc0f0", "#dcacdc", "#84e0e0", "#ffffff",
+        "#16181d", "#f2777a", "#8fc97a", "#e5c07b", "#6fa8dc", "#c594c5", "#66c7c7", "#d7dae0",
+        "#7f848e", "#ff8f92", "#a8e08f", "#f5d08b", "#8fc0f0", "#dcacdc", "#84e0e0", "#ffffff",
     ];
     match color {
         Color::Default => None,
-        Color::Indexed(index) if usize::from(index) < NAMED.len() => Some(NAMED[usize::from(index)].to_owned()),
+        Color::Indexed(index) if usize::from(index) < NAMED.len() => {
+            Some(NAMED[usize::from(index)].to_owned())
+        }
         Color::Indexed(index @ 232..) => {
             let grey = 8 + 10 * (u32::from(index) - 232);
             Some(format!("#{grey:02x}{grey:02x}{grey:02x}"))
         }
         Color::Indexed(index) => {
-            let step = |part: u8| if part == 0 { 0 } else { 55 + 40 * u32::from(part) };
+            let step = |part: u8| {
+                if part == 0 {
+                    0
+                } else {
+                    55 + 40 * u32::from(part)
+                }
+            };
             let (index, [r, g, b]) = (index - 16, [36, 6, 1]);
-            Some(format!("#{:02x}{:02x}{:02x}", step(index / r % 6), step(index / g % 6), step(index / b % 6)))
+            Some(format!(
+                "#{:02x}{:02x}{:02x}",
+                step(index / r % 6),
+                step(index / g % 6),
+                step(index / b % 6)
+            ))
         }
         Color::Rgb(r, g, b) => Some(format!("#{r:02x}{g:02x}{b:02x}")),
     }

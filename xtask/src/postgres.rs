@@ -56,22 +56,57 @@ impl Postgres {
     fn start_in(dir: &Path, binaries: &Binaries, user: &User) -> Result<Self, String> {
         let data = dir.join("data");
         let mut initdb = user.command(&binaries.initdb);
-        initdb.arg("-D").arg(&data).args(["-U", "toolgate", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
-        let made = initdb.current_dir(dir).output().map_err(|error| format!("initdb could not be started: {error}"))?;
+        initdb.arg("-D").arg(&data).args([
+            "-U",
+            "toolgate",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]);
+        let made = initdb
+            .current_dir(dir)
+            .output()
+            .map_err(|error| format!("initdb could not be started: {error}"))?;
         if !made.status.success() {
-            return Err(format!("initdb failed:\n{}", String::from_utf8_lossy(&made.stderr)));
+            return Err(format!(
+                "initdb failed:\n{}",
+                String::from_utf8_lossy(&made.stderr)
+            ));
         }
         let mut server = user.command(&binaries.postgres);
         // The tests are about durability, so writes are synced as they would be in earnest.
-        server.arg("-D").arg(&data).arg("-k").arg(dir).args(["-c", "listen_addresses=", "-c", "fsync=on"]);
+        server.arg("-D").arg(&data).arg("-k").arg(dir).args([
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "fsync=on",
+        ]);
         server.args(["-c", "max_connections=200"]);
         let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).arg(dir).arg(server.get_program()).args(server.get_args());
+        keeper
+            .args(["-c", KEEPER, "keeper"])
+            .arg(dir)
+            .arg(server.get_program())
+            .args(server.get_args());
         // A group of its own: Ctrl-C reaches this process, and the keeper clears up once it is gone.
-        keeper.current_dir(dir).stdin(Stdio::piped()).process_group(0);
-        let keeper = keeper.spawn().map_err(|error| format!("the server could not be started: {error}"))?;
-        let url = format!("postgres://toolgate@localhost/postgres?host={}", dir.display());
-        let started = Self { url, keeper: Some(keeper) };
+        keeper
+            .current_dir(dir)
+            .stdin(Stdio::piped())
+            .process_group(0);
+        let keeper = keeper
+            .spawn()
+            .map_err(|error| format!("the server could not be started: {error}"))?;
+        let url = format!(
+            "postgres://toolgate@localhost/postgres?host={}",
+            dir.display()
+        );
+        let started = Self {
+            url,
+            keeper: Some(keeper),
+        };
         wait_until_ready(dir).map(|()| started)
     }
 
@@ -115,17 +150,21 @@ impl Binaries {
             "hint: install PostgreSQL, put its `initdb` and `postgres` on the PATH, or set {VARIABLE} to a server"
         );
         if !Path::new("/etc/debian_version").exists() || !is_root()? {
-            return Err(format!("the tests need PostgreSQL and it is not installed\n{hint}"));
+            return Err(format!(
+                "the tests need PostgreSQL and it is not installed\n{hint}"
+            ));
         }
         println!("== PostgreSQL is not installed; installing Debian's package");
         let mut install = Command::new("apt-get");
         install.args(["install", "--yes", "--no-install-recommends", "postgresql"]);
         install.env("DEBIAN_FRONTEND", "noninteractive");
         match install.status() {
-            Ok(status) if status.success() => {
-                Self::find().ok_or_else(|| format!("the package brought no `initdb` and `postgres`\n{hint}"))
-            }
-            Ok(status) => Err(format!("`apt-get install postgresql` failed ({})\n{hint}", said(status))),
+            Ok(status) if status.success() => Self::find()
+                .ok_or_else(|| format!("the package brought no `initdb` and `postgres`\n{hint}")),
+            Ok(status) => Err(format!(
+                "`apt-get install postgresql` failed ({})\n{hint}",
+                said(status)
+            )),
             Err(error) => Err(format!("`apt-get` could not be started: {error}\n{hint}")),
         }
     }
@@ -137,12 +176,21 @@ impl Binaries {
             .into_iter()
             .flatten()
             .flatten()
-            .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+            .filter_map(|entry| {
+                Some((
+                    entry.file_name().to_str()?.parse().ok()?,
+                    entry.path().join("bin"),
+                ))
+            })
             .collect();
         versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
-        let directories = std::env::split_paths(&path).chain(versions.into_iter().map(|(_, bin)| bin));
+        let directories =
+            std::env::split_paths(&path).chain(versions.into_iter().map(|(_, bin)| bin));
         directories
-            .map(|bin| Self { initdb: bin.join("initdb"), postgres: bin.join("postgres") })
+            .map(|bin| Self {
+                initdb: bin.join("initdb"),
+                postgres: bin.join("postgres"),
+            })
             .find(|binaries| binaries.initdb.is_file() && binaries.postgres.is_file())
     }
 }
@@ -150,7 +198,11 @@ impl Binaries {
 /// Who the server runs as. PostgreSQL refuses to run as root.
 enum User {
     Me,
-    Other { name: &'static str, ids: (u32, u32), switch: &'static str },
+    Other {
+        name: &'static str,
+        ids: (u32, u32),
+        switch: &'static str,
+    },
 }
 
 impl User {
@@ -159,7 +211,12 @@ impl User {
             return Ok(Self::Me);
         }
         let switch = ["setpriv", "runuser"].into_iter().find(|tool| {
-            Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+            Command::new(tool)
+                .arg("--version")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .is_ok()
         });
         let switch = switch.ok_or(
             "PostgreSQL does not run as root, and neither `setpriv` nor `runuser` is installed\nhint: run as another user",
@@ -175,14 +232,25 @@ impl User {
     fn command(&self, program: &Path) -> Command {
         match self {
             Self::Me => Command::new(program),
-            Self::Other { name, switch: "runuser", .. } => {
+            Self::Other {
+                name,
+                switch: "runuser",
+                ..
+            } => {
                 let mut command = Command::new("runuser");
                 command.args(["-u", name, "--"]).arg(program);
                 command
             }
-            Self::Other { ids: (user, group), switch, .. } => {
+            Self::Other {
+                ids: (user, group),
+                switch,
+                ..
+            } => {
                 let mut command = Command::new(switch);
-                command.arg(format!("--reuid={user}")).arg(format!("--regid={group}")).arg("--clear-groups");
+                command
+                    .arg(format!("--reuid={user}"))
+                    .arg(format!("--regid={group}"))
+                    .arg("--clear-groups");
                 command.arg("--").arg(program);
                 command
             }
@@ -192,22 +260,34 @@ impl User {
 
 /// Whether this process may do everything.
 pub(crate) fn is_root() -> Result<bool, String> {
-    let me = Command::new("id").arg("-u").output().map_err(|error| format!("`id` could not be started: {error}"))?;
+    let me = Command::new("id")
+        .arg("-u")
+        .output()
+        .map_err(|error| format!("`id` could not be started: {error}"))?;
     Ok(me.stdout.trim_ascii() == b"0")
 }
 
 fn id(which: &str, name: &str) -> Option<u32> {
-    let found = Command::new("id").args([which, name]).output().ok().filter(|found| found.status.success())?;
+    let found = Command::new("id")
+        .args([which, name])
+        .output()
+        .ok()
+        .filter(|found| found.status.success())?;
     String::from_utf8(found.stdout).ok()?.trim().parse().ok()
 }
 
 /// A new directory that belongs to the user, with a short name: the path of a socket has room for about 100 bytes.
 fn directory(user: &User) -> Result<PathBuf, String> {
     let temporary = Some(std::env::temp_dir()).filter(|dir| dir.as_os_str().len() < 60);
-    let dir = temporary.unwrap_or_else(|| "/tmp".into()).join(format!("toolgate-postgres-{}", std::process::id()));
+    let dir = temporary
+        .unwrap_or_else(|| "/tmp".into())
+        .join(format!("toolgate-postgres-{}", std::process::id()));
     let problem = |error| format!("{} could not be made: {error}", dir.display());
     fs::create_dir(&dir).map_err(problem)?;
-    if let User::Other { ids: (user, group), .. } = user {
+    if let User::Other {
+        ids: (user, group), ..
+    } = user
+    {
         chown(&dir, Some(*user), Some(*group)).map_err(problem)?;
     }
     Ok(dir)
@@ -218,13 +298,19 @@ fn wait_until_ready(dir: &Path) -> Result<(), String> {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(30) {
         let state = fs::read_to_string(dir.join("data/postmaster.pid")).unwrap_or_default();
-        if state.lines().nth(7).is_some_and(|line| line.trim() == "ready") {
+        if state
+            .lines()
+            .nth(7)
+            .is_some_and(|line| line.trim() == "ready")
+        {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
-    Err(format!("PostgreSQL did not start within 30 s; its log says:\n{log}"))
+    Err(format!(
+        "PostgreSQL did not start within 30 s; its log says:\n{log}"
+    ))
 }
 
 fn said(status: std::process::ExitStatus) -> String {

@@ -10,13 +10,27 @@ use crate::{
 };
 
 /// An agent of the configuration; without a model of its own it has that of the run.
-pub(crate) fn agent(section: &AgentSection, model: &Arc<dyn Model>, registry: &Registry) -> Result<Agent, CliError> {
+pub(crate) fn agent(
+    section: &AgentSection,
+    model: &Arc<dyn Model>,
+    registry: &Registry,
+) -> Result<Agent, CliError> {
     let model = match &section.model {
         Some(name) => crate::model::open(Some(&crate::model::read(name)?), &RunSection::default())?,
         None => model.clone(),
     };
-    let agent = Agent::new(section.name.as_str(), section.description.clone(), model, registry.clone());
-    let AgentSection { instructions, tools, max_iterations, .. } = section.clone();
+    let agent = Agent::new(
+        section.name.as_str(),
+        section.description.clone(),
+        model,
+        registry.clone(),
+    );
+    let AgentSection {
+        instructions,
+        tools,
+        max_iterations,
+        ..
+    } = section.clone();
     Ok(agent.session(move |mut builder| {
         if let Some(instructions) = &instructions {
             builder = builder.instructions(instructions.as_str());
@@ -42,7 +56,8 @@ pub(crate) fn with_skills(
     }
     let found = Skills::discover(&section.skills);
     if let Some(problem) = found.problems.first() {
-        return Err(CliError::of(problem).hint("mend the skill, or take its directory out of `skills` under [run]"));
+        return Err(CliError::of(problem)
+            .hint("mend the skill, or take its directory out of `skills` under [run]"));
     }
     found.skills.install(registry)?;
     Ok(builder.strategy(found.skills))

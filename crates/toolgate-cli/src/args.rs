@@ -49,10 +49,22 @@ pub struct Global {
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
     /// Another configuration than the project's own
-    #[arg(long, global = true, value_name = "FILE", env = "TOOLGATE_CONFIG", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "TOOLGATE_CONFIG",
+        hide_env_values = true
+    )]
     pub config: Option<PathBuf>,
     /// The database: a path, sqlite:PATH, postgres://… or memory:
-    #[arg(long, global = true, value_name = "ADDRESS", env = "TOOLGATE_DB", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "ADDRESS",
+        env = "TOOLGATE_DB",
+        hide_env_values = true
+    )]
     pub db: Option<String>,
     /// Work in this directory instead of the current one
     #[arg(long, short = 'C', global = true, value_name = "DIR")]

@@ -48,14 +48,18 @@ fn part(word: &str, schema: Option<&Schema>) -> Result<Map<String, Value>, CliEr
             };
             Ok(Map::from_iter([(key.to_owned(), value)]))
         }
-        Some(_) | None => Err(CliError::usage(format!("{word:?} is neither JSON nor key=value")).hint(HOW)),
+        Some(_) | None => {
+            Err(CliError::usage(format!("{word:?} is neither JSON nor key=value")).hint(HOW))
+        }
     }
 }
 
-const HOW: &str = "write path=README.md limit=20, or '{\"path\": \"README.md\"}', or @arguments.json";
+const HOW: &str =
+    "write path=README.md limit=20, or '{\"path\": \"README.md\"}', or @arguments.json";
 
 fn object(text: &str, whose: &str) -> Result<Map<String, Value>, CliError> {
-    serde_json::from_str(text).map_err(|error| CliError::usage(format!("{whose}: {error}")).hint(HOW))
+    serde_json::from_str(text)
+        .map_err(|error| CliError::usage(format!("{whose}: {error}")).hint(HOW))
 }
 
 fn property<'a>(schema: Option<&'a Schema>, key: &str) -> Option<&'a Value> {
@@ -78,7 +82,8 @@ fn text_of(file: &str) -> Result<String, CliError> {
         path => fs::read_to_string(path),
     };
     read.map_err(|error| {
-        CliError::usage(format!("{file}: {error}")).hint("@FILE names a text file; @- reads the input")
+        CliError::usage(format!("{file}: {error}"))
+            .hint("@FILE names a text file; @- reads the input")
     })
 }
 
@@ -92,14 +97,21 @@ mod tests {
             "name": { "type": "string" }, "count": { "type": "integer" }, "tags": { "type": "array" },
         } });
         let arguments = words.iter().map(|word| (*word).to_owned()).collect();
-        let call = CallArgs { tool: "t".to_owned(), arguments };
+        let call = CallArgs {
+            tool: "t".to_owned(),
+            arguments,
+        };
         call.read(Some(&Schema::new(schema).expect("a schema")))
     }
 
     #[test]
     fn a_value_is_what_the_schema_takes() {
-        let read = read(&["name=007", "count=7", "tags=[1]", "other=x=y", "flag=true"]).expect("reads");
-        assert_eq!(read, json!({ "name": "007", "count": 7, "tags": [1], "other": "x=y", "flag": true }));
+        let read =
+            read(&["name=007", "count=7", "tags=[1]", "other=x=y", "flag=true"]).expect("reads");
+        assert_eq!(
+            read,
+            json!({ "name": "007", "count": 7, "tags": [1], "other": "x=y", "flag": true })
+        );
     }
 
     #[test]
@@ -117,7 +129,10 @@ mod tests {
     fn what_cannot_be_read_says_how_to_write_it() {
         for wrong in ["{\"a\":", "[1]", "words", "=x", "@/no/such/file"] {
             let error = read(&[wrong]).expect_err(wrong);
-            assert!(error.next_step().is_some() && error.code() == crate::Exit::Usage, "{wrong}");
+            assert!(
+                error.next_step().is_some() && error.code() == crate::Exit::Usage,
+                "{wrong}"
+            );
         }
     }
 }

@@ -50,7 +50,9 @@ impl ConfigFile {
     pub(crate) fn find(paths: &Paths) -> Option<(Owner, PathBuf)> {
         let named = paths.named.clone().map(|path| (Owner::Named, path));
         let project = || paths.project().map(|path| (Owner::Project, path));
-        named.or_else(project).or_else(|| paths.user.clone().map(|path| (Owner::User, path)))
+        named
+            .or_else(project)
+            .or_else(|| paths.user.clone().map(|path| (Owner::User, path)))
     }
 
     /// Reads a file, trusted or not.
@@ -61,7 +63,11 @@ impl ConfigFile {
 
     /// What the file says, without the variables of the environment.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        Config::read(&self.path.display().to_string(), &self.text, settings::catalog())
+        Config::read(
+            &self.path.display().to_string(),
+            &self.text,
+            settings::catalog(),
+        )
     }
 
     /// Whether it counts.
@@ -84,8 +90,10 @@ impl ConfigFile {
             Trust::Changed => "has changed since it was trusted",
             Trust::Unknown => "is not trusted yet, and it could loosen the gate",
         };
-        Err(CliError::usage(format!("{} {problem}", self.path.display()))
-            .hint("read it, and if you agree: `toolgate config trust`"))
+        Err(
+            CliError::usage(format!("{} {problem}", self.path.display()))
+                .hint("read it, and if you agree: `toolgate config trust`"),
+        )
     }
 }
 
@@ -96,11 +104,16 @@ fn text_of(path: &Path) -> Result<String, CliError> {
     let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes));
     read.map_err(|error| unreadable(path, &error))?;
     if bytes.len() as u64 > MOST_BYTES {
-        return Err(CliError::usage(format!("{shown} is larger than a megabyte, which no configuration is"))
-            .hint("--config names the file; `toolgate config init` writes one to begin with"));
+        return Err(CliError::usage(format!(
+            "{shown} is larger than a megabyte, which no configuration is"
+        ))
+        .hint("--config names the file; `toolgate config init` writes one to begin with"));
     }
     String::from_utf8(bytes).map_err(|error| {
-        let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
+        let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count();
         CliError::usage(format!("{shown}:{line}: the file is not UTF-8"))
             .hint("save it as UTF-8; `iconv -f latin1 -t utf-8` converts an older encoding")
     })
@@ -110,7 +123,9 @@ fn unreadable(path: &Path, error: &io::Error) -> CliError {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "`toolgate config init` writes one to begin with",
         io::ErrorKind::IsADirectory => "name the file in it, such as DIR/toolgate.toml",
-        io::ErrorKind::PermissionDenied => "make it readable for you, or name another one with --config",
+        io::ErrorKind::PermissionDenied => {
+            "make it readable for you, or name another one with --config"
+        }
         _ => "name another file with --config",
     };
     CliError::usage(format!("{}: {error}", path.display())).hint(hint)
@@ -126,9 +141,17 @@ mod tests {
         let path = dir.path().join("toolgate.toml");
         std::fs::write(&path, b"a\nb\xff").expect("written");
         let said = text_of(&path).expect_err("not UTF-8").to_string();
-        assert!(said.ends_with("toolgate.toml:2: the file is not UTF-8"), "{said}");
+        assert!(
+            said.ends_with("toolgate.toml:2: the file is not UTF-8"),
+            "{said}"
+        );
         std::fs::write(&path, vec![b'#'; MOST_BYTES as usize + 1]).expect("written");
-        assert!(text_of(&path).expect_err("too large").to_string().contains("megabyte"));
+        assert!(
+            text_of(&path)
+                .expect_err("too large")
+                .to_string()
+                .contains("megabyte")
+        );
         std::fs::write(&path, vec![b'#'; MOST_BYTES as usize]).expect("written");
         assert!(text_of(&path).is_ok());
     }

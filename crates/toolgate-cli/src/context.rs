@@ -15,7 +15,11 @@ const MOST_TOGETHER: usize = 1024 * 1024;
 
 /// Puts together what is said: the task, then what there is to read, each part under its name and fenced. Nothing if there
 /// is nothing to say.
-pub(crate) fn gather(words: &[String], files: &[PathBuf], dir: &Path) -> Result<Option<String>, CliError> {
+pub(crate) fn gather(
+    words: &[String],
+    files: &[PathBuf],
+    dir: &Path,
+) -> Result<Option<String>, CliError> {
     let from_stdin = matches!(words, [word] if word == "-");
     let mut parts = Vec::new();
     let piped = if from_stdin || !io::stdin().is_terminal() {
@@ -25,7 +29,11 @@ pub(crate) fn gather(words: &[String], files: &[PathBuf], dir: &Path) -> Result<
     };
     match (from_stdin, piped) {
         (true, Some(piped)) => parts.push(piped.text.trim_end().to_owned()),
-        (true, None) => return Err(CliError::usage("nothing came through the pipe").hint("`-` reads the task from it")),
+        (true, None) => {
+            return Err(
+                CliError::usage("nothing came through the pipe").hint("`-` reads the task from it")
+            );
+        }
         (false, piped) => {
             let task = words.join(" ");
             parts.extend(Some(task.trim().to_owned()).filter(|task| !task.is_empty()));
@@ -35,7 +43,8 @@ pub(crate) fn gather(words: &[String], files: &[PathBuf], dir: &Path) -> Result<
     for file in files {
         let name = file.display().to_string();
         let open = |error: io::Error| {
-            CliError::usage(format!("{name}: {error}")).hint("-f names a file to pass on, from the current directory")
+            CliError::usage(format!("{name}: {error}"))
+                .hint("-f names a file to pass on, from the current directory")
         };
         let mut source = File::open(dir.join(file)).map_err(open)?;
         if !source.metadata().map_err(open)?.is_file() {
@@ -46,8 +55,10 @@ pub(crate) fn gather(words: &[String], files: &[PathBuf], dir: &Path) -> Result<
     }
     let together: usize = parts.iter().map(String::len).sum();
     if together > MOST_TOGETHER {
-        return Err(CliError::usage(format!("{} are too much to begin with", size(together)))
-            .hint("name fewer files; the agent can read files of the workspace by itself"));
+        return Err(
+            CliError::usage(format!("{} are too much to begin with", size(together)))
+                .hint("name fewer files; the agent can read files of the workspace by itself"),
+        );
     }
     Ok((!parts.is_empty()).then(|| parts.join("\n\n")))
 }
@@ -62,10 +73,23 @@ struct Source {
 impl Source {
     /// The text between fences that it does not contain itself.
     fn fenced(&self, name: &str) -> String {
-        let longest = self.text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+        let longest = self
+            .text
+            .split(|c| c != '`')
+            .map(str::len)
+            .max()
+            .unwrap_or(0);
         let fence = "`".repeat(longest.max(2) + 1);
-        let cut = if self.is_cut { format!(" (only its first {})", size(MOST)) } else { String::new() };
-        let end = if self.text.ends_with('\n') || self.text.is_empty() { "" } else { "\n" };
+        let cut = if self.is_cut {
+            format!(" (only its first {})", size(MOST))
+        } else {
+            String::new()
+        };
+        let end = if self.text.ends_with('\n') || self.text.is_empty() {
+            ""
+        } else {
+            "\n"
+        };
         format!("{name}{cut}:\n{fence}\n{}{end}{fence}", self.text)
     }
 }
@@ -84,7 +108,8 @@ fn read(from: &mut impl Read, name: &str) -> Result<Option<Source>, CliError> {
             String::from_utf8_lossy(&error.into_bytes()[..end]).into_owned()
         }
         Err(_) => {
-            return Err(CliError::usage(format!("{name} is not text")).hint("only UTF-8 text can be passed on"));
+            return Err(CliError::usage(format!("{name} is not text"))
+                .hint("only UTF-8 text can be passed on"));
         }
     };
     Ok(Some(Source { text, is_cut }).filter(|source| !source.text.is_empty()))
@@ -95,13 +120,18 @@ mod tests {
     use super::*;
 
     fn source(text: &str) -> Source {
-        read(&mut text.as_bytes(), "x").expect("text").unwrap_or_default()
+        read(&mut text.as_bytes(), "x")
+            .expect("text")
+            .unwrap_or_default()
     }
 
     #[test]
     fn no_text_can_end_its_own_fence() {
         assert_eq!(source("a").fenced("From x"), "From x:\n```\na\n```");
-        assert_eq!(source("```\nb\n```\n").fenced("X"), "X:\n````\n```\nb\n```\n````");
+        assert_eq!(
+            source("```\nb\n```\n").fenced("X"),
+            "X:\n````\n```\nb\n```\n````"
+        );
         assert_eq!(source("").fenced("X"), "X:\n```\n```");
     }
 
@@ -115,7 +145,12 @@ mod tests {
 
     #[test]
     fn what_is_not_text_is_refused() {
-        assert_eq!(read(&mut &b"\xff\xfe"[..], "x").expect_err("no text").code(), crate::Exit::Usage);
+        assert_eq!(
+            read(&mut &b"\xff\xfe"[..], "x")
+                .expect_err("no text")
+                .code(),
+            crate::Exit::Usage
+        );
         assert_eq!(read(&mut &b""[..], "x").expect("empty"), None);
     }
 }

@@ -22,7 +22,10 @@ pub struct Cx {
 impl Cx {
     /// As the global options say.
     pub fn new(global: &Global) -> Result<Self, CliError> {
-        Ok(Self { out: Out::new(global.json, global.quiet, global.color), paths: Paths::find(global)? })
+        Ok(Self {
+            out: Out::new(global.json, global.quiet, global.color),
+            paths: Paths::find(global)?,
+        })
     }
 
     /// The configuration that counts here: the one that was named, that of the project if it is trusted, that of the
@@ -46,7 +49,10 @@ impl Cx {
         }
         let opened = toolgate::store::open(&self.paths.db).await;
         opened.map_err(|error| {
-            CliError::from(error).while_doing(format!("the database {} cannot be opened", self.paths.shown_db()))
+            CliError::from(error).while_doing(format!(
+                "the database {} cannot be opened",
+                self.paths.shown_db()
+            ))
         })
     }
 
@@ -58,8 +64,12 @@ impl Cx {
 
     /// Who sits at the keyboard, for the record.
     pub fn me(&self) -> Principal {
-        let name = ["TOOLGATE_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-        let name = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+        let name = ["TOOLGATE_USER", "USER", "LOGNAME"]
+            .iter()
+            .find_map(|name| std::env::var(name).ok());
+        let name = name
+            .map(|name| name.trim().to_owned())
+            .filter(|name| !name.is_empty());
         Principal::from(name.as_deref().unwrap_or("somebody"))
     }
 }

@@ -23,12 +23,20 @@ pub struct CliError {
 impl CliError {
     /// A problem in a sentence.
     pub fn new(problem: impl Into<String>) -> Self {
-        Self { problem: problem.into(), causes: Vec::new(), hint: None, exit: Exit::Failed }
+        Self {
+            problem: problem.into(),
+            causes: Vec::new(),
+            hint: None,
+            exit: Exit::Failed,
+        }
     }
 
     /// A problem with the command line or the configuration.
     pub fn usage(problem: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, ..Self::new(problem) }
+        Self {
+            exit: Exit::Usage,
+            ..Self::new(problem)
+        }
     }
 
     /// What an error says, with all that it says about its causes.
@@ -44,12 +52,17 @@ impl CliError {
             }
             next = cause.source();
         }
-        Self { causes, hint: crate::hints::hint(error), ..Self::new(error.to_string()) }
+        Self {
+            causes,
+            hint: crate::hints::hint(error),
+            ..Self::new(error.to_string())
+        }
     }
 
     /// Says what could not be done, in front of what went wrong.
     pub fn while_doing(mut self, what: impl Into<String>) -> Self {
-        self.causes.insert(0, std::mem::replace(&mut self.problem, what.into()));
+        self.causes
+            .insert(0, std::mem::replace(&mut self.problem, what.into()));
         self
     }
 
@@ -86,7 +99,9 @@ const BROKEN_PIPE: &str = "nobody reads the output any more";
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.problem)?;
-        self.causes.iter().try_for_each(|cause| write!(f, ": {cause}"))
+        self.causes
+            .iter()
+            .try_for_each(|cause| write!(f, ": {cause}"))
     }
 }
 
@@ -103,15 +118,28 @@ impl From<io::Error> for CliError {
 
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
-        let hint = error.hint().unwrap_or("`toolgate config schema` says what each option takes");
-        Self { hint: Some(hint.to_owned()), exit: Exit::Usage, ..Self::of(&error) }
+        let hint = error
+            .hint()
+            .unwrap_or("`toolgate config schema` says what each option takes");
+        Self {
+            hint: Some(hint.to_owned()),
+            exit: Exit::Usage,
+            ..Self::of(&error)
+        }
     }
 }
 
 impl From<SetupError> for CliError {
     fn from(error: SetupError) -> Self {
-        let exit = if matches!(error, SetupError::UnknownProvider { .. }) { Exit::Usage } else { Exit::Failed };
-        Self { exit, ..Self::of(&error) }
+        let exit = if matches!(error, SetupError::UnknownProvider { .. }) {
+            Exit::Usage
+        } else {
+            Exit::Failed
+        };
+        Self {
+            exit,
+            ..Self::of(&error)
+        }
     }
 }
 

@@ -62,10 +62,14 @@ impl Exit {
             Self::Done => "done",
             Self::Failed => "something went wrong; the message says what",
             Self::Usage => "the command line or the configuration is not understood",
-            Self::Suspended => "stopped until somebody decides; `toolgate approvals list` shows on what",
+            Self::Suspended => {
+                "stopped until somebody decides; `toolgate approvals list` shows on what"
+            }
             Self::Budget => "a budget is used up",
             Self::Refused => "the call was refused by policy or by a person",
-            Self::Incomplete => "stopped before it was complete: rounds used up, or going round in circles",
+            Self::Incomplete => {
+                "stopped before it was complete: rounds used up, or going round in circles"
+            }
             Self::Tampered => "receipts are not what they were",
             Self::Interrupted => "interrupted; what was done is saved, and `--resume` goes on",
         }
@@ -128,7 +132,10 @@ mod tests {
     #[test]
     fn a_call_that_was_refused_never_ends_as_if_it_was_done() {
         for status in Status::ALL.into_iter().filter(|status| status.is_refusal()) {
-            assert!(matches!(Exit::from(status), Exit::Refused | Exit::Budget), "{status}");
+            assert!(
+                matches!(Exit::from(status), Exit::Refused | Exit::Budget),
+                "{status}"
+            );
         }
     }
 }

@@ -13,7 +13,8 @@ const DEPTH: usize = 32;
 pub(crate) async fn is_agent(store: &StoreHandle, session: SessionId) -> Result<bool, CliError> {
     let call = CallId::new(session.uuid());
     let outside = RecordKey::Layer(call, "outside/1".into());
-    Ok(store.record(&outside).await?.is_some() || store.record(&RecordKey::Outcome(call)).await?.is_some())
+    Ok(store.record(&outside).await?.is_some()
+        || store.record(&RecordKey::Outcome(call)).await?.is_some())
 }
 
 /// The session that everything else works for: the one that can be resumed.
@@ -34,7 +35,11 @@ async fn parent(store: &StoreHandle, session: SessionId) -> Result<Option<Sessio
         return Ok(None);
     }
     let call = CallId::new(session.uuid());
-    let mut filter = SessionFilter { with_open_turns: true, limit: PAGE, ..SessionFilter::default() };
+    let mut filter = SessionFilter {
+        with_open_turns: true,
+        limit: PAGE,
+        ..SessionFilter::default()
+    };
     loop {
         let page = store.sessions(filter.clone()).await?;
         for row in page.iter().filter(|row| row.session != session) {
@@ -52,7 +57,8 @@ async fn parent(store: &StoreHandle, session: SessionId) -> Result<Option<Sessio
 /// Whether an open turn of a session asks for a call.
 async fn asks_for(store: &StoreHandle, session: SessionId, call: CallId) -> Result<bool, CliError> {
     for turn in store.turns(TurnFilter::open(session)).await? {
-        if let Some(Record::Requests(requests)) = store.record(&RecordKey::Requests(turn.turn)).await?
+        if let Some(Record::Requests(requests)) =
+            store.record(&RecordKey::Requests(turn.turn)).await?
             && requests.calls.iter().any(|taken| taken.id == call)
         {
             return Ok(true);

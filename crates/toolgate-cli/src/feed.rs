@@ -36,7 +36,13 @@ impl Feed {
     /// unless it was read before.
     pub fn new(bus: &Bus, store: StoreHandle) -> Self {
         let (live, seen) = (bus.subscribe(), HashMap::new());
-        Self { live, store, seen, behind: BTreeSet::new(), ready: VecDeque::new() }
+        Self {
+            live,
+            store,
+            seen,
+            behind: BTreeSet::new(),
+            ready: VecDeque::new(),
+        }
     }
 
     /// Waits for the next thing that happens; nothing once the bus is gone. Dropping the future loses nothing.
@@ -46,7 +52,9 @@ impl Feed {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(Fed::Event(event)));
             }
-            let Some(delivery) = self.live.next().await else { return Ok(None) };
+            let Some(delivery) = self.live.next().await else {
+                return Ok(None);
+            };
             if let Some(piece) = self.take(delivery) {
                 return Ok(Some(Fed::Piece(piece)));
             }
@@ -120,17 +128,22 @@ mod tests {
     #[tokio::test]
     async fn whoever_was_too_slow_misses_nothing() {
         let (store, bus) = (StoreHandle::new(MemoryStore::new()), Bus::new(4));
-        let model = Scripted::from_toml("[[reply]]\nrepeat = 'always'\ntext = 'hello'").expect("a scenario");
+        let model = Scripted::from_toml("[[reply]]\nrepeat = 'always'\ntext = 'hello'")
+            .expect("a scenario");
         let (kept, heard) = (store.clone(), bus.clone());
-        let builder =
-            Session::builder(model, Registry::new()).dispatcher(move |builder| builder.store_handle(kept).bus(heard));
+        let builder = Session::builder(model, Registry::new())
+            .dispatcher(move |builder| builder.store_handle(kept).bus(heard));
         let session = builder.build().await.expect("builds");
         let mut feed = Feed::new(session.bus(), store.clone());
         for _ in 0..20 {
             session.run("hello").await.expect("runs");
         }
         let events = feed.rest().await.expect("reads");
-        LifecycleChecker::check_all(events.iter().map(|event| &**event)).expect("no gap, nothing twice");
-        assert_eq!(events.len() as u64, store.revision(session.id()).await.expect("reads"));
+        LifecycleChecker::check_all(events.iter().map(|event| &**event))
+            .expect("no gap, nothing twice");
+        assert_eq!(
+            events.len() as u64,
+            store.revision(session.id()).await.expect("reads")
+        );
     }
 }

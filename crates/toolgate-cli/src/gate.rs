@@ -6,9 +6,9 @@ use std::{
 };
 
 use toolgate::{
-    ApprovalRequest, Approvals, Approver, Checkpoint, Clock, Config, Decision, DispatcherBuilder, Keyring, LedgerKey,
-    Model, ModelName, Parts, Payer, Principal, Registry, Session, SessionBuilder, SessionId, SharedRedactor, Stack,
-    StoreHandle, SystemClock,
+    ApprovalRequest, Approvals, Approver, Checkpoint, Clock, Config, Decision, DispatcherBuilder,
+    Keyring, LedgerKey, Model, ModelName, Parts, Payer, Principal, Registry, Session,
+    SessionBuilder, SessionId, SharedRedactor, Stack, StoreHandle, SystemClock,
     layers::{FilePreview, Ledger, LedgerError, RuleBook, SharedPreview, Workspace},
 };
 
@@ -71,7 +71,12 @@ impl Gate {
     }
 
     /// The same over a store that is open already.
-    pub fn over(cx: &Cx, config: Config, store: StoreHandle, args: &GateArgs) -> Result<Self, CliError> {
+    pub fn over(
+        cx: &Cx,
+        config: Config,
+        store: StoreHandle,
+        args: &GateArgs,
+    ) -> Result<Self, CliError> {
         out_of_reach(&cx.paths)?;
         let run: RunSection = config.section()?;
         let approve = args.approve.unwrap_or(run.approve);
@@ -80,11 +85,29 @@ impl Gate {
         let (keyring, ledger_key, me) = (keys.keyring(), keys.ledger_key(), cx.me());
         let parts = parts(cx, &store, &me).with(keyring.clone());
         let registry = Registry::new();
-        tools::register(&registry, &cx.paths.workspace, &store, &config.section::<ToolsSection>()?)?;
+        tools::register(
+            &registry,
+            &cx.paths.workspace,
+            &store,
+            &config.section::<ToolsSection>()?,
+        )?;
         let stack = config.build(registry.clone(), &parts)?;
         let agents = config.section()?;
         let answer = standing_answer(approve, &me);
-        Ok(Self { config, parts, registry, stack, store, keyring, ledger_key, me, approve, answer, run, agents })
+        Ok(Self {
+            config,
+            parts,
+            registry,
+            stack,
+            store,
+            keyring,
+            ledger_key,
+            me,
+            approve,
+            answer,
+            run,
+            agents,
+        })
     }
 
     /// What the configuration says about runs.
@@ -112,10 +135,16 @@ impl Gate {
     pub async fn vouch(&self) -> Result<Option<Checkpoint>, LedgerError> {
         let ledger = self.ledger();
         let heads = self.store.ledgers().await?;
-        if !heads.iter().any(|head| head.ledger == *ledger.name() && head.counter > 0) {
+        if !heads
+            .iter()
+            .any(|head| head.ledger == *ledger.name() && head.counter > 0)
+        {
             return Ok(None);
         }
-        ledger.checkpoint(&self.ledger_key, SystemClock::new().now()).await.map(Some)
+        ledger
+            .checkpoint(&self.ledger_key, SystemClock::new().now())
+            .await
+            .map(Some)
     }
 
     /// Sets up what runs turns: where they are kept, with which keys, who is asked, what is redacted.
@@ -142,7 +171,11 @@ impl Gate {
     }
 
     /// A session with this model: a new one, or the one that is named. The caller adds limits and builds it.
-    pub fn session(&self, model: Arc<dyn Model>, session: Option<SessionId>) -> Result<SessionBuilder, CliError> {
+    pub fn session(
+        &self,
+        model: Arc<dyn Model>,
+        session: Option<SessionId>,
+    ) -> Result<SessionBuilder, CliError> {
         let mut builder = Session::builder(model.clone(), self.registry.clone())
             .stack(self.stack.clone())
             .instructions(self.run.instructions.as_deref().unwrap_or(INSTRUCTIONS))
@@ -174,8 +207,15 @@ impl Gate {
 
 /// What layers need that no file can hold.
 pub(crate) fn parts(cx: &Cx, store: &StoreHandle, me: &Principal) -> Parts {
-    let (workspace, project) = (Workspace::new(&cx.paths.workspace), cx.paths.workspace.display().to_string());
-    let payer = Payer { user: Some(me.as_str().into()), project: Some(project.as_str().into()), ..Payer::default() };
+    let (workspace, project) = (
+        Workspace::new(&cx.paths.workspace),
+        cx.paths.workspace.display().to_string(),
+    );
+    let payer = Payer {
+        user: Some(me.as_str().into()),
+        project: Some(project.as_str().into()),
+        ..Payer::default()
+    };
     Parts::new()
         .with(store.clone())
         .with(payer)
@@ -187,12 +227,26 @@ pub(crate) fn parts(cx: &Cx, store: &StoreHandle, me: &Principal) -> Parts {
 /// Makes sure that what the gate itself stands on cannot be reached through it: keys, trusted configurations, the
 /// database.
 fn out_of_reach(paths: &Paths) -> Result<(), CliError> {
-    let database = paths.db.strip_prefix("sqlite:").map(|path| PathBuf::from(path.trim_start_matches("//")));
-    let kept = [("the keys of the gate are in", Some(paths.home.clone())), ("the database is", database)];
-    for (what, path) in kept.into_iter().filter_map(|(what, path)| Some((what, path?))) {
-        let path = std::path::absolute(&path).and_then(|path| resolved(&path)).unwrap_or(path);
+    let database = paths
+        .db
+        .strip_prefix("sqlite:")
+        .map(|path| PathBuf::from(path.trim_start_matches("//")));
+    let kept = [
+        ("the keys of the gate are in", Some(paths.home.clone())),
+        ("the database is", database),
+    ];
+    for (what, path) in kept
+        .into_iter()
+        .filter_map(|(what, path)| Some((what, path?)))
+    {
+        let path = std::path::absolute(&path)
+            .and_then(|path| resolved(&path))
+            .unwrap_or(path);
         if path.starts_with(&paths.workspace) {
-            let problem = format!("{what} {}, which lies in the workspace: the agent could reach it", path.display());
+            let problem = format!(
+                "{what} {}, which lies in the workspace: the agent could reach it",
+                path.display()
+            );
             let hint = "work in the directory of a project (-C), or name another place with TOOLGATE_HOME or --db";
             return Err(CliError::usage(problem).hint(hint));
         }
@@ -222,7 +276,10 @@ fn standing_answer(mode: ApproveMode, me: &Principal) -> Option<Decision> {
     match mode {
         ApproveMode::Yes => Some(Decision::approve(format!("{me} (--approve yes)").as_str())),
         ApproveMode::Never => {
-            let (by, reason) = (format!("{me} (--approve never)"), "nobody is asked in this run");
+            let (by, reason) = (
+                format!("{me} (--approve never)"),
+                "nobody is asked in this run",
+            );
             Some(Decision::deny(by.as_str(), Some(reason)))
         }
         ApproveMode::Ask | ApproveMode::AutoRead | ApproveMode::AutoEdit => None,
@@ -249,13 +306,30 @@ mod tests {
         let root = dir.path().canonicalize().expect("it is there");
         std::os::unix::fs::symlink(&root, root.join("link")).expect("made");
         let reached = |workspace: &str, home: &str, db: &str| {
-            let (workspace, home, db) =
-                (root.join(workspace), root.join(home), format!("sqlite:{}", root.join(db).display()));
-            out_of_reach(&Paths { workspace, home, named: None, user: None, user_config: None, db }).is_err()
+            let (workspace, home, db) = (
+                root.join(workspace),
+                root.join(home),
+                format!("sqlite:{}", root.join(db).display()),
+            );
+            out_of_reach(&Paths {
+                workspace,
+                home,
+                named: None,
+                user: None,
+                user_config: None,
+                db,
+            })
+            .is_err()
         };
         assert!(!reached("work", "home", "home/t.db"));
-        assert!(reached("", "home", "/elsewhere/t.db"), "keys below the workspace");
-        assert!(reached("work", "link/work/home", "home/t.db"), "through a link");
+        assert!(
+            reached("", "home", "/elsewhere/t.db"),
+            "keys below the workspace"
+        );
+        assert!(
+            reached("work", "link/work/home", "home/t.db"),
+            "through a link"
+        );
         assert!(reached("work", "home", "work/t.db"), "the database");
     }
 }

@@ -28,7 +28,9 @@ fn about(error: &(dyn Error + 'static)) -> Option<String> {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             Some("set TOOLGATE_HOME to a directory that you can write to".to_owned())
         }
-        io::ErrorKind::StorageFull => Some("make room on the disk, or set TOOLGATE_HOME to another one".to_owned()),
+        io::ErrorKind::StorageFull => {
+            Some("make room on the disk, or set TOOLGATE_HOME to another one".to_owned())
+        }
         _ => None,
     }
 }
@@ -52,12 +54,12 @@ fn about_database(error: &DatabaseError) -> String {
 
 fn about_model(error: &SetupError) -> Option<String> {
     match error {
-        SetupError::MissingKey { variable } => {
-            Some(format!("export {variable}=…, or try `toolgate demo`, which needs no key"))
-        }
-        SetupError::UnknownProvider { .. } => {
-            Some("name a model as provider:name, such as --model anthropic:claude-sonnet-4-5".to_owned())
-        }
+        SetupError::MissingKey { variable } => Some(format!(
+            "export {variable}=…, or try `toolgate demo`, which needs no key"
+        )),
+        SetupError::UnknownProvider { .. } => Some(
+            "name a model as provider:name, such as --model anthropic:claude-sonnet-4-5".to_owned(),
+        ),
         _ => None,
     }
 }

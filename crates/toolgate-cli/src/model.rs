@@ -13,7 +13,10 @@ use crate::{CliError, settings::RunSection};
 const SCRIPT: &str = "script";
 
 /// Opens the model that is named, or the one of the configuration.
-pub(crate) fn open(named: Option<&ModelName>, section: &RunSection) -> Result<Arc<dyn Model>, CliError> {
+pub(crate) fn open(
+    named: Option<&ModelName>,
+    section: &RunSection,
+) -> Result<Arc<dyn Model>, CliError> {
     let name = match (named, &section.model) {
         (Some(name), _) => name.clone(),
         (None, Some(name)) => read(name)?,
@@ -33,8 +36,10 @@ pub(crate) fn open(named: Option<&ModelName>, section: &RunSection) -> Result<Ar
 /// Reads `provider:name`.
 pub(crate) fn read(name: &str) -> Result<ModelName, CliError> {
     name.parse().map_err(|_| {
-        CliError::usage(format!("{name:?} names no model"))
-            .hint(format!("a model is named provider:name; providers are {}, script", models::PROVIDERS.join(", ")))
+        CliError::usage(format!("{name:?} names no model")).hint(format!(
+            "a model is named provider:name; providers are {}, script",
+            models::PROVIDERS.join(", ")
+        ))
     })
 }
 

@@ -29,8 +29,17 @@ impl Preview {
         let run: RunSection = config.section()?;
         let config = rules::overlay(config, args.approve.unwrap_or(run.approve), args)?;
         let (store, registry) = (StoreHandle::new(MemoryStore::new()), Registry::new());
-        tools::register(&registry, &cx.paths.workspace, &store, &config.section::<ToolsSection>()?)?;
+        tools::register(
+            &registry,
+            &cx.paths.workspace,
+            &store,
+            &config.section::<ToolsSection>()?,
+        )?;
         let stack = config.build(registry.clone(), &parts(cx, &store, &cx.me()))?;
-        Ok(Self { config, registry, stack })
+        Ok(Self {
+            config,
+            registry,
+            stack,
+        })
     }
 }

@@ -12,11 +12,16 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Re
 }
 
 /// Does long work on all cores: whole runs, and screens that must not wait for them.
-pub(crate) fn block_on_all<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+pub(crate) fn block_on_all<T>(
+    work: impl Future<Output = Result<T, CliError>>,
+) -> Result<T, CliError> {
     on(Builder::new_multi_thread(), work)
 }
 
-fn on<T>(mut builder: Builder, work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+fn on<T>(
+    mut builder: Builder,
+    work: impl Future<Output = Result<T, CliError>>,
+) -> Result<T, CliError> {
     let runtime: Runtime = builder.enable_all().build().map_err(|error| {
         CliError::from(error)
             .while_doing("no async runtime could be started")

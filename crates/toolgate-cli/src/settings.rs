@@ -33,7 +33,9 @@ pub struct RunSection {
 }
 
 /// What happens to calls that need an approval.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ApproveMode {
     /// Ask about every call that no rule allows, also about those that only read
@@ -106,5 +108,8 @@ impl Section for AgentsSection {
 
 /// Everything that the file of a command line can name.
 pub fn catalog() -> Catalog {
-    Catalog::bundled().section::<RunSection>().section::<ToolsSection>().section::<AgentsSection>()
+    Catalog::bundled()
+        .section::<RunSection>()
+        .section::<ToolsSection>()
+        .section::<AgentsSection>()
 }

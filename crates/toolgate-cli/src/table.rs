@@ -18,19 +18,28 @@ impl Table {
     /// A table without a head, for the terminal at the standard output; elsewhere its lines are never folded.
     pub(crate) fn new() -> Self {
         let terminal = std::io::stdout().is_terminal();
-        let width = terminal.then(|| crossterm::terminal::size().map_or(80, |(width, _)| usize::from(width)));
-        Self { width, ..Self::default() }
+        let width = terminal
+            .then(|| crossterm::terminal::size().map_or(80, |(width, _)| usize::from(width)));
+        Self {
+            width,
+            ..Self::default()
+        }
     }
 
     /// Says what the columns are.
     pub(crate) fn head<const N: usize>(mut self, head: [&str; N]) -> Self {
-        self.head = Some(head.iter().map(|name| style::dim(name).to_string()).collect());
+        self.head = Some(
+            head.iter()
+                .map(|name| style::dim(name).to_string())
+                .collect(),
+        );
         self
     }
 
     /// Adds a row.
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.map(|cell| cell.replace(['\n', '\t'], " ")).into());
+        self.rows
+            .push(cells.map(|cell| cell.replace(['\n', '\t'], " ")).into());
     }
 
     /// Whether there is nothing in it.
@@ -45,8 +54,15 @@ impl Table {
     /// How wide each column but the last is.
     fn widths(&self) -> Vec<usize> {
         let columns = self.lines().map(Vec::len).max().unwrap_or_default();
-        let widest = |column: usize| self.lines().filter_map(|row| row.get(column)).map(|cell| width(cell)).max();
-        (0..columns.saturating_sub(1)).map(|column| widest(column).unwrap_or_default()).collect()
+        let widest = |column: usize| {
+            self.lines()
+                .filter_map(|row| row.get(column))
+                .map(|cell| width(cell))
+                .max()
+        };
+        (0..columns.saturating_sub(1))
+            .map(|column| widest(column).unwrap_or_default())
+            .collect()
     }
 }
 
@@ -62,7 +78,9 @@ impl fmt::Display for Table {
             let mut line = String::new();
             for (at, cell) in row.iter().enumerate() {
                 match widths.get(at) {
-                    Some(wide) => line += &format!("{cell}{}", " ".repeat(wide - width(cell) + GAP)),
+                    Some(wide) => {
+                        line += &format!("{cell}{}", " ".repeat(wide - width(cell) + GAP))
+                    }
                     None => line += &folded(cell, indent, self.width),
                 }
             }
@@ -79,7 +97,9 @@ const NARROWEST: usize = 24;
 
 /// How many cells of a terminal a text takes, whatever its style.
 pub(crate) fn width(text: &str) -> usize {
-    anstream::adapter::strip_str(text).map(UnicodeWidthStr::width).sum()
+    anstream::adapter::strip_str(text)
+        .map(UnicodeWidthStr::width)
+        .sum()
 }
 
 /// Text in several lines, all but the first of them indented.
@@ -109,15 +129,25 @@ mod tests {
     use super::*;
 
     fn table(width: usize) -> String {
-        let mut table = Table { width: Some(width), ..Table::default() };
-        table.row(["a".to_owned(), style::good("日本").to_string(), "one two three four five six seven".to_owned()]);
+        let mut table = Table {
+            width: Some(width),
+            ..Table::default()
+        };
+        table.row([
+            "a".to_owned(),
+            style::good("日本").to_string(),
+            "one two three four five six seven".to_owned(),
+        ]);
         table.row(["bcd".to_owned(), "x".to_owned(), "short".to_owned()]);
         anstream::adapter::strip_str(&table.to_string()).to_string()
     }
 
     #[test]
     fn columns_line_up_whatever_their_style_and_script() {
-        assert_eq!(table(80), "a    日本  one two three four five six seven\nbcd  x     short");
+        assert_eq!(
+            table(80),
+            "a    日本  one two three four five six seven\nbcd  x     short"
+        );
     }
 
     #[test]

@@ -12,7 +12,10 @@ pub(crate) fn now() -> Timestamp {
 /// A time in the zone of this machine, to the minute.
 pub(crate) fn shown(at: Timestamp) -> String {
     match jiff::Timestamp::from_microsecond(at.as_micros()) {
-        Ok(time) => time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string(),
+        Ok(time) => time
+            .to_zoned(jiff::tz::TimeZone::system())
+            .strftime("%Y-%m-%d %H:%M")
+            .to_string(),
         Err(_) => at.to_string(),
     }
 }
@@ -31,7 +34,10 @@ pub(crate) fn read_span(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+    number
+        .checked_mul(seconds)
+        .map(Duration::from_secs)
+        .ok_or_else(wrong)
 }
 
 /// Reads a time: `2026-11-16`, `2026-11-16 10:30` or RFC 3339. Without a zone it is that of this machine.
@@ -45,7 +51,9 @@ pub(crate) fn read(text: &str) -> Result<Timestamp, String> {
     });
     let zoned = day.and_then(|time| time.to_zoned(jiff::tz::TimeZone::system()));
     let micros = zoned.map(|zoned| zoned.timestamp().as_microsecond());
-    micros.map(Timestamp::from_micros).map_err(|_| "a time such as 2026-11-16, or 2026-11-16T10:30:00Z".to_owned())
+    micros
+        .map(Timestamp::from_micros)
+        .map_err(|_| "a time such as 2026-11-16, or 2026-11-16T10:30:00Z".to_owned())
 }
 
 #[cfg(test)]
@@ -56,14 +64,26 @@ mod tests {
     fn spans_are_read_and_nonsense_is_refused() {
         assert_eq!(read_span("30m"), Ok(Duration::from_secs(1_800)));
         assert_eq!(read_span("2w"), Ok(Duration::from_secs(1_209_600)));
-        for wrong in ["", "h", "5", "5 h", "-1h", "1y", "99999999999999999999d", "999999999999999999w"] {
+        for wrong in [
+            "",
+            "h",
+            "5",
+            "5 h",
+            "-1h",
+            "1y",
+            "99999999999999999999d",
+            "999999999999999999w",
+        ] {
             assert!(read_span(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn times_are_read_with_and_without_a_zone() {
-        assert_eq!(read("2026-11-16T10:30:00Z").map(Timestamp::as_micros), Ok(1_794_825_000_000_000));
+        assert_eq!(
+            read("2026-11-16T10:30:00Z").map(Timestamp::as_micros),
+            Ok(1_794_825_000_000_000)
+        );
         assert_eq!(read("2026-11-16"), read("2026-11-16T00:00:00"));
         assert!(read("2026-11-16 10:30").is_ok());
         for wrong in ["", "yesterday", "2026-13-01", "10:30"] {

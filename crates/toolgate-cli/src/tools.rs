@@ -20,9 +20,12 @@ pub(crate) fn register(
     let mut options = ToolboxOptions::default();
     options.undo = section.undo;
     register_all(registry, &files, &options)?;
-    let shell = RunShell::new(workspace, section.shell.clone()).map_err(|error| CliError::of(&error))?;
+    let shell =
+        RunShell::new(workspace, section.shell.clone()).map_err(|error| CliError::of(&error))?;
     registry.register(shell)?;
-    registry.register(FetchUrl::new(section.fetch.clone()).map_err(|error| CliError::usage(error.to_string()))?)?;
+    registry.register(
+        FetchUrl::new(section.fetch.clone()).map_err(|error| CliError::usage(error.to_string()))?,
+    )?;
     registry.register(ReadOutput::default())?;
     only(registry, section.only.as_deref())
 }
@@ -32,17 +35,26 @@ fn only(registry: &Registry, wanted: Option<&[String]>) -> Result<(), CliError> 
     let Some(wanted) = wanted else { return Ok(()) };
     let mut kept = BTreeSet::new();
     for pattern in wanted {
-        let glob =
-            Glob::new(pattern).map_err(|error| CliError::usage(format!("tools.only: {error}")))?.compile_matcher();
+        let glob = Glob::new(pattern)
+            .map_err(|error| CliError::usage(format!("tools.only: {error}")))?
+            .compile_matcher();
         let before = kept.len();
-        let names = registry.entries().into_iter().map(|entry| entry.spec.name.clone());
+        let names = registry
+            .entries()
+            .into_iter()
+            .map(|entry| entry.spec.name.clone());
         kept.extend(names.filter(|name| glob.is_match(name.as_str())));
         if kept.len() == before {
-            return Err(CliError::usage(format!("tools.only names {pattern}, and there is no such tool"))
-                .hint("`toolgate tools list` lists them"));
+            return Err(CliError::usage(format!(
+                "tools.only names {pattern}, and there is no such tool"
+            ))
+            .hint("`toolgate tools list` lists them"));
         }
     }
-    let others = registry.entries().into_iter().filter(|entry| !kept.contains(&entry.spec.name));
+    let others = registry
+        .entries()
+        .into_iter()
+        .filter(|entry| !kept.contains(&entry.spec.name));
     others.for_each(|entry| drop(registry.remove(entry.spec.name.as_str())));
     Ok(())
 }

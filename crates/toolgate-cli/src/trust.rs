@@ -49,7 +49,8 @@ impl Trusted {
 
     /// Trusts the file at `path` with this text, and keeps that.
     pub(crate) fn trust(&mut self, home: &Path, path: &Path, text: &str) -> Result<(), CliError> {
-        self.files.insert(path.to_owned(), Digest::of_bytes(text.as_bytes()));
+        self.files
+            .insert(path.to_owned(), Digest::of_bytes(text.as_bytes()));
         self.save(home)
     }
 
@@ -64,7 +65,8 @@ impl Trusted {
         let mut new = tempfile::NamedTempFile::new_in(home)?;
         new.write_all(&serde_json::to_vec_pretty(self)?)?;
         new.as_file().sync_all()?;
-        new.persist(file(home)).map_err(|error| CliError::from(error.error))?;
+        new.persist(file(home))
+            .map_err(|error| CliError::from(error.error))?;
         Ok(())
     }
 }
@@ -80,11 +82,18 @@ mod tests {
     #[test]
     fn a_file_counts_only_as_it_was_when_it_was_trusted() {
         let home = tempfile::tempdir().expect("a directory");
-        let (path, mut trusted) = (Path::new("/p/toolgate.toml"), Trusted::load(home.path()).expect("empty"));
+        let (path, mut trusted) = (
+            Path::new("/p/toolgate.toml"),
+            Trusted::load(home.path()).expect("empty"),
+        );
         assert!(!trusted.covers(path, "a = 1"));
         trusted.trust(home.path(), path, "a = 1").expect("kept");
         let mut again = Trusted::load(home.path()).expect("reads");
-        assert!(again.covers(path, "a = 1") && !again.covers(path, "a = 2") && !again.covers(Path::new("/q"), "a = 1"));
+        assert!(
+            again.covers(path, "a = 1")
+                && !again.covers(path, "a = 2")
+                && !again.covers(Path::new("/q"), "a = 1")
+        );
         assert!(again.forget(home.path(), path).expect("kept"));
         assert!(!Trusted::load(home.path()).expect("reads").knows(path));
     }

@@ -58,18 +58,32 @@ impl Place {
 
     fn set_up(&self, terminal: TerminalBuilder) -> TerminalBuilder {
         let home = self.dir.path().join("home");
-        terminal.dir(self.work()).env("TOOLGATE_HOME", &home).env("HOME", &home).env("TOOLGATE_USER", "ann")
+        terminal
+            .dir(self.work())
+            .env("TOOLGATE_HOME", &home)
+            .env("HOME", &home)
+            .env("TOOLGATE_USER", "ann")
     }
 
     fn chat(&self, arguments: &[&str]) -> TerminalBuilder {
-        let terminal = Terminal::builder(TOOLGATE).args(["chat", "--model", &self.model()]).args(arguments);
+        let terminal = Terminal::builder(TOOLGATE)
+            .args(["chat", "--model", &self.model()])
+            .args(arguments);
         self.set_up(terminal).size(90, 26)
     }
 
     /// The same, and then what the terminal is set to.
     fn chat_and_look(&self, arguments: &[&str]) -> TerminalBuilder {
         let script = "\"$@\"; echo \"exit $?\"; stty -a";
-        let terminal = Terminal::builder("sh").args(["-c", script, "sh", TOOLGATE, "chat", "--model", &self.model()]);
+        let terminal = Terminal::builder("sh").args([
+            "-c",
+            script,
+            "sh",
+            TOOLGATE,
+            "chat",
+            "--model",
+            &self.model(),
+        ]);
         self.set_up(terminal.args(arguments)).size(90, 26)
     }
 }
@@ -96,7 +110,10 @@ fn two_calls_are_approved_in_reverse_order_and_the_terminal_is_given_back() {
     terminal.send("y");
     terminal.wait_for("1 call waits for you");
     terminal.wait_for("done · ann");
-    assert_eq!((place.read("first.txt"), place.read("second.txt").as_deref()), (None, Some("two\n")));
+    assert_eq!(
+        (place.read("first.txt"), place.read("second.txt").as_deref()),
+        (None, Some("two\n"))
+    );
     terminal.resize(58, 16);
     // The short title stands there only once everything is drawn anew.
     terminal.wait_for("· y n e a ?");
@@ -109,7 +126,10 @@ fn two_calls_are_approved_in_reverse_order_and_the_terminal_is_given_back() {
     let screen = terminal.screen();
     assert!(!screen.alternate && !screen.cursor_hidden, "{screen}");
     let set = terminal.transcript();
-    assert!(set.contains(" icanon") && set.contains(" echo ") && !set.contains("-icanon"), "{set}");
+    assert!(
+        set.contains(" icanon") && set.contains(" echo ") && !set.contains("-icanon"),
+        "{set}"
+    );
     assert!(set.contains("--resume"), "{set}");
 }
 
@@ -126,7 +146,10 @@ fn a_denial_with_a_reason_reaches_the_model() {
     terminal.wait_for("1 call waits for you");
     terminal.send("y");
     terminal.wait_for("I see, it was the wrong file.");
-    assert_eq!((place.read("first.txt"), place.read("second.txt").as_deref()), (None, Some("two\n")));
+    assert_eq!(
+        (place.read("first.txt"), place.read("second.txt").as_deref()),
+        (None, Some("two\n"))
+    );
     terminal.key(Key::Ctrl('q'));
     assert_eq!(terminal.wait_exit(), 0);
 }
@@ -136,7 +159,10 @@ fn arguments_are_edited_in_an_editor_and_looked_at_again_before_they_count() {
     let place = Place::with(TWO_FILES);
     let editor = place.dir.path().join("editor");
     executable(&editor, "#!/bin/sh\nsed -i 's/one/changed/' \"$1\"\n");
-    let mut terminal = place.chat(&["write two files"]).env("EDITOR", &editor).spawn();
+    let mut terminal = place
+        .chat(&["write two files"])
+        .env("EDITOR", &editor)
+        .spawn();
     terminal.wait_for("2 calls wait for you");
     terminal.key(Key::Tab);
     terminal.send("e");
@@ -154,7 +180,10 @@ fn arguments_are_edited_in_an_editor_and_looked_at_again_before_they_count() {
 #[test]
 fn an_editor_that_fails_decides_nothing() {
     let place = Place::with(TWO_FILES);
-    let mut terminal = place.chat(&["write two files"]).env("EDITOR", "false").spawn();
+    let mut terminal = place
+        .chat(&["write two files"])
+        .env("EDITOR", "false")
+        .spawn();
     terminal.wait_for("2 calls wait for you");
     terminal.key(Key::Tab);
     terminal.send("e");
@@ -284,7 +313,9 @@ text = "Written by the writer."
     );
     fs::write(&config, agent).expect("written");
     let config = config.display().to_string();
-    let mut terminal = place.chat(&["--config", &config, "--allow", "writer", "have it written"]).spawn();
+    let mut terminal = place
+        .chat(&["--config", &config, "--allow", "writer", "have it written"])
+        .spawn();
     terminal.wait_for("1 call waits for you");
     terminal.wait_for("(writer)");
     terminal.key(Key::Tab);
@@ -309,7 +340,10 @@ fn without_a_terminal_the_other_command_is_named() {
         .expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("needs a terminal") && said.contains("toolgate run"), "{said}");
+    assert!(
+        said.contains("needs a terminal") && said.contains("toolgate run"),
+        "{said}"
+    );
 }
 
 /// A tmux server of our own, ended whatever comes of the test.
@@ -317,22 +351,47 @@ struct Tmux(String);
 
 impl Drop for Tmux {
     fn drop(&mut self) {
-        let _ = Command::new("tmux").args(["-S", &self.0, "kill-server"]).stderr(Stdio::null()).status();
+        let _ = Command::new("tmux")
+            .args(["-S", &self.0, "kill-server"])
+            .stderr(Stdio::null())
+            .status();
     }
 }
 
 #[test]
 fn it_works_in_tmux() {
-    if Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_err() {
+    if Command::new("tmux")
+        .arg("-V")
+        .stdout(Stdio::null())
+        .status()
+        .is_err()
+    {
         eprintln!("skipped: tmux is not installed");
         return;
     }
     let place = Place::with(TWO_FILES);
     let socket = place.dir.path().join("tmux");
     let server = Tmux(socket.display().to_string());
-    let command = format!("{TOOLGATE} chat --model {} 'write 日本語 two files'", place.model());
-    let tmux = ["-S", &server.0, "-f", "/dev/null", "new-session", "-x", "80", "-y", "24", &command];
-    let terminal = Terminal::builder("tmux").args(tmux).env("TERM", "xterm-256color").env("LC_ALL", "C.UTF-8");
+    let command = format!(
+        "{TOOLGATE} chat --model {} 'write 日本語 two files'",
+        place.model()
+    );
+    let tmux = [
+        "-S",
+        &server.0,
+        "-f",
+        "/dev/null",
+        "new-session",
+        "-x",
+        "80",
+        "-y",
+        "24",
+        &command,
+    ];
+    let terminal = Terminal::builder("tmux")
+        .args(tmux)
+        .env("TERM", "xterm-256color")
+        .env("LC_ALL", "C.UTF-8");
     let mut terminal = place.set_up(terminal).size(80, 24).spawn();
     terminal.wait_for("2 calls wait for you");
     terminal.wait_for("› write 日本語 two files");

@@ -10,7 +10,9 @@ use toolgate_cli::{Cli, settings};
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let guide = std::fs::read_dir(root.join("docs/guide/terminal")).expect("there is a guide");
-    let mut pages: Vec<PathBuf> = guide.map(|entry| entry.expect("it can be read").path()).collect();
+    let mut pages: Vec<PathBuf> = guide
+        .map(|entry| entry.expect("it can be read").path())
+        .collect();
     pages.push(root.join("README.md"));
     pages
 }
@@ -50,18 +52,32 @@ fn words(line: &str) -> Vec<String> {
 fn every_command_in_the_guide_is_one() {
     let mut seen = 0;
     for page in pages() {
-        for line in blocks(&page, "console").iter().flat_map(|block| block.lines()) {
-            let (Some(at), true) = (line.find("toolgate "), line.starts_with("$ ")) else { continue };
+        for line in blocks(&page, "console")
+            .iter()
+            .flat_map(|block| block.lines())
+        {
+            let (Some(at), true) = (line.find("toolgate "), line.starts_with("$ ")) else {
+                continue;
+            };
             let command = line[at..].split(" #").next().unwrap_or_default();
             if let Err(error) = Cli::try_parse_from(words(command)) {
                 panic!("{}: {command}\n{error}", page.display());
             }
             seen += 1;
         }
-        for line in blocks(&page, "console").iter().flat_map(|block| block.lines()) {
-            let Some(rest) = line.strip_prefix("$ cargo run --release -- ") else { continue };
+        for line in blocks(&page, "console")
+            .iter()
+            .flat_map(|block| block.lines())
+        {
+            let Some(rest) = line.strip_prefix("$ cargo run --release -- ") else {
+                continue;
+            };
             let command = words(&format!("toolgate {rest}"));
-            assert!(Cli::try_parse_from(&command).is_ok(), "{}: {line}", page.display());
+            assert!(
+                Cli::try_parse_from(&command).is_ok(),
+                "{}: {line}",
+                page.display()
+            );
             seen += 1;
         }
     }

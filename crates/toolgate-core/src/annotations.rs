@@ -49,7 +49,11 @@ impl Annotations {
         Self {
             kind: Some(Kind::Read),
             side_effect: Some(SideEffect::ReadOnly),
-            hints: Hints { read_only: Some(true), idempotent: Some(true), ..Hints::default() },
+            hints: Hints {
+                read_only: Some(true),
+                idempotent: Some(true),
+                ..Hints::default()
+            },
             ..Self::default()
         }
     }
@@ -145,9 +149,11 @@ impl Annotations {
             let value = arguments.as_json().pointer(&resource.argument)?;
             Some(match value {
                 Value::String(text) => vec![ConflictKey::new(resource.kind, text)],
-                Value::Array(items) => {
-                    items.iter().filter_map(Value::as_str).map(|text| ConflictKey::new(resource.kind, text)).collect()
-                }
+                Value::Array(items) => items
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(|text| ConflictKey::new(resource.kind, text))
+                    .collect(),
                 other => vec![ConflictKey::new(resource.kind, &other.to_string())],
             })
         };
@@ -198,7 +204,9 @@ pub struct Hints {
 }
 
 /// How far the effects of a tool reach, weakest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum SideEffect {
     /// It touches nothing.
@@ -226,14 +234,20 @@ pub struct Resource {
 impl Resource {
     /// The argument called `name` is a path: a directory conflicts with what is inside it.
     pub fn path(name: &str) -> Self {
-        Self { argument: pointer(name), kind: ResourceKind::Path }
+        Self {
+            argument: pointer(name),
+            kind: ResourceKind::Path,
+        }
     }
 
     /// The call touches files that no argument names: it conflicts with every path.
     ///
     /// The pointer to the arguments as a whole stands for it.
     pub fn workspace() -> Self {
-        Self { argument: String::new(), kind: ResourceKind::Path }
+        Self {
+            argument: String::new(),
+            kind: ResourceKind::Path,
+        }
     }
 
     /// Whether the call touches files that no argument names.
@@ -243,7 +257,10 @@ impl Resource {
 
     /// The argument called `name` names one thing; equal names conflict.
     pub fn name(name: &str) -> Self {
-        Self { argument: pointer(name), kind: ResourceKind::Name }
+        Self {
+            argument: pointer(name),
+            kind: ResourceKind::Name,
+        }
     }
 }
 
@@ -283,7 +300,9 @@ impl ConflictKey {
         let inside = |inner: &str, outer: &str| {
             outer.is_empty()
                 || outer == "/"
-                || inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                || inner
+                    .strip_prefix(outer)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let absolute = |key: &Self| key.value.starts_with('/');
         match (self.kind, other.kind) {
@@ -293,7 +312,9 @@ impl ConflictKey {
                 inside(&self.value, &other.value) || inside(&other.value, &self.value)
             }
             (ResourceKind::Name, ResourceKind::Name) => self.value == other.value,
-            (ResourceKind::Path, ResourceKind::Name) | (ResourceKind::Name, ResourceKind::Path) => false,
+            (ResourceKind::Path, ResourceKind::Name) | (ResourceKind::Name, ResourceKind::Path) => {
+                false
+            }
         }
     }
 }
@@ -336,7 +357,10 @@ mod tests {
         assert_eq!(generous.restricting_only(), Annotations::default());
         let honest = Annotations {
             kind: Some(Kind::Delete),
-            hints: Hints { destructive: Some(true), ..Hints::default() },
+            hints: Hints {
+                destructive: Some(true),
+                ..Hints::default()
+            },
             ..Annotations::default()
         };
         assert_eq!(honest.clone().restricting_only(), honest);
@@ -354,17 +378,28 @@ mod tests {
             ("/", "/x"),
             ("x", "/x"),
         ] {
-            assert!(path(a).overlaps(&path(b)) && path(b).overlaps(&path(a)), "{a} {b}");
+            assert!(
+                path(a).overlaps(&path(b)) && path(b).overlaps(&path(a)),
+                "{a} {b}"
+            );
         }
         for (a, b) in [("a/b", "a/bc"), ("a", "b"), ("../a", "a")] {
-            assert!(!path(a).overlaps(&path(b)) && !path(b).overlaps(&path(a)), "{a} {b}");
+            assert!(
+                !path(a).overlaps(&path(b)) && !path(b).overlaps(&path(a)),
+                "{a} {b}"
+            );
         }
     }
 
     #[test]
     fn a_call_that_may_touch_any_file_conflicts_with_every_path_and_no_name() {
-        let keys = Annotations::default().with_resource(Resource::workspace()).conflict_keys(&Arguments::empty());
-        let overlaps = |kind, text| keys.iter().any(|key| key.overlaps(&ConflictKey::new(kind, text)));
+        let keys = Annotations::default()
+            .with_resource(Resource::workspace())
+            .conflict_keys(&Arguments::empty());
+        let overlaps = |kind, text| {
+            keys.iter()
+                .any(|key| key.overlaps(&ConflictKey::new(kind, text)))
+        };
         for text in ["a", "a/b", "/a", "", "../a"] {
             assert!(overlaps(ResourceKind::Path, text), "{text}");
         }
@@ -373,9 +408,11 @@ mod tests {
 
     #[test]
     fn keys_come_from_the_named_arguments_and_lists_of_them() {
-        let annotations =
-            Annotations::default().with_resource(Resource::path("paths")).with_resource(Resource::name("id"));
-        let arguments = Arguments::try_from(json!({ "paths": ["a", "b"], "id": 7 })).expect("object");
+        let annotations = Annotations::default()
+            .with_resource(Resource::path("paths"))
+            .with_resource(Resource::name("id"));
+        let arguments =
+            Arguments::try_from(json!({ "paths": ["a", "b"], "id": 7 })).expect("object");
         let keys = annotations.conflict_keys(&arguments);
         assert_eq!(keys.len(), 3);
         assert_eq!(keys[2], ConflictKey::new(ResourceKind::Name, "7"));

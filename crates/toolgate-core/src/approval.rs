@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ApprovalId, Arguments, Call, Digest, LayerName, Principal, SideEffect, Timestamp, ToolName};
+use crate::{
+    ApprovalId, Arguments, Call, Digest, LayerName, Principal, SideEffect, Timestamp, ToolName,
+};
 
 /// The question put to a person about one call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -182,8 +184,17 @@ pub struct Question {
 
 impl From<&ApprovalRequest> for Question {
     fn from(request: &ApprovalRequest) -> Self {
-        let ApprovalRequest { approval_id, generation, arguments_digest, .. } = *request;
-        Self { approval_id, generation, arguments_digest }
+        let ApprovalRequest {
+            approval_id,
+            generation,
+            arguments_digest,
+            ..
+        } = *request;
+        Self {
+            approval_id,
+            generation,
+            arguments_digest,
+        }
     }
 }
 
@@ -228,17 +239,28 @@ pub enum Verdict {
 impl Decision {
     /// Run it as it is.
     pub fn approve(by: impl Into<Principal>) -> Self {
-        Self { verdict: Verdict::Approve, by: by.into() }
+        Self {
+            verdict: Verdict::Approve,
+            by: by.into(),
+        }
     }
 
     /// Run it with other arguments.
     pub fn approve_with_edits(by: impl Into<Principal>, arguments: Arguments) -> Self {
-        Self { verdict: Verdict::ApproveWithEdits { arguments }, by: by.into() }
+        Self {
+            verdict: Verdict::ApproveWithEdits { arguments },
+            by: by.into(),
+        }
     }
 
     /// Do not run it.
     pub fn deny(by: impl Into<Principal>, reason: Option<&str>) -> Self {
-        Self { verdict: Verdict::Deny { reason: reason.map(str::to_owned) }, by: by.into() }
+        Self {
+            verdict: Verdict::Deny {
+                reason: reason.map(str::to_owned),
+            },
+            by: by.into(),
+        }
     }
 }
 
@@ -271,7 +293,10 @@ impl Answer {
     /// Puts a decision beside the request it answers.
     pub fn to(request: &ApprovalRequest, decision: Decision) -> Self {
         Self {
-            asked_by: request.asked_by.clone().unwrap_or_else(|| LayerName::from("executor")),
+            asked_by: request
+                .asked_by
+                .clone()
+                .unwrap_or_else(|| LayerName::from("executor")),
             generation: request.generation,
             arguments_digest: request.arguments_digest,
             fingerprint: request.fingerprint,
@@ -293,7 +318,9 @@ impl Answer {
     /// the call still has the ones that were asked about.
     pub fn covers(&self, arguments: Digest, edits: Edits) -> bool {
         match (&self.decision.verdict, edits) {
-            (Verdict::ApproveWithEdits { arguments: edited }, Edits::PutIn) => edited.digest() == arguments,
+            (Verdict::ApproveWithEdits { arguments: edited }, Edits::PutIn) => {
+                edited.digest() == arguments
+            }
             _ => self.arguments_digest == arguments,
         }
     }
@@ -359,10 +386,19 @@ mod tests {
         let request = ApprovalRequest::about(&Call::detached("pay", Arguments::empty()));
         assert_eq!(request.tool.as_str(), "pay");
         let mut kept = serde_json::to_value(&request).expect("writes");
-        assert_eq!(serde_json::from_value::<ApprovalRequest>(kept.clone()).expect("reads"), request);
+        assert_eq!(
+            serde_json::from_value::<ApprovalRequest>(kept.clone()).expect("reads"),
+            request
+        );
         kept.as_object_mut().expect("an object").remove("tool");
         let old: ApprovalRequest = serde_json::from_value(kept).expect("reads");
-        assert_eq!(old, ApprovalRequest { tool: unnamed(), ..request });
+        assert_eq!(
+            old,
+            ApprovalRequest {
+                tool: unnamed(),
+                ..request
+            }
+        );
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ApprovalRequest, Decision, Digest, PostCode, Principal, Quorum, RecordKey, Timestamp, Verdict};
+use crate::{
+    ApprovalRequest, Decision, Digest, PostCode, Principal, Quorum, RecordKey, Timestamp, Verdict,
+};
 
 /// An approval that was counted because it takes more than one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,14 +48,20 @@ pub fn admit(
     if request.expires_at.is_some_and(|until| now >= until) {
         return Err(PostCode::Expired);
     }
-    let Some(quorum) = &request.quorum else { return Ok(Admitted::Decided { with: Vec::new() }) };
+    let Some(quorum) = &request.quorum else {
+        return Ok(Admitted::Decided { with: Vec::new() });
+    };
     if !is_entitled(quorum, &decision.by) {
         return Err(PostCode::NotEntitled);
     }
     let Some(arguments) = approved_arguments(request, &decision.verdict) else {
         return Ok(Admitted::Decided { with: Vec::new() });
     };
-    if request.requester.as_ref().is_some_and(|requester| is_same(requester, &decision.by)) {
+    if request
+        .requester
+        .as_ref()
+        .is_some_and(|requester| is_same(requester, &decision.by))
+    {
         return Err(PostCode::SelfApproval);
     }
     if votes.iter().any(|vote| is_same(&vote.by, &decision.by)) {
@@ -61,14 +69,23 @@ pub fn admit(
     }
     let with = agreeing(request, quorum, votes, arguments);
     let missing = quorum.needed.max(1).saturating_sub(with.len() as u32 + 1);
-    Ok(if missing == 0 { Admitted::Decided { with } } else { Admitted::Counted { missing } })
+    Ok(if missing == 0 {
+        Admitted::Decided { with }
+    } else {
+        Admitted::Counted { missing }
+    })
 }
 
 impl Vote {
     /// The vote that a decision is, if it approves.
     pub fn of(request: &ApprovalRequest, decision: &Decision, at: Timestamp) -> Option<Self> {
         let arguments_digest = approved_arguments(request, &decision.verdict)?;
-        Some(Self { by: decision.by.clone(), arguments_digest, at, token: None })
+        Some(Self {
+            by: decision.by.clone(),
+            arguments_digest,
+            at,
+            token: None,
+        })
     }
 
     /// Where the vote of `by` on a question is kept: one per person.
@@ -83,10 +100,21 @@ impl Vote {
 }
 
 /// The different people among `votes` who approved these arguments and may do so.
-fn agreeing(request: &ApprovalRequest, quorum: &Quorum, votes: &[Vote], arguments: Digest) -> Vec<Principal> {
+fn agreeing(
+    request: &ApprovalRequest,
+    quorum: &Quorum,
+    votes: &[Vote],
+    arguments: Digest,
+) -> Vec<Principal> {
     let mut people: Vec<Principal> = Vec::new();
-    for vote in votes.iter().filter(|vote| vote.arguments_digest == arguments) {
-        let asked_for_it = request.requester.as_ref().is_some_and(|requester| is_same(requester, &vote.by));
+    for vote in votes
+        .iter()
+        .filter(|vote| vote.arguments_digest == arguments)
+    {
+        let asked_for_it = request
+            .requester
+            .as_ref()
+            .is_some_and(|requester| is_same(requester, &vote.by));
         let counted = people.iter().any(|person| is_same(person, &vote.by));
         if is_entitled(quorum, &vote.by) && !asked_for_it && !counted {
             people.push(vote.by.clone());
@@ -116,7 +144,11 @@ fn is_same(a: &Principal, b: &Principal) -> bool {
 fn person(name: &Principal) -> String {
     let plain = name.as_str().trim().to_lowercase();
     // A key in a store is not made longer by whoever chooses a name.
-    if plain.len() > 128 { Digest::of_bytes(plain.as_bytes()).to_string() } else { plain }
+    if plain.len() > 128 {
+        Digest::of_bytes(plain.as_bytes()).to_string()
+    } else {
+        plain
+    }
 }
 
 #[cfg(test)]
@@ -128,7 +160,10 @@ mod tests {
     fn request(needed: u32, among: &[&str]) -> ApprovalRequest {
         let mut request = ApprovalRequest::about(&Call::detached("pay", Arguments::empty()));
         request.requester = Some("eve".into());
-        request.quorum = Some(Quorum { needed, among: among.iter().map(|name| (*name).into()).collect() });
+        request.quorum = Some(Quorum {
+            needed,
+            among: among.iter().map(|name| (*name).into()).collect(),
+        });
         request.until(Timestamp::from_micros(1_000))
     }
 
@@ -146,7 +181,10 @@ mod tests {
     fn after_its_end_a_question_takes_no_decision() {
         for decision in [Decision::approve("ann"), Decision::deny("ann", None)] {
             let late = Timestamp::from_micros(1_000);
-            assert_eq!(admit(&request(1, &[]), &[], &decision, late), Err(PostCode::Expired));
+            assert_eq!(
+                admit(&request(1, &[]), &[], &decision, late),
+                Err(PostCode::Expired)
+            );
             let just = Timestamp::from_micros(999);
             assert!(admit(&request(1, &[]), &[], &decision, just).is_ok());
         }
@@ -154,7 +192,10 @@ mod tests {
 
     #[test]
     fn without_a_quorum_anybody_decides_alone() {
-        let alone = ApprovalRequest { quorum: None, ..request(1, &[]) };
+        let alone = ApprovalRequest {
+            quorum: None,
+            ..request(1, &[])
+        };
         assert_eq!(
             admit(&alone, &[], &Decision::approve("eve"), EARLY),
             Ok(Admitted::Decided { with: Vec::new() }),
@@ -166,7 +207,11 @@ mod tests {
     fn under_a_quorum_whoever_asked_cannot_approve_but_can_deny() {
         let request = request(1, &[]);
         for name in ["eve", "Eve", " eve "] {
-            assert_eq!(admit(&request, &[], &Decision::approve(name), EARLY), Err(PostCode::SelfApproval), "{name}");
+            assert_eq!(
+                admit(&request, &[], &Decision::approve(name), EARLY),
+                Err(PostCode::SelfApproval),
+                "{name}"
+            );
         }
         assert!(admit(&request, &[], &Decision::deny("eve", None), EARLY).is_ok());
     }
@@ -174,8 +219,14 @@ mod tests {
     #[test]
     fn only_the_named_may_decide() {
         let request = request(1, &["ann", "bob"]);
-        assert_eq!(admit(&request, &[], &Decision::approve("mallory"), EARLY), Err(PostCode::NotEntitled));
-        assert_eq!(admit(&request, &[], &Decision::deny("mallory", None), EARLY), Err(PostCode::NotEntitled));
+        assert_eq!(
+            admit(&request, &[], &Decision::approve("mallory"), EARLY),
+            Err(PostCode::NotEntitled)
+        );
+        assert_eq!(
+            admit(&request, &[], &Decision::deny("mallory", None), EARLY),
+            Err(PostCode::NotEntitled)
+        );
         assert!(admit(&request, &[], &Decision::approve("bob"), EARLY).is_ok());
     }
 
@@ -184,30 +235,53 @@ mod tests {
         let request = request(2, &[]);
         let votes = [vote(&request, "ann")];
         for name in ["ann", "ANN", " ann"] {
-            assert_eq!(admit(&request, &votes, &Decision::approve(name), EARLY), Err(PostCode::Duplicate), "{name}");
+            assert_eq!(
+                admit(&request, &votes, &Decision::approve(name), EARLY),
+                Err(PostCode::Duplicate),
+                "{name}"
+            );
         }
-        assert_eq!(Vote::key(&request, &"ann".into()), Vote::key(&request, &"Ann ".into()));
+        assert_eq!(
+            Vote::key(&request, &"ann".into()),
+            Vote::key(&request, &"Ann ".into())
+        );
     }
 
     #[test]
     fn approvals_of_other_arguments_do_not_count_together() {
         let request = request(2, &[]);
         let votes = [vote(&request, "ann")];
-        let other = admit(&request, &votes, &Decision::approve_with_edits("bob", edited()), EARLY);
+        let other = admit(
+            &request,
+            &votes,
+            &Decision::approve_with_edits("bob", edited()),
+            EARLY,
+        );
         assert_eq!(other, Ok(Admitted::Counted { missing: 1 }));
         let same = admit(&request, &votes, &Decision::approve("bob"), EARLY);
-        assert_eq!(same, Ok(Admitted::Decided { with: vec!["ann".into()] }));
+        assert_eq!(
+            same,
+            Ok(Admitted::Decided {
+                with: vec!["ann".into()]
+            })
+        );
     }
 
     #[test]
     fn one_denial_denies_and_whoever_approved_may_change_their_mind() {
         let request = request(3, &[]);
         let votes = [vote(&request, "ann")];
-        assert!(matches!(admit(&request, &votes, &Decision::deny("ann", None), EARLY), Ok(Admitted::Decided { .. })));
+        assert!(matches!(
+            admit(&request, &votes, &Decision::deny("ann", None), EARLY),
+            Ok(Admitted::Decided { .. })
+        ));
     }
 
     fn name() -> impl Strategy<Value = String> {
-        prop::sample::select(vec!["ann", "Ann", "bob", "cid", "eve", "EVE ", "mallory", "dan"]).prop_map(str::to_owned)
+        prop::sample::select(vec![
+            "ann", "Ann", "bob", "cid", "eve", "EVE ", "mallory", "dan",
+        ])
+        .prop_map(str::to_owned)
     }
 
     proptest! {

@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Charge, ChargeId, ChargeLine, Cost, LoopEvent, Movement, SessionId, StoreError, Timestamp, budget_rule::BudgetRule,
+    Charge, ChargeId, ChargeLine, Cost, LoopEvent, Movement, SessionId, StoreError, Timestamp,
+    budget_rule::BudgetRule,
 };
 
 /// Whose spending a budget bounds. Each of them has an account of its own.
@@ -161,8 +162,13 @@ pub const THRESHOLDS: [u8; 4] = [50, 75, 90, 100];
 /// assert!(crossed(95, 96, 100).is_empty());
 /// ```
 pub fn crossed(before: u64, after: u64, limit: u64) -> Vec<u8> {
-    let reached = |spent: u64, percent: u8| u128::from(spent) * 100 >= u128::from(percent) * u128::from(limit);
-    THRESHOLDS.into_iter().filter(|percent| !reached(before, *percent) && reached(after, *percent)).collect()
+    let reached = |spent: u64, percent: u8| {
+        u128::from(spent) * 100 >= u128::from(percent) * u128::from(limit)
+    };
+    THRESHOLDS
+        .into_iter()
+        .filter(|percent| !reached(before, *percent) && reached(after, *percent))
+        .collect()
 }
 
 /// All budgets of a program. They are independent: something is done only if every one that it counts towards allows it.
@@ -195,7 +201,12 @@ impl Budgets {
         unknown: UnknownPrice,
     ) -> Result<Option<Charge>, BudgetError> {
         let lines = self.lines(payer, at, expense, unknown)?;
-        Ok((!lines.is_empty()).then_some(Charge { id, session: payer.session, at, lines }))
+        Ok((!lines.is_empty()).then_some(Charge {
+            id,
+            session: payer.session,
+            at,
+            lines,
+        }))
     }
 
     /// The accounts that something is paid from and how much, in the order of their names.
@@ -208,16 +219,26 @@ impl Budgets {
     ) -> Result<Vec<ChargeLine>, BudgetError> {
         let mut lines: Vec<ChargeLine> = Vec::new();
         for rule in self.0.iter() {
-            let Some(account) = rule.account(payer, at)? else { continue };
+            let Some(account) = rule.account(payer, at)? else {
+                continue;
+            };
             let amount = match (expense.amount(rule.unit), unknown) {
                 (Some(0), _) | (None, UnknownPrice::Allow) => continue,
                 (Some(amount), _) => amount,
-                (None, UnknownPrice::Refuse) => return Err(BudgetError::UnknownPrice { budget: rule.name.clone() }),
+                (None, UnknownPrice::Refuse) => {
+                    return Err(BudgetError::UnknownPrice {
+                        budget: rule.name.clone(),
+                    });
+                }
             };
             match lines.iter_mut().find(|line| line.account == account) {
                 // Two rules about the same account: the narrower one decides.
                 Some(line) => line.limit = line.limit.min(rule.limit),
-                None => lines.push(ChargeLine { account, limit: rule.limit, amount }),
+                None => lines.push(ChargeLine {
+                    account,
+                    limit: rule.limit,
+                    amount,
+                }),
             }
         }
         lines.sort_by(|a, b| a.account.cmp(&b.account));
@@ -226,7 +247,9 @@ impl Budgets {
 
     /// Whom to tell after something was booked, and what.
     pub fn alerts(&self, movements: &[Movement]) -> Vec<BudgetAlert> {
-        let pairs = movements.iter().flat_map(|moved| self.0.iter().map(move |rule| (moved, rule)));
+        let pairs = movements
+            .iter()
+            .flat_map(|moved| self.0.iter().map(move |rule| (moved, rule)));
         let about = pairs.filter(|(moved, rule)| rule.is_about(&moved.account));
         let alert = |moved: &Movement, rule: &BudgetRule, percent| BudgetAlert {
             budget: rule.title(&moved.account),
@@ -237,14 +260,23 @@ impl Budgets {
         };
         let alerts = about.flat_map(|(moved, rule)| {
             let crossed = crossed(moved.before, moved.after, rule.limit);
-            crossed.into_iter().map(move |percent| alert(moved, rule, percent))
+            crossed
+                .into_iter()
+                .map(move |percent| alert(moved, rule, percent))
         });
         alerts.collect()
     }
 
     /// What an error of the store means for whoever wanted to pay.
     pub fn refused(&self, error: StoreError) -> BudgetError {
-        let StoreError::Short { account, wanted, left } = error else { return error.into() };
+        let StoreError::Short {
+            account,
+            wanted,
+            left,
+        } = error
+        else {
+            return error.into();
+        };
         let about = self.0.iter().filter(|rule| rule.is_about(&account));
         let rule = about.min_by_key(|rule| rule.limit);
         BudgetError::Exceeded {
@@ -267,12 +299,22 @@ impl Charge {
 impl Expense {
     /// A call of a tool.
     pub const fn call(cost: Cost) -> Self {
-        Self { cost, tokens: 0, calls: 1, requests: 0 }
+        Self {
+            cost,
+            tokens: 0,
+            calls: 1,
+            requests: 0,
+        }
     }
 
     /// A request to a model.
     pub const fn request(cost: Cost, tokens: u64) -> Self {
-        Self { cost, tokens, calls: 0, requests: 1 }
+        Self {
+            cost,
+            tokens,
+            calls: 0,
+            requests: 1,
+        }
     }
 
     /// How much it takes in a unit, if that is known.
@@ -298,7 +340,10 @@ impl Payer {
             BudgetScope::User => self.user.clone(),
             BudgetScope::Project => self.project.clone(),
             BudgetScope::Session => self.session.map(|session| session.to_string().into()),
-            BudgetScope::Run => self.session.zip(self.run).map(|(session, run)| format!("{session}/{run}").into()),
+            BudgetScope::Run => self
+                .session
+                .zip(self.run)
+                .map(|(session, run)| format!("{session}/{run}").into()),
             BudgetScope::Tool => self.tool.clone(),
         }
     }
@@ -306,8 +351,15 @@ impl Payer {
 
 impl BudgetScope {
     /// Every scope.
-    pub const ALL: [Self; 7] =
-        [Self::Global, Self::Org, Self::User, Self::Project, Self::Session, Self::Run, Self::Tool];
+    pub const ALL: [Self; 7] = [
+        Self::Global,
+        Self::Org,
+        Self::User,
+        Self::Project,
+        Self::Session,
+        Self::Run,
+        Self::Tool,
+    ];
 
     /// The word in configuration and in the names of accounts.
     pub const fn as_str(self) -> &'static str {
@@ -363,7 +415,11 @@ impl BudgetPeriod {
             Self::Month => "%Y-%m",
         };
         // A time that no calendar has falls into its first or last day.
-        let edge = if at < Timestamp::EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        let edge = if at < Timestamp::EPOCH {
+            jiff::Timestamp::MIN
+        } else {
+            jiff::Timestamp::MAX
+        };
         let time = jiff::Timestamp::from_microsecond(at.as_micros()).unwrap_or(edge);
         time.strftime(format).to_string()
     }
@@ -381,15 +437,36 @@ impl BudgetPeriod {
 
 impl fmt::Display for BudgetAlert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { budget, period, percent, spent, limit } = self;
-        write!(f, "{percent} % of the budget {budget} for {period} is used: {spent} of {limit}")
+        let Self {
+            budget,
+            period,
+            percent,
+            spent,
+            limit,
+        } = self;
+        write!(
+            f,
+            "{percent} % of the budget {budget} for {period} is used: {spent} of {limit}"
+        )
     }
 }
 
 impl From<BudgetAlert> for LoopEvent {
     fn from(alert: BudgetAlert) -> Self {
-        let BudgetAlert { budget, period, percent, spent, limit } = alert;
-        Self::BudgetAlert { budget, period, percent, spent, limit }
+        let BudgetAlert {
+            budget,
+            period,
+            percent,
+            spent,
+            limit,
+        } = alert;
+        Self::BudgetAlert {
+            budget,
+            period,
+            percent,
+            spent,
+            limit,
+        }
     }
 }
 

@@ -5,7 +5,9 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::{AccountKey, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, MAX_AMOUNT, Payer, Timestamp};
+use crate::{
+    AccountKey, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, MAX_AMOUNT, Payer, Timestamp,
+};
 
 /// A budget.
 ///
@@ -22,7 +24,9 @@ use crate::{AccountKey, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, MAX_
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Entry", into = "Entry")]
-#[schemars(description = "How much may be spent, by each in the scope or by the one that `only` names.")]
+#[schemars(
+    description = "How much may be spent, by each in the scope or by the one that `only` names."
+)]
 pub struct BudgetRule {
     /// What people call it.
     pub name: String,
@@ -157,7 +161,13 @@ impl Amount {
             (Self::Decimal(number), _) => {
                 let nano = (number * NANO as f64).round();
                 // A limit that is too small to count is not "no limit" and not nothing either.
-                (nano < MAX_AMOUNT as f64).then(|| if *number > 0.0 { (nano as u64).max(1) } else { 0 })
+                (nano < MAX_AMOUNT as f64).then(|| {
+                    if *number > 0.0 {
+                        (nano as u64).max(1)
+                    } else {
+                        0
+                    }
+                })
             }
         }
     }
@@ -167,7 +177,15 @@ impl TryFrom<Entry> for BudgetRule {
     type Error = BadBudget;
 
     fn try_from(entry: Entry) -> Result<Self, BadBudget> {
-        let Entry { name, scope, only, period, unit, limit, missing } = entry;
+        let Entry {
+            name,
+            scope,
+            only,
+            period,
+            unit,
+            limit,
+            missing,
+        } = entry;
         if name.trim().is_empty() {
             return Err(BadBudget::NoName);
         }
@@ -180,41 +198,91 @@ impl TryFrom<Entry> for BudgetRule {
         let Some(limit) = limit.units(unit).filter(|limit| *limit <= MAX_AMOUNT) else {
             return Err(BadBudget::TooLarge { name });
         };
-        Ok(Self { name, scope, only, period, unit, limit, missing })
+        Ok(Self {
+            name,
+            scope,
+            only,
+            period,
+            unit,
+            limit,
+            missing,
+        })
     }
 }
 
 impl From<BudgetRule> for Entry {
     fn from(rule: BudgetRule) -> Self {
-        let BudgetRule { name, scope, only, period, unit, limit, missing } = rule;
+        let BudgetRule {
+            name,
+            scope,
+            only,
+            period,
+            unit,
+            limit,
+            missing,
+        } = rule;
         let limit = match unit {
             BudgetUnit::Usd if limit % NANO != 0 => Amount::Decimal(limit as f64 / NANO as f64),
             BudgetUnit::Usd => Amount::Whole(limit / NANO),
             BudgetUnit::Tokens | BudgetUnit::Calls | BudgetUnit::Requests => Amount::Whole(limit),
         };
-        Self { name, scope, only, period, unit, limit, missing }
+        Self {
+            name,
+            scope,
+            only,
+            period,
+            unit,
+            limit,
+            missing,
+        }
     }
 }
 
 impl BudgetRule {
     /// A budget for everybody in a scope.
-    pub fn new(name: &str, scope: BudgetScope, period: BudgetPeriod, unit: BudgetUnit, limit: u64) -> Self {
-        Self { name: name.to_owned(), scope, only: None, period, unit, limit, missing: MissingPayer::Refuse }
+    pub fn new(
+        name: &str,
+        scope: BudgetScope,
+        period: BudgetPeriod,
+        unit: BudgetUnit,
+        limit: u64,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            scope,
+            only: None,
+            period,
+            unit,
+            limit,
+            missing: MissingPayer::Refuse,
+        }
     }
 
     /// The account that something is paid from at a time; none if the budget is not about it.
-    pub(crate) fn account(&self, payer: &Payer, at: Timestamp) -> Result<Option<AccountKey>, BudgetError> {
+    pub(crate) fn account(
+        &self,
+        payer: &Payer,
+        at: Timestamp,
+    ) -> Result<Option<AccountKey>, BudgetError> {
         let Some(value) = payer.value(self.scope) else {
             // Something that is no call of a tool has no tool, and nobody hides one by not naming it.
             let counts = self.scope != BudgetScope::Tool && self.missing == MissingPayer::Refuse;
-            let refused = BudgetError::UnknownPayer { budget: self.name.clone(), scope: self.scope };
+            let refused = BudgetError::UnknownPayer {
+                budget: self.name.clone(),
+                scope: self.scope,
+            };
             return if counts { Err(refused) } else { Ok(None) };
         };
         if self.only.as_deref().is_some_and(|only| *only != *value) {
             return Ok(None);
         }
         let period = self.period.label(at).into();
-        Ok(Some(AccountKey { scope: self.scope, value, unit: self.unit, period }))
+        Ok(Some(AccountKey {
+            scope: self.scope,
+            value,
+            unit: self.unit,
+            period,
+        }))
     }
 
     /// Whether an account is one of this budget.
@@ -222,7 +290,10 @@ impl BudgetRule {
         self.scope == account.scope
             && self.unit == account.unit
             && self.period.has(&account.period)
-            && self.only.as_deref().is_none_or(|only| *only == *account.value)
+            && self
+                .only
+                .as_deref()
+                .is_none_or(|only| *only == *account.value)
     }
 
     /// What people call the budget that an account is part of.

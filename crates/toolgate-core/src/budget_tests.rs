@@ -35,10 +35,17 @@ fn everybody() -> Payer {
     }
 }
 
-fn charged(rules: Vec<BudgetRule>, payer: &Payer, expense: Expense) -> Result<Vec<(String, u64, u64)>, BudgetError> {
+fn charged(
+    rules: Vec<BudgetRule>,
+    payer: &Payer,
+    expense: Expense,
+) -> Result<Vec<(String, u64, u64)>, BudgetError> {
     let charge = Budgets::new(rules).charge(id(), payer, noon(), &expense, UnknownPrice::Refuse)?;
     let lines = charge.map_or_else(Vec::new, |charge| charge.lines);
-    Ok(lines.into_iter().map(|line| (line.account.to_string(), line.limit, line.amount)).collect())
+    Ok(lines
+        .into_iter()
+        .map(|line| (line.account.to_string(), line.limit, line.amount))
+        .collect())
 }
 
 #[test]
@@ -47,7 +54,10 @@ fn a_jump_passes_every_threshold_on_the_way_and_each_only_once() {
     assert!(crossed(95, 99, 100).is_empty());
     assert_eq!(crossed(99, 300, 100), [100]);
     assert_eq!(crossed(0, 1, 1), [50, 75, 90, 100]);
-    assert!(crossed(0, 0, 0).is_empty(), "where nothing may be spent, nothing was");
+    assert!(
+        crossed(0, 0, 0).is_empty(),
+        "where nothing may be spent, nothing was"
+    );
     assert_eq!(crossed(0, u64::MAX, u64::MAX), [50, 75, 90, 100]);
 }
 
@@ -59,7 +69,11 @@ fn a_period_is_a_day_or_a_month_in_utc() {
     assert_eq!(Total.label(noon()), "total");
     for edge in [i64::MIN, i64::MAX] {
         let edge = Timestamp::from_micros(edge);
-        assert!(Day.has(&Day.label(edge)) && Month.has(&Month.label(edge)), "{}", Day.label(edge));
+        assert!(
+            Day.has(&Day.label(edge)) && Month.has(&Month.label(edge)),
+            "{}",
+            Day.label(edge)
+        );
     }
     for (period, label) in [(Day, "2026-11-16"), (Month, "2026-11"), (Total, "total")] {
         for other in [Day, Month, Total] {
@@ -71,7 +85,10 @@ fn a_period_is_a_day_or_a_month_in_utc() {
 #[test]
 fn something_is_paid_from_every_account_it_counts_towards() {
     let scopes = [Global, Org, User, Project, Session, Run, Tool];
-    let rules = scopes.into_iter().map(|scope| rule(scope, Total, Calls, 5)).collect();
+    let rules = scopes
+        .into_iter()
+        .map(|scope| rule(scope, Total, Calls, 5))
+        .collect();
     let lines = charged(rules, &everybody(), Expense::call(Cost::NanoUsd(9))).expect("known");
     let names: Vec<_> = lines.iter().map(|(name, ..)| name.as_str()).collect();
     let session = "00000000-0000-0000-0000-000000000002";
@@ -87,32 +104,74 @@ fn something_is_paid_from_every_account_it_counts_towards() {
             "budget/user/ann/calls/total",
         ]
     );
-    assert!(lines.iter().all(|(_, limit, amount)| (*limit, *amount) == (5, 1)));
+    assert!(
+        lines
+            .iter()
+            .all(|(_, limit, amount)| (*limit, *amount) == (5, 1))
+    );
 }
 
 #[test]
 fn each_unit_counts_what_it_names() {
-    let rules = || [Usd, Tokens, Calls, Requests].map(|unit| rule(Global, Day, unit, 5)).to_vec();
+    let rules = || {
+        [Usd, Tokens, Calls, Requests]
+            .map(|unit| rule(Global, Day, unit, 5))
+            .to_vec()
+    };
     let amounts = |expense| {
         let lines = charged(rules(), &everybody(), expense).expect("known");
-        lines.into_iter().map(|(name, _, amount)| format!("{} {amount}", &name[18..])).collect::<Vec<_>>()
+        lines
+            .into_iter()
+            .map(|(name, _, amount)| format!("{} {amount}", &name[18..]))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(amounts(Expense::call(Cost::NanoUsd(3))), ["calls/2026-11-16 1", "usd/2026-11-16 3"]);
+    assert_eq!(
+        amounts(Expense::call(Cost::NanoUsd(3))),
+        ["calls/2026-11-16 1", "usd/2026-11-16 3"]
+    );
     let request = Expense::request(Cost::NanoUsd(4), 70);
-    assert_eq!(amounts(request), ["requests/2026-11-16 1", "tokens/2026-11-16 70", "usd/2026-11-16 4"]);
-    assert_eq!(amounts(Expense::call(Cost::NanoUsd(0))), ["calls/2026-11-16 1"], "what is free needs no money");
+    assert_eq!(
+        amounts(request),
+        [
+            "requests/2026-11-16 1",
+            "tokens/2026-11-16 70",
+            "usd/2026-11-16 4"
+        ]
+    );
+    assert_eq!(
+        amounts(Expense::call(Cost::NanoUsd(0))),
+        ["calls/2026-11-16 1"],
+        "what is free needs no money"
+    );
 }
 
 #[test]
 fn somebody_unknown_is_refused_unless_the_rule_says_otherwise() {
     let nobody = Payer::default();
     for scope in [Org, User, Project, Session, Run] {
-        let refused = charged(vec![rule(scope, Total, Calls, 5)], &nobody, Expense::call(Cost::Unknown));
-        assert!(matches!(refused, Err(BudgetError::UnknownPayer { scope: s, .. }) if s == scope), "{scope:?}");
-        let lenient = BudgetRule { missing: MissingPayer::Ignore, ..rule(scope, Total, Calls, 5) };
-        assert_eq!(charged(vec![lenient], &nobody, Expense::call(Cost::Unknown)).expect("ignored"), []);
+        let refused = charged(
+            vec![rule(scope, Total, Calls, 5)],
+            &nobody,
+            Expense::call(Cost::Unknown),
+        );
+        assert!(
+            matches!(refused, Err(BudgetError::UnknownPayer { scope: s, .. }) if s == scope),
+            "{scope:?}"
+        );
+        let lenient = BudgetRule {
+            missing: MissingPayer::Ignore,
+            ..rule(scope, Total, Calls, 5)
+        };
+        assert_eq!(
+            charged(vec![lenient], &nobody, Expense::call(Cost::Unknown)).expect("ignored"),
+            []
+        );
     }
-    let tool = charged(vec![rule(Tool, Total, Usd, 5)], &nobody, Expense::request(Cost::NanoUsd(1), 1));
+    let tool = charged(
+        vec![rule(Tool, Total, Usd, 5)],
+        &nobody,
+        Expense::request(Cost::NanoUsd(1), 1),
+    );
     assert_eq!(tool.expect("a model is no tool"), []);
 }
 
@@ -121,9 +180,19 @@ fn an_unknown_price_is_refused_where_money_counts_and_nowhere_else() {
     let unknown = Expense::request(Cost::Unknown, 10);
     let refused = charged(vec![rule(Global, Total, Usd, 5)], &everybody(), unknown);
     assert!(matches!(refused, Err(BudgetError::UnknownPrice { .. })));
-    assert_eq!(charged(vec![rule(Global, Total, Tokens, 50)], &everybody(), unknown).expect("no money").len(), 1);
-    let budgets = Budgets::new([rule(Global, Total, Usd, 5), rule(Global, Total, Requests, 5)]);
-    let allowed = budgets.charge(id(), &everybody(), noon(), &unknown, UnknownPrice::Allow).expect("allowed");
+    assert_eq!(
+        charged(vec![rule(Global, Total, Tokens, 50)], &everybody(), unknown)
+            .expect("no money")
+            .len(),
+        1
+    );
+    let budgets = Budgets::new([
+        rule(Global, Total, Usd, 5),
+        rule(Global, Total, Requests, 5),
+    ]);
+    let allowed = budgets
+        .charge(id(), &everybody(), noon(), &unknown, UnknownPrice::Allow)
+        .expect("allowed");
     assert_eq!(allowed.expect("counts requests").lines.len(), 1);
 }
 
@@ -131,45 +200,85 @@ fn an_unknown_price_is_refused_where_money_counts_and_nowhere_else() {
 fn of_two_rules_about_one_account_the_narrower_decides() {
     let rules = vec![rule(User, Day, Usd, 500), rule(User, Day, Usd, 50)];
     let lines = charged(rules, &everybody(), Expense::call(Cost::NanoUsd(3))).expect("known");
-    assert_eq!(lines, [("budget/user/ann/usd/2026-11-16".to_owned(), 50, 3)]);
+    assert_eq!(
+        lines,
+        [("budget/user/ann/usd/2026-11-16".to_owned(), 50, 3)]
+    );
 }
 
 #[test]
 fn a_rule_for_one_is_for_nobody_else() {
-    let only = |name: &str| BudgetRule { only: Some(name.into()), ..rule(User, Total, Calls, 5) };
+    let only = |name: &str| BudgetRule {
+        only: Some(name.into()),
+        ..rule(User, Total, Calls, 5)
+    };
     let expense = Expense::call(Cost::Unknown);
-    assert_eq!(charged(vec![only("ann")], &everybody(), expense).expect("known").len(), 1);
-    assert_eq!(charged(vec![only("bob")], &everybody(), expense).expect("known"), []);
+    assert_eq!(
+        charged(vec![only("ann")], &everybody(), expense)
+            .expect("known")
+            .len(),
+        1
+    );
+    assert_eq!(
+        charged(vec![only("bob")], &everybody(), expense).expect("known"),
+        []
+    );
 }
 
 #[test]
 fn what_is_not_known_is_booked_as_it_was_set_aside() {
-    let budgets = Budgets::new([rule(Global, Total, Usd, 50), rule(Global, Total, Tokens, 50)]);
+    let budgets = Budgets::new([
+        rule(Global, Total, Usd, 50),
+        rule(Global, Total, Tokens, 50),
+    ]);
     let wanted = Expense::request(Cost::NanoUsd(9), 30);
     let charge = budgets.charge(id(), &everybody(), noon(), &wanted, UnknownPrice::Refuse);
     let charge = charge.expect("known").expect("counts");
     assert_eq!(charge.actual(&Expense::request(Cost::Unknown, 12)), [12, 9]);
-    assert_eq!(charge.actual(&Expense::request(Cost::NanoUsd(2), 12)), [12, 2]);
+    assert_eq!(
+        charge.actual(&Expense::request(Cost::NanoUsd(2), 12)),
+        [12, 2]
+    );
 }
 
 #[test]
 fn alerts_name_the_budget_the_period_and_the_amounts() {
     let budgets = Budgets::new([BudgetRule::new("daily", User, Day, Usd, 10_000_000_000)]);
-    let account: AccountKey = "budget/user/ann/usd/2026-11-16".parse().expect("an account");
-    let moved = |account: &AccountKey, before, after| Movement { account: account.clone(), before, after };
+    let account: AccountKey = "budget/user/ann/usd/2026-11-16"
+        .parse()
+        .expect("an account");
+    let moved = |account: &AccountKey, before, after| Movement {
+        account: account.clone(),
+        before,
+        after,
+    };
     let alerts = budgets.alerts(&[moved(&account, 4_000_000_000, 9_500_000_000)]);
-    assert_eq!(alerts.iter().map(|alert| alert.percent).collect::<Vec<_>>(), [50, 75, 90]);
-    let text = "50 % of the budget daily (user ann) for 2026-11-16 is used: $9.500000 of $10.000000";
+    assert_eq!(
+        alerts.iter().map(|alert| alert.percent).collect::<Vec<_>>(),
+        [50, 75, 90]
+    );
+    let text =
+        "50 % of the budget daily (user ann) for 2026-11-16 is used: $9.500000 of $10.000000";
     assert_eq!(alerts[0].to_string(), text);
     let other: AccountKey = "budget/user/ann/usd/2026-11".parse().expect("an account");
-    assert_eq!(budgets.alerts(&[moved(&other, 0, u64::MAX)]), [], "of another period");
+    assert_eq!(
+        budgets.alerts(&[moved(&other, 0, u64::MAX)]),
+        [],
+        "of another period"
+    );
 }
 
 #[test]
 fn a_refusal_says_which_budget_is_short_and_what_is_left() {
     let budgets = Budgets::new([BudgetRule::new("small", User, Day, Calls, 3)]);
-    let account = "budget/user/ann/calls/2026-11-16".parse().expect("an account");
-    let refused = budgets.refused(StoreError::Short { account, wanted: 2, left: 1 });
+    let account = "budget/user/ann/calls/2026-11-16"
+        .parse()
+        .expect("an account");
+    let refused = budgets.refused(StoreError::Short {
+        account,
+        wanted: 2,
+        left: 1,
+    });
     let text = "it would take 2 calls, but only 1 calls is left of the budget small (user ann) for 2026-11-16";
     assert_eq!(refused.to_string(), text);
 }
@@ -178,16 +287,34 @@ fn a_refusal_says_which_budget_is_short_and_what_is_left() {
 fn a_rule_is_read_with_money_in_dollars_and_everything_else_in_whole_numbers() {
     let read = |text: &str| serde_json::from_str::<BudgetRule>(text);
     let rule = |unit: &str, limit: &str| {
-        read(&format!(r#"{{ "name": "b", "scope": "org", "period": "month", "unit": "{unit}", "limit": {limit} }}"#))
+        read(&format!(
+            r#"{{ "name": "b", "scope": "org", "period": "month", "unit": "{unit}", "limit": {limit} }}"#
+        ))
     };
-    assert_eq!(rule("usd", "12.345678901").expect("money").limit, 12_345_678_901);
+    assert_eq!(
+        rule("usd", "12.345678901").expect("money").limit,
+        12_345_678_901
+    );
     assert_eq!(rule("usd", "3").expect("money").limit, 3_000_000_000);
-    assert_eq!(rule("usd", "1e-30").expect("money").limit, 1, "very little is not nothing");
+    assert_eq!(
+        rule("usd", "1e-30").expect("money").limit,
+        1,
+        "very little is not nothing"
+    );
     assert_eq!(rule("tokens", "3").expect("tokens").limit, 3);
-    for (unit, limit) in [("tokens", "1.5"), ("usd", "-1"), ("calls", "-1"), ("usd", "1e300"), ("usd", "\"5\"")] {
+    for (unit, limit) in [
+        ("tokens", "1.5"),
+        ("usd", "-1"),
+        ("calls", "-1"),
+        ("usd", "1e300"),
+        ("usd", "\"5\""),
+    ] {
         assert!(rule(unit, limit).is_err(), "{limit} {unit}");
     }
-    assert!(rule("usd", "10000000000").is_err(), "more than can be counted");
+    assert!(
+        rule("usd", "10000000000").is_err(),
+        "more than can be counted"
+    );
     assert!(rule("eur", "1").is_err());
     for text in [
         r#"{ "name": "b", "scope": "org", "unit": "usd", "limit": 1, "perod": "day" }"#,

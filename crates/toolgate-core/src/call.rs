@@ -8,8 +8,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Admission, AgentId, Annotations, Answer, Arguments, CallId, Env, IdempotencyKey, Json, Outcome, Principal, Record,
-    RecordKey, SessionId, Settled, ShownTool, Stops, StoreError, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
+    Admission, AgentId, Annotations, Answer, Arguments, CallId, Env, IdempotencyKey, Json, Outcome,
+    Principal, Record, RecordKey, SessionId, Settled, ShownTool, Stops, StoreError, Timestamp,
+    ToolName, ToolSpec, TurnId, Verdict,
 };
 
 /// A tool call as a model wrote it, before anything was checked.
@@ -46,7 +47,11 @@ impl ToolRequest {
     /// A request with arguments as text.
     pub fn text(provider_call_id: &str, tool: &str, arguments: &str) -> Self {
         let arguments = RawArguments::Text(arguments.to_owned());
-        Self { provider_call_id: provider_call_id.to_owned(), tool: tool.to_owned(), arguments }
+        Self {
+            provider_call_id: provider_call_id.to_owned(),
+            tool: tool.to_owned(),
+            arguments,
+        }
     }
 
     /// A request with arguments as JSON. Values nested too deeply are refused like unreadable text.
@@ -55,7 +60,11 @@ impl ToolRequest {
             Ok(json) => RawArguments::Json(json),
             Err(error) => RawArguments::Text(error.to_string()),
         };
-        Self { provider_call_id: provider_call_id.to_owned(), tool: tool.to_owned(), arguments }
+        Self {
+            provider_call_id: provider_call_id.to_owned(),
+            tool: tool.to_owned(),
+            arguments,
+        }
     }
 }
 
@@ -214,7 +223,12 @@ impl Call {
             cancel,
             env,
         } = seed;
-        let Admission { tool, shown, arguments, refusal } = admission;
+        let Admission {
+            tool,
+            shown,
+            arguments,
+            refusal,
+        } = admission;
         let original = arguments.clone();
         let fixed = Arc::new(Fixed {
             original,
@@ -230,7 +244,17 @@ impl Call {
             env,
         });
         let (attempt, deadline, stops) = (1, None, Stops::default());
-        Self(Arc::new(CallData { id, generation, tool, arguments, attempt, deadline, cancel, stops, fixed }))
+        Self(Arc::new(CallData {
+            id,
+            generation,
+            tool,
+            arguments,
+            attempt,
+            deadline,
+            cancel,
+            stops,
+            fixed,
+        }))
     }
 
     /// A call outside any runtime, for trying out a stack by hand.
@@ -242,7 +266,12 @@ impl Call {
             provider_call_id: "detached".into(),
             emit_order: 0,
             turn: Arc::new(TurnInfo::new(SessionId::new(nil), TurnId::new(nil))),
-            admission: Admission { tool: tool.into(), shown: None, arguments, refusal: None },
+            admission: Admission {
+                tool: tool.into(),
+                shown: None,
+                arguments,
+                refusal: None,
+            },
             resumed: Resumed::default(),
             attempts_before: 0,
             rehearsal: false,
@@ -326,7 +355,10 @@ impl Call {
     /// What the tool does; for an unknown tool, anything.
     pub fn annotations(&self) -> &Annotations {
         static ANYTHING: std::sync::OnceLock<Annotations> = std::sync::OnceLock::new();
-        self.spec().map_or_else(|| ANYTHING.get_or_init(Annotations::default), |spec| &spec.annotations)
+        self.spec().map_or_else(
+            || ANYTHING.get_or_init(Annotations::default),
+            |spec| &spec.annotations,
+        )
     }
 
     /// The key by which an outside system can recognise a repeat.
@@ -386,15 +418,21 @@ impl Call {
 impl Resumed {
     /// The result of an attempt, if it is known.
     pub fn result(&self, attempt: u32) -> Option<&Arc<Settled>> {
-        self.results.iter().find(|(known, _)| *known == attempt).map(|(_, settled)| settled)
+        self.results
+            .iter()
+            .find(|(known, _)| *known == attempt)
+            .map(|(_, settled)| settled)
     }
 
     /// The arguments of the newest decision that edits them.
     pub fn edits(&self) -> Option<&Arguments> {
-        self.answers.iter().rev().find_map(|answer| match &answer.decision.verdict {
-            Verdict::ApproveWithEdits { arguments } => Some(arguments),
-            Verdict::Approve | Verdict::Deny { .. } => None,
-        })
+        self.answers
+            .iter()
+            .rev()
+            .find_map(|answer| match &answer.decision.verdict {
+                Verdict::ApproveWithEdits { arguments } => Some(arguments),
+                Verdict::Approve | Verdict::Deny { .. } => None,
+            })
     }
 }
 
@@ -408,6 +446,9 @@ impl Deref for Call {
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // No arguments here: `{:?}` ends up in logs.
-        f.debug_struct("Call").field("id", &self.id).field("tool", &self.tool).finish_non_exhaustive()
+        f.debug_struct("Call")
+            .field("id", &self.id)
+            .field("tool", &self.tool)
+            .finish_non_exhaustive()
     }
 }

@@ -32,8 +32,18 @@ pub struct AccountKey {
 
 impl fmt::Display for AccountKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { scope, value, unit, period } = self;
-        write!(f, "budget/{}/{value}/{}/{period}", scope.as_str(), unit.as_str())
+        let Self {
+            scope,
+            value,
+            unit,
+            period,
+        } = self;
+        write!(
+            f,
+            "budget/{}/{value}/{}/{period}",
+            scope.as_str(),
+            unit.as_str()
+        )
     }
 }
 
@@ -49,10 +59,17 @@ impl FromStr for AccountKey {
         // The value may hold slashes: everything else is split off from both ends.
         let parts = || {
             let (scope, rest) = text.strip_prefix("budget/")?.split_once('/')?;
-            let (rest, period) = rest.rsplit_once('/').filter(|(_, period)| !period.is_empty())?;
+            let (rest, period) = rest
+                .rsplit_once('/')
+                .filter(|(_, period)| !period.is_empty())?;
             let (value, unit) = rest.rsplit_once('/')?;
             let (scope, unit) = (BudgetScope::from_word(scope)?, BudgetUnit::from_word(unit)?);
-            Some(Self { scope, value: value.into(), unit, period: period.into() })
+            Some(Self {
+                scope,
+                value: value.into(),
+                unit,
+                period: period.into(),
+            })
         };
         parts().ok_or_else(|| InvalidAccountKey(text.chars().take(128).collect()))
     }
@@ -172,20 +189,31 @@ pub struct ChargeFilter {
 
 impl Default for ChargeFilter {
     fn default() -> Self {
-        Self { id: None, session: None, after: None, limit: 100 }
+        Self {
+            id: None,
+            session: None,
+            after: None,
+            limit: 100,
+        }
     }
 }
 
 impl ChargeFilter {
     /// The charge for one thing.
     pub fn of(id: ChargeId) -> Self {
-        Self { id: Some(id), limit: 1, ..Self::default() }
+        Self {
+            id: Some(id),
+            limit: 1,
+            ..Self::default()
+        }
     }
 
     /// Whether a charge is wanted. The store sees to the order and the limit.
     pub fn wants(&self, charge: &Charge) -> bool {
         self.id.is_none_or(|wanted| wanted == charge.id)
-            && self.session.is_none_or(|wanted| Some(wanted) == charge.session)
+            && self
+                .session
+                .is_none_or(|wanted| Some(wanted) == charge.session)
             && self.after.is_none_or(|after| after < charge.id)
     }
 }
@@ -196,19 +224,26 @@ pub type AccountRows = BTreeMap<AccountKey, AccountRow>;
 impl AccountRow {
     /// An account from which nothing was ever paid.
     pub fn empty(account: AccountKey) -> Self {
-        Self { account, spent: 0, reserved: 0 }
+        Self {
+            account,
+            spent: 0,
+            reserved: 0,
+        }
     }
 
     /// How much can still be set aside under a limit. What is set aside counts as spent.
     pub const fn left(&self, limit: u64) -> u64 {
-        limit.saturating_sub(self.spent).saturating_sub(self.reserved)
+        limit
+            .saturating_sub(self.spent)
+            .saturating_sub(self.reserved)
     }
 }
 
 impl Charge {
     /// The accounts it is about, each once and in order.
     pub fn accounts(&self) -> impl Iterator<Item = &AccountKey> {
-        let all: std::collections::BTreeSet<_> = self.lines.iter().map(|line| &line.account).collect();
+        let all: std::collections::BTreeSet<_> =
+            self.lines.iter().map(|line| &line.account).collect();
         all.into_iter()
     }
 
@@ -220,7 +255,11 @@ impl Charge {
             let left = row.left(line.limit.min(MAX_AMOUNT));
             if line.amount > left {
                 let account = line.account.clone();
-                return Err(StoreError::Short { account, wanted: line.amount, left });
+                return Err(StoreError::Short {
+                    account,
+                    wanted: line.amount,
+                    left,
+                });
             }
             row.reserved += line.amount;
         }
@@ -229,7 +268,10 @@ impl Charge {
 
     /// Books `actual`, line by line, in place of what was set aside. A line without one is booked as it was set aside.
     pub fn settle_in(&self, rows: &mut AccountRows, actual: &[u64]) -> Vec<Movement> {
-        let before: Vec<_> = self.accounts().map(|account| row(rows, account).clone()).collect();
+        let before: Vec<_> = self
+            .accounts()
+            .map(|account| row(rows, account).clone())
+            .collect();
         for (number, line) in self.lines.iter().enumerate() {
             let row = row(rows, &line.account);
             let cost = actual.get(number).copied().unwrap_or(line.amount);
@@ -238,7 +280,11 @@ impl Charge {
         }
         let moved = before.into_iter().map(|old| {
             let after = row(rows, &old.account).spent;
-            Movement { account: old.account, before: old.spent, after }
+            Movement {
+                account: old.account,
+                before: old.spent,
+                after,
+            }
         });
         moved.collect()
     }
@@ -253,7 +299,8 @@ impl Charge {
 }
 
 fn row<'a>(rows: &'a mut AccountRows, account: &AccountKey) -> &'a mut AccountRow {
-    rows.entry(account.clone()).or_insert_with(|| AccountRow::empty(account.clone()))
+    rows.entry(account.clone())
+        .or_insert_with(|| AccountRow::empty(account.clone()))
 }
 
 #[cfg(test)]
@@ -272,7 +319,12 @@ mod tests {
             amount: *amount,
         };
         let id = ChargeId::Call(CallId::new(uuid::Uuid::from_u128(1)));
-        Charge { id, session: None, at: Timestamp::EPOCH, lines: lines.iter().map(line).collect() }
+        Charge {
+            id,
+            session: None,
+            at: Timestamp::EPOCH,
+            lines: lines.iter().map(line).collect(),
+        }
     }
 
     const A: &str = "budget/user/ann/usd/total";
@@ -289,14 +341,26 @@ mod tests {
             };
             assert_eq!(key.to_string().parse(), Ok(key));
         }
-        for bad in ["", "budget", "budget/user/ann/usd/", "budget/pet/rex/usd/total", "budget/user/ann/eur/total"] {
-            assert_eq!(bad.parse::<AccountKey>(), Err(InvalidAccountKey(bad.to_owned())));
+        for bad in [
+            "",
+            "budget",
+            "budget/user/ann/usd/",
+            "budget/pet/rex/usd/total",
+            "budget/user/ann/eur/total",
+        ] {
+            assert_eq!(
+                bad.parse::<AccountKey>(),
+                Err(InvalidAccountKey(bad.to_owned()))
+            );
         }
     }
 
     #[test]
     fn a_charge_is_named_by_what_it_is_for() {
-        let (call, turn) = (CallId::new(uuid::Uuid::from_u128(7)), TurnId::new(uuid::Uuid::from_u128(8)));
+        let (call, turn) = (
+            CallId::new(uuid::Uuid::from_u128(7)),
+            TurnId::new(uuid::Uuid::from_u128(8)),
+        );
         for id in [ChargeId::Call(call), ChargeId::Turn(turn)] {
             assert_eq!(id.to_string().parse(), Ok(id));
         }
@@ -309,17 +373,27 @@ mod tests {
         let (mut rows, all) = (AccountRows::new(), charge(&[(A, 10, 10)]));
         all.reserve_in(&mut rows).expect("enough");
         match charge(&[(A, 10, 1)]).reserve_in(&mut rows.clone()) {
-            Err(StoreError::Short { account, wanted: 1, left: 0 }) => assert_eq!(account, key(A)),
+            Err(StoreError::Short {
+                account,
+                wanted: 1,
+                left: 0,
+            }) => assert_eq!(account, key(A)),
             other => panic!("{other:?}"),
         }
         all.release_in(&mut rows);
-        charge(&[(A, 10, 10)]).reserve_in(&mut rows).expect("enough again");
+        charge(&[(A, 10, 10)])
+            .reserve_in(&mut rows)
+            .expect("enough again");
     }
 
     #[test]
     fn two_lines_for_one_account_count_together() {
         let mut rows = AccountRows::new();
-        assert!(charge(&[(A, 10, 6), (A, 10, 6)]).reserve_in(&mut rows).is_err());
+        assert!(
+            charge(&[(A, 10, 6), (A, 10, 6)])
+                .reserve_in(&mut rows)
+                .is_err()
+        );
     }
 
     #[test]
@@ -328,15 +402,33 @@ mod tests {
         both.reserve_in(&mut rows).expect("enough");
         let moved = both.settle_in(&mut rows, &[1, 12]);
         assert_eq!(moved.len(), 2);
-        assert_eq!(moved[1], Movement { account: key(A), before: 0, after: 12 });
-        assert_eq!((rows[&key(A)].spent, rows[&key(A)].reserved, rows[&key(A)].left(10)), (12, 0, 0));
+        assert_eq!(
+            moved[1],
+            Movement {
+                account: key(A),
+                before: 0,
+                after: 12
+            }
+        );
+        assert_eq!(
+            (
+                rows[&key(A)].spent,
+                rows[&key(A)].reserved,
+                rows[&key(A)].left(10)
+            ),
+            (12, 0, 0)
+        );
     }
 
     #[test]
     fn no_amount_is_too_large_to_count() {
         let (mut rows, huge) = (AccountRows::new(), charge(&[(A, u64::MAX, MAX_AMOUNT)]));
         huge.reserve_in(&mut rows).expect("enough");
-        assert!(charge(&[(A, u64::MAX, 1)]).reserve_in(&mut rows.clone()).is_err());
+        assert!(
+            charge(&[(A, u64::MAX, 1)])
+                .reserve_in(&mut rows.clone())
+                .is_err()
+        );
         huge.settle_in(&mut rows, &[u64::MAX]);
         assert_eq!(rows[&key(A)].spent, MAX_AMOUNT);
     }

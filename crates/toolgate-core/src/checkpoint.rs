@@ -45,15 +45,33 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Signs where a chain stands.
     pub fn sign(head: &LedgerHead, at: Timestamp, key: &LedgerKey) -> Self {
-        let LedgerHead { ledger, counter, hash } = head.clone();
-        let unsigned = Self { ledger, counter, hash, at, key: key.id(), signature: LedgerSignature([0; 64]) };
+        let LedgerHead {
+            ledger,
+            counter,
+            hash,
+        } = head.clone();
+        let unsigned = Self {
+            ledger,
+            counter,
+            hash,
+            at,
+            key: key.id(),
+            signature: LedgerSignature([0; 64]),
+        };
         let signature = LedgerSignature(key.0.sign(&unsigned.signed_bytes()).to_bytes());
-        Self { signature, ..unsigned }
+        Self {
+            signature,
+            ..unsigned
+        }
     }
 
     /// The place it speaks about.
     pub fn head(&self) -> LedgerHead {
-        LedgerHead { ledger: self.ledger.clone(), counter: self.counter, hash: self.hash }
+        LedgerHead {
+            ledger: self.ledger.clone(),
+            counter: self.counter,
+            hash: self.hash,
+        }
     }
 
     /// The checkpoint as canonical JSON.
@@ -63,7 +81,14 @@ impl Checkpoint {
 
     /// What is signed. The words in front keep the signature from being taken for one over something else.
     fn signed_bytes(&self) -> Vec<u8> {
-        let Self { ledger, counter, hash, at, key, signature: _ } = self;
+        let Self {
+            ledger,
+            counter,
+            hash,
+            at,
+            key,
+            signature: _,
+        } = self;
         // As text: a counter beyond 2^53 is not a number in canonical JSON.
         let claims = json!({ "ledger": ledger, "counter": counter.to_string(), "hash": hash, "at": at, "key": key });
         format!("toolgate checkpoint\0{}", canonical_json(&claims)).into_bytes()
@@ -131,7 +156,11 @@ impl LedgerVerifier {
     /// Believes the holder of this key, too.
     pub fn trusting(self, public: [u8; 32]) -> Result<Self, InvalidLedgerKey> {
         let key = VerifyingKey::from_bytes(&public).map_err(|_| InvalidLedgerKey)?;
-        if key.is_weak() { Err(InvalidLedgerKey) } else { Ok(self.adding(key)) }
+        if key.is_weak() {
+            Err(InvalidLedgerKey)
+        } else {
+            Ok(self.adding(key))
+        }
     }
 
     /// Whether a checkpoint was signed by somebody who is believed, over exactly what it says.
@@ -139,7 +168,8 @@ impl LedgerVerifier {
         let known = self.0.iter().find(|(id, _)| *id == checkpoint.key);
         let (_, key) = known.ok_or(DoubtfulCheckpoint::UnknownKey(checkpoint.key))?;
         let signature = Signature::from_bytes(&checkpoint.signature.0);
-        key.verify_strict(&checkpoint.signed_bytes(), &signature).map_err(|_| DoubtfulCheckpoint::Forged)
+        key.verify_strict(&checkpoint.signed_bytes(), &signature)
+            .map_err(|_| DoubtfulCheckpoint::Forged)
     }
 
     fn adding(mut self, key: VerifyingKey) -> Self {
@@ -173,7 +203,10 @@ impl FromStr for LedgerSignature {
     type Err = InvalidLedgerSignature;
     fn from_str(text: &str) -> Result<Self, InvalidLedgerSignature> {
         let bytes = STANDARD.decode(text).map_err(|_| InvalidLedgerSignature)?;
-        bytes.try_into().map(Self).map_err(|_| InvalidLedgerSignature)
+        bytes
+            .try_into()
+            .map(Self)
+            .map_err(|_| InvalidLedgerSignature)
     }
 }
 
@@ -195,34 +228,77 @@ mod tests {
         assert_eq!(verifier.verify(&checkpoint), Ok(()));
         let other = "other".parse().expect("a name");
         for changed in [
-            Checkpoint { ledger: other, ..checkpoint.clone() },
-            Checkpoint { counter: 0, ..checkpoint.clone() },
-            Checkpoint { hash: Digest::of_bytes(b""), ..checkpoint.clone() },
-            Checkpoint { at: Timestamp::EPOCH.plus(std::time::Duration::from_secs(1)), ..checkpoint.clone() },
-            Checkpoint { signature: LedgerSignature([9; 64]), ..checkpoint.clone() },
+            Checkpoint {
+                ledger: other,
+                ..checkpoint.clone()
+            },
+            Checkpoint {
+                counter: 0,
+                ..checkpoint.clone()
+            },
+            Checkpoint {
+                hash: Digest::of_bytes(b""),
+                ..checkpoint.clone()
+            },
+            Checkpoint {
+                at: Timestamp::EPOCH.plus(std::time::Duration::from_secs(1)),
+                ..checkpoint.clone()
+            },
+            Checkpoint {
+                signature: LedgerSignature([9; 64]),
+                ..checkpoint.clone()
+            },
         ] {
-            assert_eq!(verifier.verify(&changed), Err(DoubtfulCheckpoint::Forged), "{changed:?}");
+            assert_eq!(
+                verifier.verify(&changed),
+                Err(DoubtfulCheckpoint::Forged),
+                "{changed:?}"
+            );
         }
     }
 
     #[test]
     fn a_key_that_nobody_trusts_proves_nothing() {
-        let (ours, theirs) = (LedgerKey::from_bytes(&[1; 32]), LedgerKey::from_bytes(&[2; 32]));
+        let (ours, theirs) = (
+            LedgerKey::from_bytes(&[1; 32]),
+            LedgerKey::from_bytes(&[2; 32]),
+        );
         let checkpoint = signed(&theirs);
-        assert_eq!(ours.verifier().verify(&checkpoint), Err(DoubtfulCheckpoint::UnknownKey(theirs.id())));
-        let renamed = Checkpoint { key: ours.id(), ..checkpoint.clone() };
-        assert_eq!(ours.verifier().verify(&renamed), Err(DoubtfulCheckpoint::Forged));
-        let both = ours.verifier().trusting(theirs.public_bytes()).expect("a key");
+        assert_eq!(
+            ours.verifier().verify(&checkpoint),
+            Err(DoubtfulCheckpoint::UnknownKey(theirs.id()))
+        );
+        let renamed = Checkpoint {
+            key: ours.id(),
+            ..checkpoint.clone()
+        };
+        assert_eq!(
+            ours.verifier().verify(&renamed),
+            Err(DoubtfulCheckpoint::Forged)
+        );
+        let both = ours
+            .verifier()
+            .trusting(theirs.public_bytes())
+            .expect("a key");
         assert_eq!(both.verify(&checkpoint), Ok(()));
-        assert!(LedgerVerifier::none().trusting([0; 32]).is_err(), "anybody can sign for a weak key");
+        assert!(
+            LedgerVerifier::none().trusting([0; 32]).is_err(),
+            "anybody can sign for a weak key"
+        );
     }
 
     #[test]
     fn checkpoints_round_trip_as_text_and_keys_hide_their_secret() {
         let key = LedgerKey::from_bytes(&[5; 32]);
         let checkpoint = signed(&key);
-        assert_eq!(serde_json::from_str::<Checkpoint>(&checkpoint.to_text()).expect("reads"), checkpoint);
+        assert_eq!(
+            serde_json::from_str::<Checkpoint>(&checkpoint.to_text()).expect("reads"),
+            checkpoint
+        );
         let shown = format!("{key:?}");
-        assert!(shown.contains(&key.id().to_string()) && !shown.contains("5, 5"), "{shown}");
+        assert!(
+            shown.contains(&key.id().to_string()) && !shown.contains("5, 5"),
+            "{shown}"
+        );
     }
 }

@@ -32,7 +32,11 @@ impl Timestamp {
     /// The moment `span` after this one, saturating at the end of time.
     pub const fn plus(self, span: Duration) -> Self {
         let micros = span.as_micros();
-        let micros = if micros > i64::MAX as u128 { i64::MAX } else { micros as i64 };
+        let micros = if micros > i64::MAX as u128 {
+            i64::MAX
+        } else {
+            micros as i64
+        };
         Self(self.0.saturating_add(micros))
     }
 }
@@ -55,7 +59,9 @@ pub struct InvalidTimestamp(String);
 impl FromStr for Timestamp {
     type Err = InvalidTimestamp;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let time: jiff::Timestamp = text.parse().map_err(|_| InvalidTimestamp(text.chars().take(64).collect()))?;
+        let time: jiff::Timestamp = text
+            .parse()
+            .map_err(|_| InvalidTimestamp(text.chars().take(64).collect()))?;
         Ok(Self(time.as_microsecond()))
     }
 }

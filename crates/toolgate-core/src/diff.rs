@@ -43,7 +43,12 @@ fn compare(old: &Value, new: &Value, at: &mut String, found: &mut Vec<Change>) {
     if found.len() > MOST {
         return;
     }
-    let note = |op, at: &mut String, found: &mut Vec<Change>| found.push(Change { op, pointer: at.clone() });
+    let note = |op, at: &mut String, found: &mut Vec<Change>| {
+        found.push(Change {
+            op,
+            pointer: at.clone(),
+        })
+    };
     match (old, new) {
         (Value::Object(a), Value::Object(b)) => {
             for (key, old) in a {
@@ -58,10 +63,12 @@ fn compare(old: &Value, new: &Value, at: &mut String, found: &mut Vec<Change>) {
         }
         (Value::Array(a), Value::Array(b)) => {
             for index in 0..a.len().max(b.len()) {
-                within(at, &index.to_string(), |at| match (a.get(index), b.get(index)) {
-                    (Some(old), Some(new)) => compare(old, new, at, found),
-                    (Some(_), None) => note(ChangeOp::Remove, at, found),
-                    (None, _) => note(ChangeOp::Add, at, found),
+                within(at, &index.to_string(), |at| {
+                    match (a.get(index), b.get(index)) {
+                        (Some(old), Some(new)) => compare(old, new, at, found),
+                        (Some(_), None) => note(ChangeOp::Remove, at, found),
+                        (None, _) => note(ChangeOp::Add, at, found),
+                    }
                 });
                 if found.len() > MOST {
                     return;
@@ -99,7 +106,10 @@ mod tests {
 
     #[test]
     fn a_rewrite_of_everything_is_cut_short() {
-        let (found, cut) = changes(&json!((0..5000).collect::<Vec<_>>()), &json!((1..5001).collect::<Vec<_>>()));
+        let (found, cut) = changes(
+            &json!((0..5000).collect::<Vec<_>>()),
+            &json!((1..5001).collect::<Vec<_>>()),
+        );
         assert!(cut);
         assert_eq!(found.len(), MOST);
     }

@@ -52,7 +52,10 @@ pub struct InvalidDigest;
 impl FromStr for Digest {
     type Err = InvalidDigest;
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
-        let hex = text.strip_prefix(Self::PREFIX).ok_or(InvalidDigest)?.as_bytes();
+        let hex = text
+            .strip_prefix(Self::PREFIX)
+            .ok_or(InvalidDigest)?
+            .as_bytes();
         let nibble = |byte: u8| match byte {
             b'0'..=b'9' => Ok(byte - b'0'),
             b'a'..=b'f' => Ok(byte - b'a' + 10),
@@ -118,7 +121,9 @@ pub fn canonical_json(value: &Value) -> String {
 
 /// Whether a text is an object as [`canonical_json`] writes it.
 pub(crate) fn is_canonical_object(text: &str) -> bool {
-    let object = serde_json::from_str::<Value>(text).ok().filter(Value::is_object);
+    let object = serde_json::from_str::<Value>(text)
+        .ok()
+        .filter(Value::is_object);
     object.is_some_and(|object| canonical_json(&object) == text)
 }
 
@@ -157,7 +162,8 @@ fn is_plain(value: &Value) -> bool {
 
 fn is_wide(number: &serde_json::Number) -> bool {
     const LIMIT: u64 = 1 << 53;
-    number.as_u64().is_some_and(|n| n > LIMIT) || number.as_i64().is_some_and(|n| n.unsigned_abs() > LIMIT)
+    number.as_u64().is_some_and(|n| n > LIMIT)
+        || number.as_i64().is_some_and(|n| n.unsigned_abs() > LIMIT)
 }
 
 fn has_wide_integer(value: &Value) -> bool {
@@ -177,7 +183,9 @@ fn stringify_wide_integers(value: &mut Value, at: &mut String, places: &mut Vec<
         }
         Value::Array(items) => {
             for (index, item) in items.iter_mut().enumerate() {
-                within(at, &index.to_string(), |at| stringify_wide_integers(item, at, places));
+                within(at, &index.to_string(), |at| {
+                    stringify_wide_integers(item, at, places)
+                });
             }
         }
         Value::Object(map) => {
@@ -219,9 +227,18 @@ mod tests {
         ];
         for value in plain {
             assert!(is_plain(&value), "{value}");
-            assert_eq!(serde_json::to_vec(&value).expect("writes"), canonical(&value), "{value}");
+            assert_eq!(
+                serde_json::to_vec(&value).expect("writes"),
+                canonical(&value),
+                "{value}"
+            );
         }
-        for other in [json!(1.5), json!(1e21), json!({ "é": 1 }), json!([9_007_199_254_740_993_u64])] {
+        for other in [
+            json!(1.5),
+            json!(1e21),
+            json!({ "é": 1 }),
+            json!([9_007_199_254_740_993_u64]),
+        ] {
             assert!(!is_plain(&other), "{other}");
         }
     }
@@ -248,10 +265,22 @@ mod tests {
 
     #[test]
     fn a_canonical_text_reads_back_as_itself_and_keeps_wide_integers() {
-        let text = canonical_json(&json!({ "é": 9_007_199_254_740_993_u64, "a": [1.5, 1e21, -0.0], "b": "\u{1}" }));
-        assert_eq!(text, r#"{"a":[1.5,1e+21,0],"b":"\u0001","é":"9007199254740993"}"#);
+        let text = canonical_json(
+            &json!({ "é": 9_007_199_254_740_993_u64, "a": [1.5, 1e21, -0.0], "b": "\u{1}" }),
+        );
+        assert_eq!(
+            text,
+            r#"{"a":[1.5,1e+21,0],"b":"\u0001","é":"9007199254740993"}"#
+        );
         assert!(is_canonical_object(&text));
-        for other in [r#"{"b":1,"a":1}"#, r#"{"a":1.0}"#, r#"{"a":1,"a":1}"#, r#"{"a":1} "#, "[]", "{"] {
+        for other in [
+            r#"{"b":1,"a":1}"#,
+            r#"{"a":1.0}"#,
+            r#"{"a":1,"a":1}"#,
+            r#"{"a":1} "#,
+            "[]",
+            "{",
+        ] {
             assert!(!is_canonical_object(other), "{other}");
         }
     }

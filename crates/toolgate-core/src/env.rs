@@ -19,17 +19,29 @@ pub struct Env {
 impl Env {
     /// Puts the parts together.
     pub fn new(clock: Arc<dyn Clock>, store: StoreHandle, probe: Arc<dyn Probe>) -> Self {
-        Self { clock, store, probe }
+        Self {
+            clock,
+            store,
+            probe,
+        }
     }
 
     /// Surroundings for a call outside any runtime: a stopped clock, a store of its own, nobody listening.
     pub fn detached() -> Self {
-        Self::new(Arc::new(StoppedClock), StoreHandle::new(MemoryStore::new()), Arc::new(Unwatched))
+        Self::new(
+            Arc::new(StoppedClock),
+            StoreHandle::new(MemoryStore::new()),
+            Arc::new(Unwatched),
+        )
     }
 
     /// The same surroundings with somebody else listening.
     pub fn with_probe(&self, probe: Arc<dyn Probe>) -> Self {
-        Self { clock: self.clock.clone(), store: self.store.clone(), probe }
+        Self {
+            clock: self.clock.clone(),
+            store: self.store.clone(),
+            probe,
+        }
     }
 
     /// The clock.
@@ -138,17 +150,30 @@ pub enum ProgressKind {
 impl Progress {
     /// Something is going on.
     pub fn busy() -> Self {
-        Self { kind: ProgressKind::Indeterminate, current: None, total: None, message: None }
+        Self {
+            kind: ProgressKind::Indeterminate,
+            current: None,
+            total: None,
+            message: None,
+        }
     }
 
     /// `current` of `total` is done.
     pub fn of(current: u64, total: u64) -> Self {
-        Self { kind: ProgressKind::Determinate, current: Some(current), total: Some(total), message: None }
+        Self {
+            kind: ProgressKind::Determinate,
+            current: Some(current),
+            total: Some(total),
+            message: None,
+        }
     }
 
     /// Step `current` of `total` is being done.
     pub fn step(current: u64, total: u64) -> Self {
-        Self { kind: ProgressKind::Steps, ..Self::of(current, total) }
+        Self {
+            kind: ProgressKind::Steps,
+            ..Self::of(current, total)
+        }
     }
 
     /// Says what is being done.
@@ -160,14 +185,18 @@ impl Progress {
     /// The share that is done, if it can be told.
     pub fn percent(&self) -> Option<f64> {
         match (self.current, self.total) {
-            (Some(current), Some(total)) if total > 0 => Some(100.0 * current.min(total) as f64 / total as f64),
+            (Some(current), Some(total)) if total > 0 => {
+                Some(100.0 * current.min(total) as f64 / total as f64)
+            }
             _ => None,
         }
     }
 }
 
 /// How important a diagnostic line is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
     /// For developers.

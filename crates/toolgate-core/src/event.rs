@@ -6,7 +6,10 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::{AgentId, CallId, LoopEvent, PostCode, SessionId, Timestamp, ToolEvent, ToolName, TurnId, TurnInfo};
+use crate::{
+    AgentId, CallId, LoopEvent, PostCode, SessionId, Timestamp, ToolEvent, ToolName, TurnId,
+    TurnInfo,
+};
 
 /// Something that happened, once, in the order of its sequence number.
 ///
@@ -89,7 +92,12 @@ impl TurnEvent {
         }
     }
 
-    const NAMES: [&'static str; 4] = ["turn_opened", "turn_interrupted", "turn_settled", "post_refused"];
+    const NAMES: [&'static str; 4] = [
+        "turn_opened",
+        "turn_interrupted",
+        "turn_settled",
+        "post_refused",
+    ];
 }
 
 /// What can be posted to a turn from outside.
@@ -123,7 +131,11 @@ impl Event {
         event: ToolEvent,
     ) -> Result<Self, InvalidEvent> {
         let name = event.name();
-        let invalid = |(field, problem)| InvalidEvent { event: name, field, problem };
+        let invalid = |(field, problem)| InvalidEvent {
+            event: name,
+            field,
+            problem,
+        };
         check_turn(&invocation.turn).map_err(invalid)?;
         if invocation.id.is_nil() {
             return Err(invalid(("invocation_id", "is empty")));
@@ -138,29 +150,59 @@ impl Event {
             return Err(invalid(("sequence", "counts from 1")));
         }
         event.check().map_err(invalid)?;
-        Ok(Self { sequence, at, body: EventBody::Tool(invocation, event) })
+        Ok(Self {
+            sequence,
+            at,
+            body: EventBody::Tool(invocation, event),
+        })
     }
 
     /// Makes an event about a turn, if it is valid.
-    pub fn turn(sequence: u64, at: Timestamp, turn: Arc<TurnInfo>, event: TurnEvent) -> Result<Self, InvalidEvent> {
+    pub fn turn(
+        sequence: u64,
+        at: Timestamp,
+        turn: Arc<TurnInfo>,
+        event: TurnEvent,
+    ) -> Result<Self, InvalidEvent> {
         let name = event.name();
-        let invalid = |(field, problem)| InvalidEvent { event: name, field, problem };
+        let invalid = |(field, problem)| InvalidEvent {
+            event: name,
+            field,
+            problem,
+        };
         check_turn(&turn).map_err(invalid)?;
         if sequence == 0 {
             return Err(invalid(("sequence", "counts from 1")));
         }
-        Ok(Self { sequence, at, body: EventBody::Turn(turn, event) })
+        Ok(Self {
+            sequence,
+            at,
+            body: EventBody::Turn(turn, event),
+        })
     }
 
     /// Makes an event about the run that a turn is part of, if it is valid.
-    pub fn around(sequence: u64, at: Timestamp, turn: Arc<TurnInfo>, event: LoopEvent) -> Result<Self, InvalidEvent> {
+    pub fn around(
+        sequence: u64,
+        at: Timestamp,
+        turn: Arc<TurnInfo>,
+        event: LoopEvent,
+    ) -> Result<Self, InvalidEvent> {
         let name = event.name();
-        let invalid = |(field, problem)| InvalidEvent { event: name, field, problem };
+        let invalid = |(field, problem)| InvalidEvent {
+            event: name,
+            field,
+            problem,
+        };
         check_turn(&turn).map_err(invalid)?;
         if sequence == 0 {
             return Err(invalid(("sequence", "counts from 1")));
         }
-        Ok(Self { sequence, at, body: EventBody::Loop(turn, event) })
+        Ok(Self {
+            sequence,
+            at,
+            body: EventBody::Loop(turn, event),
+        })
     }
 
     /// The number of the event in its session, counted from 1 without gaps.
@@ -363,7 +405,12 @@ impl Serialize for Event {
                 (Some(wire), FlatEvent::Tool(event))
             }
         };
-        Flat { common, invocation, event }.serialize(serializer)
+        Flat {
+            common,
+            invocation,
+            event,
+        }
+        .serialize(serializer)
     }
 }
 
@@ -395,7 +442,13 @@ impl<'de> Deserialize<'de> for Event {
             let event = ToolEvent::deserialize(&map).map_err(D::Error::custom)?;
             let wire = WireInvocation::deserialize(&map).map_err(D::Error::custom)?;
             let (id, call_id, tool) = (wire.invocation_id, wire.call_id, wire.tool_name);
-            let invocation = Arc::new(Invocation { id, call_id, tool, emit_order: wire.emit_order, turn });
+            let invocation = Arc::new(Invocation {
+                id,
+                call_id,
+                tool,
+                emit_order: wire.emit_order,
+                turn,
+            });
             Self::tool(common.sequence, common.at, invocation, event)
         };
         event.map_err(D::Error::custom)
@@ -409,7 +462,10 @@ mod tests {
     use uuid::Uuid;
 
     fn turn() -> Arc<TurnInfo> {
-        let mut turn = TurnInfo::new(SessionId::new(Uuid::from_u128(1)), TurnId::new(Uuid::from_u128(2)));
+        let mut turn = TurnInfo::new(
+            SessionId::new(Uuid::from_u128(1)),
+            TurnId::new(Uuid::from_u128(2)),
+        );
         turn.agent_id = Some("main".into());
         Arc::new(turn)
     }
@@ -417,7 +473,8 @@ mod tests {
     /// A turn that has everything a turn can have.
     fn full_turn() -> TurnInfo {
         let mut info = TurnInfo::clone(&turn());
-        (info.agent_name, info.model, info.provider) = (Some("a".into()), Some("m".into()), Some("p".into()));
+        (info.agent_name, info.model, info.provider) =
+            (Some("a".into()), Some("m".into()), Some("p".into()));
         (info.principal, info.run) = (Some("ann".into()), Some(1));
         info
     }
@@ -435,43 +492,116 @@ mod tests {
     fn samples() -> Vec<Event> {
         let digest = Digest::of_bytes(b"x");
         let mut kinds = vec![
-            ToolEvent::ToolRequested { arguments: None, arguments_digest: digest, arguments_bytes: 2, executor: None },
-            ToolEvent::ToolApprovalRequested(Box::new(crate::ApprovalRequest::about(&crate::Call::detached(
-                "t",
-                crate::Arguments::empty(),
-            )))),
-            ToolEvent::ToolApproved { approver: "ann".into(), reason: None, edited: true },
-            ToolEvent::ToolExecutionStarted { attempt: 1, executor: None, external: true, arguments_digest: digest },
-            ToolEvent::ToolExecutionProgress { progress: Progress::of(1, 2) },
-            ToolEvent::ToolCallAudit { audit: Notes::default() },
-            ToolEvent::ToolLog { level: LogLevel::Warn, message: "odd".into() },
+            ToolEvent::ToolRequested {
+                arguments: None,
+                arguments_digest: digest,
+                arguments_bytes: 2,
+                executor: None,
+            },
+            ToolEvent::ToolApprovalRequested(Box::new(crate::ApprovalRequest::about(
+                &crate::Call::detached("t", crate::Arguments::empty()),
+            ))),
+            ToolEvent::ToolApproved {
+                approver: "ann".into(),
+                reason: None,
+                edited: true,
+            },
+            ToolEvent::ToolExecutionStarted {
+                attempt: 1,
+                executor: None,
+                external: true,
+                arguments_digest: digest,
+            },
+            ToolEvent::ToolExecutionProgress {
+                progress: Progress::of(1, 2),
+            },
+            ToolEvent::ToolCallAudit {
+                audit: Notes::default(),
+            },
+            ToolEvent::ToolLog {
+                level: LogLevel::Warn,
+                message: "odd".into(),
+            },
         ];
-        kinds.extend(Status::ALL.map(|status| ToolEvent::settling(&Settled::new(status), false, None, None)));
-        let tool = kinds.into_iter().map(|kind| Event::tool(1, Timestamp::EPOCH, Arc::new(invocation()), kind));
+        kinds.extend(
+            Status::ALL.map(|status| ToolEvent::settling(&Settled::new(status), false, None, None)),
+        );
+        let tool = kinds
+            .into_iter()
+            .map(|kind| Event::tool(1, Timestamp::EPOCH, Arc::new(invocation()), kind));
         let refused = TurnEvent::PostRefused {
             invocation_id: invocation().id,
             what: PostKind::Result,
             code: PostCode::Duplicate,
         };
-        let whole = [TurnEvent::TurnOpened { size: 1, after: None }, TurnEvent::TurnSettled, refused];
-        let whole = whole.into_iter().map(|kind| Event::turn(1, Timestamp::EPOCH, turn(), kind));
-        let run = loop_samples().into_iter().map(|kind| Event::around(1, Timestamp::EPOCH, turn(), kind));
-        tool.chain(whole).chain(run).map(|event| event.expect("valid")).collect()
+        let whole = [
+            TurnEvent::TurnOpened {
+                size: 1,
+                after: None,
+            },
+            TurnEvent::TurnSettled,
+            refused,
+        ];
+        let whole = whole
+            .into_iter()
+            .map(|kind| Event::turn(1, Timestamp::EPOCH, turn(), kind));
+        let run = loop_samples()
+            .into_iter()
+            .map(|kind| Event::around(1, Timestamp::EPOCH, turn(), kind));
+        tool.chain(whole)
+            .chain(run)
+            .map(|event| event.expect("valid"))
+            .collect()
     }
 
     fn loop_samples() -> Vec<LoopEvent> {
-        let (usage, cost) = (crate::Usage { input: 3, ..Default::default() }, crate::Cost::NanoUsd(7));
-        let routed =
-            crate::Routed { requested: "a:b".into(), selected: "c:d".into(), reason: "rule".into(), weight: None };
+        let (usage, cost) = (
+            crate::Usage {
+                input: 3,
+                ..Default::default()
+            },
+            crate::Cost::NanoUsd(7),
+        );
+        let routed = crate::Routed {
+            requested: "a:b".into(),
+            selected: "c:d".into(),
+            reason: "rule".into(),
+            weight: None,
+        };
         let (text, finish, error) = (Some("hi".to_owned()), crate::Finish::Stop, "no".to_owned());
         let samples = vec![
-            LoopEvent::UserMessage { message: 0, text: text.clone(), steering: true },
+            LoopEvent::UserMessage {
+                message: 0,
+                text: text.clone(),
+                steering: true,
+            },
             LoopEvent::ModelRouted(routed),
-            LoopEvent::InferenceStarted { attempt: 1, messages: 1, tools: 2 },
-            LoopEvent::InferenceFinished { message: 1, text, calls: 0, finish, usage: Some(usage), cost },
-            LoopEvent::InferenceFailed { code: crate::ModelErrorKind::Auth, error, retry_in_ms: Some(5) },
-            LoopEvent::HistoryCompacted { skipped: 4, kept: 2 },
-            LoopEvent::SkillLoaded { skill: "pdf".into(), refunded: true },
+            LoopEvent::InferenceStarted {
+                attempt: 1,
+                messages: 1,
+                tools: 2,
+            },
+            LoopEvent::InferenceFinished {
+                message: 1,
+                text,
+                calls: 0,
+                finish,
+                usage: Some(usage),
+                cost,
+            },
+            LoopEvent::InferenceFailed {
+                code: crate::ModelErrorKind::Auth,
+                error,
+                retry_in_ms: Some(5),
+            },
+            LoopEvent::HistoryCompacted {
+                skipped: 4,
+                kept: 2,
+            },
+            LoopEvent::SkillLoaded {
+                skill: "pdf".into(),
+                refunded: true,
+            },
             LoopEvent::BudgetAlert {
                 budget: "session".into(),
                 period: "total".into(),
@@ -488,14 +618,28 @@ mod tests {
                 scratchpad: String::new(),
                 budget: 3,
             },
-            LoopEvent::RunEnded { end: crate::RunEnd::Suspended, error: None, iterations: 1, usage, cost },
+            LoopEvent::RunEnded {
+                end: crate::RunEnd::Suspended,
+                error: None,
+                iterations: 1,
+                usage,
+                cost,
+            },
         ];
-        assert_eq!(samples.iter().map(LoopEvent::name).collect::<Vec<_>>(), LoopEvent::NAMES);
+        assert_eq!(
+            samples.iter().map(LoopEvent::name).collect::<Vec<_>>(),
+            LoopEvent::NAMES
+        );
         // A field of its own that is called like one that all events have could not be read back.
-        let common = serde_json::to_value(WireCommon::of(1, Timestamp::EPOCH, &full_turn())).expect("writes");
+        let common = serde_json::to_value(WireCommon::of(1, Timestamp::EPOCH, &full_turn()))
+            .expect("writes");
         for sample in &samples {
             let own = serde_json::to_value(sample).expect("writes");
-            let twice = own.as_object().into_iter().flatten().find(|(key, _)| common.get(key).is_some());
+            let twice = own
+                .as_object()
+                .into_iter()
+                .flatten()
+                .find(|(key, _)| common.get(key).is_some());
             assert_eq!(twice, None, "{}", sample.name());
         }
         samples
@@ -508,7 +652,10 @@ mod tests {
             let value = serde_json::to_value(&event).expect("writes");
             assert_eq!(value["type"], event.name());
             assert_eq!(schema.check(&value), Ok(()), "{value}");
-            assert_eq!(serde_json::from_value::<Event>(value).expect("reads"), event);
+            assert_eq!(
+                serde_json::from_value::<Event>(value).expect("reads"),
+                event
+            );
         }
     }
 
@@ -519,12 +666,21 @@ mod tests {
             change(&mut head);
             Event::tool(1, Timestamp::EPOCH, Arc::new(head), kind).map_err(|error| error.field)
         };
-        let ok = || ToolEvent::ToolLog { level: LogLevel::Info, message: String::new() };
+        let ok = || ToolEvent::ToolLog {
+            level: LogLevel::Info,
+            message: String::new(),
+        };
         assert!(make(&|_| {}, ok()).is_ok());
         assert_eq!(make(&|i| i.call_id = "".into(), ok()), Err("call_id"));
-        assert_eq!(make(&|i| i.id = CallId::new(Uuid::nil()), ok()), Err("invocation_id"));
+        assert_eq!(
+            make(&|i| i.id = CallId::new(Uuid::nil()), ok()),
+            Err("invocation_id")
+        );
         let nobody = |i: &mut Invocation| {
-            i.turn = Arc::new(TurnInfo::new(SessionId::new(Uuid::nil()), TurnId::new(Uuid::nil())));
+            i.turn = Arc::new(TurnInfo::new(
+                SessionId::new(Uuid::nil()),
+                TurnId::new(Uuid::nil()),
+            ));
         };
         assert_eq!(make(&nobody, ok()), Err("session_id"));
         let denied = |reason: Option<&str>, status| ToolEvent::ToolDenied {
@@ -535,31 +691,53 @@ mod tests {
         };
         assert!(make(&|_| {}, denied(Some("no"), Status::Denied)).is_ok());
         assert_eq!(make(&|_| {}, denied(None, Status::Denied)), Err("reason"));
-        assert_eq!(make(&|_| {}, denied(Some(" "), Status::Denied)), Err("reason"));
+        assert_eq!(
+            make(&|_| {}, denied(Some(" "), Status::Denied)),
+            Err("reason")
+        );
         assert_eq!(make(&|_| {}, denied(Some("no"), Status::Ok)), Err("status"));
     }
 
     #[test]
     fn an_invalid_event_cannot_be_read_and_the_field_is_named() {
         let good = serde_json::to_value(&samples()[0]).expect("writes");
-        for field in ["invocation_id", "call_id", "tool_name", "turn_id", "session_id", "emit_order", "sequence", "at"]
-        {
+        for field in [
+            "invocation_id",
+            "call_id",
+            "tool_name",
+            "turn_id",
+            "session_id",
+            "emit_order",
+            "sequence",
+            "at",
+        ] {
             let mut bad = good.clone();
             bad.as_object_mut().expect("an object").remove(field);
-            let error = serde_json::from_value::<Event>(bad).expect_err(field).to_string();
+            let error = serde_json::from_value::<Event>(bad)
+                .expect_err(field)
+                .to_string();
             assert!(error.contains(field), "{field}: {error}");
         }
-        for (field, value) in
-            [("call_id", json!("")), ("tool_name", json!("")), ("type", json!("tool_finished")), ("sequence", json!(0))]
-        {
+        for (field, value) in [
+            ("call_id", json!("")),
+            ("tool_name", json!("")),
+            ("type", json!("tool_finished")),
+            ("sequence", json!(0)),
+        ] {
             let mut bad = good.clone();
             bad[field] = value;
             assert!(serde_json::from_value::<Event>(bad).is_err(), "{field}");
         }
         let failed = ToolEvent::settling(&Settled::new(Status::ExecutorError), true, None, None);
-        let failed = Event::tool(1, Timestamp::EPOCH, Arc::new(invocation()), failed).expect("valid");
+        let failed =
+            Event::tool(1, Timestamp::EPOCH, Arc::new(invocation()), failed).expect("valid");
         let mut bad = serde_json::to_value(failed).expect("writes");
         bad["error"] = json!("");
-        assert!(serde_json::from_value::<Event>(bad).expect_err("no error").to_string().contains("error is empty"));
+        assert!(
+            serde_json::from_value::<Event>(bad)
+                .expect_err("no error")
+                .to_string()
+                .contains("error is empty")
+        );
     }
 }

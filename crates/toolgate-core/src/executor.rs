@@ -28,7 +28,11 @@ pub trait Executor: Send + Sync + 'static {
     }
 
     /// Finds out whether an earlier attempt took effect, after the process was lost in between.
-    fn reconcile(&self, _call: &Call, _key: IdempotencyKey) -> impl Future<Output = Reconciled> + Send {
+    fn reconcile(
+        &self,
+        _call: &Call,
+        _key: IdempotencyKey,
+    ) -> impl Future<Output = Reconciled> + Send {
         async { Reconciled::Unknown }
     }
 
@@ -134,7 +138,10 @@ impl FromStr for ExecutorTag {
             "native" => Ok(Self::Native),
             "host" => Ok(Self::Host),
             "provider_native" => Ok(Self::ProviderNative),
-            text => match text.strip_prefix("mcp_server:").filter(|name| !name.is_empty()) {
+            text => match text
+                .strip_prefix("mcp_server:")
+                .filter(|name| !name.is_empty())
+            {
                 Some(name) => Ok(Self::McpServer(name.into())),
                 None => Err(UnknownExecutor(text.chars().take(64).collect())),
             },
@@ -159,9 +166,12 @@ mod tests {
 
     #[test]
     fn tags_round_trip_as_text_and_refuse_other_words() {
-        for tag in
-            [ExecutorTag::Native, ExecutorTag::McpServer("git".into()), ExecutorTag::Host, ExecutorTag::ProviderNative]
-        {
+        for tag in [
+            ExecutorTag::Native,
+            ExecutorTag::McpServer("git".into()),
+            ExecutorTag::Host,
+            ExecutorTag::ProviderNative,
+        ] {
             assert_eq!(tag.to_string().parse(), Ok(tag));
         }
         for bad in ["", "mcp_server:", "Native", "shell"] {

@@ -54,7 +54,11 @@ enum Target {
 
 impl Target {
     fn of(name: &str) -> Self {
-        if name == "*" { Self::Every } else { Self::Tool(name.into()) }
+        if name == "*" {
+            Self::Every
+        } else {
+            Self::Tool(name.into())
+        }
     }
 }
 
@@ -70,7 +74,8 @@ impl Hooks {
         F: Fn(Call) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = HookAction> + Send + 'static,
     {
-        self.before.push((Target::of(tool), Box::new(move |call| Box::pin(hook(call)))));
+        self.before
+            .push((Target::of(tool), Box::new(move |call| Box::pin(hook(call)))));
         self
     }
 
@@ -80,7 +85,10 @@ impl Hooks {
         F: Fn(Call, Outcome) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Outcome> + Send + 'static,
     {
-        self.after.push((Target::of(tool), Box::new(move |call, outcome| Box::pin(hook(call, outcome)))));
+        self.after.push((
+            Target::of(tool),
+            Box::new(move |call, outcome| Box::pin(hook(call, outcome))),
+        ));
         self
     }
 
@@ -102,20 +110,35 @@ impl Hooks {
 }
 
 fn for_tool<'a, H>(hooks: &'a [(Target, H)], tool: &ToolName) -> Vec<&'a H> {
-    let of = |wanted: Target| hooks.iter().filter(move |(target, _)| *target == wanted).map(|(_, hook)| hook);
-    of(Target::Every).chain(of(Target::Tool(tool.clone()))).collect()
+    let of = |wanted: Target| {
+        hooks
+            .iter()
+            .filter(move |(target, _)| *target == wanted)
+            .map(|(_, hook)| hook)
+    };
+    of(Target::Every)
+        .chain(of(Target::Tool(tool.clone())))
+        .collect()
 }
 
 /// Reads what [`Hooks::decide`] wrote: the arguments to go on with, or the answer.
 fn decided(kept: &Json) -> Option<Result<Arguments, Outcome>> {
     if let Some(arguments) = kept.get("arguments") {
-        return Some(Arguments::try_from(arguments.clone()).ok()).flatten().map(Ok);
+        return Some(Arguments::try_from(arguments.clone()).ok())
+            .flatten()
+            .map(Ok);
     }
     let reason = kept.get("abort")?.as_str()?.trim();
-    if let Ok(Some(settled)) = serde_json::from_value::<Option<crate::Settled>>(kept["result"].clone()) {
+    if let Ok(Some(settled)) =
+        serde_json::from_value::<Option<crate::Settled>>(kept["result"].clone())
+    {
         return Some(Err(settled.into()));
     }
-    let text = if reason.is_empty() { "aborted by hook".to_owned() } else { format!("aborted by hook: {reason}") };
+    let text = if reason.is_empty() {
+        "aborted by hook".to_owned()
+    } else {
+        format!("aborted by hook: {reason}")
+    };
     Some(Err(Outcome::refused(Status::Blocked, text)))
 }
 
@@ -137,7 +160,12 @@ impl Layer for Hooks {
                 Some(Ok(arguments)) => handed = handed.with_arguments(arguments),
                 Some(Err(answer)) => return answer,
                 // Without the record nobody knows what the hooks said, so the call does not run.
-                None => return Outcome::refused(Status::Blocked, "the hooks of this call could not be recorded"),
+                None => {
+                    return Outcome::refused(
+                        Status::Blocked,
+                        "the hooks of this call could not be recorded",
+                    );
+                }
             }
         }
         let mut outcome = next.run(handed).await;
@@ -156,6 +184,9 @@ impl Layer for Hooks {
 
 impl std::fmt::Debug for Hooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hooks").field("before", &self.before.len()).field("after", &self.after.len()).finish()
+        f.debug_struct("Hooks")
+            .field("before", &self.before.len())
+            .field("after", &self.after.len())
+            .finish()
     }
 }

@@ -294,7 +294,15 @@ mod tests {
         for good in ["a", "read_file", "fs.read-2", &"x".repeat(128)] {
             assert!(ToolName::from(good).check().is_ok(), "{good}");
         }
-        for bad in ["", "a b", "naïve", "rm;ls", "a/b", "\u{1b}[2J", &"x".repeat(129)] {
+        for bad in [
+            "",
+            "a b",
+            "naïve",
+            "rm;ls",
+            "a/b",
+            "\u{1b}[2J",
+            &"x".repeat(129),
+        ] {
             assert!(ToolName::from(bad).check().is_err(), "{bad:?}");
         }
     }
@@ -310,7 +318,13 @@ mod tests {
     fn approval_ids_round_trip_and_refuse_other_text() {
         let id = ApprovalId::of(CallId::new(Uuid::from_u128(7)));
         assert_eq!(id.to_string().parse(), Ok(id));
-        for bad in ["", "approval_", "approval_x", "7", "APPROVAL_00000000-0000-0000-0000-000000000007"] {
+        for bad in [
+            "",
+            "approval_",
+            "approval_x",
+            "7",
+            "APPROVAL_00000000-0000-0000-0000-000000000007",
+        ] {
             assert!(bad.parse::<ApprovalId>().is_err(), "{bad}");
         }
     }

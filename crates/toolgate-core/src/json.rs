@@ -46,7 +46,10 @@ impl Json {
 
     /// Takes a value that is known not to be nested deeply.
     pub(crate) fn shallow(value: Value) -> Self {
-        Self(Arc::new(Inner { value, print: OnceLock::new() }))
+        Self(Arc::new(Inner {
+            value,
+            print: OnceLock::new(),
+        }))
     }
 
     /// JSON `null`.
@@ -129,7 +132,9 @@ impl From<String> for Json {
 impl FromStr for Json {
     type Err = JsonError;
     fn from_str(text: &str) -> Result<Self, JsonError> {
-        serde_json::from_str(text).map(Self::shallow).map_err(JsonError::from_parse)
+        serde_json::from_str(text)
+            .map(Self::shallow)
+            .map_err(JsonError::from_parse)
     }
 }
 
@@ -196,8 +201,16 @@ impl JsonError {
         if text.starts_with("recursion limit exceeded") {
             return Self::TooDeep;
         }
-        let reason = text.split(" at line ").next().unwrap_or("syntax error").to_owned();
-        Self::Syntax { reason, line: error.line(), column: error.column() }
+        let reason = text
+            .split(" at line ")
+            .next()
+            .unwrap_or("syntax error")
+            .to_owned();
+        Self::Syntax {
+            reason,
+            line: error.line(),
+            column: error.column(),
+        }
     }
 }
 
@@ -253,7 +266,10 @@ impl Arguments {
     /// Reads arguments from text as a model writes it. Nothing is invented: an empty text is not JSON.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
         if text.len() > Self::MAX_BYTES {
-            return Err(JsonError::TooLarge { size: text.len(), limit: Self::MAX_BYTES });
+            return Err(JsonError::TooLarge {
+                size: text.len(),
+                limit: Self::MAX_BYTES,
+            });
         }
         Self::try_from(text.parse::<Json>()?)
     }
@@ -261,12 +277,18 @@ impl Arguments {
     /// No arguments: `{}`.
     pub fn empty() -> Self {
         static EMPTY: OnceLock<Json> = OnceLock::new();
-        Self(EMPTY.get_or_init(|| Json::shallow(Value::Object(Map::new()))).clone())
+        Self(
+            EMPTY
+                .get_or_init(|| Json::shallow(Value::Object(Map::new())))
+                .clone(),
+        )
     }
 
     /// Borrows the object.
     pub fn as_map(&self) -> &Map<String, Value> {
-        self.0.as_object().expect("constructors only accept objects")
+        self.0
+            .as_object()
+            .expect("constructors only accept objects")
     }
 
     /// Borrows the object as shared JSON.
@@ -309,7 +331,9 @@ impl TryFrom<Json> for Arguments {
     fn try_from(json: Json) -> Result<Self, JsonError> {
         match json.as_value() {
             Value::Object(_) => Ok(Self(json)),
-            other => Err(JsonError::NotAnObject { found: type_name(other) }),
+            other => Err(JsonError::NotAnObject {
+                found: type_name(other),
+            }),
         }
     }
 }
@@ -323,7 +347,9 @@ impl TryFrom<Value> for Arguments {
 
 impl<'de> Deserialize<'de> for Arguments {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Json::deserialize(deserializer)?.try_into().map_err(serde::de::Error::custom)
+        Json::deserialize(deserializer)?
+            .try_into()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -367,15 +393,36 @@ mod tests {
     #[test]
     fn a_syntax_error_says_where_and_repeats_nothing() {
         let error = Arguments::parse("{\"token\": hunter2}").expect_err("not JSON");
-        assert!(matches!(error, JsonError::Syntax { line: 1, column: 11, .. }), "{error:?}");
+        assert!(
+            matches!(
+                error,
+                JsonError::Syntax {
+                    line: 1,
+                    column: 11,
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
         assert!(!error.to_string().contains("hunter2"));
     }
 
     #[test]
     fn arguments_are_objects() {
-        for (text, found) in [("[]", "an array"), ("3", "a number"), ("null", "null"), ("\"{}\"", "a string")] {
-            assert_eq!(Arguments::parse(text), Err(JsonError::NotAnObject { found }));
+        for (text, found) in [
+            ("[]", "an array"),
+            ("3", "a number"),
+            ("null", "null"),
+            ("\"{}\"", "a string"),
+        ] {
+            assert_eq!(
+                Arguments::parse(text),
+                Err(JsonError::NotAnObject { found })
+            );
         }
-        assert!(matches!(Arguments::parse("  "), Err(JsonError::Syntax { .. })), "malformed never becomes {{}}");
+        assert!(
+            matches!(Arguments::parse("  "), Err(JsonError::Syntax { .. })),
+            "malformed never becomes {{}}"
+        );
     }
 }

@@ -89,8 +89,15 @@ impl Keyring {
         self.signer().sign(message)
     }
 
-    pub(crate) fn verify(&self, id: &KeyId, message: &[u8], signature: &[u8]) -> Result<(), BadSignature> {
-        self.key(id).ok_or(BadSignature::KeyGone)?.verify(message, signature)
+    pub(crate) fn verify(
+        &self,
+        id: &KeyId,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), BadSignature> {
+        self.key(id)
+            .ok_or(BadSignature::KeyGone)?
+            .verify(message, signature)
     }
 
     fn signer(&self) -> &SecretKey {
@@ -111,7 +118,11 @@ impl SecretKey {
 
     /// A key made from 32 bytes that nobody can guess.
     pub fn new(id: KeyId, kind: KeyKind, secret: [u8; 32]) -> Self {
-        Self { id, kind, secret: Zeroizing::new(secret) }
+        Self {
+            id,
+            kind,
+            secret: Zeroizing::new(secret),
+        }
     }
 
     /// Its name.
@@ -140,14 +151,23 @@ impl SecretKey {
         let fits = match self.kind {
             // Compares in constant time.
             KeyKind::HmacSha256 => self.mac(message).verify_slice(signature).is_ok(),
-            KeyKind::Ed25519 => Signature::from_slice(signature)
-                .is_ok_and(|signature| self.pair().verifying_key().verify_strict(message, &signature).is_ok()),
+            KeyKind::Ed25519 => Signature::from_slice(signature).is_ok_and(|signature| {
+                self.pair()
+                    .verifying_key()
+                    .verify_strict(message, &signature)
+                    .is_ok()
+            }),
         };
-        if fits { Ok(()) } else { Err(BadSignature::Wrong) }
+        if fits {
+            Ok(())
+        } else {
+            Err(BadSignature::Wrong)
+        }
     }
 
     fn mac(&self, message: &[u8]) -> Hmac<Sha256> {
-        let mac = Hmac::<Sha256>::new_from_slice(&*self.secret).expect("a mac takes keys of any length");
+        let mac =
+            Hmac::<Sha256>::new_from_slice(&*self.secret).expect("a mac takes keys of any length");
         mac.chain_update(message)
     }
 
@@ -158,13 +178,18 @@ impl SecretKey {
 
 impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Keyring").field(&self.0.iter().map(|key| &*key.id.0).collect::<Vec<_>>()).finish()
+        f.debug_tuple("Keyring")
+            .field(&self.0.iter().map(|key| &*key.id.0).collect::<Vec<_>>())
+            .finish()
     }
 }
 
 impl fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SecretKey").field("id", &self.id).field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("SecretKey")
+            .field("id", &self.id)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
     }
 }
 
@@ -179,7 +204,9 @@ impl KeyKind {
 
     /// The kind that goes by this word.
     pub fn of_word(word: &str) -> Option<Self> {
-        [Self::HmacSha256, Self::Ed25519].into_iter().find(|kind| kind.word() == word)
+        [Self::HmacSha256, Self::Ed25519]
+            .into_iter()
+            .find(|kind| kind.word() == word)
     }
 }
 
@@ -223,25 +250,50 @@ mod tests {
 
     #[test]
     fn a_key_vouches_for_ledgers_with_a_key_of_its_own() {
-        let (one, two) = (key("a", KeyKind::HmacSha256, 1), key("b", KeyKind::HmacSha256, 2));
-        assert_eq!(one.ledger_key().public_bytes(), one.clone().ledger_key().public_bytes());
-        assert_ne!(one.ledger_key().public_bytes(), two.ledger_key().public_bytes());
-        assert_ne!(one.ledger_key().public_bytes(), crate::LedgerKey::from_bytes(&[1; 32]).public_bytes());
+        let (one, two) = (
+            key("a", KeyKind::HmacSha256, 1),
+            key("b", KeyKind::HmacSha256, 2),
+        );
+        assert_eq!(
+            one.ledger_key().public_bytes(),
+            one.clone().ledger_key().public_bytes()
+        );
+        assert_ne!(
+            one.ledger_key().public_bytes(),
+            two.ledger_key().public_bytes()
+        );
+        assert_ne!(
+            one.ledger_key().public_bytes(),
+            crate::LedgerKey::from_bytes(&[1; 32]).public_bytes()
+        );
     }
 
     #[test]
     fn only_the_key_that_signed_verifies_and_only_what_it_signed() {
         for kind in [KeyKind::HmacSha256, KeyKind::Ed25519] {
             let ring = Keyring::new(key("a", kind, 1)).verifying(key("b", kind, 2));
-            let (signature, a, b) = (ring.sign(b"yes"), key("a", kind, 1).id, key("b", kind, 2).id);
+            let (signature, a, b) = (
+                ring.sign(b"yes"),
+                key("a", kind, 1).id,
+                key("b", kind, 2).id,
+            );
             assert_eq!(ring.verify(&a, b"yes", &signature), Ok(()));
             assert_eq!(ring.verify(&a, b"no", &signature), Err(BadSignature::Wrong));
-            assert_eq!(ring.verify(&b, b"yes", &signature), Err(BadSignature::Wrong));
+            assert_eq!(
+                ring.verify(&b, b"yes", &signature),
+                Err(BadSignature::Wrong)
+            );
             for cut in [0, 1, signature.len() - 1] {
-                assert_eq!(ring.verify(&a, b"yes", &signature[..cut]), Err(BadSignature::Wrong));
+                assert_eq!(
+                    ring.verify(&a, b"yes", &signature[..cut]),
+                    Err(BadSignature::Wrong)
+                );
             }
             let without = Keyring::new(key("b", kind, 2));
-            assert_eq!(without.verify(&a, b"yes", &signature), Err(BadSignature::KeyGone));
+            assert_eq!(
+                without.verify(&a, b"yes", &signature),
+                Err(BadSignature::KeyGone)
+            );
         }
     }
 
@@ -257,14 +309,27 @@ mod tests {
 
     #[test]
     fn a_second_key_of_the_same_name_changes_nothing() {
-        let ring = Keyring::new(key("a", KeyKind::HmacSha256, 1)).verifying(key("a", KeyKind::HmacSha256, 2));
+        let ring = Keyring::new(key("a", KeyKind::HmacSha256, 1)).verifying(key(
+            "a",
+            KeyKind::HmacSha256,
+            2,
+        ));
         assert_eq!(ring.ids().count(), 1);
     }
 
     #[test]
     fn secrets_are_not_shown() {
-        let shown = format!("{:?}", (key("a", KeyKind::Ed25519, 0xab), Keyring::new(key("b", KeyKind::Ed25519, 0xab))));
-        assert!(!shown.contains("171") && !shown.to_lowercase().contains("abab"), "{shown}");
+        let shown = format!(
+            "{:?}",
+            (
+                key("a", KeyKind::Ed25519, 0xab),
+                Keyring::new(key("b", KeyKind::Ed25519, 0xab))
+            )
+        );
+        assert!(
+            !shown.contains("171") && !shown.to_lowercase().contains("abab"),
+            "{shown}"
+        );
     }
 
     #[test]

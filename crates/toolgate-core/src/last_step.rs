@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Call, CallError, ErrorCategory, Outcome, Status, Stopped, Stops, Suspension, executor::DynExecutor, panic::contain,
-    run::exception,
+    Call, CallError, ErrorCategory, Outcome, Status, Stopped, Stops, Suspension,
+    executor::DynExecutor, panic::contain, run::exception,
 };
 
 /// Runs a call that may run.
@@ -59,16 +59,27 @@ fn stopped(stops: &Stops, cancelled: bool) -> Stopped {
 
 /// A writing tool that stopped waiting, or whose processes may live on, does not know what came of its work.
 fn checked_end(mut outcome: Outcome, stopped: Stopped, writes: bool, known: bool) -> Outcome {
-    let Some(settled) = outcome.settled_mut().filter(|_| writes) else { return outcome };
+    let Some(settled) = outcome.settled_mut().filter(|_| writes) else {
+        return outcome;
+    };
     let lives_on = settled.status == Status::Cancelled && stopped == Stopped::Unconfirmed;
     // Of a tool that nobody described, the executor's word is all there is.
     let unknown = lives_on || (known && settled.status == Status::Timeout);
     if unknown {
         settled.status = Status::OutcomeUnknown;
-        let told =
-            settled.error.take().unwrap_or_else(|| CallError::new(ErrorCategory::Unknown, "the call was stopped"));
-        let model = format!("{}; it is not known whether it took effect", told.model.trim_end_matches('.'));
-        settled.error = Some(CallError { category: ErrorCategory::Unknown, model, ..told });
+        let told = settled
+            .error
+            .take()
+            .unwrap_or_else(|| CallError::new(ErrorCategory::Unknown, "the call was stopped"));
+        let model = format!(
+            "{}; it is not known whether it took effect",
+            told.model.trim_end_matches('.')
+        );
+        settled.error = Some(CallError {
+            category: ErrorCategory::Unknown,
+            model,
+            ..told
+        });
     }
     outcome
 }
@@ -82,7 +93,8 @@ fn checked_suspension(outcome: Outcome, outside: bool) -> Outcome {
                 Suspension::Result => {
                     let detail = "the executor waits for a result but did not say that the call runs outside";
                     let error =
-                        CallError::new(ErrorCategory::Internal, "the tool could not be run").with_operator(detail);
+                        CallError::new(ErrorCategory::Internal, "the tool could not be run")
+                            .with_operator(detail);
                     return Outcome::error(Status::ExecutorError, error);
                 }
                 Suspension::Decision(request) => request.asked_by = Some("executor".into()),

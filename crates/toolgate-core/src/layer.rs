@@ -105,37 +105,66 @@ impl LayerTraits {
     pub const fn of(kind: &'static str) -> Self {
         let (rewrites, answers, records, redacts) = (false, false, false, false);
         let (remembers, repeats, asks, closes, time_limit) = (false, false, false, false, None);
-        Self { kind: Some(kind), rewrites, answers, records, redacts, remembers, repeats, asks, closes, time_limit }
+        Self {
+            kind: Some(kind),
+            rewrites,
+            answers,
+            records,
+            redacts,
+            remembers,
+            repeats,
+            asks,
+            closes,
+            time_limit,
+        }
     }
 
     /// It may hand down other arguments than it was given.
     pub const fn rewriting(self) -> Self {
-        Self { rewrites: true, ..self }
+        Self {
+            rewrites: true,
+            ..self
+        }
     }
 
     /// It may answer without running what is below.
     pub const fn answering(self) -> Self {
-        Self { answers: true, ..self }
+        Self {
+            answers: true,
+            ..self
+        }
     }
 
     /// It keeps or sends away what it sees.
     pub const fn recording(self) -> Self {
-        Self { records: true, ..self }
+        Self {
+            records: true,
+            ..self
+        }
     }
 
     /// It takes secrets out of what comes back.
     pub const fn redacting(self) -> Self {
-        Self { redacts: true, ..self }
+        Self {
+            redacts: true,
+            ..self
+        }
     }
 
     /// It may answer with the result of an earlier call.
     pub const fn remembering(self) -> Self {
-        Self { remembers: true, ..self }
+        Self {
+            remembers: true,
+            ..self
+        }
     }
 
     /// It may run what is below more than once.
     pub const fn repeating(self) -> Self {
-        Self { repeats: true, ..self }
+        Self {
+            repeats: true,
+            ..self
+        }
     }
 
     /// It may ask a person.
@@ -145,18 +174,26 @@ impl LayerTraits {
 
     /// It wants to see a call that ended outside the stack; see [`Call::closing`].
     pub const fn closing(self) -> Self {
-        Self { closes: true, ..self }
+        Self {
+            closes: true,
+            ..self
+        }
     }
 
     /// The longest time it gives what is below.
     pub const fn limiting(self, span: std::time::Duration) -> Self {
-        Self { time_limit: Some(span), ..self }
+        Self {
+            time_limit: Some(span),
+            ..self
+        }
     }
 }
 
 /// The order of a stack, outermost first. The order is a security property: nothing rewrites a call after
 /// it was decided on, another attempt never asks again, and recorders see refusals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Band {
     /// Writes down what happened.
@@ -173,7 +210,13 @@ pub enum Band {
 
 impl Band {
     /// All bands, outermost first.
-    pub const ALL: [Self; 5] = [Self::Record, Self::Shape, Self::Decide, Self::Repeat, Self::Bound];
+    pub const ALL: [Self; 5] = [
+        Self::Record,
+        Self::Shape,
+        Self::Decide,
+        Self::Repeat,
+        Self::Bound,
+    ];
 }
 
 impl fmt::Display for Band {
@@ -204,7 +247,8 @@ impl Next {
     /// Runs what is below. Each run that reaches the executor is an attempt of its own.
     // Not an `async fn`: the future of what is below is boxed once, so a layer's own future stays small.
     pub fn run(self, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
-        self.run.handed_down(self.entry, &self.given, &call.arguments);
+        self.run
+            .handed_down(self.entry, &self.given, &call.arguments);
         crate::run::descend(self.run, self.at, self.entry, call)
     }
 
@@ -215,11 +259,21 @@ impl Next {
     pub fn decision<'a>(&self, call: &'a Call) -> Option<&'a Decision> {
         let digest = call.arguments.digest();
         let fingerprint = call.shown().map(|shown| shown.entry.fingerprint);
-        let (mine, edits) = (self.run.layer_name(self.entry), self.run.edits_above(self.at));
+        let (mine, edits) = (
+            self.run.layer_name(self.entry),
+            self.run.edits_above(self.at),
+        );
         let about_this = |answer: &&Answer| {
-            answer.asked_by == *mine && answer.fingerprint == fingerprint && answer.covers(digest, edits)
+            answer.asked_by == *mine
+                && answer.fingerprint == fingerprint
+                && answer.covers(digest, edits)
         };
-        call.resumed().answers.iter().rev().find(about_this).map(|answer| &answer.decision)
+        call.resumed()
+            .answers
+            .iter()
+            .rev()
+            .find(about_this)
+            .map(|answer| &answer.decision)
     }
 
     /// Does something once for this call and this layer, however often the call comes back. See [`Call::once`].
@@ -228,7 +282,8 @@ impl Next {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Json>,
     {
-        call.once(&format!("{}/{key}", self.layer_name()), act).await
+        call.once(&format!("{}/{key}", self.layer_name()), act)
+            .await
     }
 
     /// The name of the layer that holds this `next`, unique within the stack.
@@ -250,7 +305,9 @@ impl Next {
 
 impl fmt::Debug for Next {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Next").field("layer", self.layer_name()).finish_non_exhaustive()
+        f.debug_struct("Next")
+            .field("layer", self.layer_name())
+            .finish_non_exhaustive()
     }
 }
 
@@ -359,17 +416,26 @@ impl fmt::Debug for AnyLayer {
 pub trait LayerExt: Layer + Sized {
     /// Gives the layer another name.
     fn named(self, name: &str) -> Adjusted<Self> {
-        Adjusted { name: Some(name.into()), ..Adjusted::of(self) }
+        Adjusted {
+            name: Some(name.into()),
+            ..Adjusted::of(self)
+        }
     }
 
     /// Puts the layer into another band.
     fn in_band(self, band: Band) -> Adjusted<Self> {
-        Adjusted { band: Some(band), ..Adjusted::of(self) }
+        Adjusted {
+            band: Some(band),
+            ..Adjusted::of(self)
+        }
     }
 
     /// Restricts the layer to the calls that `matcher` picks.
     fn on(self, matcher: Matcher) -> Adjusted<Self> {
-        Adjusted { on: Some(matcher), ..Adjusted::of(self) }
+        Adjusted {
+            on: Some(matcher),
+            ..Adjusted::of(self)
+        }
     }
 }
 
@@ -386,7 +452,12 @@ pub struct Adjusted<L> {
 
 impl<L> Adjusted<L> {
     fn of(layer: L) -> Self {
-        Self { layer, name: None, band: None, on: None }
+        Self {
+            layer,
+            name: None,
+            band: None,
+            on: None,
+        }
     }
 }
 
@@ -431,7 +502,11 @@ impl Transform for TransformOn {
         self.transform.name()
     }
     fn transform(&self, spec: ToolSpec) -> Option<ToolSpec> {
-        if self.matcher.could_match(&spec) { self.transform.transform(spec) } else { Some(spec) }
+        if self.matcher.could_match(&spec) {
+            self.transform.transform(spec)
+        } else {
+            Some(spec)
+        }
     }
 }
 
@@ -455,7 +530,10 @@ mod tests {
 
     #[test]
     fn a_layer_is_named_after_its_type() {
-        assert_eq!(snake_case("my_crate::layers::RequireReason<T>"), "require_reason");
+        assert_eq!(
+            snake_case("my_crate::layers::RequireReason<T>"),
+            "require_reason"
+        );
         assert_eq!(snake_case("Scope"), "scope");
     }
 }

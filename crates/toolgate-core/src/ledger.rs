@@ -118,21 +118,40 @@ impl LedgerHead {
     /// The beginning of a chain. It depends on the name, so that no entry can be moved to another chain.
     pub fn start(ledger: LedgerName) -> Self {
         let hash = Digest::of_bytes(format!("toolgate ledger\0{ledger}").as_bytes());
-        Self { ledger, counter: 0, hash }
+        Self {
+            ledger,
+            counter: 0,
+            hash,
+        }
     }
 
     /// The entry that follows this one.
     pub fn seal(&self, body: Arc<str>) -> SealedEntry {
         let (ledger, counter, previous) = (self.ledger.clone(), self.counter + 1, self.hash);
-        let hash = entry_hash(&ledger, counter, previous, Digest::of_bytes(body.as_bytes()));
-        SealedEntry { ledger, counter, previous, body, hash }
+        let hash = entry_hash(
+            &ledger,
+            counter,
+            previous,
+            Digest::of_bytes(body.as_bytes()),
+        );
+        SealedEntry {
+            ledger,
+            counter,
+            previous,
+            body,
+            hash,
+        }
     }
 }
 
 impl SealedEntry {
     /// Where it stands.
     pub fn head(&self) -> LedgerHead {
-        LedgerHead { ledger: self.ledger.clone(), counter: self.counter, hash: self.hash }
+        LedgerHead {
+            ledger: self.ledger.clone(),
+            counter: self.counter,
+            hash: self.hash,
+        }
     }
 
     /// Whether the hash is the one that the rest of the entry has.
@@ -142,9 +161,21 @@ impl SealedEntry {
 
     /// The entry without its body.
     pub fn outline(&self) -> EntryOutline {
-        let Self { ledger, counter, previous, body, hash } = self;
+        let Self {
+            ledger,
+            counter,
+            previous,
+            body,
+            hash,
+        } = self;
         let body_digest = Digest::of_bytes(body.as_bytes());
-        EntryOutline { ledger: ledger.clone(), counter: *counter, previous: *previous, body_digest, hash: *hash }
+        EntryOutline {
+            ledger: ledger.clone(),
+            counter: *counter,
+            previous: *previous,
+            body_digest,
+            hash: *hash,
+        }
     }
 
     /// Whether it is whole and directly follows `before`.
@@ -159,7 +190,11 @@ impl SealedEntry {
 impl EntryOutline {
     /// Where the entry stands.
     pub fn head(&self) -> LedgerHead {
-        LedgerHead { ledger: self.ledger.clone(), counter: self.counter, hash: self.hash }
+        LedgerHead {
+            ledger: self.ledger.clone(),
+            counter: self.counter,
+            hash: self.hash,
+        }
     }
 
     /// Whether the hash is the one that the rest has.
@@ -192,11 +227,26 @@ mod tests {
         let other = LedgerHead::start("other".parse().expect("a name"));
         assert!(!first.follows(&other));
         for changed in [
-            SealedEntry { body: r#"{"n":3}"#.into(), ..second.clone() },
-            SealedEntry { counter: 3, ..second.clone() },
-            SealedEntry { previous: start.hash, ..second.clone() },
-            SealedEntry { ledger: other.ledger, ..second.clone() },
-            SealedEntry { hash: first.hash, ..second },
+            SealedEntry {
+                body: r#"{"n":3}"#.into(),
+                ..second.clone()
+            },
+            SealedEntry {
+                counter: 3,
+                ..second.clone()
+            },
+            SealedEntry {
+                previous: start.hash,
+                ..second.clone()
+            },
+            SealedEntry {
+                ledger: other.ledger,
+                ..second.clone()
+            },
+            SealedEntry {
+                hash: first.hash,
+                ..second
+            },
         ] {
             assert!(!changed.is_whole());
         }

@@ -85,58 +85,67 @@ mod view;
 
 pub use annotations::{Annotations, ConflictKey, Hints, Kind, Resource, ResourceKind, SideEffect};
 pub use approval::{
-    Answer, ApprovalRequest, Approver, Changed, Decision, DynApprover, Edits, FileState, Question, Quorum, Verdict,
+    Answer, ApprovalRequest, Approver, Changed, Decision, DynApprover, Edits, FileState, Question,
+    Quorum, Verdict,
 };
 pub use approval_rules::{Admitted, Vote, admit};
 pub use budget::{
-    BudgetAlert, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, Budgets, Expense, Payer, THRESHOLDS, UnknownPrice,
-    crossed,
+    BudgetAlert, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, Budgets, Expense, Payer,
+    THRESHOLDS, UnknownPrice, crossed,
 };
 pub use budget_rule::{BadBudget, BudgetRule, MissingPayer};
 pub use call::{Call, CallData, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
 pub use charge::{
-    AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId, ChargeLine, InvalidAccountKey,
-    InvalidChargeId, MAX_AMOUNT, Movement,
+    AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId, ChargeLine,
+    InvalidAccountKey, InvalidChargeId, MAX_AMOUNT, Movement,
 };
 pub use checkpoint::{
-    Checkpoint, DoubtfulCheckpoint, InvalidLedgerKey, InvalidLedgerSignature, LedgerKey, LedgerSignature,
-    LedgerVerifier,
+    Checkpoint, DoubtfulCheckpoint, InvalidLedgerKey, InvalidLedgerSignature, LedgerKey,
+    LedgerSignature, LedgerVerifier,
 };
 pub use clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use diff::{Change, ChangeOp};
 pub(crate) use digest::is_canonical_object;
 pub use digest::{Digest, InvalidDigest, canonical_json};
 pub use env::{
-    Env, LogLevel, Probe, Progress, ProgressKind, RedactionFailed, Redactor, Starting, StopReason, Unwatched,
+    Env, LogLevel, Probe, Progress, ProgressKind, RedactionFailed, Redactor, Starting, StopReason,
+    Unwatched,
 };
 pub use event::{Event, EventBody, InvalidEvent, Invocation, PostKind, TurnEvent};
 pub use executor::{Executor, ExecutorTag, HostExecutor, Reconciled, UnknownExecutor};
 pub use hooks::{HookAction, Hooks};
 pub use ids::{
-    AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName, LayerName, Principal,
-    SessionId, ToolName, TurnId,
+    AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName,
+    LayerName, Principal, SessionId, ToolName, TurnId,
 };
 pub use json::{Arguments, Json, JsonError, MAX_DEPTH};
 pub use keys::{InvalidKeyId, KeyId, KeyKind, Keyring, SecretKey};
 pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, LayerTraits, Next};
 pub use lease::{Lease, LeaseRequest, Post};
-pub use ledger::{EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry};
+pub use ledger::{
+    EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry,
+};
 pub use lifecycle::{IllegalEvent, Phase, ToolEvent};
 pub use loop_event::{Cost, LoopEvent, RunEnd};
 pub use matcher::{Matcher, MatcherError};
 pub use memory::MemoryStore;
-pub use message::{Content, Media, MediaSource, Message, Native, Part, ProviderCall, Role, Said, ToolAnswer};
-pub use model::{
-    Delta, Effort, Finish, InvalidModelName, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, OutputFormat,
-    Reply, Routed, ToolChoice, Usage, Weight,
+pub use message::{
+    Content, Media, MediaSource, Message, Native, Part, ProviderCall, Role, Said, ToolAnswer,
 };
-pub use notes::{Consent, LayerNote, LayerStatus, NoteFields, Notes, Provenance, Subject, Superseded, Unsettled};
+pub use model::{
+    Delta, Effort, Finish, InvalidModelName, Model, ModelError, ModelErrorKind, ModelName,
+    ModelRequest, OutputFormat, Reply, Routed, ToolChoice, Usage, Weight,
+};
+pub use notes::{
+    Consent, LayerNote, LayerStatus, NoteFields, Notes, Provenance, Subject, Superseded, Unsettled,
+};
 pub use outcome::{CallError, ErrorCategory, Outcome, Settled, Suspension, denied_text};
 pub use panic::{contained, contained_sync};
 pub use price::{CacheLife, Dollars, Price, PriceTable, PriceTier, Prices, ProviderPrices};
 pub use registry::{Existing, RegisterError, Registered, Registry, ToolEntry, Trust};
 pub use rows::{
-    ApprovalFilter, ApprovalRow, ApprovalState, Hidden, RowChange, SessionFilter, SessionRow, TurnFilter, TurnRow,
+    ApprovalFilter, ApprovalRow, ApprovalState, Hidden, RowChange, SessionFilter, SessionRow,
+    TurnFilter, TurnRow,
 };
 pub use run::Trail;
 pub use schema::{Problem, Schema, SchemaError};

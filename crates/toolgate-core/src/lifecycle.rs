@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalRequest, Digest, ErrorCategory, ExecutorTag, Json, LogLevel, Notes, Principal, Progress, Settled, Status,
+    ApprovalRequest, Digest, ErrorCategory, ExecutorTag, Json, LogLevel, Notes, Principal,
+    Progress, Settled, Status,
 };
 
 /// Where one invocation stands; `Settled` is the end.
@@ -33,7 +34,10 @@ impl Phase {
     /// An invocation is born with `tool_requested`, so that event is never legal in a phase.
     pub fn apply(self, event: &ToolEvent) -> Result<Self, IllegalEvent> {
         use ToolEvent as E;
-        let illegal = || IllegalEvent { from: self, event: event.name() };
+        let illegal = || IllegalEvent {
+            from: self,
+            event: event.name(),
+        };
         match (self, event) {
             (Self::Settled(_), _) => Err(illegal()),
             // Remarks change nothing.
@@ -44,18 +48,27 @@ impl Phase {
                 Ok(Self::AwaitingApproval)
             }
             // A standing rule approves without a question.
-            (Self::Requested | Self::AwaitingApproval, E::ToolApproved { .. }) => Ok(Self::Approved),
+            (Self::Requested | Self::AwaitingApproval, E::ToolApproved { .. }) => {
+                Ok(Self::Approved)
+            }
             // The next attempt of a running call starts again.
             (
                 Self::Requested | Self::Approved | Self::Running | Self::AwaitingResult,
                 E::ToolExecutionStarted { external, .. },
-            ) => Ok(if *external { Self::AwaitingResult } else { Self::Running }),
+            ) => Ok(if *external {
+                Self::AwaitingResult
+            } else {
+                Self::Running
+            }),
             (Self::Running | Self::AwaitingResult, E::ToolExecutionProgress { .. }) => Ok(self),
             // Nothing that has started is ever called denied or skipped.
-            (Self::Requested | Self::AwaitingApproval | Self::Approved, E::ToolDenied { status, .. }) => {
-                Ok(Self::Settled(*status))
+            (
+                Self::Requested | Self::AwaitingApproval | Self::Approved,
+                E::ToolDenied { status, .. },
+            ) => Ok(Self::Settled(*status)),
+            (Self::Requested | Self::Approved, E::ToolSkipped { .. }) => {
+                Ok(Self::Settled(Status::DryRun))
             }
-            (Self::Requested | Self::Approved, E::ToolSkipped { .. }) => Ok(Self::Settled(Status::DryRun)),
             // Without having started: remembered from an earlier call.
             (
                 Self::Requested | Self::Approved | Self::Running | Self::AwaitingResult,
@@ -63,10 +76,17 @@ impl Phase {
             ) => Ok(Self::Settled(Status::Ok)),
             // Without having started: unknown tool, bad arguments, a layer that failed.
             (
-                Self::Requested | Self::AwaitingApproval | Self::Approved | Self::Running | Self::AwaitingResult,
+                Self::Requested
+                | Self::AwaitingApproval
+                | Self::Approved
+                | Self::Running
+                | Self::AwaitingResult,
                 E::ToolExecutionFailed { status, .. } | E::ToolExecutionInterrupted { status, .. },
             ) => Ok(Self::Settled(*status)),
-            (from, _) => Err(IllegalEvent { from, event: event.name() }),
+            (from, _) => Err(IllegalEvent {
+                from,
+                event: event.name(),
+            }),
         }
     }
 
@@ -258,12 +278,18 @@ impl ToolEvent {
     }
 
     /// The event that ends an invocation with this outcome. `started` says whether its executor ever was.
-    pub fn settling(settled: &Settled, started: bool, approver: Option<Principal>, shown: Option<Json>) -> Self {
+    pub fn settling(
+        settled: &Settled,
+        started: bool,
+        approver: Option<Principal>,
+        shown: Option<Json>,
+    ) -> Self {
         let said = |fallback: &str| match &settled.error {
             Some(error) if !error.model.trim().is_empty() => error.model.clone(),
             _ => fallback.to_owned(),
         };
-        let duration_ms = u64::try_from(settled.ended_at.since(settled.started_at).as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = u64::try_from(settled.ended_at.since(settled.started_at).as_millis())
+            .unwrap_or(u64::MAX);
         match settled.status {
             Status::Ok => Self::ToolExecutionSucceeded {
                 result: shown,
@@ -274,17 +300,26 @@ impl ToolEvent {
                 cached: settled.cached,
                 duration_ms,
             },
-            Status::DryRun if !started => Self::ToolSkipped { reason: settled.error.as_ref().map(|e| e.model.clone()) },
-            Status::Cancelled | Status::OutcomeUnknown => {
-                Self::ToolExecutionInterrupted { status: settled.status, reason: said("interrupted") }
-            }
-            status if status.is_refusal() && !started => {
-                Self::ToolDenied { status, approver, reason: None, error: Some(said("refused")) }
-            }
+            Status::DryRun if !started => Self::ToolSkipped {
+                reason: settled.error.as_ref().map(|e| e.model.clone()),
+            },
+            Status::Cancelled | Status::OutcomeUnknown => Self::ToolExecutionInterrupted {
+                status: settled.status,
+                reason: said("interrupted"),
+            },
+            status if status.is_refusal() && !started => Self::ToolDenied {
+                status,
+                approver,
+                reason: None,
+                error: Some(said("refused")),
+            },
             status => Self::ToolExecutionFailed {
                 status,
                 error: said(status.as_str()),
-                category: settled.error.as_ref().map_or(ErrorCategory::of(status), |e| e.category),
+                category: settled
+                    .error
+                    .as_ref()
+                    .map_or(ErrorCategory::of(status), |e| e.category),
                 attempts: settled.attempts,
                 duration_ms,
             },
@@ -295,21 +330,28 @@ impl ToolEvent {
     pub(crate) fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let blank = |text: &Option<String>| text.as_ref().is_none_or(|text| text.trim().is_empty());
         match self {
-            Self::ToolDenied { status, .. } if !status.is_refusal() => Err(("status", "is not a refusal")),
+            Self::ToolDenied { status, .. } if !status.is_refusal() => {
+                Err(("status", "is not a refusal"))
+            }
             Self::ToolDenied { reason, error, .. } if blank(reason) && blank(error) => {
                 Err(("reason", "is missing, and so is error"))
             }
-            Self::ToolExecutionFailed { error, .. } if error.trim().is_empty() => Err(("error", "is empty")),
-            Self::ToolExecutionFailed { status: Status::Ok | Status::Cancelled | Status::OutcomeUnknown, .. } => {
-                Err(("status", "is not a failure"))
+            Self::ToolExecutionFailed { error, .. } if error.trim().is_empty() => {
+                Err(("error", "is empty"))
             }
+            Self::ToolExecutionFailed {
+                status: Status::Ok | Status::Cancelled | Status::OutcomeUnknown,
+                ..
+            } => Err(("status", "is not a failure")),
             Self::ToolExecutionInterrupted { status, .. }
                 if !matches!(status, Status::Cancelled | Status::OutcomeUnknown) =>
             {
                 Err(("status", "is not an interruption"))
             }
             Self::ToolExecutionStarted { attempt: 0, .. } => Err(("attempt", "counts from 1")),
-            Self::ToolApproved { approver, .. } if approver.as_str().is_empty() => Err(("approver", "is empty")),
+            Self::ToolApproved { approver, .. } if approver.as_str().is_empty() => {
+                Err(("approver", "is empty"))
+            }
             _ => Ok(()),
         }
     }
@@ -331,31 +373,61 @@ mod tests {
             arguments_digest: digest,
         };
         let mut all = vec![
-            ToolEvent::ToolRequested { arguments: None, arguments_digest: digest, arguments_bytes: 0, executor: None },
+            ToolEvent::ToolRequested {
+                arguments: None,
+                arguments_digest: digest,
+                arguments_bytes: 0,
+                executor: None,
+            },
             ToolEvent::ToolApprovalRequested(Box::new(ApprovalRequest::about(&call))),
-            ToolEvent::ToolApproved { approver: "ann".into(), reason: None, edited: false },
+            ToolEvent::ToolApproved {
+                approver: "ann".into(),
+                reason: None,
+                edited: false,
+            },
             started(false),
             started(true),
-            ToolEvent::ToolExecutionProgress { progress: Progress::busy() },
-            ToolEvent::ToolCallAudit { audit: Notes::default() },
-            ToolEvent::ToolLog { level: LogLevel::Info, message: "hi".into() },
+            ToolEvent::ToolExecutionProgress {
+                progress: Progress::busy(),
+            },
+            ToolEvent::ToolCallAudit {
+                audit: Notes::default(),
+            },
+            ToolEvent::ToolLog {
+                level: LogLevel::Info,
+                message: "hi".into(),
+            },
         ];
         for status in Status::ALL {
             for ran in [false, true] {
-                all.push(ToolEvent::settling(&crate::Settled::new(status), ran, None, None));
+                all.push(ToolEvent::settling(
+                    &crate::Settled::new(status),
+                    ran,
+                    None,
+                    None,
+                ));
             }
         }
         all
     }
 
     fn phases() -> Vec<Phase> {
-        let open = [Requested, AwaitingApproval, Approved, Running, AwaitingResult];
+        let open = [
+            Requested,
+            AwaitingApproval,
+            Approved,
+            Running,
+            AwaitingResult,
+        ];
         open.into_iter().chain(Status::ALL.map(Settled)).collect()
     }
 
     /// The rules once more, as a table of (from, event word, to).
     fn expected(from: Phase, event: &ToolEvent) -> Option<Phase> {
-        let external = matches!(event, ToolEvent::ToolExecutionStarted { external: true, .. });
+        let external = matches!(
+            event,
+            ToolEvent::ToolExecutionStarted { external: true, .. }
+        );
         let running = if external { AwaitingResult } else { Running };
         let end = event.terminal().map(Settled);
         type Row<'a> = (Phase, &'a [(&'a str, Option<Phase>)]);
@@ -434,7 +506,12 @@ mod tests {
     fn only_the_listed_events_are_legal() {
         for from in phases() {
             for event in events() {
-                assert_eq!(from.apply(&event).ok(), expected(from, &event), "{from:?}, {}", event.name());
+                assert_eq!(
+                    from.apply(&event).ok(),
+                    expected(from, &event),
+                    "{from:?}, {}",
+                    event.name()
+                );
             }
         }
     }
@@ -447,7 +524,11 @@ mod tests {
                 assert_eq!(event.check(), Ok(()), "{status} {started}");
                 assert_eq!(event.terminal(), Some(status));
                 let from = if started { Running } else { Requested };
-                assert_eq!(from.apply(&event), Ok(Settled(status)), "{status} {started}");
+                assert_eq!(
+                    from.apply(&event),
+                    Ok(Settled(status)),
+                    "{status} {started}"
+                );
             }
         }
     }

@@ -191,7 +191,12 @@ impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("unknown"),
-            Self::NanoUsd(nano) => write!(f, "${}.{:06}", nano / 1_000_000_000, nano % 1_000_000_000 / 1000),
+            Self::NanoUsd(nano) => write!(
+                f,
+                "${}.{:06}",
+                nano / 1_000_000_000,
+                nano % 1_000_000_000 / 1000
+            ),
         }
     }
 }
@@ -237,7 +242,10 @@ mod tests {
         assert_eq!(Cost::NanoUsd(1).plus(Cost::NanoUsd(2)), Cost::NanoUsd(3));
         assert_eq!(Cost::NanoUsd(1).plus(Cost::Unknown), Cost::Unknown);
         assert_eq!(
-            (Cost::Unknown.to_string(), Cost::NanoUsd(1_500_000_000).to_string()),
+            (
+                Cost::Unknown.to_string(),
+                Cost::NanoUsd(1_500_000_000).to_string()
+            ),
             ("unknown".into(), "$1.500000".into())
         );
     }

@@ -34,7 +34,12 @@ impl Matcher {
 
     /// Calls to the tools of exactly these names; no names match no calls.
     pub fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        Self(names.into_iter().map(|name| Rule::Name(name.into())).collect())
+        Self(
+            names
+                .into_iter()
+                .map(|name| Rule::Name(name.into()))
+                .collect(),
+        )
     }
 
     /// Calls to tools whose name fits a glob such as `fs_*`.
@@ -135,7 +140,10 @@ mod tests {
             (Matcher::regex("^fs_(read|write)$").expect("valid"), true),
             (Matcher::regex("^write").expect("valid"), false),
             (Matcher::annotation(Annotations::may_write), true),
-            (Matcher::predicate(|call| call.arguments.get("force").is_some()), false),
+            (
+                Matcher::predicate(|call| call.arguments.get("force").is_some()),
+                false,
+            ),
             (Matcher::name("x").or(Matcher::name("fs_write")), true),
         ] {
             assert_eq!(matcher.matches(&call), fits, "{matcher:?}");

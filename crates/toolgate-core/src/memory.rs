@@ -12,10 +12,11 @@ use hashbrown::{HashMap, HashSet};
 use tokio::sync::watch;
 
 use crate::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, ApprovalState, Batch, CallId, Charge, ChargeFilter, Digest,
-    Erased, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record,
-    RecordKey, RowChange, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp,
-    TurnFilter, TurnId, TurnRow, memory_accounts::Till,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, ApprovalState, Batch, CallId, Charge,
+    ChargeFilter, Digest, Erased, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
+    Movement, Position, Post, Record, RecordKey, RowChange, Said, SealedEntry, SessionFilter,
+    SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
+    memory_accounts::Till,
 };
 
 /// Keeps everything in memory, for as long as some clone of it lives.
@@ -60,7 +61,10 @@ impl MemoryStore {
 
     fn has_post(&self, session: SessionId, after: u64) -> bool {
         let shelf = self.shelf();
-        let newest = shelf.sessions.get(&session).and_then(|known| known.posts.last_key_value());
+        let newest = shelf
+            .sessions
+            .get(&session)
+            .and_then(|known| known.posts.last_key_value());
         newest.is_some_and(|(number, _)| *number > after)
     }
 
@@ -72,7 +76,9 @@ impl MemoryStore {
 
 impl std::fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryStore").field("sessions", &self.shelf().sessions.len()).finish_non_exhaustive()
+        f.debug_struct("MemoryStore")
+            .field("sessions", &self.shelf().sessions.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -85,15 +91,30 @@ impl Session {
         let at = |event: Option<&Arc<Event>>| event.map_or(Timestamp::EPOCH, |event| event.at());
         let (created_at, updated_at) = (at(self.log.first()), at(self.log.last()));
         let (held, hidden_at) = (self.held.clone(), self.hidden_at);
-        SessionRow { session, revision: self.revision(), created_at, updated_at, held, hidden_at }
+        SessionRow {
+            session,
+            revision: self.revision(),
+            created_at,
+            updated_at,
+            held,
+            hidden_at,
+        }
     }
 
     /// Whether somebody at `at` may append these events.
-    fn check(&self, session: SessionId, at: Position, events: &[Arc<Event>]) -> Result<(), StoreError> {
+    fn check(
+        &self,
+        session: SessionId,
+        at: Position,
+        events: &[Arc<Event>],
+    ) -> Result<(), StoreError> {
         at.check(session, self.revision(), self.fence)?;
         for (before, event) in (at.revision..).zip(events) {
             if event.sequence() != before + 1 {
-                return Err(StoreError::Gap { expected: before, found: event.sequence() });
+                return Err(StoreError::Gap {
+                    expected: before,
+                    found: event.sequence(),
+                });
             }
         }
         Ok(())
@@ -106,7 +127,11 @@ impl Shelf {
         let few = records.len() <= 8;
         let mut named = HashSet::with_capacity(if few { 0 } else { records.len() });
         for (at, (key, _)) in records.iter().enumerate() {
-            let twice = if few { records[..at].iter().any(|(other, _)| other == key) } else { !named.insert(key) };
+            let twice = if few {
+                records[..at].iter().any(|(other, _)| other == key)
+            } else {
+                !named.insert(key)
+            };
             if twice || self.records.contains_key(key) {
                 return Err(StoreError::Exists { key: key.clone() });
             }
@@ -117,7 +142,9 @@ impl Shelf {
     fn keep(&mut self, records: Vec<(RecordKey, Record)>) {
         for (key, record) in records {
             match (&key, &record) {
-                (RecordKey::Other(name), record) => drop(self.named.insert(name.clone(), record.clone())),
+                (RecordKey::Other(name), record) => {
+                    drop(self.named.insert(name.clone(), record.clone()))
+                }
                 (RecordKey::Message(session, number), Record::Message(said)) => {
                     let messages = self.messages.entry(*session).or_default();
                     let place = messages.partition_point(|(before, _)| before < number);
@@ -137,7 +164,9 @@ impl Shelf {
                     row.settled_at = Some(at);
                 }
             }
-            RowChange::Asked(row) => drop(self.approvals.insert(row.request.approval_id.call(), *row)),
+            RowChange::Asked(row) => {
+                drop(self.approvals.insert(row.request.approval_id.call(), *row))
+            }
             RowChange::Answered(call) => self.mark(call, ApprovalState::Answered),
             RowChange::Settled(call, status) => self.mark(call, ApprovalState::Settled(status)),
         }
@@ -151,7 +180,9 @@ impl Shelf {
 
     fn seal(&mut self, draft: LedgerDraft) -> LedgerHead {
         let chain = self.ledgers.entry(draft.ledger.clone()).or_default();
-        let head = chain.last().map_or_else(|| LedgerHead::start(draft.ledger), SealedEntry::head);
+        let head = chain
+            .last()
+            .map_or_else(|| LedgerHead::start(draft.ledger), SealedEntry::head);
         let entry = head.seal(draft.body);
         let head = entry.head();
         chain.push(entry);
@@ -160,7 +191,12 @@ impl Shelf {
 }
 
 impl Store for MemoryStore {
-    async fn append(&self, session: SessionId, at: Position, batch: Batch) -> Result<u64, StoreError> {
+    async fn append(
+        &self,
+        session: SessionId,
+        at: Position,
+        batch: Batch,
+    ) -> Result<u64, StoreError> {
         let shelf = &mut *self.shelf();
         match shelf.sessions.get(&session) {
             Some(known) => known.check(session, at, &batch.events)?,
@@ -168,8 +204,15 @@ impl Store for MemoryStore {
         }
         shelf.check_records(&batch.records)?;
         shelf.keep(batch.records);
-        batch.entries.into_iter().for_each(|draft| drop(shelf.seal(draft)));
-        batch.events.iter().filter_map(|event| RowChange::of(event)).for_each(|change| shelf.apply(change));
+        batch
+            .entries
+            .into_iter()
+            .for_each(|draft| drop(shelf.seal(draft)));
+        batch
+            .events
+            .iter()
+            .filter_map(|event| RowChange::of(event))
+            .for_each(|change| shelf.apply(change));
         let known = shelf.sessions.entry(session).or_default();
         if let Some((held, until)) = known.held.as_mut().zip(at.lease_until) {
             held.1 = until;
@@ -181,15 +224,27 @@ impl Store for MemoryStore {
         Ok(known.revision())
     }
 
-    async fn events(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<Arc<Event>>, StoreError> {
+    async fn events(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
         let shelf = self.shelf();
-        let log = shelf.sessions.get(&session).map_or(&[][..], |known| known.log.as_slice());
+        let log = shelf
+            .sessions
+            .get(&session)
+            .map_or(&[][..], |known| known.log.as_slice());
         let from = usize::try_from(after).unwrap_or(usize::MAX).min(log.len());
         Ok(log[from..].iter().take(limit).cloned().collect())
     }
 
     async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
-        Ok(self.shelf().sessions.get(&session).map_or(0, Session::revision))
+        Ok(self
+            .shelf()
+            .sessions
+            .get(&session)
+            .map_or(0, Session::revision))
     }
 
     async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
@@ -233,8 +288,12 @@ impl Store for MemoryStore {
         };
         let shelf = self.shelf();
         let found = shelf.named.range::<str, _>((from, Bound::Unbounded));
-        let found = found.take_while(|(key, _)| key.starts_with(prefix)).take(limit);
-        Ok(found.map(|(key, record)| (key.clone(), record.clone())).collect())
+        let found = found
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .take(limit);
+        Ok(found
+            .map(|(key, record)| (key.clone(), record.clone()))
+            .collect())
     }
 
     async fn messages(
@@ -253,33 +312,63 @@ impl Store for MemoryStore {
         let mut shelf = self.shelf();
         let LeaseRequest { session, .. } = request;
         let known = shelf.sessions.entry(session).or_default();
-        let held = known.held.as_ref().map(|(holder, until)| (&**holder, *until));
-        if let Some((holder, until)) = held.filter(|held| !request.is_granted(Some(*held), known.fence)) {
-            return Err(StoreError::Held { session, holder: holder.into(), until, fence: known.fence });
+        let held = known
+            .held
+            .as_ref()
+            .map(|(holder, until)| (&**holder, *until));
+        if let Some((holder, until)) =
+            held.filter(|held| !request.is_granted(Some(*held), known.fence))
+        {
+            return Err(StoreError::Held {
+                session,
+                holder: holder.into(),
+                until,
+                fence: known.fence,
+            });
         }
         known.fence += 1;
         known.held = Some((request.holder, request.until));
-        Ok(Lease { session, fence: known.fence, revision: known.revision() })
+        Ok(Lease {
+            session,
+            fence: known.fence,
+            revision: known.revision(),
+        })
     }
 
     async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
         let mut shelf = self.shelf();
-        let fenced = |found| StoreError::Fenced { session: lease.session, found };
+        let fenced = |found| StoreError::Fenced {
+            session: lease.session,
+            found,
+        };
         let known = shelf.sessions.get_mut(&lease.session).ok_or(fenced(0))?;
-        let held = known.held.as_mut().filter(|_| known.fence == lease.fence).ok_or(fenced(known.fence))?;
+        let held = known
+            .held
+            .as_mut()
+            .filter(|_| known.fence == lease.fence)
+            .ok_or(fenced(known.fence))?;
         held.1 = until;
         Ok(())
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
         let mut shelf = self.shelf();
-        if let Some(known) = shelf.sessions.get_mut(&lease.session).filter(|known| known.fence == lease.fence) {
+        if let Some(known) = shelf
+            .sessions
+            .get_mut(&lease.session)
+            .filter(|known| known.fence == lease.fence)
+        {
             known.held = None;
         }
         Ok(())
     }
 
-    async fn post(&self, session: SessionId, post: Post, records: Vec<(RecordKey, Record)>) -> Result<(), StoreError> {
+    async fn post(
+        &self,
+        session: SessionId,
+        post: Post,
+        records: Vec<(RecordKey, Record)>,
+    ) -> Result<(), StoreError> {
         let shelf = &mut *self.shelf();
         shelf.check_records(&records)?;
         shelf.keep(records);
@@ -295,11 +384,23 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn posts(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<(u64, Post)>, StoreError> {
+    async fn posts(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, Post)>, StoreError> {
         let shelf = self.shelf();
-        let Some(known) = shelf.sessions.get(&session) else { return Ok(Vec::new()) };
-        let found = known.posts.range((Bound::Excluded(after), Bound::Unbounded)).take(limit);
-        Ok(found.map(|(number, post)| (*number, post.clone())).collect())
+        let Some(known) = shelf.sessions.get(&session) else {
+            return Ok(Vec::new());
+        };
+        let found = known
+            .posts
+            .range((Bound::Excluded(after), Bound::Unbounded))
+            .take(limit);
+        Ok(found
+            .map(|(number, post)| (*number, post.clone()))
+            .collect())
     }
 
     fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
@@ -313,13 +414,25 @@ impl Store for MemoryStore {
 
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
         let shelf = self.shelf();
-        let open = |session| shelf.turns.values().any(|row| row.session == session && row.settled_at.is_none());
+        let open = |session| {
+            shelf
+                .turns
+                .values()
+                .any(|row| row.session == session && row.settled_at.is_none())
+        };
         let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
-        let found = shelf.sessions.range((from, Bound::Unbounded)).filter(|(_, known)| !known.log.is_empty());
-        let found = found.filter(|(session, _)| filter.session.is_none_or(|wanted| wanted == **session));
+        let found = shelf
+            .sessions
+            .range((from, Bound::Unbounded))
+            .filter(|(_, known)| !known.log.is_empty());
+        let found =
+            found.filter(|(session, _)| filter.session.is_none_or(|wanted| wanted == **session));
         let found = found.filter(|(_, known)| filter.hidden.lists(known.hidden_at.is_some()));
         let found = found.filter(|(session, _)| !filter.with_open_turns || open(**session));
-        Ok(found.take(filter.limit).map(|(session, known)| known.row(*session)).collect())
+        Ok(found
+            .take(filter.limit)
+            .map(|(session, known)| known.row(*session))
+            .collect())
     }
 
     async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
@@ -334,14 +447,25 @@ impl Store for MemoryStore {
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
         let shelf = self.shelf();
         let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
-        let found = shelf.turns.range((from, Bound::Unbounded)).map(|(_, row)| row);
-        let wanted = |row: &&TurnRow| row.session == filter.session && (!filter.open || row.settled_at.is_none());
+        let found = shelf
+            .turns
+            .range((from, Bound::Unbounded))
+            .map(|(_, row)| row);
+        let wanted = |row: &&TurnRow| {
+            row.session == filter.session && (!filter.open || row.settled_at.is_none())
+        };
         Ok(found.filter(wanted).take(filter.limit).cloned().collect())
     }
 
     async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
         let shelf = self.shelf();
-        Ok(shelf.approvals.values().filter(|row| filter.wants(row)).take(filter.limit).cloned().collect())
+        Ok(shelf
+            .approvals
+            .values()
+            .filter(|row| filter.wants(row))
+            .take(filter.limit)
+            .cloned()
+            .collect())
     }
 
     async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
@@ -349,22 +473,39 @@ impl Store for MemoryStore {
         Ok(drafts.into_iter().map(|draft| shelf.seal(draft)).collect())
     }
 
-    async fn entries(&self, ledger: &LedgerName, after: u64, limit: usize) -> Result<Vec<SealedEntry>, StoreError> {
+    async fn entries(
+        &self,
+        ledger: &LedgerName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<SealedEntry>, StoreError> {
         let shelf = self.shelf();
         let chain = shelf.ledgers.get(ledger).map_or(&[][..], Vec::as_slice);
-        let from = usize::try_from(after).unwrap_or(usize::MAX).min(chain.len());
+        let from = usize::try_from(after)
+            .unwrap_or(usize::MAX)
+            .min(chain.len());
         Ok(chain[from..].iter().take(limit).cloned().collect())
     }
 
     async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
-        Ok(self.shelf().ledgers.values().filter_map(|chain| chain.last()).map(SealedEntry::head).collect())
+        Ok(self
+            .shelf()
+            .ledgers
+            .values()
+            .filter_map(|chain| chain.last())
+            .map(SealedEntry::head)
+            .collect())
     }
 
     async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
         self.shelf().till.reserve(charge)
     }
 
-    async fn settle_charge(&self, charge: Charge, actual: Vec<u64>) -> Result<Vec<Movement>, StoreError> {
+    async fn settle_charge(
+        &self,
+        charge: Charge,
+        actual: Vec<u64>,
+    ) -> Result<Vec<Movement>, StoreError> {
         Ok(self.shelf().till.settle(&charge, &actual))
     }
 

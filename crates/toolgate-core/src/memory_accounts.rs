@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId, Movement, StoreError};
+use crate::{
+    AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId, Movement, StoreError,
+};
 
 /// Accounts, and the charges that are open.
 #[derive(Default)]
@@ -37,15 +39,28 @@ impl Till {
     }
 
     pub(crate) fn charges(&self, filter: &ChargeFilter) -> Vec<Charge> {
-        self.open.values().filter(|charge| filter.wants(charge)).take(filter.limit).cloned().collect()
+        self.open
+            .values()
+            .filter(|charge| filter.wants(charge))
+            .take(filter.limit)
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn account(&self, account: &AccountKey) -> Option<AccountRow> {
         self.accounts.get(account).cloned()
     }
 
-    pub(crate) fn accounts(&self, prefix: &str, after: Option<&AccountKey>, limit: usize) -> Vec<AccountRow> {
-        let found = self.accounts.values().filter(|row| row.account.to_string().starts_with(prefix));
+    pub(crate) fn accounts(
+        &self,
+        prefix: &str,
+        after: Option<&AccountKey>,
+        limit: usize,
+    ) -> Vec<AccountRow> {
+        let found = self
+            .accounts
+            .values()
+            .filter(|row| row.account.to_string().starts_with(prefix));
         let found = found.filter(|row| after.is_none_or(|after| *after < row.account));
         found.take(limit).cloned().collect()
     }
@@ -60,7 +75,11 @@ impl Till {
     }
 
     fn rows(&self, charge: &Charge) -> AccountRows {
-        let known = charge.accounts().filter_map(|account| self.accounts.get(account));
-        known.map(|row| (row.account.clone(), row.clone())).collect()
+        let known = charge
+            .accounts()
+            .filter_map(|account| self.accounts.get(account));
+        known
+            .map(|row| (row.account.clone(), row.clone()))
+            .collect()
     }
 }

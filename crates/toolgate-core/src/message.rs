@@ -166,14 +166,27 @@ pub struct Said {
 impl Said {
     /// A message of a turn.
     pub fn new(turn: TurnId, iteration: u32, run: u64, message: Arc<Message>) -> Self {
-        Self { turn, iteration, refunds: 0, run, usage: None, cost: Cost::Unknown, paused: false, message }
+        Self {
+            turn,
+            iteration,
+            refunds: 0,
+            run,
+            usage: None,
+            cost: Cost::Unknown,
+            paused: false,
+            message,
+        }
     }
 }
 
 impl Message {
     /// A message of several parts.
     pub fn new(role: Role, parts: Vec<Part>) -> Self {
-        Self { role, parts, fragment: Fragment::default() }
+        Self {
+            role,
+            parts,
+            fragment: Fragment::default(),
+        }
     }
 
     /// What a person says.
@@ -226,13 +239,19 @@ impl Part {
 
     /// The same with the item as the provider sent it.
     pub fn with_native(mut self, wire: &'static str, item: Value) -> Self {
-        self.native = Some(Native { wire: wire.into(), item: Arc::new(item) });
+        self.native = Some(Native {
+            wire: wire.into(),
+            item: Arc::new(item),
+        });
         self
     }
 
     /// The item as `wire` sent it, if it came from there.
     pub fn native(&self, wire: &str) -> Option<&Value> {
-        self.native.as_ref().filter(|native| *native.wire == *wire).map(|native| &*native.item)
+        self.native
+            .as_ref()
+            .filter(|native| *native.wire == *wire)
+            .map(|native| &*native.item)
     }
 
     fn size(&self) -> usize {
@@ -242,7 +261,9 @@ impl Part {
         match &self.content {
             Content::Text(text) | Content::Reasoning(text) => text.len(),
             Content::Call(request) => request.size(),
-            Content::Result(answer) => answer.text.len() + answer.media.iter().map(media).sum::<usize>(),
+            Content::Result(answer) => {
+                answer.text.len() + answer.media.iter().map(media).sum::<usize>()
+            }
             Content::Media(one) => media(one),
             Content::Ran(_) | Content::Opaque => 256,
         }
@@ -251,23 +272,35 @@ impl Part {
 
 impl From<Content> for Part {
     fn from(content: Content) -> Self {
-        Self { content, native: None }
+        Self {
+            content,
+            native: None,
+        }
     }
 }
 
 impl Media {
     /// Something that is here, in base64.
     pub fn data(media_type: impl Into<String>, base64: impl Into<String>) -> Self {
-        Self { media_type: media_type.into(), name: None, source: MediaSource::Data(base64.into()) }
+        Self {
+            media_type: media_type.into(),
+            name: None,
+            source: MediaSource::Data(base64.into()),
+        }
     }
 
     /// The pictures and files in what a tool returned: blocks under `content`, as MCP has them.
     pub fn of(value: &Json) -> Vec<Self> {
         let blocks = value.get("content").and_then(Value::as_array);
-        let text = |block: &Value, key: &str| block.get(key).and_then(Value::as_str).map(str::to_owned);
+        let text =
+            |block: &Value, key: &str| block.get(key).and_then(Value::as_str).map(str::to_owned);
         let media = |block: &Value| {
             let (media_type, data) = (text(block, "mimeType")?, text(block, "data")?);
-            Some(Self { media_type, name: text(block, "name"), source: MediaSource::Data(data) })
+            Some(Self {
+                media_type,
+                name: text(block, "name"),
+                source: MediaSource::Data(data),
+            })
         };
         blocks.into_iter().flatten().filter_map(media).collect()
     }
@@ -308,14 +341,25 @@ mod tests {
     fn a_message_round_trips_with_its_native_items() {
         let call = Part::from(Content::Call(ToolRequest::text("c1", "read", "{}")));
         let parts = vec![
-            Part::from(Content::Reasoning("hm".into())).with_native("anthropic", json!({"signature": "s"})),
+            Part::from(Content::Reasoning("hm".into()))
+                .with_native("anthropic", json!({"signature": "s"})),
             call.with_native("anthropic", json!({"type": "tool_use"})),
         ];
         let message = Message::new(Role::Assistant, parts);
         let text = serde_json::to_string(&message).expect("writes");
-        assert_eq!(serde_json::from_str::<Message>(&text).expect("reads"), message);
-        assert_eq!(message.parts[0].native("anthropic"), Some(&json!({"signature": "s"})));
-        assert_eq!(message.parts[0].native("gemini"), None, "another provider is not given it");
+        assert_eq!(
+            serde_json::from_str::<Message>(&text).expect("reads"),
+            message
+        );
+        assert_eq!(
+            message.parts[0].native("anthropic"),
+            Some(&json!({"signature": "s"}))
+        );
+        assert_eq!(
+            message.parts[0].native("gemini"),
+            None,
+            "another provider is not given it"
+        );
     }
 
     #[test]

@@ -43,7 +43,10 @@ pub struct ModelName {
 impl ModelName {
     /// Names a model.
     pub fn new(provider: &str, model: &str) -> Self {
-        Self { provider: provider.into(), model: model.into() }
+        Self {
+            provider: provider.into(),
+            model: model.into(),
+        }
     }
 }
 
@@ -58,7 +61,9 @@ impl std::str::FromStr for ModelName {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
-            Some((provider, model)) if !provider.is_empty() && !model.is_empty() => Ok(Self::new(provider, model)),
+            Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+                Ok(Self::new(provider, model))
+            }
             _ => Err(InvalidModelName(text.to_owned())),
         }
     }
@@ -139,7 +144,9 @@ pub enum Effort {
 }
 
 /// How heavy a piece of work is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
     /// Looking something up.
@@ -211,7 +218,13 @@ pub struct Reply {
 impl Reply {
     /// A reply that ended by itself.
     pub fn new(message: Message) -> Self {
-        Self { message, usage: None, finish: Finish::Stop, model: None, id: None }
+        Self {
+            message,
+            usage: None,
+            finish: Finish::Stop,
+            model: None,
+            id: None,
+        }
     }
 }
 
@@ -252,7 +265,10 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
 const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -260,7 +276,10 @@ const fn is_zero(number: &u64) -> bool {
 impl Usage {
     /// Everything read and written.
     pub const fn total(self) -> u64 {
-        self.input.saturating_add(self.cache_read).saturating_add(self.cache_write).saturating_add(self.output)
+        self.input
+            .saturating_add(self.cache_read)
+            .saturating_add(self.cache_write)
+            .saturating_add(self.output)
     }
 
     /// Both together.
@@ -295,7 +314,13 @@ pub struct ModelError {
 impl ModelError {
     /// A failure of `model`.
     pub fn new(kind: ModelErrorKind, model: ModelName, detail: impl Into<String>) -> Self {
-        Self { kind, model, status: None, retry_after: None, detail: detail.into() }
+        Self {
+            kind,
+            model,
+            status: None,
+            retry_after: None,
+            detail: detail.into(),
+        }
     }
 }
 
@@ -356,7 +381,10 @@ impl ModelErrorKind {
 
     /// Whether the same request may well succeed a little later.
     pub const fn is_passing(self) -> bool {
-        matches!(self, Self::RateLimited | Self::Overloaded | Self::Server | Self::Timeout | Self::Connection)
+        matches!(
+            self,
+            Self::RateLimited | Self::Overloaded | Self::Server | Self::Timeout | Self::Connection
+        )
     }
 }
 
@@ -391,7 +419,10 @@ mod tests {
         assert_eq!((&*name.provider, &*name.model), ("openai", "ft:gpt-5:acme"));
         assert_eq!(name.to_string(), "openai:ft:gpt-5:acme");
         for bad in ["", "gpt-5", ":gpt-5", "openai:"] {
-            assert_eq!(bad.parse::<ModelName>(), Err(InvalidModelName(bad.to_owned())));
+            assert_eq!(
+                bad.parse::<ModelName>(),
+                Err(InvalidModelName(bad.to_owned()))
+            );
         }
     }
 
@@ -400,6 +431,9 @@ mod tests {
         let kind = ModelErrorKind::RateLimited;
         assert_eq!(serde_json::to_value(kind).expect("writes"), kind.as_str());
         let error = ModelError::new(kind, ModelName::new("openai", "gpt-5"), "slow down");
-        assert_eq!(error.to_string(), "openai:gpt-5: too many requests: slow down");
+        assert_eq!(
+            error.to_string(),
+            "openai:gpt-5: too many requests: slow down"
+        );
     }
 }

@@ -90,7 +90,10 @@ pub struct NoteFields {
 impl NoteFields {
     /// Whether a tool or layer noted anything, beside the trail that the runtime keeps.
     pub fn has_remarks(&self) -> bool {
-        let said = self.summary.is_some() || self.description.is_some() || self.kind.is_some() || self.hints.is_some();
+        let said = self.summary.is_some()
+            || self.description.is_some()
+            || self.kind.is_some()
+            || self.hints.is_some();
         said || self.consent.is_some()
             || self.scope.is_some()
             || !self.metadata.is_empty()
@@ -100,18 +103,31 @@ impl NoteFields {
     /// The layers that changed the field at `pointer` of the arguments, or something above or below it.
     pub fn who_changed(&self, subject: Subject, pointer: &str) -> Vec<&LayerName> {
         let touches = |change: &Change| {
-            let under =
-                |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            let under = |a: &str, b: &str| {
+                a.strip_prefix(b)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
             under(&change.pointer, pointer) || under(pointer, &change.pointer)
         };
-        let relevant = |p: &&Provenance| p.subject == subject && (p.truncated || p.changes.iter().any(touches));
-        self.provenance.iter().filter(relevant).map(|p| &p.layer).collect()
+        let relevant = |p: &&Provenance| {
+            p.subject == subject && (p.truncated || p.changes.iter().any(touches))
+        };
+        self.provenance
+            .iter()
+            .filter(relevant)
+            .map(|p| &p.layer)
+            .collect()
     }
 
     fn absorb(&mut self, inner: &Self) {
         let mut lost = Vec::new();
         keep(&mut self.summary, &inner.summary, "summary", &mut lost);
-        keep(&mut self.description, &inner.description, "description", &mut lost);
+        keep(
+            &mut self.description,
+            &inner.description,
+            "description",
+            &mut lost,
+        );
         keep(&mut self.kind, &inner.kind, "kind", &mut lost);
         keep(&mut self.hints, &inner.hints, "hints", &mut lost);
         keep(&mut self.consent, &inner.consent, "consent", &mut lost);
@@ -120,7 +136,10 @@ impl NoteFields {
             match self.metadata.get(key) {
                 None => drop(self.metadata.insert(key.clone(), value.clone())),
                 Some(ours) if ours == value => {}
-                Some(_) => lost.push(Superseded { field: format!("metadata/{key}"), value: value.clone() }),
+                Some(_) => lost.push(Superseded {
+                    field: format!("metadata/{key}"),
+                    value: value.clone(),
+                }),
             }
         }
         for entry in inner.superseded.iter().cloned().chain(lost) {
@@ -149,7 +168,10 @@ fn keep<T: Clone + PartialEq + Serialize>(
         Some(ours) if ours == theirs => {}
         Some(_) => {
             let value = serde_json::to_value(theirs).unwrap_or(Value::Null);
-            lost.push(Superseded { field: field.to_owned(), value });
+            lost.push(Superseded {
+                field: field.to_owned(),
+                value,
+            });
         }
     }
 }
@@ -275,7 +297,14 @@ mod tests {
         let fields = outer.fields().expect("written");
         assert_eq!(fields.summary.as_deref(), Some("outer"));
         assert_eq!(fields.description.as_deref(), Some("why"));
-        let lost: Vec<_> = fields.superseded.iter().map(|s| (s.field.as_str(), s.value.clone())).collect();
-        assert_eq!(lost, [("summary", "inner".into()), ("metadata/k", 1.into())]);
+        let lost: Vec<_> = fields
+            .superseded
+            .iter()
+            .map(|s| (s.field.as_str(), s.value.clone()))
+            .collect();
+        assert_eq!(
+            lost,
+            [("summary", "inner".into()), ("metadata/k", 1.into())]
+        );
     }
 }

@@ -30,7 +30,9 @@ impl Outcome {
                 settled.notes = output.notes;
                 Self::Settled(Box::new(settled))
             }
-            Err(error) => Self::failed(ToolError::new(format!("the tool returned a result that is {error}"))),
+            Err(error) => Self::failed(ToolError::new(format!(
+                "the tool returned a result that is {error}"
+            ))),
         }
     }
 
@@ -224,7 +226,11 @@ pub struct CallError {
 impl CallError {
     /// An error with words for the model.
     pub fn new(category: ErrorCategory, model: impl Into<String>) -> Self {
-        Self { category, model: model.into(), operator: None }
+        Self {
+            category,
+            model: model.into(),
+            operator: None,
+        }
     }
 
     /// Adds detail for the operator.
@@ -237,9 +243,15 @@ impl CallError {
 impl fmt::Debug for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The operator's detail may hold a connection string; `{:?}` ends up in too many places.
-        let operator = self.operator.as_ref().map(|text| format!("<{} bytes>", text.len()));
+        let operator = self
+            .operator
+            .as_ref()
+            .map(|text| format!("<{} bytes>", text.len()));
         let mut out = f.debug_struct("CallError");
-        out.field("category", &self.category).field("model", &self.model).field("operator", &operator).finish()
+        out.field("category", &self.category)
+            .field("model", &self.model)
+            .field("operator", &operator)
+            .finish()
     }
 }
 
@@ -296,7 +308,9 @@ impl ErrorCategory {
             | Status::OutOfScope
             | Status::BudgetExceeded
             | Status::LoopGuard => Self::Refused,
-            Status::Ok | Status::ExecutorError | Status::Redacted | Status::DryRun => Self::Internal,
+            Status::Ok | Status::ExecutorError | Status::Redacted | Status::DryRun => {
+                Self::Internal
+            }
         }
     }
 }
@@ -321,15 +335,27 @@ mod tests {
     fn denied_text_is_fixed() {
         assert_eq!(denied_text(None), "Tool execution denied.");
         assert_eq!(denied_text(Some("  ")), "Tool execution denied.");
-        assert_eq!(denied_text(Some("too risky")), "Tool execution denied: too risky");
+        assert_eq!(
+            denied_text(Some("too risky")),
+            "Tool execution denied: too risky"
+        );
     }
 
     #[test]
     fn the_model_reads_text_then_error_then_the_value() {
-        let text = |outcome: Outcome| outcome.settled().expect("settled").model_text().into_owned();
+        let text = |outcome: Outcome| {
+            outcome
+                .settled()
+                .expect("settled")
+                .model_text()
+                .into_owned()
+        };
         assert_eq!(text(Outcome::ok("plain")), "plain");
         assert_eq!(text(Outcome::ok(json!({ "a": 1 }))), r#"{"a":1}"#);
-        assert_eq!(text(Outcome::ok(ToolOutput::from(json!([1])).with_text("one"))), "one");
+        assert_eq!(
+            text(Outcome::ok(ToolOutput::from(json!([1])).with_text("one"))),
+            "one"
+        );
         assert_eq!(text(Outcome::refused(Status::Blocked, "no")), "no");
     }
 
@@ -341,7 +367,8 @@ mod tests {
 
     #[test]
     fn operator_detail_does_not_show_in_debug_output() {
-        let error = CallError::new(ErrorCategory::Internal, "failed").with_operator("postgres://u:hunter2@db");
+        let error = CallError::new(ErrorCategory::Internal, "failed")
+            .with_operator("postgres://u:hunter2@db");
         assert!(!format!("{error:?}").contains("hunter2"));
     }
 }

@@ -41,8 +41,12 @@ pub(crate) async fn poll_quietly<F: Future + Unpin>(mut future: F) -> F::Output 
 
 /// Runs `future` and turns a panic into a report.
 // Not an `async fn`, which would hold the future twice: once as an argument, once while it runs.
-pub(crate) fn contain<F: Future>(future: F) -> impl Future<Output = Result<F::Output, PanicReport>> {
-    AssertUnwindSafe(future).catch_unwind().map(|done| done.map_err(report))
+pub(crate) fn contain<F: Future>(
+    future: F,
+) -> impl Future<Output = Result<F::Output, PanicReport>> {
+    AssertUnwindSafe(future)
+        .catch_unwind()
+        .map(|done| done.map_err(report))
 }
 
 /// Runs somebody else's code so that a panic in it is an error, told to nobody but the caller.
@@ -50,7 +54,9 @@ pub(crate) fn contain<F: Future>(future: F) -> impl Future<Output = Result<F::Ou
 /// The error is bounded and may hold anything the code knew: it is for the operator.
 pub async fn contained<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let future = std::pin::pin!(contain(future));
-    poll_quietly(future).await.map_err(|PanicReport(report)| report)
+    poll_quietly(future)
+        .await
+        .map_err(|PanicReport(report)| report)
 }
 
 /// The same for code that does not wait.
@@ -87,7 +93,9 @@ fn install_hook() {
             if CONTAINED.get() == 0 {
                 return other(info);
             }
-            let place = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+            let place = info
+                .location()
+                .map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
             let text = format!("at {place}\n{}", Backtrace::force_capture());
             LAST.with(|last| drop(last.replace(Some(text))));
         }));
@@ -95,7 +103,10 @@ fn install_hook() {
 }
 
 fn report(payload: Box<dyn Any + Send>) -> PanicReport {
-    let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+    let message = match (
+        payload.downcast_ref::<&str>(),
+        payload.downcast_ref::<String>(),
+    ) {
         (Some(text), _) => (*text).to_owned(),
         (None, Some(text)) => text.clone(),
         (None, None) => "a panic without a message".to_owned(),
@@ -104,7 +115,11 @@ fn report(payload: Box<dyn Any + Send>) -> PanicReport {
     std::mem::forget(payload);
     let place = LAST.with(RefCell::take).unwrap_or_default();
     let half = MOST / 2;
-    PanicReport(format!("{} {}", bounded(&message, half), bounded(&place, half)))
+    PanicReport(format!(
+        "{} {}",
+        bounded(&message, half),
+        bounded(&place, half)
+    ))
 }
 
 /// Cuts text at a character boundary.
@@ -118,9 +133,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_report_has_the_message_and_the_place_and_is_bounded() {
-        let report =
-            poll_quietly(Box::pin(contain(async { panic!("{}", "x".repeat(1 << 20)) }))).await.map(|(): ()| ());
-        let Err(PanicReport(text)) = report else { panic!("not caught") };
+        let report = poll_quietly(Box::pin(contain(async {
+            panic!("{}", "x".repeat(1 << 20))
+        })))
+        .await
+        .map(|(): ()| ());
+        let Err(PanicReport(text)) = report else {
+            panic!("not caught")
+        };
         assert!(text.len() <= MOST + 1);
         assert!(text.starts_with("xxx") && text.contains("panic.rs"));
         assert_eq!(CONTAINED.get(), 0);
@@ -128,7 +148,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_payload_that_is_no_text_is_contained_too() {
-        let report = poll_quietly(Box::pin(contain(async { std::panic::panic_any(7_u8) }))).await.map(|(): ()| ());
+        let report = poll_quietly(Box::pin(contain(async { std::panic::panic_any(7_u8) })))
+            .await
+            .map(|(): ()| ());
         assert!(report.is_err());
     }
 }

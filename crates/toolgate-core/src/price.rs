@@ -135,7 +135,8 @@ impl Prices {
         for (provider, ProviderPrices { aliases, models }) in table.providers {
             // Somebody who corrects the prices of an alias means the provider.
             let provider = self.providers.get(&provider).cloned().unwrap_or(provider);
-            self.providers.extend(aliases.into_iter().map(|alias| (alias, provider.clone())));
+            self.providers
+                .extend(aliases.into_iter().map(|alias| (alias, provider.clone())));
             for (model, price) in models {
                 let (names, price) = (price.aliases.clone(), Arc::new(price));
                 for name in names.into_iter().chain([model]) {
@@ -158,9 +159,9 @@ impl Prices {
 
     /// Every model with a price, by provider and name, aliases included.
     pub fn models(&self) -> impl Iterator<Item = (ModelName, &Price)> {
-        self.models
-            .iter()
-            .map(|((provider, model), price)| (ModelName::new(provider.as_str(), model.as_str()), &**price))
+        self.models.iter().map(|((provider, model), price)| {
+            (ModelName::new(provider.as_str(), model.as_str()), &**price)
+        })
     }
 
     /// How many models have a price, aliases included.
@@ -175,7 +176,10 @@ impl Prices {
 
     /// The price of a model, if it is known.
     pub fn price(&self, model: &ModelName) -> Option<&Price> {
-        let provider = self.providers.get(&*model.provider).map_or(&*model.provider, String::as_str);
+        let provider = self
+            .providers
+            .get(&*model.provider)
+            .map_or(&*model.provider, String::as_str);
         let find = |name: &str| self.models.get(&(provider.to_owned(), name.to_owned()));
         let found = find(&model.model).or_else(|| undated(&model.model).and_then(find));
         found.map(|price| &**price)
@@ -183,12 +187,14 @@ impl Prices {
 
     /// What a request has cost.
     pub fn cost(&self, model: &ModelName, usage: Usage) -> Cost {
-        self.price(model).map_or(Cost::Unknown, |price| price.cost(usage, CacheLife::Minutes))
+        self.price(model)
+            .map_or(Cost::Unknown, |price| price.cost(usage, CacheLife::Minutes))
     }
 
     /// The most a request can cost in which a model reads and writes so many tokens.
     pub fn at_most(&self, model: &ModelName, read: u64, written: u64) -> Cost {
-        self.price(model).map_or(Cost::Unknown, |price| price.at_most(read, written))
+        self.price(model)
+            .map_or(Cost::Unknown, |price| price.at_most(read, written))
     }
 }
 
@@ -204,21 +210,29 @@ fn undated(model: &str) -> Option<&str> {
         let (name, date) = model.split_at_checked(model.len().checked_sub(length)?)?;
         is_date(date.strip_prefix('-')?).then_some(name)
     };
-    let name =
-        model.strip_suffix("-latest").or_else(|| without("-20250807".len())).or_else(|| without("-2025-08-07".len()));
+    let name = model
+        .strip_suffix("-latest")
+        .or_else(|| without("-20250807".len()))
+        .or_else(|| without("-2025-08-07".len()));
     name.filter(|name| !name.is_empty())
 }
 
 /// Whether a text is a day of this century: `2025-08-07` or `20250807`.
 fn is_date(text: &str) -> bool {
-    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let shape: String = text
+        .chars()
+        .map(|c| if c.is_ascii_digit() { '0' } else { c })
+        .collect();
     text.starts_with("20") && (shape == "00000000" || shape == "0000-00-00")
 }
 
 impl Price {
     /// What a request has cost, rounded up to a billionth of a dollar.
     pub fn cost(&self, usage: Usage, life: CacheLife) -> Cost {
-        let read = usage.input.saturating_add(usage.cache_read).saturating_add(usage.cache_write);
+        let read = usage
+            .input
+            .saturating_add(usage.cache_read)
+            .saturating_add(usage.cache_write);
         let rates = self.rates(read);
         let cache_write = rates.cache_write[usize::from(life == CacheLife::Hour)];
         total([
@@ -233,15 +247,37 @@ impl Price {
     pub fn at_most(&self, read: u64, written: u64) -> Cost {
         let rates = self.rates(read);
         let [minutes, hour] = rates.cache_write;
-        total([(read, rates.input.max(rates.cache_read).max(minutes).max(hour)), (written, rates.output)])
+        total([
+            (
+                read,
+                rates.input.max(rates.cache_read).max(minutes).max(hour),
+            ),
+            (written, rates.output),
+        ])
     }
 
     fn rates(&self, read: u64) -> Rates {
-        let tier = self.tiers.iter().filter(|tier| read > tier.above).max_by_key(|tier| tier.above);
+        let tier = self
+            .tiers
+            .iter()
+            .filter(|tier| read > tier.above)
+            .max_by_key(|tier| tier.above);
         let Some(tier) = tier else {
-            return rates(self.input, self.output, self.cache_read, self.cache_write, self.cache_write_1h);
+            return rates(
+                self.input,
+                self.output,
+                self.cache_read,
+                self.cache_write,
+                self.cache_write_1h,
+            );
         };
-        rates(tier.input, tier.output, tier.cache_read, tier.cache_write, tier.cache_write_1h)
+        rates(
+            tier.input,
+            tier.output,
+            tier.cache_read,
+            tier.cache_write,
+            tier.cache_write_1h,
+        )
     }
 }
 
@@ -263,7 +299,10 @@ fn rates(
 
 /// Adds up tokens times billionths of a dollar for a million of them.
 fn total<const N: usize>(parts: [(u64, u64); N]) -> Cost {
-    let sum: u128 = parts.into_iter().map(|(tokens, rate)| u128::from(tokens) * u128::from(rate)).sum();
+    let sum: u128 = parts
+        .into_iter()
+        .map(|(tokens, rate)| u128::from(tokens) * u128::from(rate))
+        .sum();
     Cost::NanoUsd(u64::try_from(sum.div_ceil(MILLION)).unwrap_or(u64::MAX))
 }
 
@@ -300,7 +339,8 @@ impl de::Visitor<'_> for DollarsVisitor {
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<Dollars, E> {
-        let whole = u64::try_from(number).map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))?;
+        let whole = u64::try_from(number)
+            .map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))?;
         self.visit_u64(whole)
     }
 
@@ -319,8 +359,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn prices(models: &str) -> Prices {
-        let text = format!(r#"{{ "providers": {{ "acme": {{ "aliases": ["acme-chat"], "models": {models} }} }} }}"#);
-        serde_json::from_str::<PriceTable>(&text).expect("a table").into()
+        let text = format!(
+            r#"{{ "providers": {{ "acme": {{ "aliases": ["acme-chat"], "models": {models} }} }} }}"#
+        );
+        serde_json::from_str::<PriceTable>(&text)
+            .expect("a table")
+            .into()
     }
 
     fn model(text: &str) -> ModelName {
@@ -334,37 +378,80 @@ mod tests {
     #[test]
     fn every_name_of_a_model_is_listed_with_its_price() {
         let prices = prices(LARGE);
-        let listed: Vec<_> = prices.models().map(|(name, price)| (name.to_string(), price.output.as_nano())).collect();
-        assert_eq!(listed, [("acme:big".to_owned(), 15_000_000_000), ("acme:large".to_owned(), 15_000_000_000)]);
+        let listed: Vec<_> = prices
+            .models()
+            .map(|(name, price)| (name.to_string(), price.output.as_nano()))
+            .collect();
+        assert_eq!(
+            listed,
+            [
+                ("acme:big".to_owned(), 15_000_000_000),
+                ("acme:large".to_owned(), 15_000_000_000)
+            ]
+        );
     }
 
     #[test]
     fn each_kind_of_token_has_its_price() {
         let prices = prices(LARGE);
         let price = prices.price(&model("acme:large")).expect("known");
-        let usage = Usage { input: 10, cache_read: 100, cache_write: 4, output: 2, reasoning: 1 };
+        let usage = Usage {
+            input: 10,
+            cache_read: 100,
+            cache_write: 4,
+            output: 2,
+            reasoning: 1,
+        };
         // 10 × 3000 + 100 × 300 + 4 × 3750 + 2 × 15000 billionths
-        assert_eq!(price.cost(usage, CacheLife::Minutes), Cost::NanoUsd(30_000 + 30_000 + 15_000 + 30_000));
-        assert_eq!(price.cost(usage, CacheLife::Hour), Cost::NanoUsd(30_000 + 30_000 + 24_000 + 30_000));
-        assert_eq!(price.cost(Usage::default(), CacheLife::Minutes), Cost::NanoUsd(0));
+        assert_eq!(
+            price.cost(usage, CacheLife::Minutes),
+            Cost::NanoUsd(30_000 + 30_000 + 15_000 + 30_000)
+        );
+        assert_eq!(
+            price.cost(usage, CacheLife::Hour),
+            Cost::NanoUsd(30_000 + 30_000 + 24_000 + 30_000)
+        );
+        assert_eq!(
+            price.cost(Usage::default(), CacheLife::Minutes),
+            Cost::NanoUsd(0)
+        );
     }
 
     #[test]
     fn a_request_that_makes_it_read_more_than_a_tier_costs_the_tier_as_a_whole() {
         let prices = prices(LARGE);
         let cost = |input, cache_read| {
-            prices.cost(&model("acme:large"), Usage { input, cache_read, output: 1, ..Usage::default() })
+            prices.cost(
+                &model("acme:large"),
+                Usage {
+                    input,
+                    cache_read,
+                    output: 1,
+                    ..Usage::default()
+                },
+            )
         };
         assert_eq!(cost(200_000, 0), Cost::NanoUsd(200_000 * 3_000 + 15_000));
         assert_eq!(cost(200_001, 0), Cost::NanoUsd(200_001 * 6_000 + 22_500));
-        assert_eq!(cost(1, 200_000), Cost::NanoUsd(6_000 + 200_000 * 600 + 22_500), "remembered tokens count");
+        assert_eq!(
+            cost(1, 200_000),
+            Cost::NanoUsd(6_000 + 200_000 * 600 + 22_500),
+            "remembered tokens count"
+        );
     }
 
     #[test]
     fn what_has_no_price_of_its_own_costs_what_reading_costs() {
         let prices = prices(r#"{ "plain": { "input": 2, "output": 8 } }"#);
-        let usage = Usage { cache_read: 5, cache_write: 5, ..Usage::default() };
-        assert_eq!(prices.cost(&model("acme:plain"), usage), Cost::NanoUsd(20_000));
+        let usage = Usage {
+            cache_read: 5,
+            cache_write: 5,
+            ..Usage::default()
+        };
+        assert_eq!(
+            prices.cost(&model("acme:plain"), usage),
+            Cost::NanoUsd(20_000)
+        );
     }
 
     #[test]
@@ -395,16 +482,31 @@ mod tests {
             "other:large",
         ] {
             assert_eq!(prices.price(&model(unknown)), None, "{unknown}");
-            assert_eq!(prices.cost(&model(unknown), Usage::default()), Cost::Unknown, "not even nothing is free");
+            assert_eq!(
+                prices.cost(&model(unknown), Usage::default()),
+                Cost::Unknown,
+                "not even nothing is free"
+            );
         }
     }
 
     #[test]
     fn an_exact_name_goes_before_the_name_without_a_date() {
-        let prices = prices(r#"{ "m": { "input": 1, "output": 1 }, "m-2024-05-13": { "input": 5, "output": 1 } }"#);
-        let usage = Usage { input: 1, ..Usage::default() };
-        assert_eq!(prices.cost(&model("acme:m-2024-05-13"), usage), Cost::NanoUsd(5_000));
-        assert_eq!(prices.cost(&model("acme:m-2024-08-06"), usage), Cost::NanoUsd(1_000));
+        let prices = prices(
+            r#"{ "m": { "input": 1, "output": 1 }, "m-2024-05-13": { "input": 5, "output": 1 } }"#,
+        );
+        let usage = Usage {
+            input: 1,
+            ..Usage::default()
+        };
+        assert_eq!(
+            prices.cost(&model("acme:m-2024-05-13"), usage),
+            Cost::NanoUsd(5_000)
+        );
+        assert_eq!(
+            prices.cost(&model("acme:m-2024-08-06"), usage),
+            Cost::NanoUsd(1_000)
+        );
     }
 
     #[test]
@@ -413,10 +515,24 @@ mod tests {
             "providers": { "acme-chat": { "models": { "large": { "input": 1, "output": 1 } } },
                            "home": { "models": { "llama": { "input": 0, "output": 0 } } } } }"#;
         let prices = prices(LARGE).with(serde_json::from_str(text).expect("a table"));
-        let usage = Usage { input: 300_000, ..Usage::default() };
-        assert_eq!(prices.cost(&model("acme:large"), usage), Cost::NanoUsd(300_000_000), "and no tier is left");
-        assert_eq!(prices.cost(&model("home:llama"), usage), Cost::NanoUsd(0), "known to be free");
-        assert_eq!((prices.as_of(), prices.source().len()), (Some("2026-11-16"), 1));
+        let usage = Usage {
+            input: 300_000,
+            ..Usage::default()
+        };
+        assert_eq!(
+            prices.cost(&model("acme:large"), usage),
+            Cost::NanoUsd(300_000_000),
+            "and no tier is left"
+        );
+        assert_eq!(
+            prices.cost(&model("home:llama"), usage),
+            Cost::NanoUsd(0),
+            "known to be free"
+        );
+        assert_eq!(
+            (prices.as_of(), prices.source().len()),
+            (Some("2026-11-16"), 1)
+        );
     }
 
     #[test]
@@ -429,7 +545,10 @@ mod tests {
             r#"{ "m": { "input": 1, "output": 1, "cash_read": 1 } }"#,
         ] {
             let text = format!(r#"{{ "providers": {{ "a": {{ "models": {models} }} }} }}"#);
-            assert!(serde_json::from_str::<PriceTable>(&text).is_err(), "{models}");
+            assert!(
+                serde_json::from_str::<PriceTable>(&text).is_err(),
+                "{models}"
+            );
         }
         assert!(serde_json::from_str::<PriceTable>(r#"{ "provider": {} }"#).is_err());
     }
@@ -437,8 +556,19 @@ mod tests {
     #[test]
     fn a_part_of_a_billionth_counts_as_one() {
         let prices = prices(r#"{ "tiny": { "input": 0.000001, "output": 0 } }"#);
-        let cost = |input| prices.cost(&model("acme:tiny"), Usage { input, ..Usage::default() });
-        assert_eq!((cost(1), cost(1_000), cost(1_001)), (Cost::NanoUsd(1), Cost::NanoUsd(1), Cost::NanoUsd(2)));
+        let cost = |input| {
+            prices.cost(
+                &model("acme:tiny"),
+                Usage {
+                    input,
+                    ..Usage::default()
+                },
+            )
+        };
+        assert_eq!(
+            (cost(1), cost(1_000), cost(1_001)),
+            (Cost::NanoUsd(1), Cost::NanoUsd(1), Cost::NanoUsd(2))
+        );
         assert_eq!(cost(0), Cost::NanoUsd(0));
     }
 

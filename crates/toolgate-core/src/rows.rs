@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalId, ApprovalRequest, CallId, Event, EventBody, SessionId, Status, Timestamp, ToolEvent, ToolName,
-    TurnEvent, TurnId,
+    ApprovalId, ApprovalRequest, CallId, Event, EventBody, SessionId, Status, Timestamp, ToolEvent,
+    ToolName, TurnEvent, TurnId,
 };
 
 /// One session.
@@ -125,14 +125,25 @@ pub struct ApprovalFilter {
 
 impl Default for SessionFilter {
     fn default() -> Self {
-        Self { session: None, after: None, with_open_turns: false, hidden: Hidden::LeftOut, limit: 100 }
+        Self {
+            session: None,
+            after: None,
+            with_open_turns: false,
+            hidden: Hidden::LeftOut,
+            limit: 100,
+        }
     }
 }
 
 impl SessionFilter {
     /// One session, hidden or not.
     pub fn of(session: SessionId) -> Self {
-        Self { session: Some(session), hidden: Hidden::Included, limit: 1, ..Self::default() }
+        Self {
+            session: Some(session),
+            hidden: Hidden::Included,
+            limit: 1,
+            ..Self::default()
+        }
     }
 }
 
@@ -150,20 +161,37 @@ impl Hidden {
 impl TurnFilter {
     /// The turns of a session that are not settled.
     pub fn open(session: SessionId) -> Self {
-        Self { session, after: None, open: true, limit: 100 }
+        Self {
+            session,
+            after: None,
+            open: true,
+            limit: 100,
+        }
     }
 }
 
 impl Default for ApprovalFilter {
     fn default() -> Self {
-        Self { call: None, session: None, tool: None, pending: true, after: None, limit: 100 }
+        Self {
+            call: None,
+            session: None,
+            tool: None,
+            pending: true,
+            after: None,
+            limit: 100,
+        }
     }
 }
 
 impl ApprovalFilter {
     /// The approval of one call, whatever has become of it.
     pub fn of(call: CallId) -> Self {
-        Self { call: Some(call), pending: false, limit: 1, ..Self::default() }
+        Self {
+            call: Some(call),
+            pending: false,
+            limit: 1,
+            ..Self::default()
+        }
     }
 
     /// Whether a row is wanted. The store sees to the order and the limit.
@@ -171,9 +199,14 @@ impl ApprovalFilter {
         let call = row.request.approval_id.call();
         self.call.is_none_or(|wanted| wanted == call)
             && self.session.is_none_or(|wanted| wanted == row.session)
-            && self.tool.as_ref().is_none_or(|wanted| *wanted == row.request.tool)
+            && self
+                .tool
+                .as_ref()
+                .is_none_or(|wanted| *wanted == row.request.tool)
             && (!self.pending || row.state == ApprovalState::Pending)
-            && self.after.is_none_or(|after| after < row.request.approval_id)
+            && self
+                .after
+                .is_none_or(|after| after < row.request.approval_id)
     }
 }
 
@@ -196,14 +229,21 @@ impl RowChange {
     /// What `event` changes, if anything.
     pub fn of(event: &Event) -> Option<Self> {
         match event.body() {
-            EventBody::Turn(info, TurnEvent::TurnOpened { .. }) => Some(Self::TurnOpened(TurnRow {
-                turn: info.turn,
-                session: info.session,
-                opened_at: event.at(),
-                settled_at: None,
-            })),
-            EventBody::Turn(info, TurnEvent::TurnSettled) => Some(Self::TurnSettled(info.turn, event.at())),
-            EventBody::Turn(_, TurnEvent::TurnInterrupted { .. } | TurnEvent::PostRefused { .. })
+            EventBody::Turn(info, TurnEvent::TurnOpened { .. }) => {
+                Some(Self::TurnOpened(TurnRow {
+                    turn: info.turn,
+                    session: info.session,
+                    opened_at: event.at(),
+                    settled_at: None,
+                }))
+            }
+            EventBody::Turn(info, TurnEvent::TurnSettled) => {
+                Some(Self::TurnSettled(info.turn, event.at()))
+            }
+            EventBody::Turn(
+                _,
+                TurnEvent::TurnInterrupted { .. } | TurnEvent::PostRefused { .. },
+            )
             | EventBody::Loop(..) => None,
             EventBody::Tool(invocation, ToolEvent::ToolApprovalRequested(request)) => {
                 Some(Self::Asked(Box::new(ApprovalRow {
@@ -214,8 +254,12 @@ impl RowChange {
                     state: ApprovalState::Pending,
                 })))
             }
-            EventBody::Tool(invocation, ToolEvent::ToolApproved { .. }) => Some(Self::Answered(invocation.id)),
-            EventBody::Tool(invocation, event) => event.terminal().map(|status| Self::Settled(invocation.id, status)),
+            EventBody::Tool(invocation, ToolEvent::ToolApproved { .. }) => {
+                Some(Self::Answered(invocation.id))
+            }
+            EventBody::Tool(invocation, event) => event
+                .terminal()
+                .map(|status| Self::Settled(invocation.id, status)),
         }
     }
 }

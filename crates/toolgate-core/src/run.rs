@@ -12,9 +12,9 @@ use std::{
 use futures::future::BoxFuture;
 
 use crate::{
-    Arguments, Band, Call, CallError, CallId, Clock, Edits, ErrorCategory, Json, LayerName, LayerNote, LayerStatus,
-    Next, Notes, Outcome, Provenance, Settled, Starting, Status, StopReason, Subject, Suspension, Timestamp, ToolName,
-    Unsettled, Verdict,
+    Arguments, Band, Call, CallError, CallId, Clock, Edits, ErrorCategory, Json, LayerName,
+    LayerNote, LayerStatus, Next, Notes, Outcome, Provenance, Settled, Starting, Status,
+    StopReason, Subject, Suspension, Timestamp, ToolName, Unsettled, Verdict,
     call::Origin,
     diff::changes,
     outcome::denied_text,
@@ -97,7 +97,12 @@ fn start(plan: Arc<Plan>, call: Call) -> (Arc<Run>, BoxFuture<'static, Outcome>)
 }
 
 /// Goes down from frame `at`: past layers that do not want the call, into the first that does, or to the executor.
-pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, call: Call) -> BoxFuture<'static, Outcome> {
+pub(crate) fn descend(
+    run: Arc<Run>,
+    mut at: usize,
+    parent: usize,
+    call: Call,
+) -> BoxFuture<'static, Outcome> {
     let attempt = run.state().attempts + 1;
     let mut call = call.with_attempt(attempt);
     loop {
@@ -120,9 +125,11 @@ pub(crate) fn descend(run: Arc<Run>, mut at: usize, parent: usize, call: Call) -
                         continue;
                     }
                     // One that panics has not said that the layer may be left out.
-                    Err(report) => {
-                        layer_exception(&frame.name, "it panicked over whether it wants the call", Some(report))
-                    }
+                    Err(report) => layer_exception(
+                        &frame.name,
+                        "it panicked over whether it wants the call",
+                        Some(report),
+                    ),
                 },
             },
         };
@@ -139,14 +146,27 @@ pub(crate) struct Place {
 }
 
 /// Lets one layer handle the call and writes down how that went.
-pub(crate) async fn enter<Fut>(place: Place, call: Call, handle: impl FnOnce(Call, Next) -> Fut) -> Outcome
+pub(crate) async fn enter<Fut>(
+    place: Place,
+    call: Call,
+    handle: impl FnOnce(Call, Next) -> Fut,
+) -> Outcome
 where
     Fut: Future<Output = Outcome>,
 {
     let Place { run, at, parent } = place;
     let entry = run.entered(at, parent, &call);
-    let mut pass = Pass { run: &run, entry, over: false };
-    let next = Next { run: run.clone(), at: at + 1, entry, given: call.arguments.clone() };
+    let mut pass = Pass {
+        run: &run,
+        entry,
+        over: false,
+    };
+    let next = Next {
+        run: run.clone(),
+        at: at + 1,
+        entry,
+        given: call.arguments.clone(),
+    };
     let outcome = match contain(handle(call, next)).await {
         Ok(outcome) => outcome,
         Err(report) => {
@@ -194,11 +214,14 @@ async fn attempt(run: &Run, call: Call) -> Outcome {
     let call = call.with_attempt(attempt);
     if let Some(result) = call.resumed().result(call.attempt) {
         let mut settled = Settled::clone(result);
-        settled.executor = settled.executor.or_else(|| call.shown().map(|shown| shown.entry.executor.clone()));
+        settled.executor = settled
+            .executor
+            .or_else(|| call.shown().map(|shown| shown.entry.executor.clone()));
         return Outcome::from(settled);
     }
     // Known before anything is said to start: a tool that is gone or has changed never does.
-    let refusal = contain_sync(|| run.plan.executor.refuse(&call)).unwrap_or_else(|report| Some(exception(report)));
+    let refusal = contain_sync(|| run.plan.executor.refuse(&call))
+        .unwrap_or_else(|report| Some(exception(report)));
     if let Some(refusal) = refusal {
         run.state().attempts -= 1;
         return refusal;
@@ -216,7 +239,10 @@ async fn attempt(run: &Run, call: Call) -> Outcome {
         return stop.into();
     }
     if call.cancel.is_cancelled() {
-        return Outcome::refused(Status::Cancelled, "the call was cancelled before it had an effect");
+        return Outcome::refused(
+            Status::Cancelled,
+            "the call was cancelled before it had an effect",
+        );
     }
     crate::last_step::run(run.plan.executor.clone(), call, outside).await
 }
@@ -230,7 +256,10 @@ impl Run {
             attempts: call.attempts_before(),
             decided: Vec::new(),
             // The view has checked these; if it shows the tool's own schema, that was the check.
-            valid: call.shown().filter(|shown| shown.is_plain()).map(|_| call.arguments.clone()),
+            valid: call
+                .shown()
+                .filter(|shown| shown.is_plain())
+                .map(|_| call.arguments.clone()),
             executed: None,
         };
         Self {
@@ -251,7 +280,11 @@ impl Run {
 
     /// Whether edits have been put in for the layer whose `next` begins at frame `below`.
     pub(crate) fn edits_above(&self, below: usize) -> Edits {
-        if below > self.plan.seal_at { Edits::PutIn } else { Edits::NotYet }
+        if below > self.plan.seal_at {
+            Edits::PutIn
+        } else {
+            Edits::NotYet
+        }
     }
 
     pub(crate) fn layer_name(&self, entry: usize) -> &LayerName {
@@ -270,7 +303,12 @@ impl Run {
             parent.ran_next = true;
         }
         let decides = self.plan.frames[frame].band == Band::Decide;
-        if decides && !state.decided.last().is_some_and(|seen| seen.same(&call.arguments)) {
+        if decides
+            && !state
+                .decided
+                .last()
+                .is_some_and(|seen| seen.same(&call.arguments))
+        {
             state.decided.push(call.arguments.clone());
         }
         state.entries.push(Entry {
@@ -305,13 +343,15 @@ impl Run {
                         settled.notes.absorb(&inner.notes);
                     }
                     change = inner.changes_to(settled, &frame.name);
-                    this.changed |=
-                        change.is_some() || inner.status != Some(settled.status) || inner.text != settled.text;
+                    this.changed |= change.is_some()
+                        || inner.status != Some(settled.status)
+                        || inner.text != settled.text;
                 }
             }
             // What ran would run again, so a layer asks before it lets a call through or not at all.
             Outcome::Suspended(_) if inner.as_ref().is_some_and(|inner| inner.status.is_some()) => {
-                outcome = layer_exception(&frame.name, "it suspended a call that had come back", None);
+                outcome =
+                    layer_exception(&frame.name, "it suspended a call that had come back", None);
                 this.status = LayerStatus::Settled(Status::LayerException);
             }
             Outcome::Suspended(suspension) => {
@@ -346,7 +386,12 @@ impl Run {
         let entry = &mut state.entries[entry];
         entry.changed = true;
         let layer = self.plan.frames[entry.frame].name.clone();
-        state.changes.push(Provenance { layer, subject: Subject::Arguments, changes: places, truncated });
+        state.changes.push(Provenance {
+            layer,
+            subject: Subject::Arguments,
+            changes: places,
+            truncated,
+        });
     }
 
     /// What the runtime itself has to say where one band ends and another begins.
@@ -359,7 +404,11 @@ impl Run {
         {
             return Some(refusal.clone());
         }
-        if at == self.plan.seal_at { self.check_contract(call) } else { None }
+        if at == self.plan.seal_at {
+            self.check_contract(call)
+        } else {
+            None
+        }
     }
 
     /// Where deciding begins, the arguments that a person wrote take the place of the model's.
@@ -373,11 +422,21 @@ impl Run {
     }
 
     fn put_in_edits(&self, call: Call) -> Call {
-        let Some(edited) = call.resumed().edits().filter(|edited| **edited != call.arguments).cloned() else {
+        let Some(edited) = call
+            .resumed()
+            .edits()
+            .filter(|edited| **edited != call.arguments)
+            .cloned()
+        else {
             return call;
         };
         let (places, truncated) = changes(call.arguments.as_json(), edited.as_json());
-        let change = Provenance { layer: EDIT.into(), subject: Subject::Arguments, changes: places, truncated };
+        let change = Provenance {
+            layer: EDIT.into(),
+            subject: Subject::Arguments,
+            changes: places,
+            truncated,
+        };
         self.state().changes.push(change);
         call.with_arguments(edited)
     }
@@ -392,7 +451,12 @@ impl Run {
     /// Checks reshaped arguments against the tool's own schema.
     fn check_contract(&self, call: &Call) -> Option<Outcome> {
         let shown = call.shown()?;
-        if self.state().valid.as_ref().is_some_and(|valid| valid.same(&call.arguments)) {
+        if self
+            .state()
+            .valid
+            .as_ref()
+            .is_some_and(|valid| valid.same(&call.arguments))
+        {
             return None;
         }
         match shown.entry.spec.input.check(call.arguments.as_json()) {
@@ -407,37 +471,58 @@ impl Run {
     /// What must be true of a call the moment before it runs, whatever the layers did.
     fn last_check(&self, call: &Call) -> Option<Outcome> {
         if call.id != self.id || call.tool != self.tool || !call.is_of(&self.origin) {
-            return Some(layer_exception(&"a layer".into(), "it handed on another call", None));
+            return Some(layer_exception(
+                &"a layer".into(),
+                "it handed on another call",
+                None,
+            ));
         }
         for answer in &call.resumed().answers {
             if let Verdict::Deny { reason } = &answer.decision.verdict {
-                return Some(Outcome::refused(Status::Denied, denied_text(reason.as_deref())));
+                return Some(Outcome::refused(
+                    Status::Denied,
+                    denied_text(reason.as_deref()),
+                ));
             }
         }
         if let Some(refusal) = self.check_decided(call) {
             return Some(refusal);
         }
-        if call.resumed().edits().is_some_and(|edited| edited.digest() != call.arguments.digest()) {
+        if call
+            .resumed()
+            .edits()
+            .is_some_and(|edited| edited.digest() != call.arguments.digest())
+        {
             let text = "the arguments are not the ones that were approved";
             return Some(Outcome::refused(Status::Blocked, text));
         }
         if let Some(refusal) = self.check_contract(call) {
             return Some(refusal);
         }
-        call.cancel
-            .is_cancelled()
-            .then(|| Outcome::refused(Status::Cancelled, "the call was cancelled before it started"))
+        call.cancel.is_cancelled().then(|| {
+            Outcome::refused(
+                Status::Cancelled,
+                "the call was cancelled before it started",
+            )
+        })
     }
 
     /// The final-argument guarantee: what runs is what every deciding layer saw.
     fn check_decided(&self, call: &Call) -> Option<Outcome> {
         let state = self.state();
-        let differs = |seen: &&Arguments| !seen.same(&call.arguments) && seen.digest() != call.arguments.digest();
+        let differs = |seen: &&Arguments| {
+            !seen.same(&call.arguments) && seen.digest() != call.arguments.digest()
+        };
         let seen = state.decided.iter().find(differs)?;
         let text = "the arguments were changed after they had been decided on";
         Some(Outcome::refused(Status::Blocked, text).noting(|notes| {
-            notes.metadata.insert("decided_digest".into(), seen.digest().to_string().into());
-            notes.metadata.insert("final_digest".into(), call.arguments.digest().to_string().into());
+            notes
+                .metadata
+                .insert("decided_digest".into(), seen.digest().to_string().into());
+            notes.metadata.insert(
+                "final_digest".into(),
+                call.arguments.digest().to_string().into(),
+            );
         }))
     }
 
@@ -476,14 +561,19 @@ impl Run {
                 error: entry.error.map(str::to_owned),
             }
         };
-        (state.entries.iter().map(note).collect(), state.changes.clone())
+        (
+            state.entries.iter().map(note).collect(),
+            state.changes.clone(),
+        )
     }
 }
 
 impl State {
     /// Remembers what a layer was given from below.
     fn tell(&mut self, parent: usize, outcome: &Outcome) {
-        let Some(parent) = self.entries.get_mut(parent) else { return };
+        let Some(parent) = self.entries.get_mut(parent) else {
+            return;
+        };
         parent.ran_next = true;
         let mut told = Inner::of(outcome);
         if let Some(before) = &parent.inner {
@@ -496,7 +586,12 @@ impl State {
 impl Inner {
     fn of(outcome: &Outcome) -> Self {
         match outcome {
-            Outcome::Suspended(_) => Self { status: None, value: None, text: None, notes: Notes::default() },
+            Outcome::Suspended(_) => Self {
+                status: None,
+                value: None,
+                text: None,
+                notes: Notes::default(),
+            },
             Outcome::Settled(settled) => Self {
                 status: Some(settled.status),
                 value: Some(settled.value.clone()),
@@ -507,10 +602,18 @@ impl Inner {
     }
 
     fn changes_to(&self, settled: &Settled, layer: &LayerName) -> Option<Provenance> {
-        let value = self.value.as_ref().filter(|value| !value.same(&settled.value))?;
+        let value = self
+            .value
+            .as_ref()
+            .filter(|value| !value.same(&settled.value))?;
         let (changes, truncated) = changes(value, &settled.value);
         let layer = layer.clone();
-        (!changes.is_empty()).then_some(Provenance { layer, subject: Subject::Result, changes, truncated })
+        (!changes.is_empty()).then_some(Provenance {
+            layer,
+            subject: Subject::Result,
+            changes,
+            truncated,
+        })
     }
 }
 
@@ -547,23 +650,32 @@ impl std::fmt::Debug for Trail {
 }
 
 pub(crate) fn exception(PanicReport(report): PanicReport) -> Outcome {
-    let error = CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly").with_operator(report);
+    let error =
+        CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly").with_operator(report);
     Outcome::error(Status::Exception, error)
 }
 
 fn layer_exception(layer: &LayerName, what: &str, report: Option<PanicReport>) -> Outcome {
     let detail = report.map_or_else(String::new, |PanicReport(report)| format!(": {report}"));
     let error = CallError::new(ErrorCategory::Panic, "an internal error stopped the call");
-    Outcome::error(Status::LayerException, error.with_operator(format!("{layer}: {what}{detail}")))
+    Outcome::error(
+        Status::LayerException,
+        error.with_operator(format!("{layer}: {what}{detail}")),
+    )
 }
 
 impl From<StopReason> for Outcome {
     fn from(stop: StopReason) -> Self {
         match stop {
-            StopReason::Interrupted => Self::refused(Status::Cancelled, "the call was cancelled before it started"),
+            StopReason::Interrupted => Self::refused(
+                Status::Cancelled,
+                "the call was cancelled before it started",
+            ),
             StopReason::NotRecorded(detail) => {
-                let error =
-                    CallError::new(ErrorCategory::Internal, "the call was not run because it could not be recorded");
+                let error = CallError::new(
+                    ErrorCategory::Internal,
+                    "the call was not run because it could not be recorded",
+                );
                 Self::error(Status::ExecutorError, error.with_operator(detail))
             }
         }

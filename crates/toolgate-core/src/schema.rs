@@ -57,9 +57,15 @@ impl Schema {
     fn compile(schema: Value, options: ValidationOptions<'_>) -> Result<Self, SchemaError> {
         let json = Json::new(schema)?;
         // A schema from outside may hold any pattern, so backtracking is bounded.
-        let patterns = PatternOptions::fancy_regex().backtrack_limit(100_000).size_limit(1 << 20);
-        let validator = options.offline().with_pattern_options(patterns).build(json.as_value());
-        let validator = validator.map_err(|error| SchemaError::Invalid(error.masked().to_string()))?;
+        let patterns = PatternOptions::fancy_regex()
+            .backtrack_limit(100_000)
+            .size_limit(1 << 20);
+        let validator = options
+            .offline()
+            .with_pattern_options(patterns)
+            .build(json.as_value());
+        let validator =
+            validator.map_err(|error| SchemaError::Invalid(error.masked().to_string()))?;
         Ok(Self(Arc::new(Inner { json, validator })))
     }
 
@@ -80,14 +86,17 @@ impl Schema {
             s.inline_subschemas = true;
         });
         let drop_title = |schema: &mut schemars::Schema| drop(schema.remove("title"));
-        let generator = settings.with_transform(RecursiveTransform(drop_title)).into_generator();
+        let generator = settings
+            .with_transform(RecursiveTransform(drop_title))
+            .into_generator();
         Self::ours(generator.into_root_schema_for::<T>().to_value())
     }
 
     /// Any object: the schema of a tool that checks its arguments itself.
     pub fn any_object() -> Self {
         static ANY: OnceLock<Schema> = OnceLock::new();
-        ANY.get_or_init(|| Self::ours(json!({ "type": "object" }))).clone()
+        ANY.get_or_init(|| Self::ours(json!({ "type": "object" })))
+            .clone()
     }
 
     /// The schema as JSON.
@@ -109,19 +118,29 @@ impl Schema {
             pointer: error.instance_path().to_string(),
             reason: error.masked().to_string(),
         };
-        Err(self.0.validator.iter_errors(value).take(MOST_PROBLEMS).map(problem).collect())
+        Err(self
+            .0
+            .validator
+            .iter_errors(value)
+            .take(MOST_PROBLEMS)
+            .map(problem)
+            .collect())
     }
 
     /// The parameters an object schema declares.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         let properties = self.0.json.get("properties").and_then(Value::as_object);
-        properties.into_iter().flat_map(|map| map.keys().map(String::as_str))
+        properties
+            .into_iter()
+            .flat_map(|map| map.keys().map(String::as_str))
     }
 
     /// Whether the schema declares a parameter, at its root or in one of its alternatives.
     pub fn mentions(&self, name: &str) -> bool {
-        let declares =
-            |part: &Map<String, Value>| part.get("properties").is_some_and(|known| known.get(name).is_some());
+        let declares = |part: &Map<String, Value>| {
+            part.get("properties")
+                .is_some_and(|known| known.get(name).is_some())
+        };
         let (parts, _) = self.parts();
         parts.into_iter().any(declares)
     }
@@ -136,12 +155,18 @@ impl Schema {
             Some(Value::Object(rule)) => rule.is_empty(),
             Some(_) => false,
         };
-        let any_name = |part: &Map<String, Value>| open(part, "propertyNames") && !part.contains_key("maxProperties");
-        let any_more =
-            |part: &Map<String, Value>| open(part, "additionalProperties") && open(part, "unevaluatedProperties");
+        let any_name = |part: &Map<String, Value>| {
+            open(part, "propertyNames") && !part.contains_key("maxProperties")
+        };
+        let any_more = |part: &Map<String, Value>| {
+            open(part, "additionalProperties") && open(part, "unevaluatedProperties")
+        };
         let (parts, all) = self.parts();
         // The root may be closed: it is there that a parameter is added.
-        all && parts.iter().enumerate().all(|(at, part)| any_name(part) && (at == 0 || any_more(part)))
+        all && parts
+            .iter()
+            .enumerate()
+            .all(|(at, part)| any_name(part) && (at == 0 || any_more(part)))
     }
 
     /// The root and everything else that is said about the same object, and whether that is all of it.
@@ -156,11 +181,25 @@ impl Schema {
             }
             parts.push(part);
             for key in ["oneOf", "anyOf", "allOf"] {
-                waiting.extend(part.get(key).and_then(Value::as_array).into_iter().flatten());
+                waiting.extend(
+                    part.get(key)
+                        .and_then(Value::as_array)
+                        .into_iter()
+                        .flatten(),
+                );
             }
-            waiting.extend(["if", "then", "else"].iter().filter_map(|key| part.get(*key)));
+            waiting.extend(
+                ["if", "then", "else"]
+                    .iter()
+                    .filter_map(|key| part.get(*key)),
+            );
             for key in ["dependentSchemas", "dependencies"] {
-                waiting.extend(part.get(key).and_then(Value::as_object).into_iter().flat_map(Map::values));
+                waiting.extend(
+                    part.get(key)
+                        .and_then(Value::as_object)
+                        .into_iter()
+                        .flat_map(Map::values),
+                );
             }
             if let Some(reference) = part.get("$ref") {
                 let place = reference.as_str().and_then(|text| text.strip_prefix('#'));
@@ -175,18 +214,27 @@ impl Schema {
     }
 
     /// A copy that also takes `parameter`, or nothing if the parameter is there already.
-    pub fn with_parameter(&self, name: &str, parameter: Value, required: bool) -> Result<Option<Self>, SchemaError> {
+    pub fn with_parameter(
+        &self,
+        name: &str,
+        parameter: Value,
+        required: bool,
+    ) -> Result<Option<Self>, SchemaError> {
         if self.parameters().any(|known| known == name) {
             return Ok(None);
         }
         let mut schema = self.0.json.as_object().cloned().unwrap_or_default();
         schema.entry("type").or_insert_with(|| "object".into());
-        let properties = schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+        let properties = schema
+            .entry("properties")
+            .or_insert_with(|| Value::Object(Map::new()));
         let properties = properties.as_object_mut().ok_or(SchemaError::NotAnObject)?;
         properties.insert(name.to_owned(), parameter);
         if required {
             let list = schema.entry("required").or_insert_with(|| json!([]));
-            list.as_array_mut().ok_or(SchemaError::NotAnObject)?.push(name.into());
+            list.as_array_mut()
+                .ok_or(SchemaError::NotAnObject)?
+                .push(name.into());
         }
         Self::new(Value::Object(schema)).map(Some)
     }
@@ -227,7 +275,11 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = if self.pointer.is_empty() { "(arguments)" } else { &self.pointer };
+        let place = if self.pointer.is_empty() {
+            "(arguments)"
+        } else {
+            &self.pointer
+        };
         write!(f, "{place}: {}", self.reason)
     }
 }
@@ -259,16 +311,31 @@ mod tests {
 
     #[test]
     fn a_remote_reference_is_refused_and_never_fetched() {
-        for reference in ["http://127.0.0.1:9/s.json", "https://example.com/s", "file:///etc/passwd"] {
+        for reference in [
+            "http://127.0.0.1:9/s.json",
+            "https://example.com/s",
+            "file:///etc/passwd",
+        ] {
             let schema = json!({ "type": "object", "properties": { "a": { "$ref": reference } } });
-            assert!(matches!(Schema::for_arguments(schema), Err(SchemaError::Invalid(_))), "{reference}");
+            assert!(
+                matches!(Schema::for_arguments(schema), Err(SchemaError::Invalid(_))),
+                "{reference}"
+            );
         }
     }
 
     #[test]
     fn the_root_of_arguments_is_an_object() {
-        for bad in [json!({ "type": "array" }), json!(true), json!([]), json!({ "type": ["object", "null"] })] {
-            assert_eq!(Schema::for_arguments(bad).err(), Some(SchemaError::NotAnObject));
+        for bad in [
+            json!({ "type": "array" }),
+            json!(true),
+            json!([]),
+            json!({ "type": ["object", "null"] }),
+        ] {
+            assert_eq!(
+                Schema::for_arguments(bad).err(),
+                Some(SchemaError::NotAnObject)
+            );
         }
         assert!(matches!(
             Schema::for_arguments(json!({ "type": "object", "required": 7 })),
@@ -280,15 +347,22 @@ mod tests {
     fn problems_name_the_place_but_not_the_value() {
         let schema = json!({ "type": "object", "properties": { "key": { "type": "integer" } } });
         let schema = Schema::new(schema).expect("valid");
-        let problems = schema.check(&json!({ "key": "hunter2" })).expect_err("wrong type");
+        let problems = schema
+            .check(&json!({ "key": "hunter2" }))
+            .expect_err("wrong type");
         assert_eq!(problems[0].pointer, "/key");
-        assert!(!problems[0].reason.contains("hunter2"), "{}", problems[0].reason);
+        assert!(
+            !problems[0].reason.contains("hunter2"),
+            "{}",
+            problems[0].reason
+        );
         assert!(problems[0].reason.contains("integer"));
     }
 
     #[test]
     fn a_hostile_pattern_cannot_hang_the_check() {
-        let schema = json!({ "type": "object", "properties": { "a": { "pattern": "^(?=(a+)+$)(a+)+$" } } });
+        let schema =
+            json!({ "type": "object", "properties": { "a": { "pattern": "^(?=(a+)+$)(a+)+$" } } });
         let schema = Schema::new(schema).expect("compiles");
         let _ = schema.check(&json!({ "a": "a".repeat(5_000) + "!" }));
     }
@@ -319,35 +393,67 @@ mod tests {
         let takes_more = |schema: Value| Schema::new(schema).expect("valid").takes_more();
         let closed = json!({ "properties": { "a": {} }, "additionalProperties": false });
         let open = json!({ "properties": { "a": { "additionalProperties": false } }, "additionalProperties": true });
-        for (key, part) in [("oneOf", json!([open, closed])), ("anyOf", json!([closed])), ("then", closed.clone())] {
+        for (key, part) in [
+            ("oneOf", json!([open, closed])),
+            ("anyOf", json!([closed])),
+            ("then", closed.clone()),
+        ] {
             assert!(!takes_more(json!({ "type": "object", key: part })), "{key}");
         }
-        assert!(!takes_more(json!({ "allOf": [{ "oneOf": [{ "unevaluatedProperties": false }] }] })));
-        assert!(!takes_more(json!({ "oneOf": [{ "additionalProperties": { "type": "integer" } }] })));
-        assert!(!takes_more(json!({ "$ref": "#/$defs/x", "$defs": { "x": closed } })));
+        assert!(!takes_more(
+            json!({ "allOf": [{ "oneOf": [{ "unevaluatedProperties": false }] }] })
+        ));
+        assert!(!takes_more(
+            json!({ "oneOf": [{ "additionalProperties": { "type": "integer" } }] })
+        ));
+        assert!(!takes_more(
+            json!({ "$ref": "#/$defs/x", "$defs": { "x": closed } })
+        ));
         assert!(!takes_more(json!({ "propertyNames": { "enum": ["a"] } })));
-        assert!(!takes_more(json!({ "$ref": "#named", "$defs": { "x": { "$anchor": "named" } } })), "cannot be told");
+        assert!(
+            !takes_more(json!({ "$ref": "#named", "$defs": { "x": { "$anchor": "named" } } })),
+            "cannot be told"
+        );
         assert!(takes_more(closed.clone()), "the root is where one is added");
-        assert!(takes_more(json!({ "oneOf": [open, { "required": ["a"] }], "additionalProperties": false })));
-        assert!(takes_more(json!({ "properties": { "nested": { "oneOf": [closed] } } })), "another object");
-        assert!(takes_more(json!({ "allOf": [{ "$ref": "#" }], "additionalProperties": false })), "ends");
-        assert!(takes_more(json!({ "$ref": "#/$defs/x", "$defs": { "x": open } })));
+        assert!(takes_more(
+            json!({ "oneOf": [open, { "required": ["a"] }], "additionalProperties": false })
+        ));
+        assert!(
+            takes_more(json!({ "properties": { "nested": { "oneOf": [closed] } } })),
+            "another object"
+        );
+        assert!(
+            takes_more(json!({ "allOf": [{ "$ref": "#" }], "additionalProperties": false })),
+            "ends"
+        );
+        assert!(takes_more(
+            json!({ "$ref": "#/$defs/x", "$defs": { "x": open } })
+        ));
     }
 
     #[test]
     fn a_parameter_of_an_alternative_is_mentioned() {
-        let schema =
-            json!({ "properties": { "a": { "properties": { "b": {} } } }, "oneOf": [{ "properties": { "c": {} } }] });
+        let schema = json!({ "properties": { "a": { "properties": { "b": {} } } }, "oneOf": [{ "properties": { "c": {} } }] });
         let schema = Schema::new(schema).expect("valid");
-        assert_eq!(["a", "b", "c"].map(|name| schema.mentions(name)), [true, false, true]);
+        assert_eq!(
+            ["a", "b", "c"].map(|name| schema.mentions(name)),
+            [true, false, true]
+        );
     }
 
     #[test]
     fn injecting_a_parameter_twice_is_injecting_it_once() {
         let schema = Schema::any_object();
-        let once = schema.with_parameter("reason", json!({ "type": "string" }), true).expect("valid").expect("added");
+        let once = schema
+            .with_parameter("reason", json!({ "type": "string" }), true)
+            .expect("valid")
+            .expect("added");
         assert!(once.check(&json!({})).is_err());
         assert!(once.check(&json!({ "reason": "x" })).is_ok());
-        assert!(once.with_parameter("reason", json!({ "type": "integer" }), true).expect("valid").is_none());
+        assert!(
+            once.with_parameter("reason", json!({ "type": "integer" }), true)
+                .expect("valid")
+                .is_none()
+        );
     }
 }

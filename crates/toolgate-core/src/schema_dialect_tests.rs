@@ -15,34 +15,50 @@ fn value() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         (-3_i64..4).prop_map(Value::from),
-        prop::sample::select(vec![0.0, 1.0, 1.5, -2.0, 3.0, 9007199254740992.0, 1e300]).prop_map(Value::from),
+        prop::sample::select(vec![0.0, 1.0, 1.5, -2.0, 3.0, 9007199254740992.0, 1e300])
+            .prop_map(Value::from),
         prop::sample::select(vec![u64::MAX, 1 << 53, (1 << 53) + 1]).prop_map(Value::from),
         prop::sample::select(vec!["", "a", "b", "é", "ab", "a@b", "string"]).prop_map(Value::from),
     ];
     leaf.prop_recursive(3, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map(prop::sample::select(&NAMES[..]), inner, 0..4)
-                .prop_map(|map| map.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()),
+            prop::collection::btree_map(prop::sample::select(&NAMES[..]), inner, 0..4).prop_map(
+                |map| map
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect()
+            ),
         ]
     })
 }
 
 fn type_name() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec!["null", "boolean", "integer", "number", "string", "array", "object"])
+    prop::sample::select(vec![
+        "null", "boolean", "integer", "number", "string", "array", "object",
+    ])
 }
 
 /// Keywords used as they should be.
 fn keyword(schema: BoxedStrategy<Value>) -> impl Strategy<Value = (&'static str, Value)> {
     let small = || (0_u64..4).prop_map(Value::from);
-    let bound = prop_oneof![(-3_i64..4).prop_map(Value::from), Just(json!(1_u64 << 53)), Just(json!(1.5))];
+    let bound = prop_oneof![
+        (-3_i64..4).prop_map(Value::from),
+        Just(json!(1_u64 << 53)),
+        Just(json!(1.5))
+    ];
     let list = prop::collection::vec(schema.clone(), 1..3).prop_map(Value::from);
     let named = prop::collection::btree_map(prop::sample::select(&NAMES[..]), schema.clone(), 0..4)
-        .prop_map(|map| map.into_iter().map(|(name, rule)| (name.to_owned(), rule)).collect::<Value>());
+        .prop_map(|map| {
+            map.into_iter()
+                .map(|(name, rule)| (name.to_owned(), rule))
+                .collect::<Value>()
+        });
     let names = prop::sample::subsequence(NAMES.to_vec(), 0..3).prop_map(Value::from);
     let types = prop_oneof![
         type_name().prop_map(Value::from),
-        prop::collection::btree_set(type_name(), 1..4).prop_map(|set| set.into_iter().collect::<Value>()),
+        prop::collection::btree_set(type_name(), 1..4)
+            .prop_map(|set| set.into_iter().collect::<Value>()),
     ];
     prop_oneof![
         6 => types.prop_map(|types| ("type", types)),
@@ -70,8 +86,11 @@ fn schema() -> impl Strategy<Value = Value> {
         1 => Just(json!({})),
     ];
     leaf.prop_recursive(3, 24, 4, |inner| {
-        prop::collection::vec(keyword(inner.boxed()), 1..5)
-            .prop_map(|said| said.into_iter().map(|(keyword, said)| (keyword.to_owned(), said)).collect())
+        prop::collection::vec(keyword(inner.boxed()), 1..5).prop_map(|said| {
+            said.into_iter()
+                .map(|(keyword, said)| (keyword.to_owned(), said))
+                .collect()
+        })
     })
 }
 
@@ -105,7 +124,10 @@ fn what_only_the_newest_dialect_knows_is_not_older() {
     ] {
         assert!(!is_older(&schema), "{schema}");
     }
-    assert!(is_older(&json!({ "properties": { "prefixItems": { "type": "string" } } })), "names are no keywords");
+    assert!(
+        is_older(&json!({ "properties": { "prefixItems": { "type": "string" } } })),
+        "names are no keywords"
+    );
 }
 
 #[test]

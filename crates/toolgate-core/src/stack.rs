@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use crate::{
-    AnyLayer, Band, Call, Executor, IdempotencyKey, Layer, LayerName, Outcome, Reconciled, Transform,
+    AnyLayer, Band, Call, Executor, IdempotencyKey, Layer, LayerName, Outcome, Reconciled,
+    Transform,
     executor::DynExecutor,
     layer::DynLayer,
     panic::{PanicReport, contain_sync},
@@ -62,14 +63,23 @@ impl Frame {
         if call.closing().is_some() && !self.closes {
             return Ok(false);
         }
-        contain_sync(|| self.layer.matcher().is_none_or(|matcher| matcher.matches(call)) && self.layer.concerns(call))
+        contain_sync(|| {
+            self.layer
+                .matcher()
+                .is_none_or(|matcher| matcher.matches(call))
+                && self.layer.concerns(call)
+        })
     }
 }
 
 impl Stack {
     /// Starts a stack over `executor`. The first layer added is the outermost.
     pub fn over(executor: impl Executor) -> StackBuilder {
-        StackBuilder { layers: Vec::new(), allowed: BTreeSet::new(), executor: Arc::new(executor) }
+        StackBuilder {
+            layers: Vec::new(),
+            allowed: BTreeSet::new(),
+            executor: Arc::new(executor),
+        }
     }
 
     /// Runs a call through every layer and, if they let it, the executor.
@@ -84,14 +94,22 @@ impl Stack {
 
     /// Starts a stack with the same executor and layers, for adding more inside.
     pub fn extend(&self) -> StackBuilder {
-        StackBuilder { layers: self.any_layers(), allowed: self.0.allowed.clone(), executor: self.0.executor.clone() }
+        StackBuilder {
+            layers: self.any_layers(),
+            allowed: self.0.allowed.clone(),
+            executor: self.0.executor.clone(),
+        }
     }
 
     /// Starts a stack with these layers, and with the same executor unless another one is given. What was allowed by
     /// name stays allowed.
     pub fn with_layers(&self, layers: Vec<AnyLayer>, over: Option<impl Executor>) -> StackBuilder {
         let executor = over.map_or_else(|| self.0.executor.clone(), |over| Arc::new(over));
-        StackBuilder { layers, allowed: self.0.allowed.clone(), executor }
+        StackBuilder {
+            layers,
+            allowed: self.0.allowed.clone(),
+            executor,
+        }
     }
 
     /// The names and bands of the layers, outermost first.
@@ -101,12 +119,20 @@ impl Stack {
 
     /// The layers themselves, outermost first.
     pub fn any_layers(&self) -> Vec<AnyLayer> {
-        self.0.frames.iter().map(|frame| AnyLayer(frame.layer.clone())).collect()
+        self.0
+            .frames
+            .iter()
+            .map(|frame| AnyLayer(frame.layer.clone()))
+            .collect()
     }
 
     /// The transforms that belong to the layers, outermost first; a view is made with them.
     pub fn transforms(&self) -> Vec<Arc<dyn Transform>> {
-        self.0.frames.iter().filter_map(|frame| frame.layer.transform()).collect()
+        self.0
+            .frames
+            .iter()
+            .filter_map(|frame| frame.layer.transform())
+            .collect()
     }
 
     /// What looked odd when the stack was built.
@@ -122,7 +148,9 @@ impl Stack {
 
 impl fmt::Debug for Stack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.layers().map(|(name, band)| format!("{name} ({band})"))).finish()
+        f.debug_list()
+            .entries(self.layers().map(|(name, band)| format!("{name} ({band})")))
+            .finish()
     }
 }
 
@@ -162,17 +190,36 @@ impl StackBuilder {
     pub fn build(self) -> Result<Stack, StackError> {
         let mut frames: Vec<Frame> = Vec::with_capacity(self.layers.len());
         for AnyLayer(layer) in self.layers {
-            let (name, band, traits) = (unique(layer.name(), &frames), layer.band(), layer.traits());
+            let (name, band, traits) =
+                (unique(layer.name(), &frames), layer.band(), layer.traits());
             let closes = band == Band::Record || traits.redacts || traits.closes;
-            frames.push(Frame { layer, name, band, redacts: traits.redacts, closes });
+            frames.push(Frame {
+                layer,
+                name,
+                band,
+                redacts: traits.redacts,
+                closes,
+            });
         }
         check_bands(&frames, &self.allowed)?;
-        let first = |from: Band| frames.iter().position(|frame| frame.band >= from).unwrap_or(frames.len());
+        let first = |from: Band| {
+            frames
+                .iter()
+                .position(|frame| frame.band >= from)
+                .unwrap_or(frames.len())
+        };
         let (admit_at, seal_at) = (first(Band::Shape), first(Band::Decide));
         let decides = frames.iter().any(|frame| frame.band == Band::Decide);
         let warnings = unused_matchers(&frames, &*self.executor);
-        let plan =
-            Plan { frames, executor: self.executor, admit_at, seal_at, decides, allowed: self.allowed, warnings };
+        let plan = Plan {
+            frames,
+            executor: self.executor,
+            admit_at,
+            seal_at,
+            decides,
+            allowed: self.allowed,
+            warnings,
+        };
         Ok(Stack(Arc::new(plan)))
     }
 }
@@ -223,7 +270,10 @@ fn unique(name: LayerName, frames: &[Frame]) -> LayerName {
         return name;
     }
     let numbered = (2..).map(|n| LayerName::from(format!("{name}#{n}")));
-    numbered.into_iter().find(|name| !taken(name)).expect("there are enough numbers")
+    numbered
+        .into_iter()
+        .find(|name| !taken(name))
+        .expect("there are enough numbers")
 }
 
 fn check_bands(frames: &[Frame], allowed: &BTreeSet<LayerName>) -> Result<(), StackError> {
@@ -249,23 +299,34 @@ fn check_bands(frames: &[Frame], allowed: &BTreeSet<LayerName>) -> Result<(), St
 fn why_not(outer: Band, inner: Band) -> &'static str {
     match (inner, outer) {
         (Band::Record, _) => "a call that the outer layer answers would go unrecorded",
-        (Band::Shape, Band::Decide) => "the inner layer could rewrite what the outer one has decided on",
-        (Band::Shape, _) => "the call would be reshaped once per attempt, and what was bounded or cached would be raw",
+        (Band::Shape, Band::Decide) => {
+            "the inner layer could rewrite what the outer one has decided on"
+        }
+        (Band::Shape, _) => {
+            "the call would be reshaped once per attempt, and what was bounded or cached would be raw"
+        }
         (Band::Decide, Band::Repeat) => {
             "every attempt would be decided on again, and a remembered result would skip the decision"
         }
         (Band::Decide, _) => "the time a person takes to decide would count against the tool",
-        (Band::Repeat, _) => "all attempts together would share one bound, so the second one could start out of time",
+        (Band::Repeat, _) => {
+            "all attempts together would share one bound, so the second one could start out of time"
+        }
         (Band::Bound, _) => "bands run record, shape, decide, repeat, bound",
     }
 }
 
 fn unused_matchers(frames: &[Frame], executor: &dyn DynExecutor) -> Vec<StackWarning> {
-    let Some(tools) = executor.tools() else { return Vec::new() };
+    let Some(tools) = executor.tools() else {
+        return Vec::new();
+    };
     let unused = |frame: &Frame| {
         let matcher = frame.layer.matcher()?;
         let fits = tools.iter().any(|tool| matcher.could_match(&tool.spec));
-        (!fits).then(|| StackWarning::FitsNoTool { layer: frame.name.clone(), matcher: format!("{matcher:?}") })
+        (!fits).then(|| StackWarning::FitsNoTool {
+            layer: frame.name.clone(),
+            matcher: format!("{matcher:?}"),
+        })
     };
     frames.iter().filter_map(unused).collect()
 }

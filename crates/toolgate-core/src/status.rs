@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 /// assert_eq!("consent_denied".parse(), Ok(Status::Denied));
 /// assert!("OK".parse::<Status>().is_err());
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// The tool did its work.
@@ -155,7 +157,10 @@ mod tests {
     #[test]
     fn words_and_serde_agree_for_every_status() {
         for status in Status::ALL {
-            assert_eq!(serde_json::to_value(status).expect("writes"), status.as_str());
+            assert_eq!(
+                serde_json::to_value(status).expect("writes"),
+                status.as_str()
+            );
             assert_eq!(status.as_str().parse(), Ok(status));
         }
     }
@@ -164,7 +169,10 @@ mod tests {
     fn an_unknown_word_is_an_error_never_a_pass() {
         for word in ["", "OK", "Ok", "success", "allow", "ok ", "null"] {
             assert!(word.parse::<Status>().is_err(), "{word:?}");
-            assert!(serde_json::from_value::<Status>(word.into()).is_err(), "{word:?}");
+            assert!(
+                serde_json::from_value::<Status>(word.into()).is_err(),
+                "{word:?}"
+            );
         }
         assert!(serde_json::from_str::<Status>("null").is_err());
     }

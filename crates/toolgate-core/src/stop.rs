@@ -67,14 +67,23 @@ impl Stops {
         let id = list.added;
         list.stops.push((id, Box::new(stop)));
         drop(list);
-        StopHandle { stops: self.clone(), id }
+        StopHandle {
+            stops: self.clone(),
+            id,
+        }
     }
 
     /// Runs all that were added since the last time, newest first. One that panics has confirmed nothing.
     pub fn run(&self) -> Stopped {
         let stops = std::mem::take(&mut self.list().stops);
-        let run = |(_, stop): (u64, Stop)| crate::contained_sync(stop).unwrap_or(Stopped::Unconfirmed);
-        stops.into_iter().rev().map(run).max().unwrap_or(Stopped::Confirmed)
+        let run =
+            |(_, stop): (u64, Stop)| crate::contained_sync(stop).unwrap_or(Stopped::Unconfirmed);
+        stops
+            .into_iter()
+            .rev()
+            .map(run)
+            .max()
+            .unwrap_or(Stopped::Confirmed)
     }
 
     /// Whether nothing was added.
@@ -92,7 +101,10 @@ impl Stops {
         let mut list = self.list();
         list.taken_over = false;
         let stops = std::mem::take(&mut list.stops);
-        Self(Arc::new(Mutex::new(List { stops, ..List::default() })))
+        Self(Arc::new(Mutex::new(List {
+            stops,
+            ..List::default()
+        })))
     }
 
     pub(crate) fn is_taken_over(&self) -> bool {
@@ -114,7 +126,9 @@ impl Stops {
 
 impl fmt::Debug for Stops {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Stops").field(&self.list().stops.len()).finish()
+        f.debug_tuple("Stops")
+            .field(&self.list().stops.len())
+            .finish()
     }
 }
 
@@ -128,7 +142,11 @@ mod tests {
         stops.add(|| Stopped::Unconfirmed);
         stops.add(|| Stopped::Confirmed);
         assert_eq!(stops.run(), Stopped::Unconfirmed);
-        assert_eq!(stops.run(), Stopped::Confirmed, "there is nothing left to stop");
+        assert_eq!(
+            stops.run(),
+            Stopped::Confirmed,
+            "there is nothing left to stop"
+        );
     }
 
     #[test]

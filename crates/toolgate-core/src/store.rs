@@ -6,10 +6,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccountKey, AccountRow, Answer, ApprovalFilter, ApprovalRequest, ApprovalRow, CallId, Charge, ChargeFilter, Digest,
-    Erased, Event, Json, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Post, ProviderCall, Said,
-    SealedEntry, SessionFilter, SessionId, SessionRow, Settled, Timestamp, ToolRequest, TurnFilter, TurnId, TurnInfo,
-    TurnRow,
+    AccountKey, AccountRow, Answer, ApprovalFilter, ApprovalRequest, ApprovalRow, CallId, Charge,
+    ChargeFilter, Digest, Erased, Event, Json, Lease, LeaseRequest, LedgerDraft, LedgerHead,
+    LedgerName, Movement, Post, ProviderCall, Said, SealedEntry, SessionFilter, SessionId,
+    SessionRow, Settled, Timestamp, ToolRequest, TurnFilter, TurnId, TurnInfo, TurnRow,
 };
 
 /// Keeps what must not be lost.
@@ -45,17 +45,27 @@ pub trait Store: Send + Sync + 'static {
     fn revision(&self, session: SessionId) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Writes a record unless there is one, and returns the one that was there.
-    fn once(&self, key: RecordKey, record: Record) -> impl Future<Output = Result<Option<Record>, StoreError>> + Send;
+    fn once(
+        &self,
+        key: RecordKey,
+        record: Record,
+    ) -> impl Future<Output = Result<Option<Record>, StoreError>> + Send;
 
     /// Reads a record.
-    fn record(&self, key: &RecordKey) -> impl Future<Output = Result<Option<Record>, StoreError>> + Send;
+    fn record(
+        &self,
+        key: &RecordKey,
+    ) -> impl Future<Output = Result<Option<Record>, StoreError>> + Send;
 
     /// Keeps bytes under their digest. Keeping the same bytes twice is keeping them once.
     fn put_blob(&self, bytes: Bytes) -> impl Future<Output = Result<Digest, StoreError>> + Send;
 
     /// Reads a part of a blob; a range that reaches past the end is cut there.
-    fn blob(&self, digest: Digest, range: Range<u64>)
-    -> impl Future<Output = Result<Option<Bytes>, StoreError>> + Send;
+    fn blob(
+        &self,
+        digest: Digest,
+        range: Range<u64>,
+    ) -> impl Future<Output = Result<Option<Bytes>, StoreError>> + Send;
 
     /// Lists records under [`RecordKey::Other`] whose key starts with `prefix`, in the order of their keys, from the
     /// one behind `after` on.
@@ -78,10 +88,17 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Granted if nobody holds the session, the last lease has run out, the holder is the same, or the request names
     /// the lease that it replaces. Otherwise the error says who holds it.
-    fn lease(&self, request: LeaseRequest) -> impl Future<Output = Result<Lease, StoreError>> + Send;
+    fn lease(
+        &self,
+        request: LeaseRequest,
+    ) -> impl Future<Output = Result<Lease, StoreError>> + Send;
 
     /// Lets a lease run until another time, if it is still the newest.
-    fn renew(&self, lease: &Lease, until: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn renew(
+        &self,
+        lease: &Lease,
+        until: Timestamp,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Gives a lease back. Of one that is not the newest any more, nothing is said.
     fn release(&self, lease: &Lease) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -109,11 +126,18 @@ pub trait Store: Send + Sync + 'static {
     fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send;
 
     /// Lists sessions, oldest first. Hidden ones are left out unless the filter asks for them.
-    fn sessions(&self, filter: SessionFilter) -> impl Future<Output = Result<Vec<SessionRow>, StoreError>> + Send;
+    fn sessions(
+        &self,
+        filter: SessionFilter,
+    ) -> impl Future<Output = Result<Vec<SessionRow>, StoreError>> + Send;
 
     /// Hides a session and those of its agents from then on, or brings them back. Nothing of them is lost, and whoever
     /// knows a hidden session can still use it. Of one that is not there, nothing is said.
-    fn hide(&self, session: SessionId, at: Option<Timestamp>) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn hide(
+        &self,
+        session: SessionId,
+        at: Option<Timestamp>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Removes a session and those of its agents for good, all or nothing: events, messages, records of turns and calls,
     /// approvals, posts and leases. Of one that is not there, nothing is said.
@@ -122,16 +146,29 @@ pub trait Store: Send + Sync + 'static {
     /// aside is booked, since nobody can find out any more what it took. What stays: chains, which have digests and must
     /// be whole; accounts; blobs, because others may have kept the same bytes; standing rules and the marks of used
     /// tokens; and the number of the newest lease, so that whoever drove the session long ago cannot write to it.
-    fn erase(&self, session: SessionId, now: Timestamp) -> impl Future<Output = Result<Erased, StoreError>> + Send;
+    fn erase(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Erased, StoreError>> + Send;
 
     /// Lists turns, oldest first.
-    fn turns(&self, filter: TurnFilter) -> impl Future<Output = Result<Vec<TurnRow>, StoreError>> + Send;
+    fn turns(
+        &self,
+        filter: TurnFilter,
+    ) -> impl Future<Output = Result<Vec<TurnRow>, StoreError>> + Send;
 
     /// Lists approvals, oldest first.
-    fn approvals(&self, filter: ApprovalFilter) -> impl Future<Output = Result<Vec<ApprovalRow>, StoreError>> + Send;
+    fn approvals(
+        &self,
+        filter: ApprovalFilter,
+    ) -> impl Future<Output = Result<Vec<ApprovalRow>, StoreError>> + Send;
 
     /// Adds entries to the ends of their chains, all or none, and returns where they stand.
-    fn seal(&self, drafts: Vec<LedgerDraft>) -> impl Future<Output = Result<Vec<LedgerHead>, StoreError>> + Send;
+    fn seal(
+        &self,
+        drafts: Vec<LedgerDraft>,
+    ) -> impl Future<Output = Result<Vec<LedgerHead>, StoreError>> + Send;
 
     /// Reads entries of a chain behind number `after`, in order.
     fn entries(
@@ -162,13 +199,20 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Movement>, StoreError>> + Send;
 
     /// Gives back what was set aside. If this very charge is not open any more, nothing happens.
-    fn release_charge(&self, charge: Charge) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn release_charge(&self, charge: Charge)
+    -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Lists open charges, in the order of their names.
-    fn charges(&self, filter: ChargeFilter) -> impl Future<Output = Result<Vec<Charge>, StoreError>> + Send;
+    fn charges(
+        &self,
+        filter: ChargeFilter,
+    ) -> impl Future<Output = Result<Vec<Charge>, StoreError>> + Send;
 
     /// How an account stands; nothing if nothing was ever paid from it.
-    fn account(&self, account: &AccountKey) -> impl Future<Output = Result<Option<AccountRow>, StoreError>> + Send;
+    fn account(
+        &self,
+        account: &AccountKey,
+    ) -> impl Future<Output = Result<Option<AccountRow>, StoreError>> + Send;
 
     /// Lists accounts whose name starts with `prefix`, in the order of their names, from the one behind `after` on.
     fn accounts(
@@ -193,16 +237,31 @@ pub struct Position {
 impl Position {
     /// At the end of a log that was never leased.
     pub const fn unleased(revision: u64) -> Self {
-        Self { revision, fence: 0, lease_until: None }
+        Self {
+            revision,
+            fence: 0,
+            lease_until: None,
+        }
     }
 
     /// Whether somebody here may write to a log of `session` that stands at `revision`, under the newest `fence`.
-    pub const fn check(self, session: SessionId, revision: u64, fence: u64) -> Result<(), StoreError> {
+    pub const fn check(
+        self,
+        session: SessionId,
+        revision: u64,
+        fence: u64,
+    ) -> Result<(), StoreError> {
         if self.fence != fence {
-            return Err(StoreError::Fenced { session, found: fence });
+            return Err(StoreError::Fenced {
+                session,
+                found: fence,
+            });
         }
         if self.revision != revision {
-            return Err(StoreError::Conflict { session, found: revision });
+            return Err(StoreError::Conflict {
+                session,
+                found: revision,
+            });
         }
         Ok(())
     }
@@ -224,7 +283,12 @@ pub struct Batch {
 impl Batch {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        let Self { events, records, entries, taken_posts } = self;
+        let Self {
+            events,
+            records,
+            entries,
+            taken_posts,
+        } = self;
         events.is_empty() && records.is_empty() && entries.is_empty() && taken_posts.is_none()
     }
 }
@@ -265,7 +329,9 @@ impl fmt::Display for RecordKey {
             Self::Answer(call, generation) => write!(f, "answer/{call}/{generation}"),
             Self::Result(call, attempt) => write!(f, "result/{call}/{attempt}"),
             Self::Layer(call, key) => write!(f, "layer/{call}/{key}"),
-            Self::Message(session, number) => f.write_str(&crate::message::message_key(*session, *number)),
+            Self::Message(session, number) => {
+                f.write_str(&crate::message::message_key(*session, *number))
+            }
             Self::Other(key) => write!(f, "other/{key}"),
         }
     }

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use crate::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Erased, Event, Lease,
-    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
-    SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest,
+    Erased, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position,
+    Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store,
+    StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
 /// Any store, shared. Cloning shares it further.

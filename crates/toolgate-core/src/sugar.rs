@@ -21,7 +21,12 @@ where
     F: Fn(Call, Next) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Outcome> + Send,
 {
-    FromFn { f, name: "from_fn", band: Band::Shape, shape: PhantomData }
+    FromFn {
+        f,
+        name: "from_fn",
+        band: Band::Shape,
+        shape: PhantomData,
+    }
 }
 
 /// The same as [`from_fn`], under the name other systems use.
@@ -30,7 +35,10 @@ where
     F: Fn(Call, Next) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Outcome> + Send,
 {
-    FromFn { name: "around", ..from_fn(f) }
+    FromFn {
+        name: "around",
+        ..from_fn(f)
+    }
 }
 
 /// A layer made from a function; `S` tells the kinds apart.

@@ -4,8 +4,8 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Answer, ApprovalId, ApprovalRequest, Digest, Json, KeyId, Keyring, PostCode, Principal, Timestamp, Verdict, Vote,
-    keys::BadSignature,
+    Answer, ApprovalId, ApprovalRequest, Digest, Json, KeyId, Keyring, PostCode, Principal,
+    Timestamp, Verdict, Vote, keys::BadSignature,
 };
 
 /// The question that a token is bound to, to the letter.
@@ -49,7 +49,12 @@ pub struct GrantClaims {
 
 /// What a token says. The kind is part of what is signed, so a question cannot pass for its answer.
 #[derive(Serialize, Deserialize)]
-#[serde(tag = "kind", content = "claims", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(
+    tag = "kind",
+    content = "claims",
+    rename_all = "snake_case",
+    deny_unknown_fields
+)]
 enum Claims {
     Ask(AskClaims),
     Grant(Box<GrantClaims>),
@@ -68,8 +73,18 @@ struct VoteClaims {
 
 impl VoteClaims {
     fn of(request: &ApprovalRequest, vote: &Vote) -> Self {
-        let Vote { by, arguments_digest, at, token: _ } = vote;
-        Self { about: AskClaims::of(request), by: by.clone(), arguments_digest: *arguments_digest, at: *at }
+        let Vote {
+            by,
+            arguments_digest,
+            at,
+            token: _,
+        } = vote;
+        Self {
+            about: AskClaims::of(request),
+            by: by.clone(),
+            arguments_digest: *arguments_digest,
+            at: *at,
+        }
     }
 }
 
@@ -132,7 +147,11 @@ impl GrantClaims {
             about: AskClaims::of(request),
             decision: answer.decision.verdict.word().to_owned(),
             arguments_digest: answer.final_digest(),
-            by: [&answer.decision.by].into_iter().chain(&answer.with).cloned().collect(),
+            by: [&answer.decision.by]
+                .into_iter()
+                .chain(&answer.with)
+                .cloned()
+                .collect(),
             decided_at: answer.decided_at?,
         })
     }
@@ -194,7 +213,12 @@ impl Keyring {
     }
 
     /// Makes sure that a token is about exactly this question and has not lapsed.
-    pub fn check_ask(&self, token: &str, request: &ApprovalRequest, now: Timestamp) -> Result<(), TokenError> {
+    pub fn check_ask(
+        &self,
+        token: &str,
+        request: &ApprovalRequest,
+        now: Timestamp,
+    ) -> Result<(), TokenError> {
         let claims = self.read_ask(token)?;
         if claims != AskClaims::of(request) {
             return Err(TokenError::Mismatch);
@@ -215,7 +239,9 @@ impl Keyring {
 
     fn open(&self, token: &str) -> Result<Claims, TokenError> {
         let parts = Parts::of(token)?;
-        let signature = BASE64.decode(parts.signature).map_err(|_| TokenError::Forged)?;
+        let signature = BASE64
+            .decode(parts.signature)
+            .map_err(|_| TokenError::Forged)?;
         self.verify(&parts.key, parts.signed.as_bytes(), &signature)?;
         parts.claims()
     }
@@ -240,10 +266,16 @@ impl<'a> Parts<'a> {
         let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::Forged)?;
         let mut parts = signed.split('.');
         let (prefix, key, claims) = (parts.next(), parts.next(), parts.next());
-        let (Some(PREFIX), Some(key), Some(claims), None) = (prefix, key, claims, parts.next()) else {
+        let (Some(PREFIX), Some(key), Some(claims), None) = (prefix, key, claims, parts.next())
+        else {
             return Err(TokenError::Forged);
         };
-        Ok(Self { key: key.parse().map_err(|_| TokenError::Forged)?, claims, signed, signature })
+        Ok(Self {
+            key: key.parse().map_err(|_| TokenError::Forged)?,
+            claims,
+            signed,
+            signature,
+        })
     }
 
     fn claims(&self) -> Result<Claims, TokenError> {
@@ -265,10 +297,13 @@ pub fn claimed_approval(token: &str) -> Option<ApprovalId> {
 impl ApprovalRequest {
     /// The digest of everything the question says: change one word of it and it is another question.
     pub fn shown_digest(&self) -> Digest {
-        let shown = self.shown.as_ref().map(|shown| match Json::new(shown.clone()) {
-            Ok(json) => json.digest(),
-            Err(_) => Digest::of_bytes(b"nested too deeply"),
-        });
+        let shown = self
+            .shown
+            .as_ref()
+            .map(|shown| match Json::new(shown.clone()) {
+                Ok(json) => json.digest(),
+                Err(_) => Digest::of_bytes(b"nested too deeply"),
+            });
         // What may be nested deeply goes in as its digest.
         let flat = serde_json::json!({
             "approval_id": self.approval_id,
@@ -339,18 +374,29 @@ mod tests {
         let (request, early) = (request(), Timestamp::EPOCH);
         for kind in [KeyKind::HmacSha256, KeyKind::Ed25519] {
             let ring = ring("k", kind);
-            assert_eq!(ring.check_ask(&ring.ask_token(&request), &request, early), Ok(()));
+            assert_eq!(
+                ring.check_ask(&ring.ask_token(&request), &request, early),
+                Ok(())
+            );
             let answer = answered(&request);
             let grant = ring.grant_token(&request, &answer).expect("dated");
-            assert_eq!(ring.read_grant(&grant).ok(), GrantClaims::of(&request, &answer));
+            assert_eq!(
+                ring.read_grant(&grant).ok(),
+                GrantClaims::of(&request, &answer)
+            );
         }
     }
 
     #[test]
     fn a_question_does_not_pass_for_an_answer_nor_an_answer_for_a_question() {
         let (ring, request) = (ring("k", KeyKind::HmacSha256), request());
-        let grant = ring.grant_token(&request, &answered(&request)).expect("dated");
-        assert_eq!(ring.read_grant(&ring.ask_token(&request)), Err(TokenError::Mismatch));
+        let grant = ring
+            .grant_token(&request, &answered(&request))
+            .expect("dated");
+        assert_eq!(
+            ring.read_grant(&ring.ask_token(&request)),
+            Err(TokenError::Mismatch)
+        );
         assert_eq!(ring.read_ask(&grant), Err(TokenError::Mismatch));
     }
 
@@ -373,17 +419,33 @@ mod tests {
     fn a_token_about_another_question_or_one_that_has_lapsed_does_not_count() {
         let (ring, request) = (ring("k", KeyKind::HmacSha256), request());
         let (token, early) = (ring.ask_token(&request), Timestamp::EPOCH);
-        let other = ApprovalRequest { generation: 1, ..request.clone() };
-        assert_eq!(ring.check_ask(&token, &other, early), Err(TokenError::Mismatch));
+        let other = ApprovalRequest {
+            generation: 1,
+            ..request.clone()
+        };
+        assert_eq!(
+            ring.check_ask(&token, &other, early),
+            Err(TokenError::Mismatch)
+        );
         let late = Timestamp::from_micros(1_000);
-        assert_eq!(ring.check_ask(&token, &request, late), Err(TokenError::Expired));
+        assert_eq!(
+            ring.check_ask(&token, &request, late),
+            Err(TokenError::Expired)
+        );
     }
 
     #[test]
     fn a_key_that_is_gone_is_told_apart_from_a_forged_token() {
         let token = ring("old", KeyKind::HmacSha256).ask_token(&request());
-        assert_eq!(ring("new", KeyKind::HmacSha256).read_ask(&token), Err(TokenError::KeyGone));
-        let other = Keyring::new(SecretKey::new("old".parse().expect("a name"), KeyKind::HmacSha256, [1; 32]));
+        assert_eq!(
+            ring("new", KeyKind::HmacSha256).read_ask(&token),
+            Err(TokenError::KeyGone)
+        );
+        let other = Keyring::new(SecretKey::new(
+            "old".parse().expect("a name"),
+            KeyKind::HmacSha256,
+            [1; 32],
+        ));
         assert_eq!(other.read_ask(&token), Err(TokenError::Forged));
     }
 
@@ -391,8 +453,17 @@ mod tests {
     fn what_is_no_token_is_forged() {
         let ring = ring("k", KeyKind::HmacSha256);
         let long = format!("tg1.k.{}.AA", "A".repeat(Keyring::MOST_TOKEN_BYTES));
-        for text in ["", ".", "tg1", "tg1.k.AA", "tg1.k.AA.AA.AA", "tg2.k.AA.AA", "tg1.k k.AA.AA", "tg1.k.é.AA", &long]
-        {
+        for text in [
+            "",
+            ".",
+            "tg1",
+            "tg1.k.AA",
+            "tg1.k.AA.AA.AA",
+            "tg2.k.AA.AA",
+            "tg1.k k.AA.AA",
+            "tg1.k.é.AA",
+            &long,
+        ] {
             assert_eq!(ring.read_ask(text), Err(TokenError::Forged), "{text}");
         }
     }
@@ -400,7 +471,10 @@ mod tests {
     #[test]
     fn a_token_names_its_approval_even_if_it_is_worthless() {
         let token = ring("k", KeyKind::HmacSha256).ask_token(&request());
-        assert_eq!(claimed_approval(&format!("{token}x")), Some(request().approval_id));
+        assert_eq!(
+            claimed_approval(&format!("{token}x")),
+            Some(request().approval_id)
+        );
         assert_eq!(claimed_approval("nonsense"), None);
     }
 
@@ -412,12 +486,33 @@ mod tests {
             plain.clone().because("another reason"),
             plain.clone().showing("a diff".into()),
             plain.clone().until(Timestamp::from_micros(2_000)),
-            ApprovalRequest { arguments: Arguments::empty(), ..plain.clone() },
-            ApprovalRequest { tool: "other".into(), ..plain.clone() },
-            ApprovalRequest { policy_version: Some("2".into()), ..plain.clone() },
-            ApprovalRequest { requester: Some("eve".into()), ..plain.clone() },
-            ApprovalRequest { changed: vec![crate::Changed::Tool], ..plain.clone() },
-            ApprovalRequest { quorum: Some(crate::Quorum { needed: 2, among: Vec::new() }), ..plain.clone() },
+            ApprovalRequest {
+                arguments: Arguments::empty(),
+                ..plain.clone()
+            },
+            ApprovalRequest {
+                tool: "other".into(),
+                ..plain.clone()
+            },
+            ApprovalRequest {
+                policy_version: Some("2".into()),
+                ..plain.clone()
+            },
+            ApprovalRequest {
+                requester: Some("eve".into()),
+                ..plain.clone()
+            },
+            ApprovalRequest {
+                changed: vec![crate::Changed::Tool],
+                ..plain.clone()
+            },
+            ApprovalRequest {
+                quorum: Some(crate::Quorum {
+                    needed: 2,
+                    among: Vec::new(),
+                }),
+                ..plain.clone()
+            },
         ];
         for other in others {
             assert_ne!(other.shown_digest(), digest, "{other:?}");

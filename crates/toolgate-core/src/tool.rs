@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    Annotations, Arguments, Call, CallError, Digest, ErrorCategory, Executor, IdempotencyKey, Json, LogLevel, Notes,
-    Outcome, Progress, Reconciled, Schema, Timestamp, ToolName,
+    Annotations, Arguments, Call, CallError, Digest, ErrorCategory, Executor, IdempotencyKey, Json,
+    LogLevel, Notes, Outcome, Progress, Reconciled, Schema, Timestamp, ToolName,
 };
 
 /// Something a model can call.
@@ -20,12 +20,20 @@ pub trait Tool: Send + Sync + 'static {
     fn spec(&self) -> ToolSpec;
 
     /// Does the work. The arguments have passed the tool's schema.
-    fn invoke(&self, arguments: Arguments, cx: Context) -> impl Future<Output = Result<ToolOutput, ToolError>> + Send;
+    fn invoke(
+        &self,
+        arguments: Arguments,
+        cx: Context,
+    ) -> impl Future<Output = Result<ToolOutput, ToolError>> + Send;
 
     /// Finds out whether the call with this key took effect before the process was lost.
     ///
     /// Only asked of tools whose annotations say `reconcile`.
-    fn reconcile(&self, _arguments: Arguments, _key: IdempotencyKey) -> impl Future<Output = Reconciled> + Send {
+    fn reconcile(
+        &self,
+        _arguments: Arguments,
+        _key: IdempotencyKey,
+    ) -> impl Future<Output = Reconciled> + Send {
         async { Reconciled::Unknown }
     }
 }
@@ -52,7 +60,13 @@ impl ToolSpec {
     /// A spec with no output schema and no annotations.
     pub fn new(name: impl Into<ToolName>, description: impl Into<String>, input: Schema) -> Self {
         let (name, description) = (name.into(), description.into());
-        Self { name, description, input, output: None, annotations: Annotations::default() }
+        Self {
+            name,
+            description,
+            input,
+            output: None,
+            annotations: Annotations::default(),
+        }
     }
 
     /// Says what the tool does.
@@ -92,8 +106,10 @@ pub struct ToolOutput {
 impl ToolOutput {
     /// Serialises any value.
     pub fn of(value: impl Serialize) -> Result<Self, ToolError> {
-        let failed =
-            |error| ToolError::new("the tool returned a value that is not JSON").with_operator(format!("{error}"));
+        let failed = |error| {
+            ToolError::new("the tool returned a value that is not JSON")
+                .with_operator(format!("{error}"))
+        };
         serde_json::to_value(value).map(Self::from).map_err(failed)
     }
 
@@ -103,7 +119,11 @@ impl ToolOutput {
             Ok(text) => Self::from(text),
             Err(error) => {
                 let mut output = Self::from(String::from_utf8_lossy(error.as_bytes()).into_owned());
-                output.notes.edit().metadata.insert("encoding".into(), "invalid UTF-8 replaced".into());
+                output
+                    .notes
+                    .edit()
+                    .metadata
+                    .insert("encoding".into(), "invalid UTF-8 replaced".into());
                 output
             }
         }
@@ -114,7 +134,11 @@ impl ToolOutput {
         let text = text.into();
         let block = |media: &crate::Media| match &media.source {
             crate::MediaSource::Data(data) => {
-                let kind = if media.is_image() { "image" } else { "resource" };
+                let kind = if media.is_image() {
+                    "image"
+                } else {
+                    "resource"
+                };
                 serde_json::json!({ "type": kind, "mimeType": media.media_type, "data": data, "name": media.name })
             }
             crate::MediaSource::Url(url) => {
@@ -122,7 +146,9 @@ impl ToolOutput {
             }
         };
         let words = serde_json::json!({ "type": "text", "text": text });
-        let blocks: Vec<Value> = std::iter::once(words).chain(media.iter().map(block)).collect();
+        let blocks: Vec<Value> = std::iter::once(words)
+            .chain(media.iter().map(block))
+            .collect();
         Self::from(serde_json::json!({ "content": blocks })).with_text(text)
     }
 
@@ -141,7 +167,10 @@ impl ToolOutput {
 
 impl From<Value> for ToolOutput {
     fn from(value: Value) -> Self {
-        Self { value, ..Self::default() }
+        Self {
+            value,
+            ..Self::default()
+        }
     }
 }
 
@@ -192,7 +221,11 @@ pub struct ToolError {
 impl ToolError {
     /// An error with words for the model.
     pub fn new(model: impl Into<String>) -> Self {
-        Self { category: ErrorCategory::Internal, model: model.into(), operator: None }
+        Self {
+            category: ErrorCategory::Internal,
+            model: model.into(),
+            operator: None,
+        }
     }
 
     /// An error that may be gone a moment later.
@@ -232,7 +265,11 @@ impl fmt::Display for ToolError {
 
 impl From<ToolError> for CallError {
     fn from(error: ToolError) -> Self {
-        Self { category: error.category, model: error.model, operator: error.operator }
+        Self {
+            category: error.category,
+            model: error.model,
+            operator: error.operator,
+        }
     }
 }
 
@@ -297,7 +334,10 @@ impl Context {
     /// # Ok(()) }
     /// ```
     // The handle does not take it back when dropped: it is dropped with the tool, just when the way to stop is needed.
-    pub fn on_stop(&self, stop: impl FnOnce() -> crate::Stopped + Send + 'static) -> crate::StopHandle {
+    pub fn on_stop(
+        &self,
+        stop: impl FnOnce() -> crate::Stopped + Send + 'static,
+    ) -> crate::StopHandle {
         self.0.stops().add(stop)
     }
 
@@ -340,7 +380,11 @@ where
     F: Fn(I, Context) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<O, ToolError>> + Send,
 {
-    ToolFn { spec: ToolSpec::new(name, description, Schema::of::<I>()), run, input: PhantomData }
+    ToolFn {
+        spec: ToolSpec::new(name, description, Schema::of::<I>()),
+        run,
+        input: PhantomData,
+    }
 }
 
 /// A tool made by [`tool_fn`].
@@ -360,7 +404,9 @@ impl<I, F> ToolFn<I, F> {
 
 impl<I, F> fmt::Debug for ToolFn<I, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolFn").field("spec", &self.spec).finish_non_exhaustive()
+        f.debug_struct("ToolFn")
+            .field("spec", &self.spec)
+            .finish_non_exhaustive()
     }
 }
 
@@ -433,15 +479,22 @@ mod tests {
     fn every_part_of_a_tool_is_in_its_fingerprint() {
         let spec = ToolSpec::new("a", "does a", Schema::any_object());
         let base = spec.fingerprint("native");
-        let same = ToolSpec::new("a", "does a", Schema::new(serde_json::json!({ "type": "object" })).expect("valid"));
+        let same = ToolSpec::new(
+            "a",
+            "does a",
+            Schema::new(serde_json::json!({ "type": "object" })).expect("valid"),
+        );
         assert_eq!(same.fingerprint("native"), base);
-        let other = Schema::new(serde_json::json!({ "type": "object", "required": [] })).expect("valid");
+        let other =
+            Schema::new(serde_json::json!({ "type": "object", "required": [] })).expect("valid");
         let variants = [
             ToolSpec::new("b", "does a", Schema::any_object()).fingerprint("native"),
             ToolSpec::new("a", "does b", Schema::any_object()).fingerprint("native"),
             ToolSpec::new("a", "does a", other.clone()).fingerprint("native"),
             spec.clone().with_output(other).fingerprint("native"),
-            spec.clone().with_annotations(Annotations::read_only()).fingerprint("native"),
+            spec.clone()
+                .with_annotations(Annotations::read_only())
+                .fingerprint("native"),
             spec.fingerprint("mcp_server:x"),
         ];
         for variant in variants {

@@ -79,7 +79,12 @@ impl<S> TowerLayer<S> {
             let text = CallError::new(ErrorCategory::Internal, "the call could not be handled");
             Outcome::error(Status::ExecutorError, text.with_operator(error.to_string()))
         };
-        Self { name: name.into(), band, service: Mutex::new(layer.layer(Below)), on_error: Arc::new(on_error) }
+        Self {
+            name: name.into(),
+            band,
+            service: Mutex::new(layer.layer(Below)),
+            on_error: Arc::new(on_error),
+        }
     }
 
     /// Says what an error of the service means, for example `rate_limited`.

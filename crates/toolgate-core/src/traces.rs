@@ -45,7 +45,10 @@ pub struct Traces {
 impl Traces {
     /// A session of which nothing was read yet.
     pub fn of(session: SessionId) -> Self {
-        Self { sessions: BTreeSet::from([session]), ..Self::default() }
+        Self {
+            sessions: BTreeSet::from([session]),
+            ..Self::default()
+        }
     }
 
     /// Takes in what an event of one of the sessions is about.
@@ -77,7 +80,9 @@ impl Traces {
     /// The names of all their records.
     pub fn names(&self) -> TraceNames {
         let mut names = TraceNames::default();
-        self.sessions.iter().for_each(|session| names.session(*session));
+        self.sessions
+            .iter()
+            .for_each(|session| names.session(*session));
         self.turns.iter().for_each(|turn| names.turn(*turn));
         self.calls.iter().for_each(|call| names.call(*call));
         names
@@ -97,26 +102,39 @@ impl TraceNames {
     /// Whether a record of this name is among them.
     pub fn has(&self, name: &str) -> bool {
         // Because none starts with another, only the last one before the name can be its start.
-        let before = self.starts.range::<str, _>((Bound::Unbounded, Bound::Included(name))).next_back();
+        let before = self
+            .starts
+            .range::<str, _>((Bound::Unbounded, Bound::Included(name)))
+            .next_back();
         self.whole.contains(name) || before.is_some_and(|start| name.starts_with(start.as_str()))
     }
 
     fn session(&mut self, session: SessionId) {
         self.starts.insert(format!("message/{session}/"));
-        self.starts.extend(BY_SESSION.map(|word| other(&format!("{word}/{session}/"))));
+        self.starts
+            .extend(BY_SESSION.map(|word| other(&format!("{word}/{session}/"))));
     }
 
     fn turn(&mut self, turn: TurnId) {
-        let keys = [RecordKey::Requests(turn), RecordKey::Ended(turn), RecordKey::Successor(turn)];
+        let keys = [
+            RecordKey::Requests(turn),
+            RecordKey::Ended(turn),
+            RecordKey::Successor(turn),
+        ];
         self.whole.extend(keys.map(|key| key.to_string()));
     }
 
     fn call(&mut self, call: CallId) {
         self.whole.insert(RecordKey::Outcome(call).to_string());
-        self.starts.extend(["question", "answer", "result", "layer"].map(|word| format!("{word}/{call}/")));
-        self.starts.insert(other(&format!("vote/{}/", ApprovalId::of(call))));
-        self.whole.extend(BY_CALL.map(|word| other(&format!("{word}/{call}"))));
-        self.starts.extend(BY_CALL.map(|word| other(&format!("{word}/{call}/"))));
+        self.starts.extend(
+            ["question", "answer", "result", "layer"].map(|word| format!("{word}/{call}/")),
+        );
+        self.starts
+            .insert(other(&format!("vote/{}/", ApprovalId::of(call))));
+        self.whole
+            .extend(BY_CALL.map(|word| other(&format!("{word}/{call}"))));
+        self.starts
+            .extend(BY_CALL.map(|word| other(&format!("{word}/{call}/"))));
     }
 }
 
@@ -140,8 +158,18 @@ mod tests {
     fn traces() -> Traces {
         let (at, turn) = (Timestamp::EPOCH, Arc::new(TurnInfo::new(SESSION, TURN)));
         let (what, code) = (PostKind::Result, PostCode::TurnMismatch);
-        let refused = TurnEvent::PostRefused { invocation_id: STRANGER, what, code };
-        let head = Invocation { id: CALL, call_id: "c".into(), tool: "t".into(), emit_order: 0, turn: turn.clone() };
+        let refused = TurnEvent::PostRefused {
+            invocation_id: STRANGER,
+            what,
+            code,
+        };
+        let head = Invocation {
+            id: CALL,
+            call_id: "c".into(),
+            tool: "t".into(),
+            emit_order: 0,
+            turn: turn.clone(),
+        };
         let mut traces = Traces::of(SESSION);
         traces.take_in(&Event::turn(1, at, turn, refused).expect("valid"));
         let skipped = ToolEvent::ToolSkipped { reason: None };
@@ -173,7 +201,10 @@ mod tests {
             RecordKey::Layer(CALL, "receipts".into()),
             RecordKey::Message(SESSION, 12),
         ];
-        for key in keys.into_iter().chain(others.map(|name| RecordKey::Other(name.into()))) {
+        for key in keys
+            .into_iter()
+            .chain(others.map(|name| RecordKey::Other(name.into())))
+        {
             assert!(names.has(&key.to_string()), "{key}");
         }
     }
@@ -181,14 +212,21 @@ mod tests {
     #[test]
     fn nothing_of_others_goes_along() {
         let names = traces().names();
-        let others =
-            [format!("undo/{STRANGER}"), format!("undo/{CALL}0"), format!("output/{STRANGER}/x"), "rule/x".into()];
+        let others = [
+            format!("undo/{STRANGER}"),
+            format!("undo/{CALL}0"),
+            format!("output/{STRANGER}/x"),
+            "rule/x".into(),
+        ];
         let keys = [
             RecordKey::Outcome(STRANGER),
             RecordKey::Layer(STRANGER, "x".into()),
             RecordKey::Message(SessionId::new(TURN.uuid()), 0),
         ];
-        for key in keys.into_iter().chain(others.map(|name| RecordKey::Other(name.into()))) {
+        for key in keys
+            .into_iter()
+            .chain(others.map(|name| RecordKey::Other(name.into())))
+        {
             assert!(!names.has(&key.to_string()), "{key}");
         }
     }
@@ -200,6 +238,10 @@ mod tests {
         assert_eq!(traces.agents().collect::<Vec<_>>(), [agent]);
         traces.add([agent]);
         assert_eq!(traces.agents().count(), 0);
-        assert!(traces.names().has(&RecordKey::Message(agent, 0).to_string()));
+        assert!(
+            traces
+                .names()
+                .has(&RecordKey::Message(agent, 0).to_string())
+        );
     }
 }

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CallId, Event, IllegalEvent, Invocation, Phase, PostKind, Status, ToolEvent, TurnEvent, TurnId, TurnInfo,
-    event::EventBody,
+    CallId, Event, IllegalEvent, Invocation, Phase, PostKind, Status, ToolEvent, TurnEvent, TurnId,
+    TurnInfo, event::EventBody,
 };
 
 /// One model message and its invocations, in the order the model asked.
@@ -97,7 +97,9 @@ pub enum Step {
 }
 
 /// Why something posted from outside changed nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, thiserror::Error)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, thiserror::Error,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum PostCode {
     /// The invocation has an outcome; the first one stands.
@@ -165,7 +167,11 @@ impl PostCode {
 
     /// The code for something that comes after the invocation settled with `status`.
     pub const fn after(status: Status) -> Self {
-        if status.is_refusal() { Self::AlreadyDenied } else { Self::Duplicate }
+        if status.is_refusal() {
+            Self::AlreadyDenied
+        } else {
+            Self::Duplicate
+        }
     }
 }
 
@@ -191,14 +197,35 @@ pub enum TurnError {
 
 impl Turn {
     /// A turn of these invocations, none of which has been requested yet.
-    pub fn new(info: Arc<TurnInfo>, invocations: impl IntoIterator<Item = Arc<Invocation>>) -> Self {
-        let slot =
-            |invocation| Slot { invocation, phase: None, generation: 0, attempts: 0, answered: None, fresh: false };
+    pub fn new(
+        info: Arc<TurnInfo>,
+        invocations: impl IntoIterator<Item = Arc<Invocation>>,
+    ) -> Self {
+        let slot = |invocation| Slot {
+            invocation,
+            phase: None,
+            generation: 0,
+            attempts: 0,
+            answered: None,
+            fresh: false,
+        };
         let slots: Vec<Slot> = invocations.into_iter().map(slot).collect();
         let indexed: &[Slot] = if slots.len() > FEW { &slots } else { &[] };
-        let index = indexed.iter().enumerate().map(|(at, slot)| (slot.invocation.id, at)).collect();
+        let index = indexed
+            .iter()
+            .enumerate()
+            .map(|(at, slot)| (slot.invocation.id, at))
+            .collect();
         let unsettled = slots.len();
-        Self { info, slots, index, fresh: Vec::new(), unsettled, stopped: false, continued: false }
+        Self {
+            info,
+            slots,
+            index,
+            fresh: Vec::new(),
+            unsettled,
+            stopped: false,
+            continued: false,
+        }
     }
 
     /// Which turn it is.
@@ -220,7 +247,9 @@ impl Turn {
         if self.slots.len() > FEW {
             return self.index.get(&call).copied();
         }
-        self.slots.iter().position(|slot| slot.invocation.id == call)
+        self.slots
+            .iter()
+            .position(|slot| slot.invocation.id == call)
     }
 
     /// Whether every invocation is settled.
@@ -242,7 +271,10 @@ impl Turn {
     pub fn apply(&mut self, call: CallId, event: &ToolEvent) -> Result<Phase, TurnError> {
         let at = self.place(call).ok_or(TurnError::Foreign(call))?;
         let slot = &mut self.slots[at];
-        let out_of_order = |problem| TurnError::OutOfOrder { event: event.name(), problem };
+        let out_of_order = |problem| TurnError::OutOfOrder {
+            event: event.name(),
+            problem,
+        };
         let phase = match (slot.phase, event) {
             (None, ToolEvent::ToolRequested { .. }) => Phase::Requested,
             (None, _) => return Err(out_of_order("before the invocation was requested")),
@@ -263,7 +295,12 @@ impl Turn {
             _ => {}
         }
         // A new phase is a new thing to do: run what was requested or approved, ask what waits.
-        if Some(phase) != slot.phase && matches!(phase, Phase::Requested | Phase::Approved | Phase::AwaitingApproval) {
+        if Some(phase) != slot.phase
+            && matches!(
+                phase,
+                Phase::Requested | Phase::Approved | Phase::AwaitingApproval
+            )
+        {
             slot.mark_fresh(at, &mut self.fresh);
         }
         if Some(phase) != slot.phase || matches!(event, ToolEvent::ToolExecutionStarted { .. }) {
@@ -288,9 +325,8 @@ impl Turn {
                 self.continued = true;
                 Ok(())
             }
-            EventBody::Turn(_, TurnEvent::TurnOpened { .. } | TurnEvent::PostRefused { .. }) | EventBody::Loop(..) => {
-                Ok(())
-            }
+            EventBody::Turn(_, TurnEvent::TurnOpened { .. } | TurnEvent::PostRefused { .. })
+            | EventBody::Loop(..) => Ok(()),
         }
     }
 
@@ -311,7 +347,10 @@ impl Turn {
     }
 
     /// Says what to do next. Each thing is said once.
-    #[expect(clippy::should_implement_trait, reason = "a turn is asked, not iterated: it may say `Wait` for ever")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a turn is asked, not iterated: it may say `Wait` for ever"
+    )]
     pub fn next(&mut self) -> Step {
         let fresh = std::mem::take(&mut self.fresh);
         if !self.stopped && !fresh.is_empty() {
@@ -336,7 +375,11 @@ impl Turn {
                 return Step::Run(run);
             }
             if !ask.is_empty() {
-                return Step::Ask(ask.into_iter().map(|at| self.slots[at].invocation.id).collect());
+                return Step::Ask(
+                    ask.into_iter()
+                        .map(|at| self.slots[at].invocation.id)
+                        .collect(),
+                );
             }
         }
         match (self.unsettled, self.continued) {
@@ -358,7 +401,8 @@ impl Turn {
         match (slot.phase, kind) {
             (Some(Phase::Settled(status)), _) => Err(PostCode::after(status)),
             _ if self.continued || self.stopped => Err(PostCode::TurnClosed),
-            (Some(Phase::AwaitingApproval), PostKind::Decision) | (Some(Phase::AwaitingResult), PostKind::Result) => {
+            (Some(Phase::AwaitingApproval), PostKind::Decision)
+            | (Some(Phase::AwaitingResult), PostKind::Result) => {
                 slot.answered.map_or(Ok(slot), Err)
             }
             (Some(Phase::Approved), PostKind::Decision) => Err(PostCode::Duplicate),
@@ -382,10 +426,19 @@ mod tests {
     }
 
     fn turn(size: u128) -> Turn {
-        let info = Arc::new(TurnInfo::new(SessionId::new(Uuid::from_u128(99)), turn_id()));
+        let info = Arc::new(TurnInfo::new(
+            SessionId::new(Uuid::from_u128(99)),
+            turn_id(),
+        ));
         let invocation = |n| {
             let (call_id, tool) = (format!("c{n}").into(), "t".into());
-            Arc::new(Invocation { id: id(n), call_id, tool, emit_order: n as u32, turn: info.clone() })
+            Arc::new(Invocation {
+                id: id(n),
+                call_id,
+                tool,
+                emit_order: n as u32,
+                turn: info.clone(),
+            })
         };
         let mut turn = Turn::new(info.clone(), (1..=size).map(invocation));
         let digest = Digest::of_bytes(b"");
@@ -402,7 +455,12 @@ mod tests {
     }
 
     fn started(attempt: u32, external: bool) -> ToolEvent {
-        ToolEvent::ToolExecutionStarted { attempt, executor: None, external, arguments_digest: Digest::of_bytes(b"") }
+        ToolEvent::ToolExecutionStarted {
+            attempt,
+            executor: None,
+            external,
+            arguments_digest: Digest::of_bytes(b""),
+        }
     }
 
     fn settled(status: Status, ran: bool) -> ToolEvent {
@@ -416,7 +474,11 @@ mod tests {
     }
 
     fn approved() -> ToolEvent {
-        ToolEvent::ToolApproved { approver: "ann".into(), reason: None, edited: false }
+        ToolEvent::ToolApproved {
+            approver: "ann".into(),
+            reason: None,
+            edited: false,
+        }
     }
 
     #[test]
@@ -425,9 +487,11 @@ mod tests {
         assert_eq!(turn.next(), Step::Run(vec![id(1), id(2)]));
         assert_eq!(turn.next(), Step::Wait);
         turn.apply(id(2), &started(1, false)).expect("legal");
-        turn.apply(id(2), &settled(Status::Ok, true)).expect("legal");
+        turn.apply(id(2), &settled(Status::Ok, true))
+            .expect("legal");
         assert_eq!(turn.next(), Step::Wait);
-        turn.apply(id(1), &settled(Status::Blocked, false)).expect("legal");
+        turn.apply(id(1), &settled(Status::Blocked, false))
+            .expect("legal");
         assert_eq!(turn.next(), Step::Continue);
         assert_eq!(turn.next(), Step::Done);
     }
@@ -445,7 +509,8 @@ mod tests {
         turn.apply(id(2), &asked(0)).expect("legal");
         assert_eq!(turn.next(), Step::Ask(vec![id(2)]));
         for n in [1, 3] {
-            turn.apply(id(n), &settled(Status::Ok, false)).expect("legal");
+            turn.apply(id(n), &settled(Status::Ok, false))
+                .expect("legal");
         }
         assert_eq!(turn.next(), Step::Wait);
         turn.apply(id(2), &approved()).expect("legal");
@@ -467,7 +532,10 @@ mod tests {
         let mut turn = turn(4);
         let post = |turn: &Turn, n, kind| turn.post(turn_id(), id(n), kind).map(drop);
         turn.next();
-        assert_eq!(turn.post(TurnId::new(Uuid::nil()), id(1), Result).map(drop), Err(PostCode::TurnMismatch));
+        assert_eq!(
+            turn.post(TurnId::new(Uuid::nil()), id(1), Result).map(drop),
+            Err(PostCode::TurnMismatch)
+        );
         assert_eq!(post(&turn, 9, Result), Err(PostCode::UnknownInvocation));
         assert_eq!(post(&turn, 1, Result), Err(PostCode::NoWaiter));
         assert_eq!(post(&turn, 1, Decision), Err(PostCode::NoWaiter));
@@ -479,9 +547,11 @@ mod tests {
         assert_eq!(post(&turn, 2, Decision), Ok(()));
         turn.answer(id(2), PostCode::AlreadyDenied);
         assert_eq!(post(&turn, 2, Decision), Err(PostCode::AlreadyDenied));
-        turn.apply(id(2), &settled(Status::Denied, false)).expect("legal");
+        turn.apply(id(2), &settled(Status::Denied, false))
+            .expect("legal");
         assert_eq!(post(&turn, 2, Result), Err(PostCode::AlreadyDenied));
-        turn.apply(id(3), &settled(Status::Ok, false)).expect("legal");
+        turn.apply(id(3), &settled(Status::Ok, false))
+            .expect("legal");
         assert_eq!(post(&turn, 3, Result), Err(PostCode::Duplicate));
         turn.apply(id(4), &started(1, true)).expect("legal");
         turn.stop();
@@ -494,20 +564,35 @@ mod tests {
         assert!(turn.apply(id(1), &started(2, false)).is_err());
         turn.apply(id(1), &started(1, false)).expect("legal");
         assert!(turn.apply(id(1), &started(1, false)).is_err());
-        turn.apply(id(1), &asked(0)).expect("a running tool may ask");
-        assert!(turn.apply(id(1), &settled(Status::Denied, false)).is_err(), "what has started is not denied");
+        turn.apply(id(1), &asked(0))
+            .expect("a running tool may ask");
+        assert!(
+            turn.apply(id(1), &settled(Status::Denied, false)).is_err(),
+            "what has started is not denied"
+        );
         turn.apply(id(1), &approved()).expect("legal");
-        assert!(turn.apply(id(1), &asked(0)).is_err(), "the same generation is not asked again");
+        assert!(
+            turn.apply(id(1), &asked(0)).is_err(),
+            "the same generation is not asked again"
+        );
         turn.apply(id(1), &asked(1)).expect("legal");
-        assert_eq!(turn.slot(id(1)).map(|slot| (slot.generation(), slot.attempts())), Some((2, 1)));
+        assert_eq!(
+            turn.slot(id(1))
+                .map(|slot| (slot.generation(), slot.attempts())),
+            Some((2, 1))
+        );
     }
 
     #[test]
     fn an_invocation_is_requested_once_and_first() {
         let mut turn = turn(1);
         let digest = Digest::of_bytes(b"");
-        let again =
-            ToolEvent::ToolRequested { arguments: None, arguments_digest: digest, arguments_bytes: 0, executor: None };
+        let again = ToolEvent::ToolRequested {
+            arguments: None,
+            arguments_digest: digest,
+            arguments_bytes: 0,
+            executor: None,
+        };
         assert!(turn.apply(id(1), &again).is_err());
         assert_eq!(turn.apply(id(5), &again), Err(TurnError::Foreign(id(5))));
         let mut fresh = Turn::new(turn.info.clone(), [turn.slots[0].invocation.clone()]);
@@ -520,7 +605,8 @@ mod tests {
         turn.stop();
         assert_eq!(turn.next(), Step::Wait);
         for n in [1, 2] {
-            turn.apply(id(n), &settled(Status::Cancelled, false)).expect("legal");
+            turn.apply(id(n), &settled(Status::Cancelled, false))
+                .expect("legal");
         }
         assert_eq!(turn.next(), Step::Continue);
     }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use crate::{
-    Checkpoint, Digest, DoubtfulCheckpoint, EntryOutline, LedgerHead, LedgerName, LedgerVerifier, SealedEntry,
-    is_canonical_object,
+    Checkpoint, Digest, DoubtfulCheckpoint, EntryOutline, LedgerHead, LedgerName, LedgerVerifier,
+    SealedEntry, is_canonical_object,
 };
 
 /// Checks a chain while it is read. It needs no store and keeps nothing but the place it has come to.
@@ -89,16 +89,26 @@ impl fmt::Display for Tampering {
         match self {
             Self::Changed => f.write_str("it was changed"),
             Self::Missing(found) => write!(f, "it is missing; record {found} stands in its place"),
-            Self::Repeated(found) => write!(f, "record {found} stands in its place, again or too late"),
+            Self::Repeated(found) => {
+                write!(f, "record {found} stands in its place, again or too late")
+            }
             Self::Unconnected => f.write_str("it does not continue the record before it"),
             Self::WrongLedger(found) => write!(f, "it belongs to the ledger {found}"),
             Self::NotCanonical => f.write_str("its body is not a JSON object in canonical form"),
             Self::Unreadable => f.write_str("it cannot be read"),
-            Self::Truncated(counter) => write!(f, "it is missing, though the ledger once went on to record {counter}"),
+            Self::Truncated(counter) => write!(
+                f,
+                "it is missing, though the ledger once went on to record {counter}"
+            ),
             Self::NotAsSigned { since } => {
-                write!(f, "it is not the one that was signed; changed behind record {since}")
+                write!(
+                    f,
+                    "it is not the one that was signed; changed behind record {since}"
+                )
             }
-            Self::Checkpoint(doubt) => write!(f, "the checkpoint about it is not to be believed: {doubt}"),
+            Self::Checkpoint(doubt) => {
+                write!(f, "the checkpoint about it is not to be believed: {doubt}")
+            }
         }
     }
 }
@@ -106,12 +116,20 @@ impl fmt::Display for Tampering {
 impl LedgerCheck {
     /// Checks a chain from its beginning, by itself.
     pub fn of(ledger: LedgerName) -> Self {
-        Self { head: LedgerHead::start(ledger), ahead: BTreeMap::new(), signed: None }
+        Self {
+            head: LedgerHead::start(ledger),
+            ahead: BTreeMap::new(),
+            signed: None,
+        }
     }
 
     /// Checks what comes behind a place that is known to be good.
     pub fn behind(head: LedgerHead) -> Self {
-        Self { head, ahead: BTreeMap::new(), signed: None }
+        Self {
+            head,
+            ahead: BTreeMap::new(),
+            signed: None,
+        }
     }
 
     /// Checks it against what was signed about it as well. Each checkpoint has to be by somebody whom `verifier`
@@ -124,12 +142,19 @@ impl LedgerCheck {
         let mut check = Self::of(ledger);
         for checkpoint in checkpoints {
             if checkpoint.ledger != check.head.ledger {
-                return check.bad(checkpoint.counter, Tampering::WrongLedger(checkpoint.ledger.clone()));
+                return check.bad(
+                    checkpoint.counter,
+                    Tampering::WrongLedger(checkpoint.ledger.clone()),
+                );
             }
             if let Err(doubt) = verifier.verify(checkpoint) {
                 return check.bad(checkpoint.counter, Tampering::Checkpoint(doubt));
             }
-            check.ahead.entry(checkpoint.counter).or_default().push(checkpoint.hash);
+            check
+                .ahead
+                .entry(checkpoint.counter)
+                .or_default()
+                .push(checkpoint.hash);
         }
         check.compare_with_signed()?;
         Ok(check)
@@ -188,21 +213,41 @@ impl LedgerCheck {
         if let Some(last) = self.ahead.keys().next_back() {
             return self.bad(self.head.counter + 1, Tampering::Truncated(*last));
         }
-        let LedgerHead { ledger, counter, hash } = self.head;
-        Ok(Verified { ledger, counter, hash, signed: self.signed })
+        let LedgerHead {
+            ledger,
+            counter,
+            hash,
+        } = self.head;
+        Ok(Verified {
+            ledger,
+            counter,
+            hash,
+            signed: self.signed,
+        })
     }
 
     fn compare_with_signed(&mut self) -> Result<(), Box<Tampered>> {
-        let Some(signed) = self.ahead.remove(&self.head.counter) else { return Ok(()) };
+        let Some(signed) = self.ahead.remove(&self.head.counter) else {
+            return Ok(());
+        };
         if signed.iter().any(|hash| *hash != self.head.hash) {
-            return self.bad(self.head.counter, Tampering::NotAsSigned { since: self.signed.unwrap_or(0) });
+            return self.bad(
+                self.head.counter,
+                Tampering::NotAsSigned {
+                    since: self.signed.unwrap_or(0),
+                },
+            );
         }
         self.signed = Some(self.head.counter);
         Ok(())
     }
 
     fn tampered(&self, counter: u64, what: Tampering) -> Box<Tampered> {
-        Box::new(Tampered { ledger: self.head.ledger.clone(), counter, what })
+        Box::new(Tampered {
+            ledger: self.head.ledger.clone(),
+            counter,
+            what,
+        })
     }
 
     fn bad<T>(&self, counter: u64, what: Tampering) -> Result<T, Box<Tampered>> {
@@ -225,9 +270,13 @@ mod tests {
         (1..=length).map(next).collect()
     }
 
-    fn checked(entries: &[SealedEntry], checkpoints: &[Checkpoint]) -> Result<Verified, (u64, Tampering)> {
+    fn checked(
+        entries: &[SealedEntry],
+        checkpoints: &[Checkpoint],
+    ) -> Result<Verified, (u64, Tampering)> {
         let all = || {
-            let mut check = LedgerCheck::against(LedgerName::main(), checkpoints, &key().verifier())?;
+            let mut check =
+                LedgerCheck::against(LedgerName::main(), checkpoints, &key().verifier())?;
             entries.iter().try_for_each(|entry| check.feed(entry))?;
             check.finish()
         };
@@ -245,9 +294,18 @@ mod tests {
     #[test]
     fn a_chain_as_it_was_written_is_verified_to_its_end() {
         let chain = chain(5);
-        let verified = checked(&chain, &[signed(&chain[1]), signed(&chain[3])]).expect("as written");
-        assert_eq!((verified.counter, verified.hash, verified.signed), (5, chain[4].hash, Some(4)));
-        assert_eq!(checked(&[], &[]).expect("nothing is wrong with nothing").counter, 0);
+        let verified =
+            checked(&chain, &[signed(&chain[1]), signed(&chain[3])]).expect("as written");
+        assert_eq!(
+            (verified.counter, verified.hash, verified.signed),
+            (5, chain[4].hash, Some(4))
+        );
+        assert_eq!(
+            checked(&[], &[])
+                .expect("nothing is wrong with nothing")
+                .counter,
+            0
+        );
     }
 
     #[test]
@@ -259,33 +317,71 @@ mod tests {
             checked(&chain, &[]).expect_err("tampered with")
         };
         let resealed = |entry: &SealedEntry, body: &str| {
-            let before = LedgerHead { counter: entry.counter - 1, hash: entry.previous, ledger: entry.ledger.clone() };
+            let before = LedgerHead {
+                counter: entry.counter - 1,
+                hash: entry.previous,
+                ledger: entry.ledger.clone(),
+            };
             before.seal(body.into())
         };
         assert_eq!(with(&|c| c[1].body = "{}".into()), (2, Tampering::Changed));
         assert_eq!(with(&|c| drop(c.remove(1))), (2, Tampering::Missing(3)));
-        assert_eq!(with(&|c| c.insert(2, c[1].clone())), (3, Tampering::Repeated(2)));
+        assert_eq!(
+            with(&|c| c.insert(2, c[1].clone())),
+            (3, Tampering::Repeated(2))
+        );
         assert_eq!(with(&|c| c.swap(1, 3)), (2, Tampering::Missing(4)));
-        assert_eq!(with(&|c| c[1] = resealed(&c[1], "{}")), (3, Tampering::Unconnected));
-        assert_eq!(with(&|c| c[4] = resealed(&c[4], r#"{ "n": 1 }"#)), (5, Tampering::NotCanonical));
-        assert_eq!(with(&|c| c[4] = resealed(&c[4], "[1]")), (5, Tampering::NotCanonical));
+        assert_eq!(
+            with(&|c| c[1] = resealed(&c[1], "{}")),
+            (3, Tampering::Unconnected)
+        );
+        assert_eq!(
+            with(&|c| c[4] = resealed(&c[4], r#"{ "n": 1 }"#)),
+            (5, Tampering::NotCanonical)
+        );
+        assert_eq!(
+            with(&|c| c[4] = resealed(&c[4], "[1]")),
+            (5, Tampering::NotCanonical)
+        );
         let other: LedgerName = "other".parse().expect("a name");
-        let moved = LedgerHead { ledger: other.clone(), counter: 1, hash: whole[0].hash }.seal("{}".into());
-        assert_eq!(with(&|c| c[1] = moved.clone()), (2, Tampering::WrongLedger(other.clone())));
+        let moved = LedgerHead {
+            ledger: other.clone(),
+            counter: 1,
+            hash: whole[0].hash,
+        }
+        .seal("{}".into());
+        assert_eq!(
+            with(&|c| c[1] = moved.clone()),
+            (2, Tampering::WrongLedger(other.clone()))
+        );
     }
 
     #[test]
     fn checkpoints_tell_what_a_chain_alone_cannot() {
         let whole = chain(5);
         let marks = [signed(&whole[1]), signed(&whole[4])];
-        assert_eq!(checked(&whole[..4], &marks), Err((5, Tampering::Truncated(5))));
+        assert_eq!(
+            checked(&whole[..4], &marks),
+            Err((5, Tampering::Truncated(5)))
+        );
         assert_eq!(checked(&[], &marks), Err((1, Tampering::Truncated(5))));
         let mut anew = whole[..2].to_vec();
         for n in 3..=5 {
-            anew.push(anew.last().expect("two").head().seal(format!(r#"{{"m":{n}}}"#).into()));
+            anew.push(
+                anew.last()
+                    .expect("two")
+                    .head()
+                    .seal(format!(r#"{{"m":{n}}}"#).into()),
+            );
         }
-        assert!(checked(&anew, &marks[..1]).is_ok(), "nobody had signed the rest");
-        assert_eq!(checked(&anew, &marks), Err((5, Tampering::NotAsSigned { since: 2 })));
+        assert!(
+            checked(&anew, &marks[..1]).is_ok(),
+            "nobody had signed the rest"
+        );
+        assert_eq!(
+            checked(&anew, &marks),
+            Err((5, Tampering::NotAsSigned { since: 2 }))
+        );
     }
 
     #[test]
@@ -294,11 +390,23 @@ mod tests {
         let theirs = LedgerKey::from_bytes(&[4; 32]);
         let unknown = Checkpoint::sign(&whole[2].head(), Timestamp::EPOCH, &theirs);
         let doubt = DoubtfulCheckpoint::UnknownKey(theirs.id());
-        assert_eq!(checked(&whole, &[unknown]), Err((3, Tampering::Checkpoint(doubt))));
-        let forged = Checkpoint { counter: 2, ..signed(&whole[2]) };
-        assert_eq!(checked(&whole, &[forged]), Err((2, Tampering::Checkpoint(DoubtfulCheckpoint::Forged))));
+        assert_eq!(
+            checked(&whole, &[unknown]),
+            Err((3, Tampering::Checkpoint(doubt)))
+        );
+        let forged = Checkpoint {
+            counter: 2,
+            ..signed(&whole[2])
+        };
+        assert_eq!(
+            checked(&whole, &[forged]),
+            Err((2, Tampering::Checkpoint(DoubtfulCheckpoint::Forged)))
+        );
         let other: LedgerName = "other".parse().expect("a name");
         let start = Checkpoint::sign(&LedgerHead::start(other.clone()), Timestamp::EPOCH, &key());
-        assert_eq!(checked(&whole, &[start]), Err((0, Tampering::WrongLedger(other))));
+        assert_eq!(
+            checked(&whole, &[start]),
+            Err((0, Tampering::WrongLedger(other)))
+        );
     }
 }

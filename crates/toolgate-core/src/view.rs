@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, collections::BTreeSet, sync::Arc};
 
 use crate::{
-    Arguments, JsonError, LayerName, Outcome, Problem, Registry, Status, ToolEntry, ToolName, ToolRequest, ToolSpec,
-    Transform, call::RawArguments, registry::changed_tool,
+    Arguments, JsonError, LayerName, Outcome, Problem, Registry, Status, ToolEntry, ToolName,
+    ToolRequest, ToolSpec, Transform, call::RawArguments, registry::changed_tool,
 };
 
 /// What one model may see and call: the registry, filtered and transformed.
@@ -71,7 +71,11 @@ impl View {
     /// Every tool of the registry, as it is.
     pub fn of(registry: &Registry) -> Self {
         let show = |entry: Arc<ToolEntry>| {
-            let shown = ShownTool { spec: entry.spec.clone(), entry, injected: Vec::new() };
+            let shown = ShownTool {
+                spec: entry.spec.clone(),
+                entry,
+                injected: Vec::new(),
+            };
             (shown.spec.name.clone(), Arc::new(shown))
         };
         Self(Arc::new(registry.entries().into_iter().map(show).collect()))
@@ -96,13 +100,19 @@ impl View {
     /// Only the tools that pass a test.
     pub fn filter(&self, keep: impl Fn(&ShownTool) -> bool) -> Self {
         let kept = self.0.iter().filter(|(_, tool)| keep(tool));
-        Self(Arc::new(kept.map(|(name, tool)| (name.clone(), tool.clone())).collect()))
+        Self(Arc::new(
+            kept.map(|(name, tool)| (name.clone(), tool.clone()))
+                .collect(),
+        ))
     }
 
     /// The tools of both; where both have one of a name, the other's is shown.
     pub fn shadowed_by(&self, other: &Self) -> Self {
         let both = self.0.iter().chain(other.0.iter());
-        Self(Arc::new(both.map(|(name, tool)| (name.clone(), tool.clone())).collect()))
+        Self(Arc::new(
+            both.map(|(name, tool)| (name.clone(), tool.clone()))
+                .collect(),
+        ))
     }
 
     /// Rewrites the specs, first transform first.
@@ -116,10 +126,15 @@ impl View {
         }
         let mut tools = BTreeMap::new();
         'tools: for tool in self.0.values() {
-            let mut shown =
-                ShownTool { entry: tool.entry.clone(), spec: tool.spec.clone(), injected: tool.injected.clone() };
+            let mut shown = ShownTool {
+                entry: tool.entry.clone(),
+                spec: tool.spec.clone(),
+                injected: tool.injected.clone(),
+            };
             for transform in &transforms {
-                let Some(spec) = transform.transform(shown.spec.clone()) else { continue 'tools };
+                let Some(spec) = transform.transform(shown.spec.clone()) else {
+                    continue 'tools;
+                };
                 let by = transform.name();
                 shown.injected.extend(injections(&shown.spec, &spec, &by)?);
                 shown.spec = spec;
@@ -159,13 +174,18 @@ impl View {
         let parsed = match &request.arguments {
             RawArguments::Text(text) => Arguments::parse(text),
             RawArguments::Json(json) if json.size() > Arguments::MAX_BYTES => {
-                Err(JsonError::TooLarge { size: json.size(), limit: Arguments::MAX_BYTES })
+                Err(JsonError::TooLarge {
+                    size: json.size(),
+                    limit: Arguments::MAX_BYTES,
+                })
             }
             RawArguments::Json(json) => Arguments::try_from(json.clone()),
         };
         let shown = self.get(&request.tool).cloned();
-        let name =
-            shown.as_ref().map_or_else(|| ToolName::from(request.tool.as_str()), |shown| shown.spec.name.clone());
+        let name = shown.as_ref().map_or_else(
+            || ToolName::from(request.tool.as_str()),
+            |shown| shown.spec.name.clone(),
+        );
         let (arguments, malformed) = match parsed {
             Ok(arguments) => (arguments, None),
             Err(error) => (Arguments::empty(), Some(error)),
@@ -174,11 +194,19 @@ impl View {
             (None, _) => Some(self.not_found(&name)),
             (Some(shown), _) if shown.entry.pinned_as.is_some() => Some(changed_tool(&shown.entry)),
             (Some(_), Some(error)) => Some(malformed_arguments(&error)),
-            (Some(shown), None) => {
-                shown.spec.input.check(arguments.as_json()).err().map(|problems| schema_violation(&problems))
-            }
+            (Some(shown), None) => shown
+                .spec
+                .input
+                .check(arguments.as_json())
+                .err()
+                .map(|problems| schema_violation(&problems)),
         };
-        Admission { tool: name, shown, arguments, refusal }
+        Admission {
+            tool: name,
+            shown,
+            arguments,
+            refusal,
+        }
     }
 
     fn not_found(&self, name: &ToolName) -> Outcome {
@@ -187,7 +215,10 @@ impl View {
             true => String::new(),
             false => format!(" Did you mean {}?", near.join(" or ")),
         };
-        Outcome::refused(Status::ToolNotFound, format!("There is no tool named {name}.{hint}"))
+        Outcome::refused(
+            Status::ToolNotFound,
+            format!("There is no tool named {name}.{hint}"),
+        )
     }
 
     fn near(&self, name: &ToolName) -> Vec<&str> {
@@ -231,35 +262,62 @@ impl Admission {
             RawArguments::Text(text) => Arguments::parse(text),
             RawArguments::Json(json) => Arguments::try_from(json.clone()),
         };
-        let (tool, arguments) =
-            (ToolName::from(request.tool.as_str()), arguments.unwrap_or_else(|_| Arguments::empty()));
-        Self { tool, shown: None, arguments, refusal: None }
+        let (tool, arguments) = (
+            ToolName::from(request.tool.as_str()),
+            arguments.unwrap_or_else(|_| Arguments::empty()),
+        );
+        Self {
+            tool,
+            shown: None,
+            arguments,
+            refusal: None,
+        }
     }
 }
 
 fn injections(old: &ToolSpec, new: &ToolSpec, by: &LayerName) -> Result<Vec<Injected>, ViewError> {
     if new.name != old.name {
-        return Err(ViewError::Renamed { by: by.clone(), tool: old.name.clone() });
+        return Err(ViewError::Renamed {
+            by: by.clone(),
+            tool: old.name.clone(),
+        });
     }
     if new.input.same(&old.input) {
         return Ok(Vec::new());
     }
-    let property =
-        |spec: &ToolSpec, name: &str| spec.input.as_json().get("properties").and_then(|p| p.get(name)).cloned();
+    let property = |spec: &ToolSpec, name: &str| {
+        spec.input
+            .as_json()
+            .get("properties")
+            .and_then(|p| p.get(name))
+            .cloned()
+    };
     for parameter in old.input.parameters() {
         if property(new, parameter) != property(old, parameter) {
             let parameter = parameter.to_owned();
-            return Err(ViewError::NotAdditive { by: by.clone(), tool: old.name.clone(), parameter });
+            return Err(ViewError::NotAdditive {
+                by: by.clone(),
+                tool: old.name.clone(),
+                parameter,
+            });
         }
     }
     let known: BTreeSet<&str> = old.input.parameters().collect();
     let added = new.input.parameters().filter(|name| !known.contains(name));
-    Ok(added.map(|name| Injected { parameter: name.to_owned(), by: by.clone() }).collect())
+    Ok(added
+        .map(|name| Injected {
+            parameter: name.to_owned(),
+            by: by.clone(),
+        })
+        .collect())
 }
 
 fn malformed_arguments(error: &JsonError) -> Outcome {
     let reason = error.to_string();
-    schema_violation(&[Problem { pointer: String::new(), reason }])
+    schema_violation(&[Problem {
+        pointer: String::new(),
+        reason,
+    }])
 }
 
 /// The refusal that lists what is wrong with the arguments.
@@ -288,7 +346,9 @@ mod tests {
         }
     }
 
-    fn edit(f: impl Fn(ToolSpec) -> Option<ToolSpec> + Send + Sync + 'static) -> Arc<dyn Transform> {
+    fn edit(
+        f: impl Fn(ToolSpec) -> Option<ToolSpec> + Send + Sync + 'static,
+    ) -> Arc<dyn Transform> {
         Arc::new(Edit(f))
     }
 
@@ -302,39 +362,85 @@ mod tests {
         });
         for name in ["read_file", "write_file", "search"] {
             let schema = Schema::new(schema.clone()).expect("valid");
-            registry.register_host(ToolSpec::new(name, "A tool.", schema)).expect("free");
+            registry
+                .register_host(ToolSpec::new(name, "A tool.", schema))
+                .expect("free");
         }
         registry
     }
 
     fn status(view: &View, tool: &str, arguments: &str) -> Option<Status> {
-        view.admit(&ToolRequest::text("1", tool, arguments)).refusal.and_then(|r| r.status())
+        view.admit(&ToolRequest::text("1", tool, arguments))
+            .refusal
+            .and_then(|r| r.status())
     }
 
     #[test]
     fn what_is_not_shown_is_refused() {
-        let view = View::of(&registry()).narrow(["read_file", "write_file"]).narrow(["read_file", "search"]);
-        assert_eq!(view.specs().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["read_file"]);
+        let view = View::of(&registry())
+            .narrow(["read_file", "write_file"])
+            .narrow(["read_file", "search"]);
+        assert_eq!(
+            view.specs().map(|s| s.name.as_str()).collect::<Vec<_>>(),
+            ["read_file"]
+        );
         assert_eq!(status(&view, "read_file", r#"{"path":"x"}"#), None);
-        assert_eq!(status(&view, "write_file", r#"{"path":"x"}"#), Some(Status::ToolNotFound));
-        assert_eq!(status(&View::without_tools(), "read_file", r#"{"path":"x"}"#), Some(Status::ToolNotFound));
+        assert_eq!(
+            status(&view, "write_file", r#"{"path":"x"}"#),
+            Some(Status::ToolNotFound)
+        );
+        assert_eq!(
+            status(&View::without_tools(), "read_file", r#"{"path":"x"}"#),
+            Some(Status::ToolNotFound)
+        );
     }
 
     #[test]
     fn an_unknown_tool_names_the_near_ones() {
-        let refusal = View::of(&registry()).admit(&ToolRequest::text("1", "readfile", "{}")).refusal.expect("refused");
-        let text = refusal.settled().expect("settled").model_text().into_owned();
-        assert!(text.contains("read_file") && !text.contains("search"), "{text}");
+        let refusal = View::of(&registry())
+            .admit(&ToolRequest::text("1", "readfile", "{}"))
+            .refusal
+            .expect("refused");
+        let text = refusal
+            .settled()
+            .expect("settled")
+            .model_text()
+            .into_owned();
+        assert!(
+            text.contains("read_file") && !text.contains("search"),
+            "{text}"
+        );
     }
 
     #[test]
     fn bad_arguments_are_named_with_pointer_and_reason() {
         let view = View::of(&registry());
-        for bad in ["", "{", "[]", "null", "{}", r#"{"path":1}"#, r#"{"path":"a","more":1}"#] {
-            assert_eq!(status(&view, "read_file", bad), Some(Status::SchemaViolation), "{bad}");
+        for bad in [
+            "",
+            "{",
+            "[]",
+            "null",
+            "{}",
+            r#"{"path":1}"#,
+            r#"{"path":"a","more":1}"#,
+        ] {
+            assert_eq!(
+                status(&view, "read_file", bad),
+                Some(Status::SchemaViolation),
+                "{bad}"
+            );
         }
-        let refusal = view.admit(&ToolRequest::text("1", "read_file", r#"{"path":1}"#)).refusal.expect("refused");
-        assert!(refusal.settled().expect("settled").model_text().contains("/path: "));
+        let refusal = view
+            .admit(&ToolRequest::text("1", "read_file", r#"{"path":1}"#))
+            .refusal
+            .expect("refused");
+        assert!(
+            refusal
+                .settled()
+                .expect("settled")
+                .model_text()
+                .contains("/path: ")
+        );
     }
 
     #[test]
@@ -342,46 +448,99 @@ mod tests {
         let view = View::of(&registry());
         let large = json!({ "path": "x".repeat(10 << 20) }).to_string();
         assert_eq!(status(&view, "read_file", &large), None);
-        let deep = format!(r#"{{"path":{}1{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
-        assert_eq!(status(&view, "read_file", &deep), Some(Status::SchemaViolation));
+        let deep = format!(
+            r#"{{"path":{}1{}}}"#,
+            "[".repeat(10_000),
+            "]".repeat(10_000)
+        );
+        assert_eq!(
+            status(&view, "read_file", &deep),
+            Some(Status::SchemaViolation)
+        );
         let big = json!({ "path": "x".repeat(Arguments::MAX_BYTES) });
-        let refusal = view.admit(&ToolRequest::json("1", "read_file", big)).refusal.and_then(|r| r.status());
-        assert_eq!(refusal, Some(Status::SchemaViolation), "however the arguments come");
+        let refusal = view
+            .admit(&ToolRequest::json("1", "read_file", big))
+            .refusal
+            .and_then(|r| r.status());
+        assert_eq!(
+            refusal,
+            Some(Status::SchemaViolation),
+            "however the arguments come"
+        );
         let huge = format!(r#"{{"path":"{}"}}"#, "x".repeat(Arguments::MAX_BYTES));
-        assert_eq!(status(&view, "read_file", &huge), Some(Status::SchemaViolation));
+        assert_eq!(
+            status(&view, "read_file", &huge),
+            Some(Status::SchemaViolation)
+        );
     }
 
     #[test]
     fn the_view_remembers_injected_parameters_and_the_registry_keeps_the_original() {
         let registry = registry();
         let inject = edit(|mut spec| {
-            if let Ok(Some(input)) = spec.input.with_parameter("reason", json!({ "type": "string" }), true) {
+            if let Ok(Some(input)) =
+                spec.input
+                    .with_parameter("reason", json!({ "type": "string" }), true)
+            {
                 spec.input = input;
             }
             Some(spec)
         });
-        let view = View::of(&registry).transform([&inject, &inject]).expect("additive");
+        let view = View::of(&registry)
+            .transform([&inject, &inject])
+            .expect("additive");
         let tool = view.get("search").expect("shown");
-        assert_eq!(tool.injected, [Injected { parameter: "reason".into(), by: "edit".into() }]);
-        assert_eq!(status(&view, "search", r#"{"path":"x"}"#), Some(Status::SchemaViolation));
-        assert_eq!(status(&view, "search", r#"{"path":"x","reason":"r"}"#), None);
-        assert!(registry.get("search").expect("there").spec.input.parameters().all(|p| p != "reason"));
+        assert_eq!(
+            tool.injected,
+            [Injected {
+                parameter: "reason".into(),
+                by: "edit".into()
+            }]
+        );
+        assert_eq!(
+            status(&view, "search", r#"{"path":"x"}"#),
+            Some(Status::SchemaViolation)
+        );
+        assert_eq!(
+            status(&view, "search", r#"{"path":"x","reason":"r"}"#),
+            None
+        );
+        assert!(
+            registry
+                .get("search")
+                .expect("there")
+                .spec
+                .input
+                .parameters()
+                .all(|p| p != "reason")
+        );
     }
 
     #[test]
     fn a_transform_may_drop_a_tool_but_not_rename_it_or_touch_a_parameter() {
         let view = View::of(&registry());
         let drop_search = edit(|spec| (spec.name != "search").then_some(spec));
-        assert!(view.transform([&drop_search]).expect("fine").get("search").is_none());
+        assert!(
+            view.transform([&drop_search])
+                .expect("fine")
+                .get("search")
+                .is_none()
+        );
         let rename = edit(|mut spec| {
             spec.name = "other".into();
             Some(spec)
         });
-        assert!(matches!(view.transform([&rename]), Err(ViewError::Renamed { .. })));
+        assert!(matches!(
+            view.transform([&rename]),
+            Err(ViewError::Renamed { .. })
+        ));
         let loosen = edit(|mut spec| {
             spec.input = Schema::any_object();
             Some(spec)
         });
-        assert!(matches!(view.transform([&loosen]), Err(ViewError::NotAdditive { .. })));
+        assert!(matches!(
+            view.transform([&loosen]),
+            Err(ViewError::NotAdditive { .. })
+        ));
     }
 }

@@ -6,7 +6,8 @@ use std::sync::{
 };
 
 use toolgate_core::{
-    AnyLayer, Call, Layer, LayerExt, Matcher, Next, Outcome, Registry, Schema, Stack, Status, ToolSpec, from_fn,
+    AnyLayer, Call, Layer, LayerExt, Matcher, Next, Outcome, Registry, Schema, Stack, Status,
+    ToolSpec, from_fn,
 };
 use toolgate_testkit::{Scripted, call, echo_under};
 
@@ -19,20 +20,34 @@ async fn layers_can_be_restricted_to_some_tools() {
     let refuse = || from_fn(async |_: Call, _: Next| Outcome::refused(Status::Blocked, "no"));
     let stack = echo_under(refuse().on(Matcher::glob("fs_*").expect("valid")));
     assert!(stack.run(call("net_get")).await.is_ok());
-    assert_eq!(stack.run(call("fs_write")).await.status(), Some(Status::Blocked));
-    let nested = refuse().on(Matcher::glob("fs_*").expect("valid")).on(Matcher::glob("*_write").expect("valid"));
+    assert_eq!(
+        stack.run(call("fs_write")).await.status(),
+        Some(Status::Blocked)
+    );
+    let nested = refuse()
+        .on(Matcher::glob("fs_*").expect("valid"))
+        .on(Matcher::glob("*_write").expect("valid"));
     let stack = echo_under(nested);
     assert!(stack.run(call("fs_read")).await.is_ok());
     assert!(stack.run(call("net_write")).await.is_ok());
-    assert_eq!(stack.run(call("fs_write")).await.status(), Some(Status::Blocked));
+    assert_eq!(
+        stack.run(call("fs_write")).await.status(),
+        Some(Status::Blocked)
+    );
 }
 
 #[tokio::test]
 async fn a_matcher_that_panics_does_not_let_the_call_past_its_layer() {
     let executor = Scripted::new();
     let layer = pass().on(Matcher::predicate(|_| panic!("oops")));
-    let stack = Stack::over(executor.clone()).layer(layer).build().expect("in order");
-    assert_eq!(stack.run(call("rm")).await.status(), Some(Status::LayerException));
+    let stack = Stack::over(executor.clone())
+        .layer(layer)
+        .build()
+        .expect("in order");
+    assert_eq!(
+        stack.run(call("rm")).await.status(),
+        Some(Status::LayerException)
+    );
     assert!(executor.seen().is_empty());
 }
 
@@ -54,16 +69,33 @@ impl Layer for Choosy {
 
 #[tokio::test]
 async fn a_layer_that_a_call_does_not_concern_is_passed_by_without_a_note() {
-    let wrapped = || AnyLayer::new(Choosy.named("choosy").on(Matcher::glob("*").expect("valid")));
+    let wrapped = || {
+        AnyLayer::new(
+            Choosy
+                .named("choosy")
+                .on(Matcher::glob("*").expect("valid")),
+        )
+    };
     for layer in [AnyLayer::new(Choosy), wrapped()] {
         let executor = Scripted::new();
-        let stack = Stack::over(executor.clone()).layer(pass()).any_layers([layer]).build().expect("in order");
+        let stack = Stack::over(executor.clone())
+            .layer(pass())
+            .any_layers([layer])
+            .build()
+            .expect("in order");
         let outcome = stack.run(call("ls")).await;
         assert!(outcome.is_ok());
-        let notes = outcome.settled().and_then(|settled| settled.notes.fields()).expect("one layer was entered");
+        let notes = outcome
+            .settled()
+            .and_then(|settled| settled.notes.fields())
+            .expect("one layer was entered");
         assert_eq!(notes.layers.len(), 1);
         assert_eq!(stack.run(call("rm")).await.status(), Some(Status::Blocked));
-        assert_eq!(stack.run(call("odd")).await.status(), Some(Status::LayerException), "it has not said no");
+        assert_eq!(
+            stack.run(call("odd")).await.status(),
+            Some(Status::LayerException),
+            "it has not said no"
+        );
         assert_eq!(executor.seen().len(), 1);
     }
 }
@@ -90,9 +122,16 @@ async fn whether_a_call_concerns_a_layer_may_depend_on_the_attempt() {
         next.run(call).await
     });
     let executor = Scripted::new();
-    let stack = Stack::over(executor.clone()).layer(twice).layer(Again(again.clone())).build().expect("in order");
+    let stack = Stack::over(executor.clone())
+        .layer(twice)
+        .layer(Again(again.clone()))
+        .build()
+        .expect("in order");
     assert!(stack.run(call("rm")).await.is_ok());
-    assert_eq!((executor.seen().len(), again.load(Ordering::Relaxed)), (2, 1));
+    assert_eq!(
+        (executor.seen().len(), again.load(Ordering::Relaxed)),
+        (2, 1)
+    );
 }
 
 #[tokio::test]
@@ -100,8 +139,13 @@ async fn a_matcher_that_fits_no_tool_is_a_warning() {
     let registry = Registry::new();
     let spec = ToolSpec::new("read", "Reads.", Schema::any_object());
     registry.register_host(spec).expect("free");
-    let stack = Stack::over(registry).layer(pass().on(Matcher::name("raed"))).layer(pass().on(Matcher::name("read")));
+    let stack = Stack::over(registry)
+        .layer(pass().on(Matcher::name("raed")))
+        .layer(pass().on(Matcher::name("read")));
     let stack = stack.build().expect("in order");
     let warnings: Vec<_> = stack.warnings().iter().map(ToString::to_string).collect();
-    assert_eq!(warnings, [r#"from_fn is restricted to [name "raed"], which fits no registered tool"#]);
+    assert_eq!(
+        warnings,
+        [r#"from_fn is restricted to [name "raed"], which fits no registered tool"#]
+    );
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use proptest::{prelude::*, test_runner::Config};
 use toolgate_core::{
-    ApprovalRequest, Arguments, Call, CallId, Digest, Event, Invocation, LogLevel, Notes, Phase, PostCode, PostKind,
-    Progress, SessionId, Settled, Status, Step, Timestamp, ToolEvent, Turn, TurnEvent, TurnId, TurnInfo,
+    ApprovalRequest, Arguments, Call, CallId, Digest, Event, Invocation, LogLevel, Notes, Phase,
+    PostCode, PostKind, Progress, SessionId, Settled, Status, Step, Timestamp, ToolEvent, Turn,
+    TurnEvent, TurnId, TurnInfo,
 };
 use toolgate_testkit::LifecycleChecker;
 use uuid::Uuid;
@@ -65,7 +66,10 @@ struct World {
 
 impl World {
     fn new(size: usize) -> Self {
-        let info = Arc::new(TurnInfo::new(SessionId::new(Uuid::from_u128(1)), TurnId::new(Uuid::from_u128(2))));
+        let info = Arc::new(TurnInfo::new(
+            SessionId::new(Uuid::from_u128(1)),
+            TurnId::new(Uuid::from_u128(2)),
+        ));
         let invocation = |n: usize| {
             let id = CallId::new(Uuid::from_u128(100 + n as u128));
             Arc::new(Invocation {
@@ -83,8 +87,21 @@ impl World {
         let question = ApprovalRequest::about(&Call::detached("t", Arguments::empty()));
         let digest = Digest::of_bytes(b"");
         let (sequence, continued) = (0, 0);
-        let mut world = Self { turn, invocations, delivered, denied, checker, sequence, continued, question, digest };
-        world.write_turn(TurnEvent::TurnOpened { size: size as u32, after: None });
+        let mut world = Self {
+            turn,
+            invocations,
+            delivered,
+            denied,
+            checker,
+            sequence,
+            continued,
+            question,
+            digest,
+        };
+        world.write_turn(TurnEvent::TurnOpened {
+            size: size as u32,
+            after: None,
+        });
         for n in 0..size {
             let digest = Digest::of_bytes(b"");
             let event = ToolEvent::ToolRequested {
@@ -100,7 +117,13 @@ impl World {
 
     fn write_turn(&mut self, event: TurnEvent) {
         self.sequence += 1;
-        let event = Event::turn(self.sequence, Timestamp::EPOCH, self.turn.info().clone(), event).expect("valid");
+        let event = Event::turn(
+            self.sequence,
+            Timestamp::EPOCH,
+            self.turn.info().clone(),
+            event,
+        )
+        .expect("valid");
         self.checker.check(&event).expect("the lifecycle holds");
     }
 
@@ -110,7 +133,13 @@ impl World {
             return false;
         }
         self.sequence += 1;
-        let event = Event::tool(self.sequence, Timestamp::EPOCH, self.invocations[n].clone(), event).expect("valid");
+        let event = Event::tool(
+            self.sequence,
+            Timestamp::EPOCH,
+            self.invocations[n].clone(),
+            event,
+        )
+        .expect("valid");
         self.checker.check(&event).expect("the lifecycle holds");
         true
     }
@@ -128,7 +157,9 @@ impl World {
     }
 
     fn post(&self, n: usize, kind: PostKind) -> Result<(), PostCode> {
-        self.turn.post(self.turn.info().turn, self.invocations[n].id, kind).map(drop)
+        self.turn
+            .post(self.turn.info().turn, self.invocations[n].id, kind)
+            .map(drop)
     }
 
     fn act(&mut self, n: usize, what: Move) {
@@ -144,10 +175,26 @@ impl World {
                 };
                 self.apply(n, event);
             }
-            Move::Progress => drop(self.apply(n, ToolEvent::ToolExecutionProgress { progress: Progress::busy() })),
+            Move::Progress => drop(self.apply(
+                n,
+                ToolEvent::ToolExecutionProgress {
+                    progress: Progress::busy(),
+                },
+            )),
             Move::Remark => {
-                self.apply(n, ToolEvent::ToolLog { level: LogLevel::Info, message: "denied".into() });
-                self.apply(n, ToolEvent::ToolCallAudit { audit: Notes::default() });
+                self.apply(
+                    n,
+                    ToolEvent::ToolLog {
+                        level: LogLevel::Info,
+                        message: "denied".into(),
+                    },
+                );
+                self.apply(
+                    n,
+                    ToolEvent::ToolCallAudit {
+                        audit: Notes::default(),
+                    },
+                );
             }
             Move::Ask { generation } => {
                 let mut request = self.question.clone();
@@ -156,7 +203,10 @@ impl World {
             }
             // A running call may end in any way; one that waits ends when its answer has come.
             Move::Settle(status) => {
-                let waits = matches!(self.slot(n).0, Some(Phase::AwaitingApproval | Phase::AwaitingResult));
+                let waits = matches!(
+                    self.slot(n).0,
+                    Some(Phase::AwaitingApproval | Phase::AwaitingResult)
+                );
                 if !waits {
                     self.settle(n, status);
                 }
@@ -165,14 +215,23 @@ impl World {
             Move::Deliver(status) => self.deliver(n, status),
             Move::Foreign => {
                 let nobody = CallId::new(Uuid::from_u128(7));
-                let log = ToolEvent::ToolLog { level: LogLevel::Info, message: "x".into() };
+                let log = ToolEvent::ToolLog {
+                    level: LogLevel::Info,
+                    message: "x".into(),
+                };
                 assert!(self.turn.apply(nobody, &log).is_err());
-                let code = self.turn.post(self.turn.info().turn, nobody, PostKind::Result).map(drop);
+                let code = self
+                    .turn
+                    .post(self.turn.info().turn, nobody, PostKind::Result)
+                    .map(drop);
                 assert_eq!(code, Err(PostCode::UnknownInvocation));
             }
             Move::WrongTurn => {
                 let other = TurnId::new(Uuid::from_u128(8));
-                let code = self.turn.post(other, self.invocations[n].id, PostKind::Decision).map(drop);
+                let code = self
+                    .turn
+                    .post(other, self.invocations[n].id, PostKind::Decision)
+                    .map(drop);
                 assert_eq!(code, Err(PostCode::TurnMismatch));
             }
             Move::Interrupt => self.turn.stop(),
@@ -185,10 +244,15 @@ impl World {
             Ok(()) => {
                 assert_eq!(before, Some(Phase::AwaitingApproval));
                 if approve {
-                    let event = ToolEvent::ToolApproved { approver: "ann".into(), reason: None, edited: false };
+                    let event = ToolEvent::ToolApproved {
+                        approver: "ann".into(),
+                        reason: None,
+                        edited: false,
+                    };
                     assert!(self.apply(n, event));
                 } else {
-                    self.turn.answer(self.invocations[n].id, PostCode::AlreadyDenied);
+                    self.turn
+                        .answer(self.invocations[n].id, PostCode::AlreadyDenied);
                     self.denied[n] = true;
                 }
             }
@@ -201,7 +265,8 @@ impl World {
         match self.post(n, PostKind::Result) {
             Ok(()) => {
                 assert_eq!(before, Some(Phase::AwaitingResult));
-                self.turn.answer(self.invocations[n].id, PostCode::Duplicate);
+                self.turn
+                    .answer(self.invocations[n].id, PostCode::Duplicate);
                 self.delivered[n] = Some(status);
                 assert_eq!(self.post(n, PostKind::Result), Err(PostCode::Duplicate));
             }
@@ -213,7 +278,10 @@ impl World {
         assert_eq!(self.slot(n).0, before, "a refused post changes nothing");
         match before {
             Some(Phase::Settled(status)) => assert_eq!(code, PostCode::after(status)),
-            _ => assert!(!matches!(code, PostCode::TurnMismatch | PostCode::UnknownInvocation)),
+            _ => assert!(!matches!(
+                code,
+                PostCode::TurnMismatch | PostCode::UnknownInvocation
+            )),
         }
     }
 
@@ -222,17 +290,29 @@ impl World {
         match self.turn.next() {
             Step::Run(calls) => {
                 for call in calls {
-                    let n = self.invocations.iter().position(|i| i.id == call).expect("one of ours");
+                    let n = self
+                        .invocations
+                        .iter()
+                        .position(|i| i.id == call)
+                        .expect("one of ours");
                     match self.slot(n).0 {
                         Some(Phase::AwaitingResult) => {
-                            let status = self.delivered[n].take().expect("only what was delivered is run again");
+                            let status = self.delivered[n]
+                                .take()
+                                .expect("only what was delivered is run again");
                             assert!(self.settle(n, status));
                         }
                         Some(Phase::AwaitingApproval) => {
-                            assert!(std::mem::take(&mut self.denied[n]), "only what was denied is run again");
+                            assert!(
+                                std::mem::take(&mut self.denied[n]),
+                                "only what was denied is run again"
+                            );
                             assert!(self.settle(n, Status::Denied));
                         }
-                        phase => assert!(matches!(phase, Some(Phase::Requested | Phase::Approved)), "{phase:?}"),
+                        phase => assert!(
+                            matches!(phase, Some(Phase::Requested | Phase::Approved)),
+                            "{phase:?}"
+                        ),
                     }
                 }
             }
@@ -250,7 +330,10 @@ impl World {
     fn finish(mut self) {
         for n in 0..self.invocations.len() {
             if self.slot(n).0.is_some_and(|phase| !phase.is_settled()) {
-                assert!(self.settle(n, Status::Cancelled), "what is open can always be cancelled");
+                assert!(
+                    self.settle(n, Status::Cancelled),
+                    "what is open can always be cancelled"
+                );
             }
         }
         for _ in 0..4 {
@@ -259,7 +342,10 @@ impl World {
         assert_eq!(self.continued, 1, "exactly one continuation");
         for n in 0..self.invocations.len() {
             for kind in [PostKind::Result, PostKind::Decision] {
-                assert!(self.post(n, kind).is_err(), "nothing is taken after the end");
+                assert!(
+                    self.post(n, kind).is_err(),
+                    "nothing is taken after the end"
+                );
             }
             for status in [Status::Ok, Status::Denied, Status::Cancelled] {
                 assert!(!self.settle(n, status), "the first outcome stands");
@@ -272,7 +358,10 @@ impl World {
 }
 
 fn cases() -> u32 {
-    std::env::var("TOOLGATE_INTERLEAVINGS").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000)
+    std::env::var("TOOLGATE_INTERLEAVINGS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(100_000)
 }
 
 proptest! {

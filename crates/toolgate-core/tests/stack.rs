@@ -10,10 +10,10 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{
-    Answer, ApprovalRequest, Arguments, Band, Call, CallSeed, Clock, Context, Decision, Env, ErrorCategory, Executor,
-    Layer, LayerExt, LayerStatus, Matcher, MemoryStore, Next, Outcome, Registry, Settled, Stack, StackError, Status,
-    Stopped, StoreHandle, Subject, Suspension, ToolError, Unsettled, Unwatched, Verdict, View, from_fn, map_call,
-    map_outcome, observe,
+    Answer, ApprovalRequest, Arguments, Band, Call, CallSeed, Clock, Context, Decision, Env,
+    ErrorCategory, Executor, Layer, LayerExt, LayerStatus, Matcher, MemoryStore, Next, Outcome,
+    Registry, Settled, Stack, StackError, Status, Stopped, StoreHandle, Subject, Suspension,
+    ToolError, Unsettled, Unwatched, Verdict, View, from_fn, map_call, map_outcome, observe,
 };
 use toolgate_testkit::{Scripted, TestClock, call, call_with, echo, seed};
 
@@ -24,9 +24,15 @@ struct Trace(&'static str, Log);
 
 impl Layer for Trace {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        self.1.lock().expect("no panic").push(format!("> {}", self.0));
+        self.1
+            .lock()
+            .expect("no panic")
+            .push(format!("> {}", self.0));
         let outcome = next.run(call).await;
-        self.1.lock().expect("no panic").push(format!("< {}", self.0));
+        self.1
+            .lock()
+            .expect("no panic")
+            .push(format!("< {}", self.0));
         outcome
     }
 }
@@ -57,24 +63,39 @@ fn operator_text(outcome: &Outcome) -> String {
 }
 
 fn notes(outcome: &Outcome) -> &toolgate_core::NoteFields {
-    outcome.settled().and_then(|settled| settled.notes.fields()).expect("notes")
+    outcome
+        .settled()
+        .and_then(|settled| settled.notes.fields())
+        .expect("notes")
 }
 
 #[tokio::test]
 async fn calls_enter_in_list_order_and_leave_in_reverse() {
     let log = Log::default();
-    let stack =
-        ["a", "b", "c"].into_iter().fold(Stack::over(echo()), |stack, name| stack.layer(Trace(name, log.clone())));
+    let stack = ["a", "b", "c"]
+        .into_iter()
+        .fold(Stack::over(echo()), |stack, name| {
+            stack.layer(Trace(name, log.clone()))
+        });
     stack.build().expect("in order").run(call("echo")).await;
-    assert_eq!(*log.lock().expect("no panic"), ["> a", "> b", "> c", "< c", "< b", "< a"]);
+    assert_eq!(
+        *log.lock().expect("no panic"),
+        ["> a", "> b", "> c", "< c", "< b", "< a"]
+    );
 }
 
 #[tokio::test]
 async fn an_empty_stack_is_transparent() {
     let mut answer = Settled::new(Status::ExecutorError);
     answer.value = json!({ "kept": true }).try_into().expect("shallow");
-    answer.error = Some(ToolError::transient("try later").with_operator("db down").into());
-    let stack = Stack::over(Scripted::new().then(answer.clone().into())).build().expect("in order");
+    answer.error = Some(
+        ToolError::transient("try later")
+            .with_operator("db down")
+            .into(),
+    );
+    let stack = Stack::over(Scripted::new().then(answer.clone().into()))
+        .build()
+        .expect("in order");
     let outcome = stack.run(call("echo")).await;
     let settled = outcome.settled().expect("settled");
     assert!(settled.value.same(&answer.value), "the very same value");
@@ -86,39 +107,73 @@ async fn an_empty_stack_is_transparent() {
 async fn a_later_band_cannot_enclose_an_earlier_one_and_the_error_says_why() {
     for outer in Band::ALL {
         for inner in Band::ALL {
-            let builder =
-                || Stack::over(echo()).layer(pass().named("o").in_band(outer)).layer(pass().named("i").in_band(inner));
+            let builder = || {
+                Stack::over(echo())
+                    .layer(pass().named("o").in_band(outer))
+                    .layer(pass().named("i").in_band(inner))
+            };
             let legal = outer <= inner;
             assert_eq!(builder().build().is_ok(), legal, "{outer} around {inner}");
             assert!(builder().allow_out_of_band("o").build().is_ok());
             assert!(builder().allow_out_of_band("i").build().is_ok());
             if let Err(error @ StackError::OutOfBand { .. }) = builder().build() {
                 let text = error.to_string();
-                assert!(text.contains(&format!("o ({outer}) encloses i ({inner}): ")), "{text}");
+                assert!(
+                    text.contains(&format!("o ({outer}) encloses i ({inner}): ")),
+                    "{text}"
+                );
             }
         }
     }
-    let rewriter_inside = Stack::over(echo()).layer(Ask).layer(map_call(|call| call)).build();
-    assert!(rewriter_inside.expect_err("refused").to_string().contains("rewrite what the outer one has decided on"));
+    let rewriter_inside = Stack::over(echo())
+        .layer(Ask)
+        .layer(map_call(|call| call))
+        .build();
+    assert!(
+        rewriter_inside
+            .expect_err("refused")
+            .to_string()
+            .contains("rewrite what the outer one has decided on")
+    );
 }
 
 #[tokio::test]
 async fn two_layers_of_one_name_get_names_of_their_own() {
-    let stack = Stack::over(echo()).layer(pass()).layer(pass()).layer(pass()).build().expect("in order");
+    let stack = Stack::over(echo())
+        .layer(pass())
+        .layer(pass())
+        .layer(pass())
+        .build()
+        .expect("in order");
     let names: Vec<_> = stack.layers().map(|(name, _)| name.to_string()).collect();
     assert_eq!(names, ["from_fn", "from_fn#2", "from_fn#3"]);
 }
 
 #[tokio::test]
 async fn a_panic_in_a_tool_settles_as_exception_and_only_the_operator_reads_it() {
-    let stack = Stack::over(Scripted::new().then_panic("secret in tool")).layer(pass()).build().expect("in order");
+    let stack = Stack::over(Scripted::new().then_panic("secret in tool"))
+        .layer(pass())
+        .build()
+        .expect("in order");
     let outcome = stack.run(call("echo")).await;
     assert_eq!(outcome.status(), Some(Status::Exception));
     assert!(operator_text(&outcome).contains("secret in tool"));
-    assert!(operator_text(&outcome).contains("fakes.rs"), "the place is named");
-    assert!(!outcome.settled().expect("settled").model_text().contains("secret"));
+    assert!(
+        operator_text(&outcome).contains("fakes.rs"),
+        "the place is named"
+    );
+    assert!(
+        !outcome
+            .settled()
+            .expect("settled")
+            .model_text()
+            .contains("secret")
+    );
     assert!(!format!("{outcome:?}").contains("secret"));
-    assert!(stack.run(call("echo")).await.is_ok(), "the next call is fine");
+    assert!(
+        stack.run(call("echo")).await.is_ok(),
+        "the next call is fine"
+    );
 }
 
 #[tokio::test]
@@ -129,29 +184,51 @@ async fn a_panic_in_a_layer_before_or_after_the_call_settles_it() {
         panic!("secret after")
     });
     let (executor, log) = (Scripted::new(), Log::default());
-    let stack = Stack::over(executor.clone()).layer(Trace("outer", log.clone())).layer(before.named("bad"));
+    let stack = Stack::over(executor.clone())
+        .layer(Trace("outer", log.clone()))
+        .layer(before.named("bad"));
     let outcome = stack.build().expect("in order").run(call("echo")).await;
     assert_eq!(outcome.status(), Some(Status::LayerException));
     assert_eq!(executor.seen().len(), 0, "the tool did not run");
     assert!(operator_text(&outcome).contains("bad: it panicked: secret before"));
-    assert!(!serde_json::to_string(&notes(&outcome).layers).expect("writes").contains("secret"));
-    let stack = Stack::over(executor.clone()).layer(Trace("outer", log.clone())).layer(after.named("bad"));
+    assert!(
+        !serde_json::to_string(&notes(&outcome).layers)
+            .expect("writes")
+            .contains("secret")
+    );
+    let stack = Stack::over(executor.clone())
+        .layer(Trace("outer", log.clone()))
+        .layer(after.named("bad"));
     let outcome = stack.build().expect("in order").run(call("echo")).await;
     assert_eq!(outcome.status(), Some(Status::LayerException));
     assert_eq!(executor.seen().len(), 1, "the tool ran once");
     assert_eq!(outcome.settled().expect("settled").attempts, 1);
-    assert_eq!(log.lock().expect("no panic").len(), 4, "the outer layer saw both outcomes");
+    assert_eq!(
+        log.lock().expect("no panic").len(),
+        4,
+        "the outer layer saw both outcomes"
+    );
 }
 
 #[tokio::test]
 async fn a_layer_that_never_calls_next_answers_for_the_call() {
     let executor = Scripted::new();
-    let refuse = from_fn(async |_: Call, _: Next| Outcome::refused(Status::RateLimited, "slow down")).named("limit");
-    let stack = Stack::over(executor.clone()).layer(pass()).layer(refuse).build().expect("in order");
+    let refuse =
+        from_fn(async |_: Call, _: Next| Outcome::refused(Status::RateLimited, "slow down"))
+            .named("limit");
+    let stack = Stack::over(executor.clone())
+        .layer(pass())
+        .layer(refuse)
+        .build()
+        .expect("in order");
     let outcome = stack.run(call("echo")).await;
     assert_eq!(outcome.status(), Some(Status::RateLimited));
     assert!(executor.seen().is_empty());
-    let answered: Vec<bool> = notes(&outcome).layers.iter().map(|layer| layer.answered).collect();
+    let answered: Vec<bool> = notes(&outcome)
+        .layers
+        .iter()
+        .map(|layer| layer.answered)
+        .collect();
     assert_eq!(answered, [false, true]);
 }
 
@@ -160,15 +237,37 @@ async fn running_next_twice_makes_two_attempts() {
     let executor = Scripted::new().then(Outcome::failed(ToolError::transient("again")));
     let twice = from_fn(async |call: Call, next: Next| {
         let first = next.clone().run(call.clone()).await;
-        if first.is_ok() { first } else { next.run(call).await }
+        if first.is_ok() {
+            first
+        } else {
+            next.run(call).await
+        }
     });
-    let stack = Stack::over(executor.clone()).layer(twice).layer(pass().named("inner")).build().expect("in order");
+    let stack = Stack::over(executor.clone())
+        .layer(twice)
+        .layer(pass().named("inner"))
+        .build()
+        .expect("in order");
     let outcome = stack.run(call("echo")).await;
     assert!(outcome.is_ok());
     assert_eq!(outcome.settled().expect("settled").attempts, 2);
-    assert_eq!(executor.seen().iter().map(|call| call.attempt).collect::<Vec<_>>(), [1, 2]);
-    assert_eq!(executor.seen()[0].idempotency_key(), executor.seen()[1].idempotency_key());
-    let attempts: Vec<_> = notes(&outcome).layers.iter().map(|layer| (layer.name.as_str(), layer.attempt)).collect();
+    assert_eq!(
+        executor
+            .seen()
+            .iter()
+            .map(|call| call.attempt)
+            .collect::<Vec<_>>(),
+        [1, 2]
+    );
+    assert_eq!(
+        executor.seen()[0].idempotency_key(),
+        executor.seen()[1].idempotency_key()
+    );
+    let attempts: Vec<_> = notes(&outcome)
+        .layers
+        .iter()
+        .map(|layer| (layer.name.as_str(), layer.attempt))
+        .collect();
     assert_eq!(attempts, [("from_fn", 1), ("inner", 1), ("inner", 2)]);
 }
 
@@ -193,7 +292,11 @@ async fn retry_around_timeout_gives_each_attempt_a_fresh_deadline() {
         async move {
             let limited = call.with_time_limit(Duration::from_secs(1));
             let token = limited.cancel.clone();
-            seen.lock().expect("no panic").push((limited.deadline, token.is_cancelled(), limited.attempt));
+            seen.lock().expect("no panic").push((
+                limited.deadline,
+                token.is_cancelled(),
+                limited.attempt,
+            ));
             let sleep = clock.sleep(Duration::from_secs(1));
             tokio::select! {
                 outcome = next.run(limited) => outcome,
@@ -211,7 +314,11 @@ async fn retry_around_timeout_gives_each_attempt_a_fresh_deadline() {
         .build()
         .expect("in order");
     let mut seed = seed("slow", json!({}));
-    seed.env = Env::new(Arc::new(clock.clone()), StoreHandle::new(MemoryStore::new()), Arc::new(Unwatched));
+    seed.env = Env::new(
+        Arc::new(clock.clone()),
+        StoreHandle::new(MemoryStore::new()),
+        Arc::new(Unwatched),
+    );
     let start = clock.now();
     let running = tokio::spawn(async move { stack.run(Call::new(seed)).await });
     while clock.sleepers() == 0 {
@@ -222,10 +329,19 @@ async fn retry_around_timeout_gives_each_attempt_a_fresh_deadline() {
     assert!(outcome.is_ok(), "{outcome:?}");
     assert_eq!(outcome.settled().expect("settled").attempts, 2);
     let seconds = |n| Some(start.plus(Duration::from_secs(n)));
-    assert_eq!(*deadlines.lock().expect("no panic"), [(seconds(1), false, 1), (seconds(2), false, 2)]);
-    assert!(!executor.seen()[1].cancel.is_cancelled(), "stopping attempt 1 did not stop attempt 2");
-    let dropped =
-        notes(&outcome).layers.iter().filter(|layer| layer.status == LayerStatus::Open(Unsettled::Dropped)).count();
+    assert_eq!(
+        *deadlines.lock().expect("no panic"),
+        [(seconds(1), false, 1), (seconds(2), false, 2)]
+    );
+    assert!(
+        !executor.seen()[1].cancel.is_cancelled(),
+        "stopping attempt 1 did not stop attempt 2"
+    );
+    let dropped = notes(&outcome)
+        .layers
+        .iter()
+        .filter(|layer| layer.status == LayerStatus::Open(Unsettled::Dropped))
+        .count();
     assert_eq!(dropped, 0, "nothing stood below the time-out");
 }
 
@@ -243,25 +359,48 @@ async fn layers_are_noted_in_order_of_entering_with_times_even_when_dropped() {
             }
         }
     });
-    let stack = Stack::over(Scripted::new().then_hang()).layer(impatient.named("outer")).layer(pass().named("inner"));
+    let stack = Stack::over(Scripted::new().then_hang())
+        .layer(impatient.named("outer"))
+        .layer(pass().named("inner"));
     let mut seed = seed("slow", json!({}));
-    seed.env = Env::new(Arc::new(clock.clone()), StoreHandle::new(MemoryStore::new()), Arc::new(Unwatched));
+    seed.env = Env::new(
+        Arc::new(clock.clone()),
+        StoreHandle::new(MemoryStore::new()),
+        Arc::new(Unwatched),
+    );
     let start = clock.now();
     let outcome = stack.build().expect("in order").run(Call::new(seed)).await;
     let layers = &notes(&outcome).layers;
-    let seen: Vec<_> = layers.iter().map(|layer| (layer.name.as_str(), layer.status)).collect();
+    let seen: Vec<_> = layers
+        .iter()
+        .map(|layer| (layer.name.as_str(), layer.status))
+        .collect();
     let dropped = LayerStatus::Open(Unsettled::Dropped);
-    assert_eq!(seen, [("outer", LayerStatus::Settled(Status::Timeout)), ("inner", dropped)]);
+    assert_eq!(
+        seen,
+        [
+            ("outer", LayerStatus::Settled(Status::Timeout)),
+            ("inner", dropped)
+        ]
+    );
     for layer in layers {
-        assert_eq!((layer.started_at, layer.ended_at), (start, start.plus(Duration::from_millis(5))));
+        assert_eq!(
+            (layer.started_at, layer.ended_at),
+            (start, start.plus(Duration::from_millis(5)))
+        );
     }
 }
 
 #[tokio::test]
 async fn notes_survive_a_layer_that_replaces_the_outcome() {
-    let inner = map_outcome(|_, outcome| outcome.noting(|notes| notes.summary = Some("read a file".into())));
+    let inner = map_outcome(|_, outcome| {
+        outcome.noting(|notes| notes.summary = Some("read a file".into()))
+    });
     let replace = map_outcome(|_, _| Outcome::ok("replaced"));
-    let stack = Stack::over(echo()).layer(pass()).layer(replace.named("replace")).layer(inner.named("summary"));
+    let stack = Stack::over(echo())
+        .layer(pass())
+        .layer(replace.named("replace"))
+        .layer(inner.named("summary"));
     let outcome = stack.build().expect("in order").run(call("echo")).await;
     assert_eq!(outcome.settled().expect("settled").model_text(), "replaced");
     assert_eq!(notes(&outcome).summary.as_deref(), Some("read a file"));
@@ -270,28 +409,50 @@ async fn notes_survive_a_layer_that_replaces_the_outcome() {
 #[tokio::test]
 async fn who_changed_a_field_can_be_told_and_no_value_is_kept() {
     let trim = map_call(|call| {
-        let arguments = call.arguments.with("subject", json!("hunter2")).expect("shallow");
+        let arguments = call
+            .arguments
+            .with("subject", json!("hunter2"))
+            .expect("shallow");
         call.with_arguments(arguments)
     });
     let wrap = map_outcome(|_, _| Outcome::ok(json!({ "wrapped": "hunter2" })));
-    let stack = Stack::over(echo()).layer(pass()).layer(trim.named("trim")).layer(wrap.named("wrap")).build();
+    let stack = Stack::over(echo())
+        .layer(pass())
+        .layer(trim.named("trim"))
+        .layer(wrap.named("wrap"))
+        .build();
     let sent = call_with("mail", json!({ "subject": " x ", "to": "ann" }));
     let outcome = stack.expect("in order").run(sent.clone()).await;
     let notes = notes(&outcome);
-    let who =
-        |subject, pointer| notes.who_changed(subject, pointer).into_iter().map(ToString::to_string).collect::<Vec<_>>();
+    let who = |subject, pointer| {
+        notes
+            .who_changed(subject, pointer)
+            .into_iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(who(Subject::Arguments, "/subject"), ["trim"]);
     assert!(who(Subject::Arguments, "/to").is_empty());
     assert_eq!(who(Subject::Result, "/wrapped"), ["wrap"]);
-    assert!(!serde_json::to_string(&notes.provenance).expect("writes").contains("hunter2"));
-    assert_eq!(sent.original().get("subject"), Some(&json!(" x ")), "the model's original is kept");
+    assert!(
+        !serde_json::to_string(&notes.provenance)
+            .expect("writes")
+            .contains("hunter2")
+    );
+    assert_eq!(
+        sent.original().get("subject"),
+        Some(&json!(" x ")),
+        "the model's original is kept"
+    );
     let changed: Vec<_> = notes.layers.iter().map(|layer| layer.changed).collect();
     assert_eq!(changed, [false, true, true]);
 }
 
 #[tokio::test]
 async fn what_runs_is_what_every_deciding_layer_saw() {
-    let rewrite = || map_call(|call| call.with_arguments(Arguments::parse(r#"{"rm":"-rf"}"#).expect("object")));
+    let rewrite = || {
+        map_call(|call| call.with_arguments(Arguments::parse(r#"{"rm":"-rf"}"#).expect("object")))
+    };
     let decide = || pass().in_band(Band::Decide);
     for band in [Band::Decide, Band::Repeat, Band::Bound] {
         let executor = Scripted::new();
@@ -299,27 +460,51 @@ async fn what_runs_is_what_every_deciding_layer_saw() {
             .layer(decide())
             .layer(rewrite().named("sly").in_band(band))
             .layer(pass().in_band(band));
-        let outcome = stack.build().expect("in order").run(call_with("sh", json!({ "ls": "" }))).await;
+        let outcome = stack
+            .build()
+            .expect("in order")
+            .run(call_with("sh", json!({ "ls": "" })))
+            .await;
         assert_eq!(outcome.status(), Some(Status::Blocked), "{band}");
         assert!(executor.seen().is_empty());
         let notes = notes(&outcome);
-        assert!(notes.metadata.contains_key("decided_digest") && notes.metadata.contains_key("final_digest"));
+        assert!(
+            notes.metadata.contains_key("decided_digest")
+                && notes.metadata.contains_key("final_digest")
+        );
         assert_eq!(notes.who_changed(Subject::Arguments, "/rm").len(), 1);
     }
     let equal = map_call(|call| {
-        let same = Arguments::try_from(call.arguments.as_json().as_value().clone()).expect("object");
+        let same =
+            Arguments::try_from(call.arguments.as_json().as_value().clone()).expect("object");
         call.with_arguments(same)
     });
-    let stack = Stack::over(echo()).layer(decide()).layer(equal.in_band(Band::Bound)).build().expect("in order");
-    assert!(stack.run(call_with("sh", json!({ "ls": "" }))).await.is_ok(), "an equal copy is the same arguments");
+    let stack = Stack::over(echo())
+        .layer(decide())
+        .layer(equal.in_band(Band::Bound))
+        .build()
+        .expect("in order");
+    assert!(
+        stack
+            .run(call_with("sh", json!({ "ls": "" })))
+            .await
+            .is_ok(),
+        "an equal copy is the same arguments"
+    );
 }
 
 #[tokio::test]
 async fn a_layer_cannot_hand_on_another_call() {
     let executor = Scripted::new();
     let swap = from_fn(async |_: Call, next: Next| next.run(call_with("rm", json!({}))).await);
-    let stack = Stack::over(executor.clone()).layer(swap).build().expect("in order");
-    assert_eq!(stack.run(call("ls")).await.status(), Some(Status::LayerException));
+    let stack = Stack::over(executor.clone())
+        .layer(swap)
+        .build()
+        .expect("in order");
+    assert_eq!(
+        stack.run(call("ls")).await.status(),
+        Some(Status::LayerException)
+    );
     assert!(executor.seen().is_empty());
 }
 
@@ -335,12 +520,18 @@ async fn approval_gates_whether_it_stands_inside_or_outside_an_audit_layer() {
         };
         let stack = builder.build().expect("in order");
         let outcome = stack.run(call("rm")).await;
-        let Some(Suspension::Decision(request)) = outcome.suspension() else { panic!("not asked") };
-        assert_eq!(request.asked_by.as_ref().map(|name| name.as_str()), Some("ask"));
+        let Some(Suspension::Decision(request)) = outcome.suspension() else {
+            panic!("not asked")
+        };
+        assert_eq!(
+            request.asked_by.as_ref().map(|name| name.as_str()),
+            Some("ask")
+        );
         assert!(executor.seen().is_empty());
-        for (decision, status, runs) in
-            [(Decision::deny("ann", Some("no")), Status::Denied, 0), (Decision::approve("ann"), Status::Ok, 1)]
-        {
+        for (decision, status, runs) in [
+            (Decision::deny("ann", Some("no")), Status::Denied, 0),
+            (Decision::approve("ann"), Status::Ok, 1),
+        ] {
             let mut again = seed("rm", json!({}));
             again.resumed.answers.push(Answer::to(request, decision));
             assert_eq!(stack.run(Call::new(again)).await.status(), Some(status));
@@ -352,17 +543,30 @@ async fn approval_gates_whether_it_stands_inside_or_outside_an_audit_layer() {
 #[tokio::test]
 async fn no_layer_takes_another_ones_answer_or_one_about_other_arguments() {
     let executor = Scripted::new();
-    let stack = Stack::over(executor.clone()).layer(Ask).layer(Ask).build().expect("in order");
+    let stack = Stack::over(executor.clone())
+        .layer(Ask)
+        .layer(Ask)
+        .build()
+        .expect("in order");
     let asked = |outcome: &Outcome| match outcome.suspension() {
         Some(Suspension::Decision(request)) => request.clone(),
         other => panic!("not asked: {other:?}"),
     };
     let first = asked(&stack.run(call_with("rm", json!({ "n": 1 }))).await);
     let mut again = seed("rm", json!({ "n": 1 }));
-    again.resumed.answers.push(Answer::to(&first, Decision::approve("ann")));
+    again
+        .resumed
+        .answers
+        .push(Answer::to(&first, Decision::approve("ann")));
     let second = asked(&stack.run(Call::new(again.clone())).await);
-    assert_eq!(second.asked_by.as_ref().map(|name| name.as_str()), Some("ask#2"));
-    again.resumed.answers.push(Answer::to(&second, Decision::approve("bob")));
+    assert_eq!(
+        second.asked_by.as_ref().map(|name| name.as_str()),
+        Some("ask#2")
+    );
+    again
+        .resumed
+        .answers
+        .push(Answer::to(&second, Decision::approve("bob")));
     assert!(stack.run(Call::new(again.clone())).await.is_ok());
     let mut other = seed("rm", json!({ "n": 2 }));
     other.resumed = again.resumed;
@@ -373,11 +577,20 @@ async fn no_layer_takes_another_ones_answer_or_one_about_other_arguments() {
 #[tokio::test]
 async fn a_denied_call_never_runs_even_if_a_layer_forgets_to_look() {
     let executor = Scripted::new();
-    let stack = Stack::over(executor.clone()).layer(pass()).build().expect("in order");
+    let stack = Stack::over(executor.clone())
+        .layer(pass())
+        .build()
+        .expect("in order");
     let mut denied = seed("rm", json!({}));
     let request = ApprovalRequest::about(&Call::new(denied.clone()));
-    denied.resumed.answers.push(Answer::to(&request, Decision::deny("ann", None)));
-    assert_eq!(stack.run(Call::new(denied)).await.status(), Some(Status::Denied));
+    denied
+        .resumed
+        .answers
+        .push(Answer::to(&request, Decision::deny("ann", None)));
+    assert_eq!(
+        stack.run(Call::new(denied)).await.status(),
+        Some(Status::Denied)
+    );
     assert!(executor.seen().is_empty());
 }
 
@@ -387,26 +600,50 @@ async fn a_cancelled_call_does_not_start() {
     let stack = Stack::over(executor.clone()).build().expect("in order");
     let seed = seed("rm", json!({}));
     seed.cancel.cancel();
-    assert_eq!(stack.run(Call::new(seed)).await.status(), Some(Status::Cancelled));
+    assert_eq!(
+        stack.run(Call::new(seed)).await.status(),
+        Some(Status::Cancelled)
+    );
     assert!(executor.seen().is_empty());
 }
 
 #[tokio::test]
 async fn an_executor_that_waits_without_saying_so_beforehand_is_refused() {
-    let stack = Stack::over(Scripted::new().then(Outcome::await_result())).build().expect("in order");
+    let stack = Stack::over(Scripted::new().then(Outcome::await_result()))
+        .build()
+        .expect("in order");
     let outcome = stack.run(call("x")).await;
     assert_eq!(outcome.status(), Some(Status::ExecutorError));
-    assert_eq!(outcome.settled().and_then(|s| s.error.as_ref()).map(|e| e.category), Some(ErrorCategory::Internal));
+    assert_eq!(
+        outcome
+            .settled()
+            .and_then(|s| s.error.as_ref())
+            .map(|e| e.category),
+        Some(ErrorCategory::Internal)
+    );
 }
 
 #[tokio::test]
 async fn a_stack_can_be_extended_inside_and_bands_are_checked_again() {
     let log = Log::default();
-    let session = Stack::over(echo()).layer(Trace("session", log.clone())).build().expect("in order");
-    let both = session.extend().layer(Trace("call", log.clone())).build().expect("in order");
+    let session = Stack::over(echo())
+        .layer(Trace("session", log.clone()))
+        .build()
+        .expect("in order");
+    let both = session
+        .extend()
+        .layer(Trace("call", log.clone()))
+        .build()
+        .expect("in order");
     both.run(call("echo")).await;
     assert_eq!(log.lock().expect("no panic")[..2], ["> session", "> call"]);
-    assert!(session.extend().layer(pass().in_band(Band::Record)).build().is_err());
+    assert!(
+        session
+            .extend()
+            .layer(pass().in_band(Band::Record))
+            .build()
+            .is_err()
+    );
 }
 
 #[tokio::test]
@@ -414,7 +651,9 @@ async fn a_call_that_a_view_refused_is_recorded_but_neither_shaped_nor_decided_o
     let registry = Registry::new();
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let schema = toolgate_core::Schema::new(schema).expect("valid");
-    registry.register_host(toolgate_core::ToolSpec::new("count", "Counts.", schema)).expect("free");
+    registry
+        .register_host(toolgate_core::ToolSpec::new("count", "Counts.", schema))
+        .expect("free");
     let view = View::of(&registry);
     let (recorded, others) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let (seen, rest) = (recorded.clone(), others.clone());
@@ -438,7 +677,11 @@ async fn a_call_that_a_view_refused_is_recorded_but_neither_shaped_nor_decided_o
     ] {
         let mut seed = seed(tool, json!({}));
         seed.admission = view.admit(&toolgate_core::ToolRequest::text("1", tool, arguments));
-        assert_eq!(stack.run(Call::new(seed)).await.status(), Some(status), "{tool} {arguments}");
+        assert_eq!(
+            stack.run(Call::new(seed)).await.status(),
+            Some(status),
+            "{tool} {arguments}"
+        );
     }
     assert_eq!(recorded.load(Ordering::Relaxed), 4);
     assert_eq!(others.load(Ordering::Relaxed), 0);
@@ -447,12 +690,26 @@ async fn a_call_that_a_view_refused_is_recorded_but_neither_shaped_nor_decided_o
 #[tokio::test]
 async fn passing_a_deciding_layer_over_is_a_decision_about_the_arguments_too() {
     let executor = Scripted::new();
-    let secrets = Matcher::predicate(|call| call.arguments.get("path") == Some(&json!("/etc/shadow")));
-    let guard =
-        from_fn(async |_: Call, _: Next| Outcome::refused(Status::Blocked, "secret")).in_band(Band::Decide).on(secrets);
-    let swap = map_call(|call| call.with_arguments(Arguments::parse(r#"{"path":"/etc/shadow"}"#).expect("object")));
-    let stack = Stack::over(executor.clone()).layer(guard).layer(swap.in_band(Band::Bound)).build().expect("in order");
-    assert_eq!(stack.run(call_with("read", json!({ "path": "/tmp/ok" }))).await.status(), Some(Status::Blocked));
+    let secrets =
+        Matcher::predicate(|call| call.arguments.get("path") == Some(&json!("/etc/shadow")));
+    let guard = from_fn(async |_: Call, _: Next| Outcome::refused(Status::Blocked, "secret"))
+        .in_band(Band::Decide)
+        .on(secrets);
+    let swap = map_call(|call| {
+        call.with_arguments(Arguments::parse(r#"{"path":"/etc/shadow"}"#).expect("object"))
+    });
+    let stack = Stack::over(executor.clone())
+        .layer(guard)
+        .layer(swap.in_band(Band::Bound))
+        .build()
+        .expect("in order");
+    assert_eq!(
+        stack
+            .run(call_with("read", json!({ "path": "/tmp/ok" })))
+            .await
+            .status(),
+        Some(Status::Blocked)
+    );
     assert!(executor.seen().is_empty());
 }
 
@@ -463,33 +720,59 @@ async fn a_shaping_layer_may_try_again_with_other_arguments_that_are_decided_on_
         if first.is_ok() {
             return first;
         }
-        next.run(call.with_arguments(Arguments::parse(r#"{"n":2}"#).expect("object"))).await
+        next.run(call.with_arguments(Arguments::parse(r#"{"n":2}"#).expect("object")))
+            .await
     });
-    let picky = from_fn(async |call: Call, next: Next| match call.arguments.get("n") == Some(&json!(2)) {
-        true => next.run(call).await,
-        false => Outcome::refused(Status::Blocked, "only two"),
-    });
-    let stack = Stack::over(echo()).layer(repair).layer(picky.named("picky").in_band(Band::Decide)).build();
-    assert!(stack.expect("in order").run(call_with("count", json!({ "n": 1 }))).await.is_ok());
+    let picky =
+        from_fn(
+            async |call: Call, next: Next| match call.arguments.get("n") == Some(&json!(2)) {
+                true => next.run(call).await,
+                false => Outcome::refused(Status::Blocked, "only two"),
+            },
+        );
+    let stack = Stack::over(echo())
+        .layer(repair)
+        .layer(picky.named("picky").in_band(Band::Decide))
+        .build();
+    assert!(
+        stack
+            .expect("in order")
+            .run(call_with("count", json!({ "n": 1 })))
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
 async fn an_edit_does_not_cover_what_it_replaced() {
     let executor = Scripted::new();
-    let stack = Stack::over(executor.clone()).layer(Ask).layer(Ask).build().expect("in order");
+    let stack = Stack::over(executor.clone())
+        .layer(Ask)
+        .layer(Ask)
+        .build()
+        .expect("in order");
     let asked = |outcome: &Outcome| match outcome.suspension() {
         Some(Suspension::Decision(request)) => request.clone(),
         other => panic!("not asked: {other:?}"),
     };
-    let edit = |by, text: &str| Decision::approve_with_edits(by, Arguments::parse(text).expect("object"));
+    let edit =
+        |by, text: &str| Decision::approve_with_edits(by, Arguments::parse(text).expect("object"));
     let mut seed = seed("sh", json!({ "run": "rm" }));
     let senior = asked(&stack.run(Call::new(seed.clone())).await);
-    seed.resumed.answers.push(Answer::to(&senior, edit("senior", r#"{"run":"ls"}"#)));
+    seed.resumed
+        .answers
+        .push(Answer::to(&senior, edit("senior", r#"{"run":"ls"}"#)));
     let junior = asked(&stack.run(Call::new(seed.clone())).await);
     assert_eq!(junior.arguments.get("run"), Some(&json!("ls")));
-    seed.resumed.answers.push(Answer::to(&junior, edit("junior", r#"{"run":"rm"}"#)));
+    seed.resumed
+        .answers
+        .push(Answer::to(&junior, edit("junior", r#"{"run":"rm"}"#)));
     let again = asked(&stack.run(Call::new(seed)).await);
-    assert_eq!(again.asked_by.as_ref().map(|name| name.as_str()), Some("ask"), "the senior is asked again");
+    assert_eq!(
+        again.asked_by.as_ref().map(|name| name.as_str()),
+        Some("ask"),
+        "the senior is asked again"
+    );
     assert!(executor.seen().is_empty());
 }
 
@@ -500,8 +783,16 @@ async fn a_rehearsed_call_passes_every_layer_and_never_reaches_the_executor() {
         next.because("nothing speaks against it");
         next.run(call).await
     });
-    let stack = Stack::over(executor.clone()).layer(layer).build().expect("in order");
-    let outcome = stack.run(Call::new(CallSeed { rehearsal: true, ..seed("echo", json!({})) })).await;
+    let stack = Stack::over(executor.clone())
+        .layer(layer)
+        .build()
+        .expect("in order");
+    let outcome = stack
+        .run(Call::new(CallSeed {
+            rehearsal: true,
+            ..seed("echo", json!({}))
+        }))
+        .await;
     let settled = outcome.settled().expect("settled");
     assert_eq!((settled.status, settled.attempts), (Status::DryRun, 0));
     let note = &settled.notes.fields().expect("noted").layers[0];
@@ -531,7 +822,9 @@ impl Executor for Starts {
 async fn what_a_tool_started_is_stopped_when_it_is_dropped_or_panics_but_not_when_it_is_done() {
     for (how, expected) in [("hangs", 1), ("panics", 1), ("returns", 0)] {
         let stopped = Arc::new(AtomicUsize::new(0));
-        let stack = Stack::over(Starts(how, stopped.clone())).build().expect("empty");
+        let stack = Stack::over(Starts(how, stopped.clone()))
+            .build()
+            .expect("empty");
         let mut run = Box::pin(stack.run(call("start")));
         let _ = futures::poll!(&mut run);
         drop(run);
@@ -556,9 +849,14 @@ impl Executor for GivesUp {
 
 #[tokio::test]
 async fn what_a_cancelled_tool_leaves_behind_is_stopped_and_its_word_counts() {
-    for (word, status) in [(Stopped::Confirmed, Status::Cancelled), (Stopped::Unconfirmed, Status::OutcomeUnknown)] {
+    for (word, status) in [
+        (Stopped::Confirmed, Status::Cancelled),
+        (Stopped::Unconfirmed, Status::OutcomeUnknown),
+    ] {
         let stopped = Arc::new(AtomicUsize::new(0));
-        let stack = Stack::over(GivesUp(word, stopped.clone())).build().expect("empty");
+        let stack = Stack::over(GivesUp(word, stopped.clone()))
+            .build()
+            .expect("empty");
         let call = call("start");
         let cancel = call.cancel.clone();
         let mut run = Box::pin(stack.run(call));

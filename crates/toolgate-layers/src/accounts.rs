@@ -22,7 +22,11 @@ use crate::BadOption;
 /// let reservations lapse after a time that no call takes.
 pub trait Accounts: Send + Sync + 'static {
     /// Says whether `amount` could be reserved, without doing so.
-    fn check<'a>(&'a self, account: &'a BudgetAccount, amount: f64) -> BoxFuture<'a, Result<(), BudgetRefusal>>;
+    fn check<'a>(
+        &'a self,
+        account: &'a BudgetAccount,
+        amount: f64,
+    ) -> BoxFuture<'a, Result<(), BudgetRefusal>>;
 
     /// Sets `amount` aside for a call.
     fn reserve<'a>(
@@ -33,7 +37,11 @@ pub trait Accounts: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Reservation, BudgetRefusal>>;
 
     /// Books what the call has cost in place of what was reserved.
-    fn settle(&self, reservation: Reservation, actual: f64) -> BoxFuture<'_, Result<(), AccountsDown>>;
+    fn settle(
+        &self,
+        reservation: Reservation,
+        actual: f64,
+    ) -> BoxFuture<'_, Result<(), AccountsDown>>;
 
     /// Gives back what was reserved: the call did not run.
     fn release(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), AccountsDown>>;
@@ -65,7 +73,13 @@ impl BudgetAccount {
     pub fn of(call: &Call) -> Self {
         let turn = call.turn();
         let (principal, at) = (turn.principal.clone(), call.env().clock().now());
-        Self { principal, session: turn.session, run: turn.run, tool: call.tool.clone(), at }
+        Self {
+            principal,
+            session: turn.session,
+            run: turn.run,
+            tool: call.tool.clone(),
+            at,
+        }
     }
 }
 
@@ -146,8 +160,12 @@ struct Books {
 impl MemoryAccounts {
     /// A budget of `total`.
     pub fn limit(total: f64) -> Result<Self, BadOption> {
-        let limit = units(total).ok_or_else(|| BadOption::new("limit", "has to be an amount of 0 or more"))?;
-        Ok(Self { limit, books: Arc::default() })
+        let limit = units(total)
+            .ok_or_else(|| BadOption::new("limit", "has to be an amount of 0 or more"))?;
+        Ok(Self {
+            limit,
+            books: Arc::default(),
+        })
     }
 
     /// How much was spent.
@@ -161,7 +179,9 @@ impl MemoryAccounts {
     }
 
     fn free(&self, books: &Books) -> u64 {
-        self.limit.saturating_sub(books.spent).saturating_sub(books.reserved)
+        self.limit
+            .saturating_sub(books.spent)
+            .saturating_sub(books.reserved)
     }
 
     // Amounts are changed whole under the lock.
@@ -170,10 +190,14 @@ impl MemoryAccounts {
     }
 
     fn affordable(&self, books: &Books, amount: f64) -> Result<u64, BudgetRefusal> {
-        let wanted = units(amount).ok_or_else(|| AccountsDown(format!("{amount} is not an amount")))?;
+        let wanted =
+            units(amount).ok_or_else(|| AccountsDown(format!("{amount} is not an amount")))?;
         let free = self.free(books);
         if wanted > free {
-            return Err(BudgetRefusal::Exceeded { budget: "total".into(), left: Some(self::amount(free)) });
+            return Err(BudgetRefusal::Exceeded {
+                budget: "total".into(),
+                left: Some(self::amount(free)),
+            });
         }
         Ok(wanted)
     }
@@ -181,7 +205,10 @@ impl MemoryAccounts {
     fn take(&self, call: CallId, amount: f64) -> Result<Reservation, BudgetRefusal> {
         let mut books = self.books();
         if let Some(held) = books.held.get(&call) {
-            return Ok(Reservation { call, amount: self::amount(*held) });
+            return Ok(Reservation {
+                call,
+                amount: self::amount(*held),
+            });
         }
         let wanted = self.affordable(&books, amount)?;
         books.held.insert(call, wanted);
@@ -191,7 +218,8 @@ impl MemoryAccounts {
 
     /// Ends a reservation and books `actual` for it; one that is over already changes nothing.
     fn end(&self, call: CallId, actual: f64) -> Result<(), AccountsDown> {
-        let actual = units(actual).ok_or_else(|| AccountsDown(format!("{actual} is not an amount")))?;
+        let actual =
+            units(actual).ok_or_else(|| AccountsDown(format!("{actual} is not an amount")))?;
         let mut books = self.books();
         if let Some(held) = books.held.remove(&call) {
             books.reserved = books.reserved.saturating_sub(held);
@@ -202,7 +230,11 @@ impl MemoryAccounts {
 }
 
 impl Accounts for MemoryAccounts {
-    fn check<'a>(&'a self, _: &'a BudgetAccount, amount: f64) -> BoxFuture<'a, Result<(), BudgetRefusal>> {
+    fn check<'a>(
+        &'a self,
+        _: &'a BudgetAccount,
+        amount: f64,
+    ) -> BoxFuture<'a, Result<(), BudgetRefusal>> {
         Box::pin(async move { self.affordable(&self.books(), amount).map(drop) })
     }
     fn reserve<'a>(
@@ -213,7 +245,11 @@ impl Accounts for MemoryAccounts {
     ) -> BoxFuture<'a, Result<Reservation, BudgetRefusal>> {
         Box::pin(async move { self.take(call, amount) })
     }
-    fn settle(&self, reservation: Reservation, actual: f64) -> BoxFuture<'_, Result<(), AccountsDown>> {
+    fn settle(
+        &self,
+        reservation: Reservation,
+        actual: f64,
+    ) -> BoxFuture<'_, Result<(), AccountsDown>> {
         Box::pin(async move { self.end(reservation.call, actual) })
     }
     fn release(&self, reservation: Reservation) -> BoxFuture<'_, Result<(), AccountsDown>> {
@@ -227,7 +263,13 @@ const UNITS: f64 = 1e9;
 pub(crate) fn units(amount: f64) -> Option<u64> {
     let units = (amount * UNITS).round();
     let fits = amount.is_finite() && amount >= 0.0 && units < u64::MAX as f64;
-    fits.then(|| if amount > 0.0 { (units as u64).max(1) } else { 0 })
+    fits.then(|| {
+        if amount > 0.0 {
+            (units as u64).max(1)
+        } else {
+            0
+        }
+    })
 }
 
 fn amount(units: u64) -> f64 {
@@ -243,14 +285,23 @@ mod tests {
     async fn reserving_settling_and_releasing_twice_is_doing_it_once() {
         let (accounts, call) = (MemoryAccounts::limit(1.0).expect("an amount"), call("t"));
         let account = BudgetAccount::of(&call);
-        let reservation = accounts.reserve(call.id, &account, 0.6).await.expect("enough");
-        assert_eq!(accounts.reserve(call.id, &account, 0.6).await, Ok(reservation));
+        let reservation = accounts
+            .reserve(call.id, &account, 0.6)
+            .await
+            .expect("enough");
+        assert_eq!(
+            accounts.reserve(call.id, &account, 0.6).await,
+            Ok(reservation)
+        );
         assert_eq!(accounts.left(), 0.4);
         assert!(accounts.check(&account, 0.5).await.is_err());
         for _ in 0..2 {
             accounts.settle(reservation, 0.5).await.expect("booked");
         }
-        accounts.release(reservation).await.expect("nothing to release");
+        accounts
+            .release(reservation)
+            .await
+            .expect("nothing to release");
         assert_eq!((accounts.spent(), accounts.left()), (0.5, 0.5));
     }
 

@@ -131,10 +131,18 @@ impl ArgumentPattern {
 
 impl ReadyRule {
     pub(crate) fn new(rule: AllowRule) -> Result<Self, BadRule> {
-        let bad = |part, problem: &str| Err(BadRule::Part { part, problem: problem.to_owned() });
+        let bad = |part, problem: &str| {
+            Err(BadRule::Part {
+                part,
+                problem: problem.to_owned(),
+            })
+        };
         let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if rule.id.is_empty() || rule.id.len() > 100 || !rule.id.chars().all(fits) {
-            return bad("the id", "has to be 1 to 100 characters of A-Z a-z 0-9 _ - .");
+            return bad(
+                "the id",
+                "has to be 1 to 100 characters of A-Z a-z 0-9 _ - .",
+            );
         }
         if rule.owner.as_str().trim().is_empty() {
             return bad("the owner", "is missing");
@@ -146,7 +154,8 @@ impl ReadyRule {
         if matches!(&rule.scope, RuleScope::Project { project } if project.trim().is_empty()) {
             return bad("the project", "is missing");
         }
-        let narrowed = rule.scope != RuleScope::Global || rule.arguments.values().any(ArgumentPattern::narrows);
+        let narrowed = rule.scope != RuleScope::Global
+            || rule.arguments.values().any(ArgumentPattern::narrows);
         if allows && (fits_anything(&rule.tool) || !narrowed) {
             return Err(BadRule::TooWide);
         }
@@ -154,15 +163,24 @@ impl ReadyRule {
         let mut arguments = Vec::new();
         for (pointer, pattern) in &rule.arguments {
             if !pointer.starts_with('/') {
-                return bad("an argument", "is named by a JSON pointer, which starts with /");
+                return bad(
+                    "an argument",
+                    "is named by a JSON pointer, which starts with /",
+                );
             }
             let ready = match pattern {
                 ArgumentPattern::Equals(value) => ReadyPattern::Equals(value.clone()),
-                ArgumentPattern::Glob(text) => ReadyPattern::Glob(text.clone(), glob("an argument", text, allows)?),
+                ArgumentPattern::Glob(text) => {
+                    ReadyPattern::Glob(text.clone(), glob("an argument", text, allows)?)
+                }
             };
             arguments.push((pointer.clone(), ready));
         }
-        Ok(Self { rule, tool, arguments })
+        Ok(Self {
+            rule,
+            tool,
+            arguments,
+        })
     }
 
     /// Whether the rule holds at this time and fits this call.
@@ -171,14 +189,19 @@ impl ReadyRule {
             && self.holds_for(call)
             && self.tool.is_match(call.tool.as_str())
             && self.arguments.iter().all(|(pointer, pattern)| {
-                call.arguments.as_json().pointer(pointer).is_some_and(|value| self.pattern_fits(pattern, value))
+                call.arguments
+                    .as_json()
+                    .pointer(pointer)
+                    .is_some_and(|value| self.pattern_fits(pattern, value))
             })
     }
 
     fn holds_for(&self, call: RuledCall<'_>) -> bool {
         match &self.rule.scope {
             RuleScope::Session { session } => *session == call.session,
-            RuleScope::Project { project } => call.project.is_none_or(|in_project| project == in_project),
+            RuleScope::Project { project } => {
+                call.project.is_none_or(|in_project| project == in_project)
+            }
             RuleScope::Global => true,
         }
     }
@@ -187,7 +210,8 @@ impl ReadyRule {
         match (pattern, value) {
             (ReadyPattern::Equals(wanted), found) => wanted == found || is_same(wanted, found),
             (ReadyPattern::Glob(text, glob), Value::String(found)) => {
-                glob.is_match(found) && (self.rule.effect == RuleEffect::Deny || !says_more(text, found))
+                glob.is_match(found)
+                    && (self.rule.effect == RuleEffect::Deny || !says_more(text, found))
             }
             (ReadyPattern::Glob(..), _) => false,
         }
@@ -196,8 +220,15 @@ impl ReadyRule {
 
 /// What is allowed is matched strictly, what is denied under every spelling.
 fn glob(part: &'static str, text: &str, strict: bool) -> Result<GlobMatcher, BadRule> {
-    let glob = GlobBuilder::new(text).literal_separator(strict).case_insensitive(!strict).build();
-    glob.map(|glob| glob.compile_matcher()).map_err(|error| BadRule::Part { part, problem: error.to_string() })
+    let glob = GlobBuilder::new(text)
+        .literal_separator(strict)
+        .case_insensitive(!strict)
+        .build();
+    glob.map(|glob| glob.compile_matcher())
+        .map_err(|error| BadRule::Part {
+            part,
+            problem: error.to_string(),
+        })
 }
 
 /// Whether a glob is made of wildcards only.
@@ -272,8 +303,15 @@ mod tests {
     fn fits(rule: AllowRule, tool: &str, arguments: Value) -> bool {
         let arguments = Arguments::try_from(arguments).expect("an object");
         let (tool, session) = (ToolName::from(tool), session(1));
-        let call = RuledCall { tool: &tool, arguments: &arguments, session, project: Some("p") };
-        ReadyRule::new(rule).expect("a good rule").fits(call, Timestamp::EPOCH)
+        let call = RuledCall {
+            tool: &tool,
+            arguments: &arguments,
+            session,
+            project: Some("p"),
+        };
+        ReadyRule::new(rule)
+            .expect("a good rule")
+            .fits(call, Timestamp::EPOCH)
     }
 
     fn session(n: u128) -> SessionId {
@@ -286,11 +324,25 @@ mod tests {
 
     #[test]
     fn a_bare_name_is_no_rule_that_allows() {
-        assert_eq!(ReadyRule::new(rule(json!({}))).err(), Some(BadRule::TooWide));
+        assert_eq!(
+            ReadyRule::new(rule(json!({}))).err(),
+            Some(BadRule::TooWide)
+        );
         let everything = json!({ "tool": "*", "arguments": { "/n": { "equals": 1 } } });
-        assert_eq!(ReadyRule::new(rule(everything)).err(), Some(BadRule::TooWide));
-        assert!(ReadyRule::new(rule(json!({ "scope": { "scope": "project", "project": "p" } }))).is_ok());
-        assert!(ReadyRule::new(rule(json!({ "effect": "deny" }))).is_ok(), "what denies may be wide");
+        assert_eq!(
+            ReadyRule::new(rule(everything)).err(),
+            Some(BadRule::TooWide)
+        );
+        assert!(
+            ReadyRule::new(rule(
+                json!({ "scope": { "scope": "project", "project": "p" } })
+            ))
+            .is_ok()
+        );
+        assert!(
+            ReadyRule::new(rule(json!({ "effect": "deny" }))).is_ok(),
+            "what denies may be wide"
+        );
     }
 
     #[test]
@@ -306,14 +358,22 @@ mod tests {
             json!({ "arguments": { "n": { "equals": 1 } } }),
             json!({ "arguments": { "/n": { "glob": "[" } } }),
         ] {
-            assert!(matches!(ReadyRule::new(rule(bad.clone())), Err(BadRule::Part { .. })), "{bad}");
+            assert!(
+                matches!(ReadyRule::new(rule(bad.clone())), Err(BadRule::Part { .. })),
+                "{bad}"
+            );
         }
     }
 
     #[test]
     fn every_named_argument_has_to_fit() {
-        let both = || rule(json!({ "arguments": { "/a": { "equals": 1 }, "/b/0": { "glob": "x*" } } }));
-        assert!(fits(both(), "run", json!({ "a": 1, "b": ["xy"], "c": true })));
+        let both =
+            || rule(json!({ "arguments": { "/a": { "equals": 1 }, "/b/0": { "glob": "x*" } } }));
+        assert!(fits(
+            both(),
+            "run",
+            json!({ "a": 1, "b": ["xy"], "c": true })
+        ));
         for other in [
             json!({ "a": 2, "b": ["xy"] }),
             json!({ "a": 1, "b": ["y"] }),
@@ -328,7 +388,14 @@ mod tests {
     #[test]
     fn a_star_that_allows_stands_for_no_second_command_and_no_other_directory() {
         for good in ["git log", "git log --oneline"] {
-            assert!(fits(globbed("allow", "git log*"), "run", json!({ "command": good })), "{good}");
+            assert!(
+                fits(
+                    globbed("allow", "git log*"),
+                    "run",
+                    json!({ "command": good })
+                ),
+                "{good}"
+            );
         }
         for bad in [
             "git log; rm -rf x",
@@ -339,22 +406,46 @@ mod tests {
             "git log\nx",
             "GIT LOG",
         ] {
-            assert!(!fits(globbed("allow", "git log*"), "run", json!({ "command": bad })), "{bad}");
+            assert!(
+                !fits(
+                    globbed("allow", "git log*"),
+                    "run",
+                    json!({ "command": bad })
+                ),
+                "{bad}"
+            );
         }
-        assert!(fits(globbed("allow", "src/**"), "run", json!({ "command": "src/a/b" })));
-        assert!(!fits(globbed("allow", "src/*"), "run", json!({ "command": "src/a/b" })));
-        assert!(!fits(globbed("allow", "src/**"), "run", json!({ "command": "src/../b" })));
+        assert!(fits(
+            globbed("allow", "src/**"),
+            "run",
+            json!({ "command": "src/a/b" })
+        ));
+        assert!(!fits(
+            globbed("allow", "src/*"),
+            "run",
+            json!({ "command": "src/a/b" })
+        ));
+        assert!(!fits(
+            globbed("allow", "src/**"),
+            "run",
+            json!({ "command": "src/../b" })
+        ));
     }
 
     #[test]
     fn a_sign_in_the_pattern_allows_it_there_and_nowhere_else() {
-        let allows = |glob: &str, command: &str| fits(globbed("allow", glob), "run", json!({ "command": command }));
+        let allows = |glob: &str, command: &str| {
+            fits(globbed("allow", glob), "run", json!({ "command": command }))
+        };
         assert!(allows("git log | head*", "git log | head -3"));
         assert!(!allows("git log | head*", "git log | head -3 | sh"));
         assert!(allows("../shared/**", "../shared/a/b"));
         assert!(!allows("../shared/**", "../shared/../../secret"));
         assert!(allows("{ls,git log}*", "git log -3"));
-        assert!(!allows("{ls;pwd,ls}*", "ls;rm"), "one of several spellings vouches for none of the others");
+        assert!(
+            !allows("{ls;pwd,ls}*", "ls;rm"),
+            "one of several spellings vouches for none of the others"
+        );
         assert!(!allows("ls[!;]*", "ls -l;rm"));
     }
 
@@ -380,19 +471,40 @@ mod tests {
     #[test]
     fn what_denies_is_read_generously() {
         for bad in ["rm -rf x", "RM -rf a/b; x"] {
-            assert!(fits(globbed("deny", "rm *"), "run", json!({ "command": bad })), "{bad}");
+            assert!(
+                fits(globbed("deny", "rm *"), "run", json!({ "command": bad })),
+                "{bad}"
+            );
         }
     }
 
     #[test]
     fn a_rule_holds_in_its_scope_and_until_its_end() {
-        let scoped = |scope: Value| rule(json!({ "scope": scope, "arguments": { "/n": { "equals": 1 } } }));
+        let scoped =
+            |scope: Value| rule(json!({ "scope": scope, "arguments": { "/n": { "equals": 1 } } }));
         let n = || json!({ "n": 1 });
-        assert!(fits(scoped(json!({ "scope": "session", "session": session(1) })), "run", n()));
-        assert!(!fits(scoped(json!({ "scope": "session", "session": session(2) })), "run", n()));
-        assert!(fits(scoped(json!({ "scope": "project", "project": "p" })), "run", n()));
-        assert!(!fits(scoped(json!({ "scope": "project", "project": "q" })), "run", n()));
-        let over = json!({ "expires_at": Timestamp::EPOCH, "arguments": { "/n": { "equals": 1 } } });
+        assert!(fits(
+            scoped(json!({ "scope": "session", "session": session(1) })),
+            "run",
+            n()
+        ));
+        assert!(!fits(
+            scoped(json!({ "scope": "session", "session": session(2) })),
+            "run",
+            n()
+        ));
+        assert!(fits(
+            scoped(json!({ "scope": "project", "project": "p" })),
+            "run",
+            n()
+        ));
+        assert!(!fits(
+            scoped(json!({ "scope": "project", "project": "q" })),
+            "run",
+            n()
+        ));
+        let over =
+            json!({ "expires_at": Timestamp::EPOCH, "arguments": { "/n": { "equals": 1 } } });
         assert!(!fits(rule(over), "run", n()));
     }
 }

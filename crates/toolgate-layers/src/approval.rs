@@ -3,13 +3,13 @@
 use std::{fmt, time::Duration};
 
 use toolgate_core::{
-    Answer, ApprovalRequest, Band, Call, Changed, Decision, Keyring, Layer, LayerTraits, Next, Outcome, Quorum, Record,
-    RecordKey, SideEffect, Status, Timestamp, Verdict, contained_sync,
+    Answer, ApprovalRequest, Band, Call, Changed, Decision, Keyring, Layer, LayerTraits, Next,
+    Outcome, Quorum, Record, RecordKey, SideEffect, Status, Timestamp, Verdict, contained_sync,
 };
 
 use crate::{
-    AllowRule, ApprovalOptions, AskWhen, BadOption, Configurable, Parts, Preview, Previewed, RuleBook, RuleEffect,
-    SharedPreview, Span,
+    AllowRule, ApprovalOptions, AskWhen, BadOption, Configurable, Parts, Preview, Previewed,
+    RuleBook, RuleEffect, SharedPreview, Span,
     asks::{PolicyAsks, PolicyVersions},
     boundary::{Boundary, Held, outdated},
     consent::{First, answer, decided, moment, remember, ruled, undecided},
@@ -69,29 +69,60 @@ type OnDecision = Box<dyn Fn(&Call, &Decision) + Send + Sync>;
 impl Approval {
     /// Asks about the calls for which `why` gives a reason, and about no others.
     pub fn when(why: impl Fn(&Call) -> Option<String> + Send + Sync + 'static) -> Self {
-        Self { when: Some(AskWhen::new(why)), ..Self::never() }
+        Self {
+            when: Some(AskWhen::new(why)),
+            ..Self::never()
+        }
     }
 
     /// Asks about calls whose effects reach at least as far as `effect`.
     pub fn from_effect(effect: SideEffect) -> Self {
-        Self { ask_from: Some(effect), ..Self::never() }
+        Self {
+            ask_from: Some(effect),
+            ..Self::never()
+        }
     }
 
     /// Asks as `options` say.
     pub fn new(options: ApprovalOptions) -> Result<Self, BadOption> {
         let quorum = options.agreement()?;
-        let ApprovalOptions { tools, mut ask_from, expires_after, reason, .. } = options;
+        let ApprovalOptions {
+            tools,
+            mut ask_from,
+            expires_after,
+            reason,
+            ..
+        } = options;
         if expires_after.is_some_and(|span| span.get().is_zero()) {
-            return Err(BadOption::new("expires_after", "has to be longer than nothing"));
+            return Err(BadOption::new(
+                "expires_after",
+                "has to be longer than nothing",
+            ));
         }
-        if reason.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
-            return Err(BadOption::new("reason", "is empty; leave it out or say something"));
+        if reason
+            .as_ref()
+            .is_some_and(|reason| reason.trim().is_empty())
+        {
+            return Err(BadOption::new(
+                "reason",
+                "is empty; leave it out or say something",
+            ));
         }
         if tools.is_none() && ask_from.is_none() {
             ask_from = Some(SideEffect::WorkspaceWrite);
         }
-        let tools = tools.as_deref().map(|tools| ToolGlobs::read("tools", tools)).transpose()?;
-        Ok(Self { tools, ask_from, expires_after: expires_after.map(Span::get), reason, quorum, ..Self::never() })
+        let tools = tools
+            .as_deref()
+            .map(|tools| ToolGlobs::read("tools", tools))
+            .transpose()?;
+        Ok(Self {
+            tools,
+            ask_from,
+            expires_after: expires_after.map(Span::get),
+            reason,
+            quorum,
+            ..Self::never()
+        })
     }
 
     fn never() -> Self {
@@ -158,7 +189,10 @@ impl Approval {
     }
 
     /// Runs `f` once for each question that goes out. If it panics, nothing changes; the same holds for the others.
-    pub fn on_request(mut self, f: impl Fn(&Call, &ApprovalRequest) + Send + Sync + 'static) -> Self {
+    pub fn on_request(
+        mut self,
+        f: impl Fn(&Call, &ApprovalRequest) + Send + Sync + 'static,
+    ) -> Self {
         self.on_request = Some(Box::new(f));
         self
     }
@@ -178,15 +212,23 @@ impl Approval {
     /// Why somebody has to be asked about this call, if so.
     fn why(&self, call: &Call) -> Option<String> {
         if let Some(when) = &self.when {
-            let unclear = |_| Some("whether this call needs approval could not be decided".to_owned());
+            let unclear =
+                |_| Some("whether this call needs approval could not be decided".to_owned());
             if let Some(reason) = contained_sync(|| when.why(call)).unwrap_or_else(unclear) {
                 return Some(reason);
             }
         }
         let effect = call.annotations().effect();
-        let named = self.tools.as_ref().is_some_and(|tools| tools.matches(&call.tool));
+        let named = self
+            .tools
+            .as_ref()
+            .is_some_and(|tools| tools.matches(&call.tool));
         let reaches = self.ask_from.is_some_and(|from| effect >= from);
-        (named || reaches).then(|| self.reason.clone().unwrap_or_else(|| plain_reason(call, effect)))
+        (named || reaches).then(|| {
+            self.reason
+                .clone()
+                .unwrap_or_else(|| plain_reason(call, effect))
+        })
     }
 
     async fn ask(&self, call: Call, next: Next, why: String, changed: Vec<Changed>) -> Outcome {
@@ -195,7 +237,9 @@ impl Approval {
         let now = first.at;
         if !call.is_rehearsal() && (self.expires_after.is_some() || self.on_request.is_some()) {
             // If this is not kept, the question goes out all the same, and again when the call comes back.
-            first = remember(&next, &call, &asked(call.generation)).await.unwrap_or(first);
+            first = remember(&next, &call, &asked(call.generation))
+                .await
+                .unwrap_or(first);
         }
         if let Some(span) = self.expires_after.filter(|_| !has_run(&call)) {
             let until = first.at.plus(span);
@@ -217,10 +261,12 @@ impl Approval {
     /// The question as it is put, without its end.
     fn request(&self, call: &Call, why: String, changed: Vec<Changed>) -> ApprovalRequest {
         let mut request = ApprovalRequest::about(call).because(why);
-        (request.policy_version, request.quorum, request.changed) = (self.version(), self.quorum.clone(), changed);
+        (request.policy_version, request.quorum, request.changed) =
+            (self.version(), self.quorum.clone(), changed);
         let preview = self.boundary.preview.as_ref();
         // A preview that panics shows nothing; the question is put all the same.
-        let shown = preview.and_then(|preview| contained_sync(|| preview.preview(call)).ok().flatten());
+        let shown =
+            preview.and_then(|preview| contained_sync(|| preview.preview(call)).ok().flatten());
         if let Some(Previewed { shown, files }) = shown {
             (request.shown, request.files) = (Some(shown), files);
         }
@@ -233,24 +279,53 @@ impl Approval {
 
     /// Whether the answer to the question of this generation was given or first `met` too late; nothing if it is not known when
     /// it was asked.
-    async fn has_lapsed(&self, call: &Call, next: &Next, generation: u32, met: Timestamp) -> Option<bool> {
+    async fn has_lapsed(
+        &self,
+        call: &Call,
+        next: &Next,
+        generation: u32,
+        met: Timestamp,
+    ) -> Option<bool> {
         // A rehearsal keeps no questions.
-        let Some(span) = self.expires_after.filter(|_| !call.is_rehearsal() && !has_run(call)) else {
+        let Some(span) = self
+            .expires_after
+            .filter(|_| !call.is_rehearsal() && !has_run(call))
+        else {
             return Some(false);
         };
         let key = format!("{}/{}", next.layer_name(), asked(generation));
-        let kept = call.env().store().record(&RecordKey::Layer(call.id, key.into())).await;
-        let Ok(Some(Record::Json(kept))) = kept else { return None };
+        let kept = call
+            .env()
+            .store()
+            .record(&RecordKey::Layer(call.id, key.into()))
+            .await;
+        let Ok(Some(Record::Json(kept))) = kept else {
+            return None;
+        };
         Some(met >= moment(&kept)?.plus(span))
     }
 
     /// Whether the call is back because nobody has answered the last question of this layer in time.
     async fn nobody_answered(&self, call: &Call, next: &Next) -> bool {
-        let Some(last) = call.generation.checked_sub(1).filter(|_| self.expires_after.is_some()) else { return false };
-        if call.is_rehearsal() || call.resumed().answers.iter().any(|answer| answer.generation == last) {
+        let Some(last) = call
+            .generation
+            .checked_sub(1)
+            .filter(|_| self.expires_after.is_some())
+        else {
+            return false;
+        };
+        if call.is_rehearsal()
+            || call
+                .resumed()
+                .answers
+                .iter()
+                .any(|answer| answer.generation == last)
+        {
             return false;
         }
-        self.has_lapsed(call, next, last, call.env().clock().now()).await == Some(true)
+        self.has_lapsed(call, next, last, call.env().clock().now())
+            .await
+            == Some(true)
     }
 
     async fn deny(&self, call: Call, next: Next, answer: Answer, reason: Option<&str>) -> Outcome {
@@ -261,14 +336,21 @@ impl Approval {
     }
 
     async fn approve(&self, call: Call, next: Next, answer: Answer) -> Outcome {
-        match self.boundary.hold(&call, &answer, self.version().as_deref()).await {
+        match self
+            .boundary
+            .hold(&call, &answer, self.version().as_deref())
+            .await
+        {
             Held::Firm => {}
             Held::Broken(changed) => return self.ask_again(call, next, changed).await,
             Held::Unclear => return self.ask(call, next, UNCHECKED.to_owned(), Vec::new()).await,
         }
         let first = First::met(&next, &call, &answer).await;
         let given = answer.decided_at.unwrap_or(first.at);
-        match self.has_lapsed(&call, &next, answer.generation, given).await {
+        match self
+            .has_lapsed(&call, &next, answer.generation, given)
+            .await
+        {
             Some(false) => {}
             Some(true) => return expired(&next, given),
             None => {
@@ -298,14 +380,20 @@ impl Approval {
             (_, Ruling::Ruled(rule)) if rule.effect == RuleEffect::Deny && !has_run(&call) => {
                 return self.ruled(call, next, *rule).await;
             }
-            (None, Ruling::Ruled(rule)) if self.why(&call).is_some() => return self.ruled(call, next, *rule).await,
+            (None, Ruling::Ruled(rule)) if self.why(&call).is_some() => {
+                return self.ruled(call, next, *rule).await;
+            }
             (None, Ruling::Unreadable) => return self.unanswered(call, next, true).await,
             (_, Ruling::Silent | Ruling::Ruled(_) | Ruling::Unreadable) => {}
         }
-        let Some(answer) = answer else { return self.unanswered(call, next, false).await };
+        let Some(answer) = answer else {
+            return self.unanswered(call, next, false).await;
+        };
         match answer.decision.verdict.clone() {
             Verdict::Deny { reason } => self.deny(call, next, answer, reason.as_deref()).await,
-            Verdict::Approve | Verdict::ApproveWithEdits { .. } => self.approve(call, next, answer).await,
+            Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
+                self.approve(call, next, answer).await
+            }
         }
     }
 
@@ -315,7 +403,9 @@ impl Approval {
         let why = match self.why(&call).or_else(unreadable) {
             Some(why) => why,
             None if call.resumed().answers.is_empty() => return next.run(call).await,
-            None if Box::pin(self.boundary.vouches_for_edits(&call)).await => return next.run(call).await,
+            None if Box::pin(self.boundary.vouches_for_edits(&call)).await => {
+                return next.run(call).await;
+            }
             None => UNCHECKED.to_owned(),
         };
         let changed = outdated(&call, &next);
@@ -325,10 +415,15 @@ impl Approval {
     /// Asks again because something is not as it was, unless nobody has to be asked any more.
     async fn ask_again(&self, call: Call, next: Next, changed: Vec<Changed>) -> Outcome {
         let suspect = |changed: &Changed| {
-            matches!(changed, Changed::Forged | Changed::KeyGone | Changed::Replayed | Changed::Arguments)
+            matches!(
+                changed,
+                Changed::Forged | Changed::KeyGone | Changed::Replayed | Changed::Arguments
+            )
         };
         // What an answer of doubtful origin has made of the call is not run without a look, whatever the rules say.
-        let why = self.why(&call).or_else(|| changed.iter().any(suspect).then(|| UNCHECKED.to_owned()));
+        let why = self
+            .why(&call)
+            .or_else(|| changed.iter().any(suspect).then(|| UNCHECKED.to_owned()));
         match why {
             Some(why) => self.ask(call, next, why, changed).await,
             None => next.run(call).await,
@@ -338,10 +433,19 @@ impl Approval {
     /// Does what a standing rule says.
     async fn ruled(&self, call: Call, next: Next, rule: AllowRule) -> Outcome {
         let at = call.env().clock().now();
-        next.because(format!("{} by rule {} of {}", effect_word(rule.effect), rule.id, rule.owner));
+        next.because(format!(
+            "{} by rule {} of {}",
+            effect_word(rule.effect),
+            rule.id,
+            rule.owner
+        ));
         let outcome = match rule.effect {
             RuleEffect::Allow => next.run(call).await,
-            RuleEffect::Deny => Outcome::denied(rule.reason.as_deref().or(Some("a standing rule is against it"))),
+            RuleEffect::Deny => Outcome::denied(
+                rule.reason
+                    .as_deref()
+                    .or(Some("a standing rule is against it")),
+            ),
         };
         ruled(outcome, rule, at)
     }
@@ -357,7 +461,11 @@ fn effect_word(effect: RuleEffect) -> &'static str {
 }
 
 fn words(changed: &[Changed]) -> String {
-    changed.iter().map(Changed::code).collect::<Vec<_>>().join(", ")
+    changed
+        .iter()
+        .map(Changed::code)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Tells whoever wants to know about a decision, once.
@@ -388,7 +496,13 @@ fn plain_reason(call: &Call, effect: SideEffect) -> String {
 
 fn expired(next: &Next, at: Timestamp) -> Outcome {
     next.because("nobody decided in time");
-    undecided(Outcome::refused(Status::Expired, "the call was not run: nobody decided on it in time"), at)
+    undecided(
+        Outcome::refused(
+            Status::Expired,
+            "the call was not run: nobody decided on it in time",
+        ),
+        at,
+    )
 }
 
 impl Layer for Approval {
@@ -423,9 +537,15 @@ impl Configurable for Approval {
         // A policy that sees only some calls says nothing about the others.
         let ruled = program.is_some() || policy.as_ref().is_some_and(|rule| rule.sees_all);
         layer.ask_from = layer.ask_from.filter(|_| chosen || !ruled);
-        layer.boundary = Boundary { keyring: parts.get(), preview: parts.get() };
+        layer.boundary = Boundary {
+            keyring: parts.get(),
+            preview: parts.get(),
+        };
         layer.rules = parts.get();
-        layer.policy = policy.as_ref().map(|rule| rule.versions.clone()).unwrap_or_default();
+        layer.policy = policy
+            .as_ref()
+            .map(|rule| rule.versions.clone())
+            .unwrap_or_default();
         let rules = policy.map(|rule| rule.when).into_iter().chain(program);
         Ok(rules.fold(layer, Self::or_when))
     }
@@ -434,8 +554,11 @@ impl Configurable for Approval {
 impl fmt::Debug for Approval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Approval");
-        out.field("tools", &self.tools).field("ask_from", &self.ask_from).field("when", &self.when);
-        out.field("expires_after", &self.expires_after).finish_non_exhaustive()
+        out.field("tools", &self.tools)
+            .field("ask_from", &self.ask_from)
+            .field("when", &self.when);
+        out.field("expires_after", &self.expires_after)
+            .finish_non_exhaustive()
     }
 }
 

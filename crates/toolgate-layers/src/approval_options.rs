@@ -61,11 +61,19 @@ impl ApprovalOptions {
         if self.quorum.is_none() && self.approvers.is_none() {
             return Ok(None);
         }
-        let among: Vec<Principal> = self.approvers.iter().flatten().map(|name| name.as_str().into()).collect();
+        let among: Vec<Principal> = self
+            .approvers
+            .iter()
+            .flatten()
+            .map(|name| name.as_str().into())
+            .collect();
         if among.iter().any(|name| name.as_str().trim().is_empty())
             || self.approvers.as_ref().is_some_and(Vec::is_empty)
         {
-            return Err(BadOption::new("approvers", "names nobody; name at least one or leave it out"));
+            return Err(BadOption::new(
+                "approvers",
+                "names nobody; name at least one or leave it out",
+            ));
         }
         let needed = self.quorum.unwrap_or(1);
         if needed == 0 {

@@ -6,11 +6,16 @@ use std::sync::{
 };
 
 use serde_json::json;
-use toolgate_core::{Arguments, CallSeed, Clock, HostExecutor, LayerExt, Settled, Stack, Suspension};
+use toolgate_core::{
+    Arguments, CallSeed, Clock, HostExecutor, LayerExt, Settled, Stack, Suspension,
+};
 use toolgate_testkit::{Scripted, TestClock, echo, run_twice, seed};
 
 use super::*;
-use crate::{Config, DryRun, Explained, MemoryReceipts, Policy, PolicyOptions, default_stack, explain, try_out::*};
+use crate::{
+    Config, DryRun, Explained, MemoryReceipts, Policy, PolicyOptions, default_stack, explain,
+    try_out::*,
+};
 
 /// A stack of one asking layer, with what is needed to answer it.
 struct Gate {
@@ -27,14 +32,26 @@ impl Gate {
 
     /// A stack as a file describes it.
     fn configured(text: &str, parts: &Parts) -> Self {
-        let layers = Config::parse(text).and_then(|config| default_stack(&config, parts)).expect(text);
-        Self::over(|tool| Stack::over(tool).any_layers(layers).build().expect("in order"))
+        let layers = Config::parse(text)
+            .and_then(|config| default_stack(&config, parts))
+            .expect(text);
+        Self::over(|tool| {
+            Stack::over(tool)
+                .any_layers(layers)
+                .build()
+                .expect("in order")
+        })
     }
 
     fn over(stack: impl FnOnce(Scripted) -> Stack) -> Self {
         let (tool, clock) = (Scripted::new(), TestClock::new());
         let seed = seed_at(&clock, "change", json!({ "n": 1 }));
-        Self { stack: stack(tool.clone()), tool, clock, seed }
+        Self {
+            stack: stack(tool.clone()),
+            tool,
+            clock,
+            seed,
+        }
     }
 
     /// Agrees to everything until the call is over; returns who asked.
@@ -42,10 +59,15 @@ impl Gate {
         let mut asked = Vec::new();
         loop {
             let outcome = self.enter().await;
-            let Some(Suspension::Decision(request)) = outcome.suspension() else { return (asked, outcome) };
+            let Some(Suspension::Decision(request)) = outcome.suspension() else {
+                return (asked, outcome);
+            };
             asked.push(request.asked_by.as_ref().expect("named").to_string());
             assert!(asked.len() < 10, "{asked:?}");
-            self.seed.resumed.answers.push(Answer::to(request, Decision::approve("ann")));
+            self.seed
+                .resumed
+                .answers
+                .push(Answer::to(request, Decision::approve("ann")));
             self.seed.generation += 1;
         }
     }
@@ -68,7 +90,10 @@ impl Gate {
     /// Answers the open question and runs the call again.
     async fn answer(&mut self, decision: Decision) -> Outcome {
         let request = self.asked().await;
-        self.seed.resumed.answers.push(Answer::to(&request, decision));
+        self.seed
+            .resumed
+            .answers
+            .push(Answer::to(&request, decision));
         self.seed.generation += 1;
         self.enter().await
     }
@@ -83,7 +108,13 @@ fn everything() -> Approval {
 }
 
 fn consent_of(outcome: &Outcome) -> (String, String) {
-    let notes = outcome.settled().expect("settled").notes.fields().expect("noted").clone();
+    let notes = outcome
+        .settled()
+        .expect("settled")
+        .notes
+        .fields()
+        .expect("noted")
+        .clone();
     let consent = notes.consent.expect("consent is noted");
     (consent.decision, consent.decided_by.to_string())
 }
@@ -92,30 +123,49 @@ fn consent_of(outcome: &Outcome) -> (String, String) {
 async fn a_call_waits_and_runs_once_approved() {
     let mut gate = Gate::new(everything());
     let request = gate.asked().await;
-    assert_eq!((request.reason.as_deref(), gate.runs()), (Some("because"), 0));
+    assert_eq!(
+        (request.reason.as_deref(), gate.runs()),
+        (Some("because"), 0)
+    );
     assert_eq!(request.arguments.as_map().get("n"), Some(&json!(1)));
     let outcome = gate.answer(Decision::approve("ann")).await;
     assert!(outcome.is_ok());
-    assert_eq!((gate.runs(), consent_of(&outcome)), (1, ("approved".to_owned(), "ann".to_owned())));
+    assert_eq!(
+        (gate.runs(), consent_of(&outcome)),
+        (1, ("approved".to_owned(), "ann".to_owned()))
+    );
 }
 
 #[tokio::test]
 async fn a_denied_call_never_runs_and_the_model_reads_why() {
-    for (reason, text) in [(Some("too risky"), "Tool execution denied: too risky"), (None, "Tool execution denied.")] {
+    for (reason, text) in [
+        (Some("too risky"), "Tool execution denied: too risky"),
+        (None, "Tool execution denied."),
+    ] {
         let mut gate = Gate::new(everything());
         let outcome = gate.answer(Decision::deny("bob", reason)).await;
         let settled = outcome.settled().expect("settled");
-        assert_eq!((settled.status, &*settled.model_text()), (Status::Denied, text));
-        assert_eq!((gate.runs(), consent_of(&outcome)), (0, ("denied".to_owned(), "bob".to_owned())));
+        assert_eq!(
+            (settled.status, &*settled.model_text()),
+            (Status::Denied, text)
+        );
+        assert_eq!(
+            (gate.runs(), consent_of(&outcome)),
+            (0, ("denied".to_owned(), "bob".to_owned()))
+        );
     }
 }
 
 #[tokio::test]
 async fn edited_arguments_are_what_runs_even_if_they_would_not_have_been_asked_about() {
-    let over = |call: &Call| (call.arguments.get("n")?.as_u64()? > 0).then(|| "more than nothing".to_owned());
+    let over = |call: &Call| {
+        (call.arguments.get("n")?.as_u64()? > 0).then(|| "more than nothing".to_owned())
+    };
     let mut gate = Gate::new(Approval::when(over));
     let edited = Arguments::parse(r#"{"n":0}"#).expect("object");
-    let outcome = gate.answer(Decision::approve_with_edits("ann", edited.clone())).await;
+    let outcome = gate
+        .answer(Decision::approve_with_edits("ann", edited.clone()))
+        .await;
     assert!(outcome.is_ok());
     assert_eq!(gate.tool.seen()[0].arguments, edited);
     assert_eq!(consent_of(&outcome).0, "approved");
@@ -125,7 +175,10 @@ async fn edited_arguments_are_what_runs_even_if_they_would_not_have_been_asked_a
 async fn an_answer_about_other_arguments_is_no_answer() {
     let mut gate = Gate::new(everything());
     let request = gate.asked().await;
-    gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("ann")));
+    gate.seed
+        .resumed
+        .answers
+        .push(Answer::to(&request, Decision::approve("ann")));
     let other = seed_at(&gate.clock, "change", json!({ "n": 2 }));
     gate.seed.admission = other.admission;
     gate.seed.generation = 1;
@@ -140,20 +193,52 @@ async fn tools_effects_and_a_function_say_what_is_asked_about() {
         ask_from,
         ..Default::default()
     };
-    let asks = |layer: &Approval, tool| layer.why(&call_at(&TestClock::new(), tool, json!({}))).is_some();
+    let asks = |layer: &Approval, tool| {
+        layer
+            .why(&call_at(&TestClock::new(), tool, json!({})))
+            .is_some()
+    };
     for (layer, look, change) in [
-        (Approval::new(options(Some("loo*"), None)).expect("fine"), true, false),
-        (Approval::new(options(None, Some(SideEffect::ReadOnly))).expect("fine"), true, true),
-        (Approval::new(options(None, Some(SideEffect::Network))).expect("fine"), false, true),
-        (Approval::new(options(None, None)).expect("fine"), false, true),
+        (
+            Approval::new(options(Some("loo*"), None)).expect("fine"),
+            true,
+            false,
+        ),
+        (
+            Approval::new(options(None, Some(SideEffect::ReadOnly))).expect("fine"),
+            true,
+            true,
+        ),
+        (
+            Approval::new(options(None, Some(SideEffect::Network))).expect("fine"),
+            false,
+            true,
+        ),
+        (
+            Approval::new(options(None, None)).expect("fine"),
+            false,
+            true,
+        ),
         (Approval::from_effect(SideEffect::ProcessExec), false, true),
-        (Approval::when(|call| (call.tool == "look").then(String::new)), true, false),
+        (
+            Approval::when(|call| (call.tool == "look").then(String::new)),
+            true,
+            false,
+        ),
     ] {
-        assert_eq!((asks(&layer, "look"), asks(&layer, "change")), (look, change), "{layer:?}");
+        assert_eq!(
+            (asks(&layer, "look"), asks(&layer, "change")),
+            (look, change),
+            "{layer:?}"
+        );
     }
     let parts = Parts::new().with(AskWhen::new(|call| (call.tool == "look").then(String::new)));
     let plugged = Approval::configure(ApprovalOptions::default(), &parts).expect("fine");
-    assert_eq!((asks(&plugged, "look"), asks(&plugged, "change")), (true, false), "the rule stands alone");
+    assert_eq!(
+        (asks(&plugged, "look"), asks(&plugged, "change")),
+        (true, false),
+        "the rule stands alone"
+    );
     let both = Approval::configure(options(Some("change"), None), &parts).expect("fine");
     assert_eq!((asks(&both, "look"), asks(&both, "change")), (true, true));
 }
@@ -161,7 +246,12 @@ async fn tools_effects_and_a_function_say_what_is_asked_about() {
 #[tokio::test]
 async fn a_tool_that_says_nothing_about_itself_is_asked_about() {
     let unknown = toolgate_testkit::call("mystery");
-    assert!(Approval::new(ApprovalOptions::default()).expect("fine").why(&unknown).is_some());
+    assert!(
+        Approval::new(ApprovalOptions::default())
+            .expect("fine")
+            .why(&unknown)
+            .is_some()
+    );
 }
 
 #[tokio::test]
@@ -178,19 +268,39 @@ async fn a_question_expires_and_a_late_approval_does_not_run_the_call() {
     let request = gate.asked().await;
     assert_eq!(request.expires_at, Some(gate.clock.now().plus(hour)));
     gate.clock.advance(hour - Duration::from_secs(1));
-    assert_eq!(gate.asked().await.expires_at, request.expires_at, "asking again does not prolong it");
-    gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("ann")));
+    assert_eq!(
+        gate.asked().await.expires_at,
+        request.expires_at,
+        "asking again does not prolong it"
+    );
+    gate.seed
+        .resumed
+        .answers
+        .push(Answer::to(&request, Decision::approve("ann")));
     gate.seed.generation = 1;
     gate.clock.advance(Duration::from_secs(1));
     let outcome = gate.enter().await;
     assert_eq!((outcome.status(), gate.runs()), (Some(Status::Expired), 0));
-    assert_eq!(consent_of(&outcome), ("expired".to_owned(), "nobody".to_owned()));
-    assert!(outcome.settled().expect("settled").model_text().contains("in time"));
+    assert_eq!(
+        consent_of(&outcome),
+        ("expired".to_owned(), "nobody".to_owned())
+    );
+    assert!(
+        outcome
+            .settled()
+            .expect("settled")
+            .model_text()
+            .contains("in time")
+    );
 
     let gate = Gate::new(everything().expires_after(hour));
     gate.asked().await;
     gate.clock.advance(hour);
-    assert_eq!(gate.enter().await.status(), Some(Status::Expired), "nobody answered at all");
+    assert_eq!(
+        gate.enter().await.status(),
+        Some(Status::Expired),
+        "nobody answered at all"
+    );
 }
 
 #[tokio::test]
@@ -202,7 +312,10 @@ async fn an_approval_in_time_runs_and_one_of_unknown_age_asks_again() {
 
     let mut gate = Gate::new(everything().expires_after(hour));
     let request = gate.asked().await;
-    gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("ann")));
+    gate.seed
+        .resumed
+        .answers
+        .push(Answer::to(&request, Decision::approve("ann")));
     gate.seed.generation = 1;
     gate.seed.env = toolgate_testkit::env_at(&gate.clock);
     gate.asked().await;
@@ -212,8 +325,12 @@ async fn an_approval_in_time_runs_and_one_of_unknown_age_asks_again() {
 #[tokio::test]
 async fn what_was_approved_in_time_and_ran_outside_does_not_expire_when_its_result_comes_late() {
     let minute = Duration::from_secs(60);
-    let mut gate =
-        Gate::over(|_| Stack::over(HostExecutor).layer(everything().expires_after(minute)).build().expect("fine"));
+    let mut gate = Gate::over(|_| {
+        Stack::over(HostExecutor)
+            .layer(everything().expires_after(minute))
+            .build()
+            .expect("fine")
+    });
     let outcome = gate.answer(Decision::approve("ann")).await;
     assert!(matches!(outcome.suspension(), Some(Suspension::Result)));
     gate.clock.advance(minute * 10);
@@ -223,22 +340,42 @@ async fn what_was_approved_in_time_and_ran_outside_does_not_expire_when_its_resu
     gate.seed.generation += 1;
     let known = gate.enter().await;
     let settled = known.settled().expect("settled");
-    assert_eq!((settled.status, &*settled.model_text()), (Status::Ok, "paid"));
+    assert_eq!(
+        (settled.status, &*settled.model_text()),
+        (Status::Ok, "paid")
+    );
     assert_eq!(consent_of(&known).0, "approved");
     gate.seed.env = toolgate_testkit::env_at(&gate.clock);
-    assert!(gate.enter().await.is_ok(), "also if it is no longer known when it was asked");
+    assert!(
+        gate.enter().await.is_ok(),
+        "also if it is no longer known when it was asked"
+    );
 }
 
 #[tokio::test]
 async fn an_approval_given_in_time_stays_one_while_somebody_else_is_asked() {
-    let owner = everything().expires_after(Duration::from_secs(60)).named("owner");
+    let owner = everything()
+        .expires_after(Duration::from_secs(60))
+        .named("owner");
     let mut gate = Gate::over(|tool| {
-        Stack::over(tool).layer(owner).layer(everything().named("security")).build().expect("in order")
+        Stack::over(tool)
+            .layer(owner)
+            .layer(everything().named("security"))
+            .build()
+            .expect("in order")
     });
-    assert!(gate.answer(Decision::approve("ann")).await.suspension().is_some());
+    assert!(
+        gate.answer(Decision::approve("ann"))
+            .await
+            .suspension()
+            .is_some()
+    );
     let request = gate.asked().await;
     gate.clock.advance(Duration::from_secs(600));
-    gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("bob")));
+    gate.seed
+        .resumed
+        .answers
+        .push(Answer::to(&request, Decision::approve("bob")));
     gate.seed.generation += 1;
     assert!(gate.enter().await.is_ok());
     assert_eq!(gate.runs(), 1);
@@ -251,18 +388,29 @@ async fn an_approval_that_came_too_late_stays_too_late() {
     let mut gate = Gate::new(counted.watch(everything().expires_after(minute)));
     let request = gate.asked().await;
     gate.clock.advance(minute);
-    gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("ann")));
+    gate.seed
+        .resumed
+        .answers
+        .push(Answer::to(&request, Decision::approve("ann")));
     gate.seed.generation += 1;
     for _ in 0..2 {
         assert_eq!(gate.enter().await.status(), Some(Status::Expired));
     }
-    assert_eq!((gate.runs(), counted.all()), (0, [1, 0, 0]), "nobody is told of an approval");
+    assert_eq!(
+        (gate.runs(), counted.all()),
+        (0, [1, 0, 0]),
+        "nobody is told of an approval"
+    );
 }
 
 #[tokio::test]
 async fn a_rehearsal_sees_what_lies_below_a_question_that_expires() {
     let asking = everything().expires_after(Duration::from_secs(60));
-    let stack = Stack::over(echo()).layer(asking).layer(DryRun::all()).build().expect("in order");
+    let stack = Stack::over(echo())
+        .layer(asking)
+        .layer(DryRun::all())
+        .build()
+        .expect("in order");
     let explanation = explain(&stack, seed("pay", json!({}))).await;
     assert_eq!(explanation.verdict, Explained::Settles(Status::DryRun));
 }
@@ -271,8 +419,12 @@ async fn a_rehearsal_sees_what_lies_below_a_question_that_expires() {
 async fn a_second_rule_is_added_to_the_first() {
     let never = || AskWhen::new(|_| None);
     Gate::new(everything().or_when(never())).asked().await;
-    Gate::new(Approval::when(|_| None).or_when(AskWhen::new(|_| Some("because".into())))).asked().await;
-    Gate::new(Approval::when(|_| panic!("no")).or_when(never())).asked().await;
+    Gate::new(Approval::when(|_| None).or_when(AskWhen::new(|_| Some("because".into()))))
+        .asked()
+        .await;
+    Gate::new(Approval::when(|_| panic!("no")).or_when(never()))
+        .asked()
+        .await;
 }
 
 #[tokio::test]
@@ -282,13 +434,24 @@ async fn nobody_is_asked_twice_about_what_one_policy_asks() {
         ("[layers.approval]\n".to_owned(), "approval"),
         (deploys("a_deploys") + "[layers.approval]\n", "approval"),
         (deploys("z_deploys") + "[layers.approval]\n", "approval"),
-        (deploys("z_deploys") + "[layers.approval]\ntools = ['pay']\n", "z_deploys"),
-        ("[layers.z_deploys]\nuse = 'approval'\non = ['deploy*']\n[layers.approval]\n".to_owned(), "approval"),
+        (
+            deploys("z_deploys") + "[layers.approval]\ntools = ['pay']\n",
+            "z_deploys",
+        ),
+        (
+            "[layers.z_deploys]\nuse = 'approval'\non = ['deploy*']\n[layers.approval]\n"
+                .to_owned(),
+            "approval",
+        ),
         ("[layers.approval]\nenabled = false\n".to_owned(), "policy"),
     ] {
         let mut gate = Gate::configured(&text, &Parts::new());
         let (asked, outcome) = gate.agree().await;
-        assert_eq!((asked, outcome.is_ok(), gate.runs()), (vec![asks.to_owned()], true, 1), "{text}");
+        assert_eq!(
+            (asked, outcome.is_ok(), gate.runs()),
+            (vec![asks.to_owned()], true, 1),
+            "{text}"
+        );
     }
 }
 
@@ -302,35 +465,59 @@ async fn a_policy_over_some_tools_does_not_stop_the_asking_about_others() {
         Gate::configured(text, &Parts::new()).asked().await;
     }
     let unrestricted = Gate::configured("[layers.policy]\ndefault = 'allow'\n", &Parts::new());
-    assert!(unrestricted.enter().await.is_ok(), "a policy that sees every call says what is asked about");
+    assert!(
+        unrestricted.enter().await.is_ok(),
+        "a policy that sees every call says what is asked about"
+    );
 }
 
 #[tokio::test]
 async fn who_decided_is_noted_also_when_a_policy_asks_by_itself() {
-    for (decision, word) in [(Decision::approve("ann"), "approved"), (Decision::deny("ann", None), "denied")] {
+    for (decision, word) in [
+        (Decision::approve("ann"), "approved"),
+        (Decision::deny("ann", None), "denied"),
+    ] {
         let parts = Parts::new();
-        let mut gate =
-            Gate::configured("[layers.approval]\nenabled = false\n[layers.receipts]\nsink = 'memory'\n", &parts);
+        let mut gate = Gate::configured(
+            "[layers.approval]\nenabled = false\n[layers.receipts]\nsink = 'memory'\n",
+            &parts,
+        );
         let outcome = gate.answer(decision).await;
         assert_eq!(consent_of(&outcome), (word.to_owned(), "ann".to_owned()));
         let receipts = parts.get::<MemoryReceipts>().expect("kept").receipts();
-        assert_eq!(receipts[0].consent.as_ref().map(|consent| &*consent.decision), Some(word));
+        assert_eq!(
+            receipts[0]
+                .consent
+                .as_ref()
+                .map(|consent| &*consent.decision),
+            Some(word)
+        );
     }
 }
 
 #[tokio::test]
 async fn combined_policies_ask_unless_both_leave_it_to_somebody_else() {
-    let policy = |text: &str| Policy::new(toml::from_str::<PolicyOptions>(text).expect(text)).expect(text);
+    let policy =
+        |text: &str| Policy::new(toml::from_str::<PolicyOptions>(text).expect(text)).expect(text);
     let lenient = || policy("default = 'allow'").asked_below();
     let careful = || policy("default = 'allow'\n[[rules]]\neffect = 'ask'\ntool = 'change'");
     for both in [lenient().combine(&careful()), careful().combine(&lenient())] {
         let asking = Approval::when(lenient().requirement());
-        let gate = Gate::over(|tool| Stack::over(tool).layer(both).layer(asking).build().expect("in order"));
+        let gate = Gate::over(|tool| {
+            Stack::over(tool)
+                .layer(both)
+                .layer(asking)
+                .build()
+                .expect("in order")
+        });
         gate.asked().await;
     }
     let below = lenient().combine(&careful().asked_below());
     let gate = Gate::over(|tool| Stack::over(tool).layer(below).build().expect("in order"));
-    assert!(gate.enter().await.is_ok(), "it was left to a layer that is not there");
+    assert!(
+        gate.enter().await.is_ok(),
+        "it was left to a layer that is not there"
+    );
 }
 
 #[derive(Clone, Default)]
@@ -365,10 +552,20 @@ async fn callbacks_fire_once_however_often_the_call_comes_back() {
     let second = gate.enter().await;
     assert_eq!(counted.all(), [1, 1, 0]);
     let decided_at = |outcome: &Outcome| {
-        let notes = outcome.settled().expect("settled").notes.fields().expect("noted").clone();
+        let notes = outcome
+            .settled()
+            .expect("settled")
+            .notes
+            .fields()
+            .expect("noted")
+            .clone();
         notes.consent.expect("noted").decided_at
     };
-    assert_eq!(decided_at(&first), decided_at(&second), "the decision does not get younger");
+    assert_eq!(
+        decided_at(&first),
+        decided_at(&second),
+        "the decision does not get younger"
+    );
 
     let counted = Counted::default();
     let mut gate = Gate::new(counted.watch(everything()));
@@ -380,12 +577,18 @@ async fn callbacks_fire_once_however_often_the_call_comes_back() {
 #[tokio::test]
 async fn callbacks_fire_once_across_two_processes() {
     let counted = Counted::default();
-    let (mut one, mut other) = (Gate::new(counted.watch(everything())), Gate::new(counted.watch(everything())));
+    let (mut one, mut other) = (
+        Gate::new(counted.watch(everything())),
+        Gate::new(counted.watch(everything())),
+    );
     other.seed.env = one.seed.env.clone();
     let request = one.asked().await;
     other.asked().await;
     for gate in [&mut one, &mut other] {
-        gate.seed.resumed.answers.push(Answer::to(&request, Decision::approve("ann")));
+        gate.seed
+            .resumed
+            .answers
+            .push(Answer::to(&request, Decision::approve("ann")));
         gate.seed.generation = 1;
         assert!(gate.enter().await.is_ok());
     }
@@ -394,7 +597,9 @@ async fn callbacks_fire_once_across_two_processes() {
 
 #[tokio::test]
 async fn a_callback_that_panics_changes_nothing() {
-    let layer = everything().on_request(|_, _| panic!("no")).on_approved(|_, _| panic!("no"));
+    let layer = everything()
+        .on_request(|_, _| panic!("no"))
+        .on_approved(|_, _| panic!("no"));
     let mut gate = Gate::new(layer.on_denied(|_, _| panic!("no")));
     assert!(gate.answer(Decision::approve("ann")).await.is_ok());
 }
@@ -402,7 +607,11 @@ async fn a_callback_that_panics_changes_nothing() {
 #[tokio::test]
 async fn a_rehearsal_asks_but_tells_nobody_and_keeps_nothing() {
     let counted = Counted::default();
-    let mut gate = Gate::new(counted.watch(everything()).expires_after(Duration::from_secs(60)));
+    let mut gate = Gate::new(
+        counted
+            .watch(everything())
+            .expires_after(Duration::from_secs(60)),
+    );
     gate.seed.rehearsal = true;
     gate.asked().await;
     gate.clock.advance(Duration::from_secs(600));
@@ -414,7 +623,9 @@ async fn a_rehearsal_asks_but_tells_nobody_and_keeps_nothing() {
 async fn what_needs_nobody_runs_at_once() {
     let gate = Gate::new(Approval::when(|_| None));
     assert!(gate.enter().await.is_ok());
-    run_twice(Approval::when(|_| None), gate.seed.clone()).await.assert_replays();
+    run_twice(Approval::when(|_| None), gate.seed.clone())
+        .await
+        .assert_replays();
     run_twice(everything(), gate.seed).await.assert_replays();
 }
 
@@ -425,8 +636,10 @@ fn read(word: &str) -> Option<Decision> {
 
 #[tokio::test]
 async fn a_word_that_is_no_decision_never_runs_a_tool() {
-    let words =
-        ["", "Approve", "APPROVE", "approved", "approve ", " approve", "yes", "y", "ok", "true", "allow", "sure"];
+    let words = [
+        "", "Approve", "APPROVE", "approved", "approve ", " approve", "yes", "y", "ok", "true",
+        "allow", "sure",
+    ];
     for word in words {
         let mut gate = Gate::new(everything());
         if let Some(decision) = read(word) {
@@ -445,23 +658,57 @@ async fn the_request_says_which_call_the_callback_is_about() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let watched = seen.clone();
     let layer = everything().on_request(move |call, request| {
-        watched.lock().expect("whole").push((call.tool.clone(), request.approval_id));
+        watched
+            .lock()
+            .expect("whole")
+            .push((call.tool.clone(), request.approval_id));
     });
     let gate = Gate::new(layer);
     let request = gate.asked().await;
-    assert_eq!(*seen.lock().expect("whole"), [("change".into(), request.approval_id)]);
+    assert_eq!(
+        *seen.lock().expect("whole"),
+        [("change".into(), request.approval_id)]
+    );
 }
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
     for (options, key) in [
-        (ApprovalOptions { expires_after: Some(Span::secs(0)), ..Default::default() }, "expires_after"),
-        (ApprovalOptions { reason: Some(" ".into()), ..Default::default() }, "reason"),
-        (ApprovalOptions { tools: Some(Vec::new()), ..Default::default() }, "tools"),
-        (ApprovalOptions { tools: Some(vec!["[".into()]), ..Default::default() }, "tools"),
+        (
+            ApprovalOptions {
+                expires_after: Some(Span::secs(0)),
+                ..Default::default()
+            },
+            "expires_after",
+        ),
+        (
+            ApprovalOptions {
+                reason: Some(" ".into()),
+                ..Default::default()
+            },
+            "reason",
+        ),
+        (
+            ApprovalOptions {
+                tools: Some(Vec::new()),
+                ..Default::default()
+            },
+            "tools",
+        ),
+        (
+            ApprovalOptions {
+                tools: Some(vec!["[".into()]),
+                ..Default::default()
+            },
+            "tools",
+        ),
     ] {
         assert_eq!(Approval::new(options).expect_err("refused").key, key);
     }
-    assert!(serde_json::from_str::<ApprovalOptions>(r#"{ "ask_from": "WorkspaceWrite" }"#).is_err());
-    assert!(serde_json::from_str::<ApprovalOptions>(r#"{ "ask_from": "workspace_write" }"#).is_ok());
+    assert!(
+        serde_json::from_str::<ApprovalOptions>(r#"{ "ask_from": "WorkspaceWrite" }"#).is_err()
+    );
+    assert!(
+        serde_json::from_str::<ApprovalOptions>(r#"{ "ask_from": "workspace_write" }"#).is_ok()
+    );
 }

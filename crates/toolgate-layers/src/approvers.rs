@@ -6,7 +6,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use toolgate_core::{ApprovalRequest, Approver, Arguments, Changed, Decision, Principal, Verdict, contained};
+use toolgate_core::{
+    ApprovalRequest, Approver, Arguments, Changed, Decision, Principal, Verdict, contained,
+};
 
 /// How often an answer that is none is asked for again.
 const ASK_AGAIN: usize = 3;
@@ -20,7 +22,11 @@ const MOST_BYTES: u64 = 1024 * 1024;
 pub struct NoName;
 
 fn named(by: Principal) -> Result<Principal, NoName> {
-    if by.as_str().trim().is_empty() { Err(NoName) } else { Ok(by) }
+    if by.as_str().trim().is_empty() {
+        Err(NoName)
+    } else {
+        Ok(by)
+    }
 }
 
 /// Asks a person line by line.
@@ -53,7 +59,10 @@ impl Prompt<BufReader<Stdin>, Stdout> {
 impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Prompt<R, W> {
     /// Asks `by`, who reads `output` and writes `input`.
     pub fn new(by: impl Into<Principal>, input: R, output: W) -> Result<Self, NoName> {
-        Ok(Self { by: named(by.into())?, line: Arc::new(Mutex::new((input, output))) })
+        Ok(Self {
+            by: named(by.into())?,
+            line: Arc::new(Mutex::new((input, output))),
+        })
     }
 }
 
@@ -63,7 +72,10 @@ impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Approver for Prompt
         let ask = move || {
             // Whoever panicked before has left at worst half a line.
             let (input, output) = &mut *line.lock().unwrap_or_else(PoisonError::into_inner);
-            ask(&request, input, output).ok().flatten().map(|verdict| Decision { verdict, by })
+            ask(&request, input, output)
+                .ok()
+                .flatten()
+                .map(|verdict| Decision { verdict, by })
         };
         match tokio::runtime::Handle::try_current() {
             // Reading blocks, and others have work to do.
@@ -75,12 +87,18 @@ impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Approver for Prompt
 
 impl<R, W> fmt::Debug for Prompt<R, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prompt").field("by", &self.by).finish_non_exhaustive()
+        f.debug_struct("Prompt")
+            .field("by", &self.by)
+            .finish_non_exhaustive()
     }
 }
 
 /// Puts a question until it is answered or there is no use in asking again.
-fn ask(request: &ApprovalRequest, input: &mut impl BufRead, output: &mut impl Write) -> io::Result<Option<Verdict>> {
+fn ask(
+    request: &ApprovalRequest,
+    input: &mut impl BufRead,
+    output: &mut impl Write,
+) -> io::Result<Option<Verdict>> {
     show(request, output)?;
     for _ in 0..=ASK_AGAIN {
         write!(output, "[y]es / [n]o <reason> / [e]dit <json>: ")?;
@@ -102,26 +120,46 @@ fn show(request: &ApprovalRequest, output: &mut impl Write) -> io::Result<()> {
     let risk = serde_json::to_value(request.risk).unwrap_or_default();
     writeln!(output, "{}", request.approval_id)?;
     writeln!(output, "  tool: {}", plain(request.tool.as_str()))?;
-    writeln!(output, "  reason: {}", plain(request.reason.as_deref().unwrap_or("none given")))?;
+    writeln!(
+        output,
+        "  reason: {}",
+        plain(request.reason.as_deref().unwrap_or("none given"))
+    )?;
     writeln!(output, "  risk: {}", risk.as_str().unwrap_or("unknown"))?;
     if request.withheld {
-        writeln!(output, "  arguments: not shown; they are too large or may hold secrets")?;
+        writeln!(
+            output,
+            "  arguments: not shown; they are too large or may hold secrets"
+        )?;
     } else {
-        writeln!(output, "  arguments: {}", plain(&request.arguments.as_json().to_string()))?;
+        writeln!(
+            output,
+            "  arguments: {}",
+            plain(&request.arguments.as_json().to_string())
+        )?;
     }
     if let Some(shown) = &request.shown {
-        let text = shown.as_str().map_or_else(|| shown.to_string(), str::to_owned);
-        text.lines().try_for_each(|line| writeln!(output, "  | {}", plain(line)))?;
+        let text = shown
+            .as_str()
+            .map_or_else(|| shown.to_string(), str::to_owned);
+        text.lines()
+            .try_for_each(|line| writeln!(output, "  | {}", plain(line)))?;
     }
     if let Some(until) = request.expires_at {
         writeln!(output, "  until: {until}")?;
     }
     if let Some(quorum) = &request.quorum {
-        writeln!(output, "  to approve: {} different people", quorum.needed.max(1))?;
+        writeln!(
+            output,
+            "  to approve: {} different people",
+            quorum.needed.max(1)
+        )?;
     }
     for changed in &request.changed {
         match changed {
-            Changed::File { path } => writeln!(output, "  asked again: {} {}", changed.code(), plain(path))?,
+            Changed::File { path } => {
+                writeln!(output, "  asked again: {} {}", changed.code(), plain(path))?
+            }
             other => writeln!(output, "  asked again: {}", other.code())?,
         }
     }
@@ -133,19 +171,27 @@ fn plain(text: &str) -> String {
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || turns(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
+        if c.is_control() || turns(c) {
+            out.extend(c.escape_unicode())
+        } else {
+            out.push(c)
+        }
     }
     out
 }
 
 /// Reads an answer, to the letter.
 fn read(line: &str) -> Result<Verdict, String> {
-    let (word, rest) = line.split_once(' ').map_or((line, None), |(word, rest)| (word, Some(rest.trim())));
+    let (word, rest) = line
+        .split_once(' ')
+        .map_or((line, None), |(word, rest)| (word, Some(rest.trim())));
     match (word, rest) {
         ("y" | "yes" | "approve", None) => Ok(Verdict::Approve),
-        ("n" | "no" | "deny", reason) => {
-            Ok(Verdict::Deny { reason: reason.filter(|reason| !reason.is_empty()).map(str::to_owned) })
-        }
+        ("n" | "no" | "deny", reason) => Ok(Verdict::Deny {
+            reason: reason
+                .filter(|reason| !reason.is_empty())
+                .map(str::to_owned),
+        }),
         ("e" | "edit", Some(json)) => match Arguments::parse(json) {
             Ok(arguments) => Ok(Verdict::ApproveWithEdits { arguments }),
             Err(error) => Err(format!("these are no arguments: {error}")),
@@ -162,7 +208,10 @@ impl Fixed {
     /// Always decides `decision`.
     pub fn new(decision: Decision) -> Result<Self, NoName> {
         let Decision { verdict, by } = decision;
-        Ok(Self(Decision { verdict, by: named(by)? }))
+        Ok(Self(Decision {
+            verdict,
+            by: named(by)?,
+        }))
     }
 }
 

@@ -26,7 +26,10 @@ fn request() -> ApprovalRequest {
 
 async fn verdict(typed: &'static str) -> Option<Verdict> {
     let prompt = Prompt::new("ann", typed.as_bytes(), io::sink()).expect("a name");
-    prompt.decide(request()).await.map(|decision| decision.verdict)
+    prompt
+        .decide(request())
+        .await
+        .map(|decision| decision.verdict)
 }
 
 #[tokio::test]
@@ -34,23 +37,42 @@ async fn the_exact_words_decide() {
     for yes in ["y\n", "yes\n", "approve\r\n"] {
         assert_eq!(verdict(yes).await, Some(Verdict::Approve), "{yes:?}");
     }
-    let deny = |reason: Option<&str>| Some(Verdict::Deny { reason: reason.map(str::to_owned) });
-    for (no, reason) in [("n\n", None), ("no \n", None), ("deny too risky\n", Some("too risky"))] {
+    let deny = |reason: Option<&str>| {
+        Some(Verdict::Deny {
+            reason: reason.map(str::to_owned),
+        })
+    };
+    for (no, reason) in [
+        ("n\n", None),
+        ("no \n", None),
+        ("deny too risky\n", Some("too risky")),
+    ] {
         assert_eq!(verdict(no).await, deny(reason), "{no:?}");
     }
     let arguments = Arguments::parse(r#"{"path":"b"}"#).expect("object");
-    assert_eq!(verdict("e {\"path\": \"b\"}\n").await, Some(Verdict::ApproveWithEdits { arguments }));
+    assert_eq!(
+        verdict("e {\"path\": \"b\"}\n").await,
+        Some(Verdict::ApproveWithEdits { arguments })
+    );
 }
 
 /// Sends a call through an approval that `approver` decides on; returns how often the tool ran.
 async fn runs(approver: impl Approver) -> usize {
     let tool = Scripted::new();
     let asking = Approval::when(|_| Some("ask".to_owned()));
-    let stack = Stack::over(tool.clone()).layer(asking).build().expect("in order");
+    let stack = Stack::over(tool.clone())
+        .layer(asking)
+        .build()
+        .expect("in order");
     let first = stack.run(Call::new(seed("rm", json!({})))).await;
-    let Some(Suspension::Decision(request)) = first.suspension() else { panic!("nobody was asked") };
+    let Some(Suspension::Decision(request)) = first.suspension() else {
+        panic!("nobody was asked")
+    };
     if let Ok(Some(decision)) = contained(approver.decide(request.clone())).await {
-        let mut again = CallSeed { generation: 1, ..seed("rm", json!({})) };
+        let mut again = CallSeed {
+            generation: 1,
+            ..seed("rm", json!({}))
+        };
         again.resumed.answers.push(Answer::to(request, decision));
         stack.run(Call::new(again)).await;
     }
@@ -93,12 +115,18 @@ async fn a_word_that_is_no_decision_never_runs_a_tool() {
         let prompt = Prompt::new("ann", io::Cursor::new(typed), io::sink()).expect("a name");
         assert_eq!(runs(prompt).await, 0, "{word:?}");
     }
-    assert_eq!(runs(Prompt::new("ann", "yes\n".as_bytes(), io::sink()).expect("a name")).await, 1);
+    assert_eq!(
+        runs(Prompt::new("ann", "yes\n".as_bytes(), io::sink()).expect("a name")).await,
+        1
+    );
 }
 
 #[tokio::test]
 async fn an_answer_that_is_none_is_asked_for_again_three_times() {
-    assert_eq!(verdict("what?\nok\nsure\nyes\n").await, Some(Verdict::Approve));
+    assert_eq!(
+        verdict("what?\nok\nsure\nyes\n").await,
+        Some(Verdict::Approve)
+    );
     assert_eq!(verdict("what?\nok\nsure\nhm\nyes\n").await, None);
 }
 
@@ -116,10 +144,18 @@ async fn what_a_model_wrote_cannot_take_over_the_screen() {
     let screen = Screen::default();
     let prompt = Prompt::new("ann", "n\n".as_bytes(), screen.clone()).expect("a name");
     let call = call_with("rm", json!({ "path": "\u{1b}[2J\u{9b}31m\u{202e}txt" }));
-    prompt.decide(ApprovalRequest::about(&call).because("x\u{1b}]0;boo\u{7}\ny")).await;
+    prompt
+        .decide(ApprovalRequest::about(&call).because("x\u{1b}]0;boo\u{7}\ny"))
+        .await;
     let shown = String::from_utf8(screen.0.lock().expect("whole").clone()).expect("text");
-    assert!(shown.contains("tool: rm\n") && shown.contains("risk: network") && shown.contains("path"), "{shown}");
-    assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{7}']), "{shown:?}");
+    assert!(
+        shown.contains("tool: rm\n") && shown.contains("risk: network") && shown.contains("path"),
+        "{shown}"
+    );
+    assert!(
+        !shown.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{7}']),
+        "{shown:?}"
+    );
 }
 
 #[tokio::test]
@@ -135,8 +171,14 @@ async fn withheld_arguments_are_said_to_be_withheld() {
 
 #[tokio::test]
 async fn without_a_name_nobody_decides() {
-    assert_eq!(Prompt::new(" ", io::empty(), io::sink()).expect_err("refused"), NoName);
-    assert_eq!(Fixed::new(Decision::approve("")).expect_err("refused"), NoName);
+    assert_eq!(
+        Prompt::new(" ", io::empty(), io::sink()).expect_err("refused"),
+        NoName
+    );
+    assert_eq!(
+        Fixed::new(Decision::approve("")).expect_err("refused"),
+        NoName
+    );
 }
 
 #[test]
@@ -157,23 +199,48 @@ impl Approver for Panics {
 async fn one_that_leaves_it_open_or_panics_has_not_approved() {
     let yes = || Fixed::new(Decision::approve("ann")).expect("a name");
     let no = || Fixed::new(Decision::deny("bob", None)).expect("a name");
-    assert_eq!((runs(Suspend).await, runs(Panics).await, runs(no()).await, runs(yes()).await), (0, 0, 0, 1));
+    assert_eq!(
+        (
+            runs(Suspend).await,
+            runs(Panics).await,
+            runs(no()).await,
+            runs(yes()).await
+        ),
+        (0, 0, 0, 1)
+    );
     assert_eq!(runs(FirstOf(Panics, Suspend)).await, 0);
     assert_eq!(runs(FirstOf(no(), yes())).await, 0);
-    assert_eq!((runs(FirstOf(Suspend, yes())).await, runs(FirstOf(Panics, yes())).await), (1, 1));
+    assert_eq!(
+        (
+            runs(FirstOf(Suspend, yes())).await,
+            runs(FirstOf(Panics, yes())).await
+        ),
+        (1, 1)
+    );
 }
 
 #[tokio::test]
 async fn a_question_that_is_put_again_says_what_has_changed_and_how_many_are_needed() {
     let mut again = request();
-    again.changed = vec![Changed::Tool, Changed::File { path: "a\u{1b}[2J".into() }];
-    again.quorum = Some(toolgate_core::Quorum { needed: 2, among: Vec::new() });
+    again.changed = vec![
+        Changed::Tool,
+        Changed::File {
+            path: "a\u{1b}[2J".into(),
+        },
+    ];
+    again.quorum = Some(toolgate_core::Quorum {
+        needed: 2,
+        among: Vec::new(),
+    });
     let screen = Screen::default();
     let prompt = Prompt::new("ann", "".as_bytes(), screen.clone()).expect("a name");
     assert_eq!(prompt.decide(again).await, None);
     let shown = String::from_utf8(screen.0.lock().expect("whole").clone()).expect("text");
-    for line in ["asked again: tool_changed", "asked again: file_changed a\\u{1b}[2J", "to approve: 2 different people"]
-    {
+    for line in [
+        "asked again: tool_changed",
+        "asked again: file_changed a\\u{1b}[2J",
+        "to approve: 2 different people",
+    ] {
         assert!(shown.contains(line), "{shown}");
     }
 }

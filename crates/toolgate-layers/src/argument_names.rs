@@ -19,18 +19,35 @@ pub(crate) enum Means {
 
 /// The name of an argument without what only spells it differently.
 pub(crate) fn plain_name(key: &str) -> Cow<'_, str> {
-    if key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
+    if key
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    {
         return Cow::Borrowed(key);
     }
     let mut name = String::with_capacity(key.len());
-    name.extend(key.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| char::from(byte.to_ascii_lowercase())));
+    name.extend(
+        key.bytes()
+            .filter(u8::is_ascii_alphanumeric)
+            .map(|byte| char::from(byte.to_ascii_lowercase())),
+    );
     Cow::Owned(name)
 }
 
 /// `PATH` and `LD_PRELOAD` decide what a command means, and what it reads may be a program.
 pub(crate) fn changes_commands(name: &str) -> bool {
-    const SURROUNDINGS: [&str; 10] =
-        ["env", "envs", "environment", "environ", "variables", "vars", "stdin", "input", "interpreter", "environments"];
+    const SURROUNDINGS: [&str; 10] = [
+        "env",
+        "envs",
+        "environment",
+        "environ",
+        "variables",
+        "vars",
+        "stdin",
+        "input",
+        "interpreter",
+        "environments",
+    ];
     let ends = |end: &str| name.ends_with(end);
     SURROUNDINGS.contains(&name)
         || ends("env")
@@ -44,7 +61,8 @@ pub(crate) fn changes_commands(name: &str) -> bool {
 /// Whether relative paths of the call may start from what the argument names.
 pub(crate) fn names_directory(name: &str) -> bool {
     let ends = ["cwd", "pwd", "dir", "directory", "folder"];
-    matches!(name, "root" | "basepath" | "rootpath" | "base") || ends.iter().any(|end| name.ends_with(end))
+    matches!(name, "root" | "basepath" | "rootpath" | "base")
+        || ends.iter().any(|end| name.ends_with(end))
 }
 
 /// What the argument of this plain name means.
@@ -70,10 +88,10 @@ pub(crate) fn means(key: &str) -> Means {
     match key {
         "profile" => Means::Other,
         "cwd" | "pwd" | "root" => Means::Path,
-        "source" | "sources" | "src" | "target" | "targets" | "dest" | "destination" | "from" | "to" | "input"
-        | "output" | "location" | "old" | "new" => Means::PerhapsPath,
-        "commandline" | "cmdline" | "commandstring" | "commandtext" | "argv" | "shell" | "bash" | "program"
-        | "executable" | "run" | "exec" => Means::Command,
+        "source" | "sources" | "src" | "target" | "targets" | "dest" | "destination" | "from"
+        | "to" | "input" | "output" | "location" | "old" | "new" => Means::PerhapsPath,
+        "commandline" | "cmdline" | "commandstring" | "commandtext" | "argv" | "shell" | "bash"
+        | "program" | "executable" | "run" | "exec" => Means::Command,
         "script" | "scripts" => Means::Commands,
         "endpoint" | "href" | "link" | "links" | "origin" => Means::Url,
         "server" | "proxy" | "remote" | "upstream" => Means::Host,

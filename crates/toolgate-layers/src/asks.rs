@@ -30,7 +30,10 @@ pub(crate) struct PolicyVersions(Arc<Mutex<Vec<Digest>>>);
 impl PolicyVersions {
     /// Another policy stands there too.
     pub(crate) fn add(&self, version: Digest) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(version);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(version);
     }
 
     /// One text for all of them; it changes when one of them does.
@@ -68,12 +71,18 @@ pub(crate) struct PolicyRule {
 impl PolicyAsks {
     /// `below` says which layer further in will ask, if one does.
     pub(crate) fn new(below: Option<AskedBelow>) -> Self {
-        Self { below, ..Self::default() }
+        Self {
+            below,
+            ..Self::default()
+        }
     }
 
     /// Says that the layer at this place is made next.
     pub(crate) fn making(&self, at: usize) {
-        self.here.store(self.below.is_some_and(|below| below.at == at), Ordering::SeqCst);
+        self.here.store(
+            self.below.is_some_and(|below| below.at == at),
+            Ordering::SeqCst,
+        );
     }
 
     /// Where a policy of this version leaves what has to be asked about; nothing if it has to ask by itself.
@@ -88,7 +97,11 @@ impl PolicyAsks {
         let below = self.below.filter(|_| self.here.load(Ordering::SeqCst))?;
         let marks = self.marks.clone();
         let when = AskWhen::new(move |call| marks.why(call.id));
-        Some(PolicyRule { when, versions: self.versions.clone(), sees_all: below.sees_all })
+        Some(PolicyRule {
+            when,
+            versions: self.versions.clone(),
+            sees_all: below.sees_all,
+        })
     }
 }
 
@@ -106,7 +119,10 @@ struct Mark {
 impl Marks {
     /// Marks a call until the guard is dropped.
     pub(crate) fn mark(&self, call: CallId, why: Arc<str>) -> Marked<'_> {
-        self.map().entry(call).or_insert(Mark { times: 0, why }).times += 1;
+        self.map()
+            .entry(call)
+            .or_insert(Mark { times: 0, why })
+            .times += 1;
         Marked { marks: self, call }
     }
 
@@ -175,7 +191,10 @@ mod tests {
 
     #[test]
     fn only_the_layer_that_asks_is_told_what_about() {
-        let asks = PolicyAsks::new(Some(AskedBelow { at: 2, sees_all: true }));
+        let asks = PolicyAsks::new(Some(AskedBelow {
+            at: 2,
+            sees_all: true,
+        }));
         let told = [0, 1, 2, 3].map(|at| {
             asks.making(at);
             asks.rule().is_some()

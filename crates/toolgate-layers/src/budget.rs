@@ -6,13 +6,13 @@ use futures::FutureExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, LogLevel, Next, Outcome, Status, Suspension, Trail,
-    contained, contained_sync,
+    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, LogLevel, Next, Outcome, Status,
+    Suspension, Trail, contained, contained_sync,
 };
 
 use crate::{
-    AccountsDown, BadOption, BudgetAccount, BudgetRefusal, Configurable, MemoryAccounts, Parts, Reservation,
-    SharedAccounts,
+    AccountsDown, BadOption, BudgetAccount, BudgetRefusal, Configurable, MemoryAccounts, Parts,
+    Reservation, SharedAccounts,
 };
 
 /// Sets aside what a call costs before it runs and books it afterwards.
@@ -78,15 +78,29 @@ pub enum OnUnknownCost {
 impl Budget {
     /// Charges `accounts` as `options` say.
     pub fn new(options: BudgetOptions, accounts: SharedAccounts) -> Result<Self, BadOption> {
-        let BudgetOptions { limit, costs, default_cost, on_unknown: _ } = &options;
+        let BudgetOptions {
+            limit,
+            costs,
+            default_cost,
+            on_unknown: _,
+        } = &options;
         if limit.is_some() {
-            return Err(BadOption::new("limit", "cannot be given where the program brings its own accounts"));
+            return Err(BadOption::new(
+                "limit",
+                "cannot be given where the program brings its own accounts",
+            ));
         }
         if let Some((tool, _)) = costs.iter().find(|(_, cost)| !is_amount(**cost)) {
-            return Err(BadOption::new("costs", format!("the cost of {tool} has to be an amount of 0 or more")));
+            return Err(BadOption::new(
+                "costs",
+                format!("the cost of {tool} has to be an amount of 0 or more"),
+            ));
         }
         if default_cost.is_some_and(|cost| !is_amount(cost)) {
-            return Err(BadOption::new("default_cost", "has to be an amount of 0 or more"));
+            return Err(BadOption::new(
+                "default_cost",
+                "has to be an amount of 0 or more",
+            ));
         }
         Ok(Self { options, accounts })
     }
@@ -96,25 +110,41 @@ impl Budget {
         let set = self.options.costs.get(call.tool.as_str()).copied();
         let known = set.or_else(|| call.annotations().cost.filter(|cost| is_amount(*cost)));
         match self.options.on_unknown {
-            OnUnknownCost::Refuse if self.accounts.0.counts_money() => known.or(self.options.default_cost),
-            OnUnknownCost::Refuse | OnUnknownCost::Free => known.or(self.options.default_cost).or(Some(0.0)),
+            OnUnknownCost::Refuse if self.accounts.0.counts_money() => {
+                known.or(self.options.default_cost)
+            }
+            OnUnknownCost::Refuse | OnUnknownCost::Free => {
+                known.or(self.options.default_cost).or(Some(0.0))
+            }
         }
     }
 
     /// Books the end of a call that ended outside the stack. Where nothing is reserved, nothing happens.
     async fn close(&self, call: Call, next: Next) -> Outcome {
-        let Some(cost) = self.cost(&call) else { return next.run(call).await };
-        let reservation = Reservation { call: call.id, amount: cost };
+        let Some(cost) = self.cost(&call) else {
+            return next.run(call).await;
+        };
+        let reservation = Reservation {
+            call: call.id,
+            amount: cost,
+        };
         let (trail, outcome) = (next.trail(), next.run(call.clone()).await);
         let may_have_run = trail.attempts() > 0 || outcome.status() == Some(Status::OutcomeUnknown);
         let actual = may_have_run.then_some(cost);
         let booked = contained(book(&self.accounts, reservation, actual)).await;
-        told(&call, booked.unwrap_or_else(|report| Err(AccountsDown(report))));
+        told(
+            &call,
+            booked.unwrap_or_else(|report| Err(AccountsDown(report))),
+        );
         noting_cost(outcome, actual)
     }
 
     /// Sets the amount aside, or looks whether that would be possible.
-    async fn reserve(&self, call: &Call, amount: f64) -> Result<Option<Reservation>, BudgetRefusal> {
+    async fn reserve(
+        &self,
+        call: &Call,
+        amount: f64,
+    ) -> Result<Option<Reservation>, BudgetRefusal> {
         let account = BudgetAccount::of(call);
         let accounts = &self.accounts.0;
         let answer = if call.is_rehearsal() {
@@ -132,16 +162,24 @@ fn is_amount(cost: f64) -> bool {
 
 fn refusal(cost: f64, refusal: BudgetRefusal) -> Outcome {
     let (text, operator) = match refusal {
-        BudgetRefusal::Exceeded { budget, left: Some(left) } => {
-            (format!("the call would cost {cost}, but only {left} is left of the budget {budget}"), None)
-        }
-        BudgetRefusal::Exceeded { budget, left: None } => {
-            (format!("the call would cost {cost}, which is more than is left of the budget {budget}"), None)
-        }
+        BudgetRefusal::Exceeded {
+            budget,
+            left: Some(left),
+        } => (
+            format!("the call would cost {cost}, but only {left} is left of the budget {budget}"),
+            None,
+        ),
+        BudgetRefusal::Exceeded { budget, left: None } => (
+            format!(
+                "the call would cost {cost}, which is more than is left of the budget {budget}"
+            ),
+            None,
+        ),
         BudgetRefusal::Refused(reason) => (format!("the call was not run: {reason}"), None),
-        BudgetRefusal::Unavailable(AccountsDown(detail)) => {
-            ("the call was not run because its cost could not be set aside".to_owned(), Some(detail))
-        }
+        BudgetRefusal::Unavailable(AccountsDown(detail)) => (
+            "the call was not run because its cost could not be set aside".to_owned(),
+            Some(detail),
+        ),
     };
     let error = CallError::new(ErrorCategory::Refused, text);
     Outcome::error(Status::BudgetExceeded, CallError { operator, ..error })
@@ -164,7 +202,9 @@ impl Held<'_> {
 
     /// Books the end of the call.
     async fn end(&mut self, outcome: &Outcome) -> Result<(), AccountsDown> {
-        let Some(reservation) = self.reservation else { return Ok(()) };
+        let Some(reservation) = self.reservation else {
+            return Ok(());
+        };
         let actual = match outcome.suspension() {
             // It runs outside now; the amount stays reserved until the result is here.
             Some(Suspension::Result) => {
@@ -181,7 +221,11 @@ impl Held<'_> {
     }
 }
 
-async fn book(accounts: &SharedAccounts, reservation: Reservation, actual: Option<f64>) -> Result<(), AccountsDown> {
+async fn book(
+    accounts: &SharedAccounts,
+    reservation: Reservation,
+    actual: Option<f64>,
+) -> Result<(), AccountsDown> {
     match actual {
         Some(actual) => accounts.0.settle(reservation, actual).await,
         None => accounts.0.release(reservation).await,
@@ -190,7 +234,9 @@ async fn book(accounts: &SharedAccounts, reservation: Reservation, actual: Optio
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        let Some(reservation) = self.reservation else { return };
+        let Some(reservation) = self.reservation else {
+            return;
+        };
         let (accounts, actual) = (self.accounts.clone(), self.actual());
         let mut booking = Box::pin(async move { book(&accounts, reservation, actual).await });
         let done = contained_sync(|| booking.as_mut().now_or_never().is_some()).unwrap_or(true);
@@ -213,7 +259,9 @@ fn told(call: &Call, booked: Result<(), AccountsDown>) {
 
 fn noting_cost(outcome: Outcome, actual: Option<f64>) -> Outcome {
     match actual.filter(|cost| *cost > 0.0) {
-        Some(cost) => outcome.noting(|notes| drop(notes.metadata.insert("cost".into(), cost.into()))),
+        Some(cost) => {
+            outcome.noting(|notes| drop(notes.metadata.insert("cost".into(), cost.into())))
+        }
         None => outcome,
     }
 }
@@ -231,7 +279,10 @@ impl Layer for Budget {
                 return next.run(call).await;
             }
             next.because("the price of the tool is not known");
-            let text = format!("the tool {} has no known price, and calls of unknown cost are not made", call.tool);
+            let text = format!(
+                "the tool {} has no known price, and calls of unknown cost are not made",
+                call.tool
+            );
             return Outcome::refused(Status::BudgetExceeded, text);
         };
         let reservation = match self.reserve(&call, cost).await {
@@ -245,7 +296,10 @@ impl Layer for Budget {
                     && !call.is_rehearsal()
                 {
                     // It may have been set aside, and only the answer was lost.
-                    let reservation = Reservation { call: call.id, amount: cost };
+                    let reservation = Reservation {
+                        call: call.id,
+                        amount: cost,
+                    };
                     drop(contained(book(&self.accounts, reservation, None)).await);
                 }
                 next.because(match &refused {
@@ -257,7 +311,13 @@ impl Layer for Budget {
             }
         };
         let (trail, attempts_before) = (next.trail(), call.attempt - 1);
-        let mut held = Held { accounts: &self.accounts, reservation, cost, trail, attempts_before };
+        let mut held = Held {
+            accounts: &self.accounts,
+            reservation,
+            cost,
+            trail,
+            attempts_before,
+        };
         let outcome = next.run(call.clone()).await;
         told(&call, held.end(&outcome).await);
         noting_cost(outcome, held.actual())
@@ -282,18 +342,27 @@ impl Configurable for Budget {
             (Some(accounts), _) => Self::new(options, accounts),
             (None, Some(limit)) => {
                 let accounts = SharedAccounts::new(MemoryAccounts::limit(limit)?);
-                Self::new(BudgetOptions { limit: None, ..options }, accounts)
+                Self::new(
+                    BudgetOptions {
+                        limit: None,
+                        ..options
+                    },
+                    accounts,
+                )
             }
-            (None, None) => {
-                Err(BadOption::new("limit", "has to be given, or budgets in the file, or accounts by the program"))
-            }
+            (None, None) => Err(BadOption::new(
+                "limit",
+                "has to be given, or budgets in the file, or accounts by the program",
+            )),
         }
     }
 }
 
 impl fmt::Debug for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budget").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Budget")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,9 @@ use serde::{Deserialize, de::IntoDeserializer};
 use toml::{Spanned, de::DeValue};
 use toolgate_core::{BudgetRule, BudgetScope, BudgetUnit, Budgets, Payer, StoreHandle};
 
-use crate::{ConfigError, Parts, SharedAccounts, StoreAccounts, ToastManager, config_error::Origin};
+use crate::{
+    ConfigError, Parts, SharedAccounts, StoreAccounts, ToastManager, config_error::Origin,
+};
 
 /// The budgets, and where each of them stands.
 #[derive(Debug, Default)]
@@ -26,20 +28,37 @@ impl BudgetSection {
             let rule = BudgetRule::deserialize(entry.clone().into_deserializer())
                 .map_err(|error| origin.options(&error, "budget", entry, &[]))?;
             if rules.iter().any(|known| known.name == rule.name) {
-                return Err(origin.error(&entry.span(), format!("there are two budgets `{}`", rule.name), None));
+                return Err(origin.error(
+                    &entry.span(),
+                    format!("there are two budgets `{}`", rule.name),
+                    None,
+                ));
             }
             rules.push(rule);
         }
         let places = entries.iter().map(Spanned::span).collect();
-        Ok(Self { budgets: Budgets::new(rules), places })
+        Ok(Self {
+            budgets: Budgets::new(rules),
+            places,
+        })
     }
 
     /// Refuses budgets that only the layer can keep, where there is none: they would bound nothing.
     pub(crate) fn check_unheeded(&self, origin: &Origin) -> Result<(), ConfigError> {
-        let of_tools = |rule: &BudgetRule| rule.unit == BudgetUnit::Calls || rule.scope == BudgetScope::Tool;
-        match self.budgets.rules().iter().zip(&self.places).find(|(rule, _)| of_tools(rule)) {
+        let of_tools =
+            |rule: &BudgetRule| rule.unit == BudgetUnit::Calls || rule.scope == BudgetScope::Tool;
+        match self
+            .budgets
+            .rules()
+            .iter()
+            .zip(&self.places)
+            .find(|(rule, _)| of_tools(rule))
+        {
             Some((rule, place)) => {
-                let problem = format!("the budget `{}` is about calls, but the stack has no layer `budget`", rule.name);
+                let problem = format!(
+                    "the budget `{}` is about calls, but the stack has no layer `budget`",
+                    rule.name
+                );
                 Err(origin.error(place, problem, Some("add a table [layers.budget]".into())))
             }
             None => Ok(()),
@@ -50,7 +69,9 @@ impl BudgetSection {
     pub(crate) fn open(&self, origin: &Origin, parts: &Parts) -> Result<(), ConfigError> {
         // Those of a file that was read before are not the program's.
         if let Some(Opened(old)) = parts.take::<Opened>()
-            && parts.get::<SharedAccounts>().is_some_and(|accounts| Arc::ptr_eq(&accounts.0, &old.0))
+            && parts
+                .get::<SharedAccounts>()
+                .is_some_and(|accounts| Arc::ptr_eq(&accounts.0, &old.0))
         {
             parts.take::<SharedAccounts>();
         }
@@ -60,11 +81,16 @@ impl BudgetSection {
         let Some(store) = parts.get::<StoreHandle>() else {
             let place = self.places.first().cloned().unwrap_or(0..0);
             let hint = Some("put a StoreHandle into the parts".to_owned());
-            return Err(origin.error(&place, "budgets are kept in a store, and the program has given none", hint));
+            return Err(origin.error(
+                &place,
+                "budgets are kept in a store, and the program has given none",
+                hint,
+            ));
         };
         let accounts = StoreAccounts::new(store, self.budgets.clone());
         let accounts = accounts.paid_by(parts.get::<Payer>().unwrap_or_default());
-        let accounts = SharedAccounts::new(accounts.with_toasts(parts.get_or_default::<ToastManager>()));
+        let accounts =
+            SharedAccounts::new(accounts.with_toasts(parts.get_or_default::<ToastManager>()));
         parts.put(Opened(accounts.clone()));
         parts.put(accounts);
         Ok(())

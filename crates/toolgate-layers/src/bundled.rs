@@ -3,9 +3,9 @@
 use toolgate_core::Band::{Bound, Decide, Record, Repeat, Shape};
 
 use crate::{
-    Approval, Budget, Catalog, CatalogEntry, CatchPanic, CircuitBreaker, ConfiguredHooks, DryRun, FileChanges, Handoff,
-    Idempotency, LoopGuard, OutputCap, Policy, Progress, RateLimit, Receipts, Redact, RequireReason, Retry, Scope,
-    Summary, Telemetry, Timeout, Toasts, Validate,
+    Approval, Budget, Catalog, CatalogEntry, CatchPanic, CircuitBreaker, ConfiguredHooks, DryRun,
+    FileChanges, Handoff, Idempotency, LoopGuard, OutputCap, Policy, Progress, RateLimit, Receipts,
+    Redact, RequireReason, Retry, Scope, Summary, Telemetry, Timeout, Toasts, Validate,
 };
 
 impl Catalog {
@@ -153,10 +153,16 @@ fn bound() -> Vec<CatalogEntry> {
             ),
         CatalogEntry::of::<DryRun>(Bound)
             .because("innermost, so that everything else happens as it would")
-            .origin("with_dry_run", "status `dry_run` counts as no success and is never remembered"),
+            .origin(
+                "with_dry_run",
+                "status `dry_run` counts as no success and is never remembered",
+            ),
         CatalogEntry::of::<CatchPanic>(Bound)
             .by_default()
             .because("right at the tool, so that a panic is noted where it happened")
-            .origin("PanicRecovery", "the runtime contains every panic by itself; this only notes it"),
+            .origin(
+                "PanicRecovery",
+                "the runtime contains every panic by itself; this only notes it",
+            ),
     ]
 }

@@ -39,7 +39,10 @@ pub struct BadOption {
 impl BadOption {
     /// Says what is wrong with an option.
     pub fn new(key: &'static str, problem: impl Into<String>) -> Self {
-        Self { key, problem: problem.into() }
+        Self {
+            key,
+            problem: problem.into(),
+        }
     }
 }
 
@@ -106,7 +109,9 @@ impl CatalogEntry {
             check: |options| read::<L>(options).map(drop),
             make: |options, parts| {
                 let options = read::<L>(options).map_err(MakeError::Unreadable)?;
-                L::configure(options, parts).map(AnyLayer::new).map_err(MakeError::Bad)
+                L::configure(options, parts)
+                    .map(AnyLayer::new)
+                    .map_err(MakeError::Bad)
             },
         }
     }
@@ -118,17 +123,27 @@ impl CatalogEntry {
 
     /// Puts the layer into the default stack.
     pub fn by_default(self) -> Self {
-        Self { by_default: true, ..self }
+        Self {
+            by_default: true,
+            ..self
+        }
     }
 
     /// Has the layer made before others, because they use parts that it brings.
     pub(crate) fn first(self) -> Self {
-        Self { first: true, ..self }
+        Self {
+            first: true,
+            ..self
+        }
     }
 
     /// Says what the design documents call it and where it differs from them.
     pub(crate) fn origin(self, origin: &'static str, differs: &'static str) -> Self {
-        Self { origin, differs, ..self }
+        Self {
+            origin,
+            differs,
+            ..self
+        }
     }
 
     /// The JSON Schema of its options.
@@ -140,14 +155,21 @@ impl CatalogEntry {
         (self.check)(options)
     }
 
-    pub(crate) fn make(&self, options: Spanned<DeValue<'_>>, parts: &Parts) -> Result<AnyLayer, MakeError> {
+    pub(crate) fn make(
+        &self,
+        options: Spanned<DeValue<'_>>,
+        parts: &Parts,
+    ) -> Result<AnyLayer, MakeError> {
         (self.make)(options, parts)
     }
 }
 
 impl fmt::Debug for CatalogEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CatalogEntry").field("name", &self.name).field("band", &self.band).finish_non_exhaustive()
+        f.debug_struct("CatalogEntry")
+            .field("name", &self.name)
+            .field("band", &self.band)
+            .finish_non_exhaustive()
     }
 }
 
@@ -190,7 +212,11 @@ impl Catalog {
     /// Adds an entry at the inner end of its band, in place of one of the same name.
     pub fn entry(mut self, entry: CatalogEntry) -> Self {
         self.entries.retain(|known| known.name != entry.name);
-        let at = self.entries.iter().position(|known| known.band > entry.band).unwrap_or(self.entries.len());
+        let at = self
+            .entries
+            .iter()
+            .position(|known| known.band > entry.band)
+            .unwrap_or(self.entries.len());
         self.entries.insert(at, entry);
         self
     }
@@ -217,11 +243,17 @@ impl Catalog {
     }
 
     pub(crate) fn of(entries: Vec<CatalogEntry>) -> Self {
-        Self { entries, sections: Vec::new() }
+        Self {
+            entries,
+            sections: Vec::new(),
+        }
     }
 
     /// The position of a kind in the default order.
     pub(crate) fn position(&self, name: &str) -> usize {
-        self.entries.iter().position(|entry| entry.name == name).unwrap_or(self.entries.len())
+        self.entries
+            .iter()
+            .position(|entry| entry.name == name)
+            .unwrap_or(self.entries.len())
     }
 }

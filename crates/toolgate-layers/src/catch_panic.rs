@@ -2,7 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Status, contained};
+use toolgate_core::{
+    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Status, contained,
+};
 
 use crate::{BadOption, Configurable, Parts};
 
@@ -29,7 +31,8 @@ impl Layer for CatchPanic {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let why = next.clone();
         let outcome = contained(next.run(call)).await.unwrap_or_else(|report| {
-            let error = CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly").with_operator(report);
+            let error = CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly")
+                .with_operator(report);
             Outcome::error(Status::Exception, error)
         });
         if outcome.status() != Some(Status::Exception) {
@@ -69,21 +72,45 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_marked_and_its_text_is_for_the_operator_only() {
         let tool = Scripted::new().then_panic("hunter2");
-        let stack = Stack::over(tool).layer(CatchPanic).build().expect("in order");
+        let stack = Stack::over(tool)
+            .layer(CatchPanic)
+            .build()
+            .expect("in order");
         let outcome = stack.run(call("t")).await;
         let settled = outcome.settled().expect("settled");
         assert_eq!(settled.status, Status::Exception);
         assert!(!settled.model_text().contains("hunter2"));
-        let detail = settled.error.as_ref().and_then(|error| error.operator.as_deref()).expect("for the operator");
+        let detail = settled
+            .error
+            .as_ref()
+            .and_then(|error| error.operator.as_deref())
+            .expect("for the operator");
         assert!(detail.contains("hunter2") && detail.len() < 20_000);
-        assert_eq!(settled.notes.fields().expect("noted").metadata["panic"], true);
+        assert_eq!(
+            settled.notes.fields().expect("noted").metadata["panic"],
+            true
+        );
     }
 
     #[tokio::test]
     async fn other_outcomes_pass_unmarked() {
-        let stack = Stack::over(Scripted::new()).layer(CatchPanic).build().expect("in order");
+        let stack = Stack::over(Scripted::new())
+            .layer(CatchPanic)
+            .build()
+            .expect("in order");
         let outcome = stack.run(call("t")).await;
-        assert!(outcome.settled().expect("settled").notes.fields().expect("trail").metadata.is_empty());
-        run_twice(CatchPanic, seed("t", serde_json::json!({}))).await.assert_replays();
+        assert!(
+            outcome
+                .settled()
+                .expect("settled")
+                .notes
+                .fields()
+                .expect("trail")
+                .metadata
+                .is_empty()
+        );
+        run_twice(CatchPanic, seed("t", serde_json::json!({})))
+            .await
+            .assert_replays();
     }
 }

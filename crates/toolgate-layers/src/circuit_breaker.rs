@@ -9,7 +9,8 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Status, Timestamp, ToolName,
+    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Status, Timestamp,
+    ToolName,
 };
 
 use crate::{BadOption, Configurable, Parts, Span};
@@ -50,7 +51,11 @@ pub struct CircuitBreakerOptions {
 
 impl Default for CircuitBreakerOptions {
     fn default() -> Self {
-        Self { failure_threshold: 5, open_for: Span::secs(30), half_open_probes: 1 }
+        Self {
+            failure_threshold: 5,
+            open_for: Span::secs(30),
+            half_open_probes: 1,
+        }
     }
 }
 
@@ -100,9 +105,15 @@ impl CircuitBreaker {
             return Err(BadOption::new("open_for", "has to be longer than nothing"));
         }
         if options.half_open_probes == 0 {
-            return Err(BadOption::new("half_open_probes", "has to be at least 1, or an open circuit never closes"));
+            return Err(BadOption::new(
+                "half_open_probes",
+                "has to be at least 1, or an open circuit never closes",
+            ));
         }
-        Ok(Self { options, circuits: Mutex::default() })
+        Ok(Self {
+            options,
+            circuits: Mutex::default(),
+        })
     }
 
     // Circuits are plain values that are replaced whole.
@@ -113,14 +124,18 @@ impl CircuitBreaker {
     /// Lets a call through or answers it. With `look` nothing is changed.
     fn admit(&self, call: &Call, look: bool) -> Result<Pass, Outcome> {
         let circuits = &mut *self.circuits();
-        let Some(circuit) = circuits.by_tool.get_mut(&call.tool) else { return Ok(Pass::Plain) };
+        let Some(circuit) = circuits.by_tool.get_mut(&call.tool) else {
+            return Ok(Pass::Plain);
+        };
         let pass = match circuit.state {
             State::Closed => return Ok(Pass::Plain),
             State::Open { until } if call.env().clock().now() < until => {
                 return Err(unavailable(&call.tool, circuit.failures, Some(until)));
             }
             State::Open { .. } => (1, circuits.round + 1),
-            State::HalfOpen { probes, round } if probes < self.options.half_open_probes => (probes + 1, round),
+            State::HalfOpen { probes, round } if probes < self.options.half_open_probes => {
+                (probes + 1, round)
+            }
             State::HalfOpen { .. } => return Err(unavailable(&call.tool, circuit.failures, None)),
         };
         let (probes, round) = pass;
@@ -138,10 +153,20 @@ impl CircuitBreaker {
             if health != Health::Fails || circuits.by_tool.len() >= MOST_TOOLS {
                 return;
             }
-            circuits.by_tool.insert(tool.clone(), Circuit { failures: 0, state: State::Closed });
+            circuits.by_tool.insert(
+                tool.clone(),
+                Circuit {
+                    failures: 0,
+                    state: State::Closed,
+                },
+            );
         }
-        let Some(circuit) = circuits.by_tool.get_mut(tool) else { return };
-        let opened = State::Open { until: now.plus(self.options.open_for.get()) };
+        let Some(circuit) = circuits.by_tool.get_mut(tool) else {
+            return;
+        };
+        let opened = State::Open {
+            until: now.plus(self.options.open_for.get()),
+        };
         match (circuit.state, pass, health) {
             (State::Closed, _, Health::Works) => drop(circuits.by_tool.remove(tool)),
             (State::Closed, _, Health::Fails) => {
@@ -150,13 +175,25 @@ impl CircuitBreaker {
                     circuit.state = opened;
                 }
             }
-            (State::HalfOpen { probes, round }, Pass::Probe { round: mine }, _) if round == mine => match health {
-                Health::Works => drop(circuits.by_tool.remove(tool)),
-                Health::Fails => {
-                    *circuit = Circuit { failures: circuit.failures.saturating_add(1), state: opened };
+            (State::HalfOpen { probes, round }, Pass::Probe { round: mine }, _)
+                if round == mine =>
+            {
+                match health {
+                    Health::Works => drop(circuits.by_tool.remove(tool)),
+                    Health::Fails => {
+                        *circuit = Circuit {
+                            failures: circuit.failures.saturating_add(1),
+                            state: opened,
+                        };
+                    }
+                    Health::Unclear => {
+                        circuit.state = State::HalfOpen {
+                            probes: probes - 1,
+                            round,
+                        }
+                    }
                 }
-                Health::Unclear => circuit.state = State::HalfOpen { probes: probes - 1, round },
-            },
+            }
             // Calls that began before the circuit opened, or in an earlier round, have no say in it.
             (State::Closed | State::Open { .. } | State::HalfOpen { .. }, _, _) => {}
         }
@@ -175,7 +212,12 @@ impl Drop for Report<'_> {
     fn drop(&mut self) {
         // A plain call that says nothing changes nothing; a probe has to give its place back.
         if (self.pass, self.health) != (Pass::Plain, Health::Unclear) {
-            self.breaker.report(&self.call.tool, self.pass, self.health, self.call.env().clock().now());
+            self.breaker.report(
+                &self.call.tool,
+                self.pass,
+                self.health,
+                self.call.env().clock().now(),
+            );
         }
     }
 }
@@ -195,7 +237,12 @@ impl Layer for CircuitBreaker {
         if call.is_rehearsal() {
             return next.run(call).await;
         }
-        let mut report = Report { breaker: self, call: &call, pass, health: Health::Unclear };
+        let mut report = Report {
+            breaker: self,
+            call: &call,
+            pass,
+            health: Health::Unclear,
+        };
         if pass != Pass::Plain {
             next.because("probes whether the tool works again");
         }
@@ -217,7 +264,9 @@ impl Layer for CircuitBreaker {
 }
 
 fn health(outcome: &Outcome) -> Health {
-    let Some(settled) = outcome.settled() else { return Health::Unclear };
+    let Some(settled) = outcome.settled() else {
+        return Health::Unclear;
+    };
     match settled.status {
         Status::Ok if settled.cached => Health::Unclear,
         Status::Ok => Health::Works,
@@ -251,16 +300,23 @@ fn health(outcome: &Outcome) -> Health {
 
 // The category is `Refused`: nothing failed now, and a `Retry` around this one must not wait for it.
 fn unavailable(tool: &ToolName, failures: u32, until: Option<Timestamp>) -> Outcome {
-    let until = until.map_or_else(|| "while it is being probed".to_owned(), |until| format!("until {until}"));
+    let until = until.map_or_else(
+        || "while it is being probed".to_owned(),
+        |until| format!("until {until}"),
+    );
     let text = format!(
         "the tool {tool} is unavailable {until} after {failures} failures in a row; use another tool or try later"
     );
-    Outcome::error(Status::ExecutorError, CallError::new(ErrorCategory::Refused, text))
+    Outcome::error(
+        Status::ExecutorError,
+        CallError::new(ErrorCategory::Refused, text),
+    )
 }
 
 impl Configurable for CircuitBreaker {
     const NAME: &'static str = "circuit_breaker";
-    const SUMMARY: &'static str = "Answers at once for a tool that keeps failing, until it had time to recover.";
+    const SUMMARY: &'static str =
+        "Answers at once for a tool that keeps failing, until it had time to recover.";
     type Options = CircuitBreakerOptions;
 
     fn configure(options: CircuitBreakerOptions, _: &Parts) -> Result<Self, BadOption> {

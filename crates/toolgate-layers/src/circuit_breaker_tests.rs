@@ -9,11 +9,18 @@ use toolgate_core::{AnyLayer, CallSeed, Stack, ToolError};
 use toolgate_testkit::{Scripted, TestClock, run_twice};
 
 fn breaker(failure_threshold: u32) -> CircuitBreaker {
-    CircuitBreaker::new(CircuitBreakerOptions { failure_threshold, ..Default::default() }).expect("fine")
+    CircuitBreaker::new(CircuitBreakerOptions {
+        failure_threshold,
+        ..Default::default()
+    })
+    .expect("fine")
 }
 
 fn stack(tool: &Scripted, failure_threshold: u32) -> Stack {
-    Stack::over(tool.clone()).layer(breaker(failure_threshold)).build().expect("in order")
+    Stack::over(tool.clone())
+        .layer(breaker(failure_threshold))
+        .build()
+        .expect("in order")
 }
 
 async fn run(stack: &Stack, clock: &TestClock) -> Outcome {
@@ -21,7 +28,9 @@ async fn run(stack: &Stack, clock: &TestClock) -> Outcome {
 }
 
 fn is_open(outcome: &Outcome) -> bool {
-    outcome.settled().is_some_and(|s| s.model_text().contains("is unavailable"))
+    outcome
+        .settled()
+        .is_some_and(|s| s.model_text().contains("is unavailable"))
 }
 
 #[tokio::test]
@@ -32,18 +41,31 @@ async fn an_open_circuit_answers_at_once_and_says_until_when() {
         assert!(!is_open(&run(&stack, &clock).await));
     }
     let outcome = run(&stack, &clock).await;
-    assert_eq!((outcome.status(), tool.seen().len()), (Some(Status::ExecutorError), 2));
+    assert_eq!(
+        (outcome.status(), tool.seen().len()),
+        (Some(Status::ExecutorError), 2)
+    );
     assert_eq!(
         outcome.settled().expect("settled").model_text(),
         "the tool look is unavailable until 2026-01-01T00:00:30.000000Z after 2 failures in a row; \
          use another tool or try later"
     );
-    assert!(stack.run(call_at(&clock, "change", json!({}))).await.is_ok(), "other tools are not concerned");
+    assert!(
+        stack
+            .run(call_at(&clock, "change", json!({})))
+            .await
+            .is_ok(),
+        "other tools are not concerned"
+    );
 }
 
 #[tokio::test]
 async fn a_success_in_between_starts_the_count_anew() {
-    let tool = Scripted::new().then(busy()).then(Outcome::ok("fine")).then(busy()).then(Outcome::ok("fine"));
+    let tool = Scripted::new()
+        .then(busy())
+        .then(Outcome::ok("fine"))
+        .then(busy())
+        .then(Outcome::ok("fine"));
     let (clock, stack) = (TestClock::new(), stack(&tool, 2));
     for _ in 0..5 {
         assert!(!is_open(&run(&stack, &clock).await));
@@ -53,10 +75,18 @@ async fn a_success_in_between_starts_the_count_anew() {
 #[tokio::test]
 async fn errors_about_the_call_and_refusals_do_not_open_the_circuit() {
     let mut tool = Scripted::new();
-    for category in [ErrorCategory::InvalidInput, ErrorCategory::NotFound, ErrorCategory::Cancelled] {
-        tool = tool.then(Outcome::failed(ToolError::new("no").with_category(category)));
+    for category in [
+        ErrorCategory::InvalidInput,
+        ErrorCategory::NotFound,
+        ErrorCategory::Cancelled,
+    ] {
+        tool = tool.then(Outcome::failed(
+            ToolError::new("no").with_category(category),
+        ));
     }
-    tool = tool.then(Outcome::denied(None)).then(Outcome::refused(Status::DryRun, "not run"));
+    tool = tool
+        .then(Outcome::denied(None))
+        .then(Outcome::refused(Status::DryRun, "not run"));
     let (clock, stack) = (TestClock::new(), stack(&tool, 1));
     for _ in 0..6 {
         assert!(!is_open(&run(&stack, &clock).await));
@@ -86,7 +116,10 @@ async fn exactly_one_probe_goes_through_and_its_success_closes_the_circuit() {
     {
         let mut probe = pin!(stack.run(call_at(&clock, "look", json!({}))));
         assert!(poll!(&mut probe).is_pending());
-        assert!(is_open(&run(&stack, &clock).await), "a second one has to wait");
+        assert!(
+            is_open(&run(&stack, &clock).await),
+            "a second one has to wait"
+        );
     }
     // The probe was dropped: its place is free again.
     assert!(run(&stack, &clock).await.is_ok());
@@ -120,9 +153,15 @@ async fn a_probe_that_says_nothing_gives_its_place_back() {
 async fn retry_does_not_wait_for_an_open_circuit() {
     let (clock, tool) = (TestClock::new(), Scripted::new().then(busy()));
     let layers = [AnyLayer::new(Retry::default()), AnyLayer::new(breaker(1))];
-    let stack = Stack::over(tool.clone()).any_layers(layers).build().expect("in order");
+    let stack = Stack::over(tool.clone())
+        .any_layers(layers)
+        .build()
+        .expect("in order");
     let mut first = pin!(stack.run(call_at(&clock, "look", json!({}))));
-    assert!(poll!(&mut first).is_pending(), "waits for its second attempt");
+    assert!(
+        poll!(&mut first).is_pending(),
+        "waits for its second attempt"
+    );
     clock.advance(Duration::from_secs(1));
     let second = first.now_or_never().expect("no further wait");
     assert!(is_open(&second));
@@ -133,12 +172,21 @@ async fn retry_does_not_wait_for_an_open_circuit() {
 async fn a_rehearsal_takes_no_place_and_counts_nothing() {
     let (clock, tool) = (TestClock::new(), Scripted::new().then(busy()));
     let stack = stack(&tool, 1);
-    let rehearse = || CallSeed { rehearsal: true, ..seed_at(&clock, "look", json!({})) };
+    let rehearse = || CallSeed {
+        rehearsal: true,
+        ..seed_at(&clock, "look", json!({}))
+    };
     run(&stack, &clock).await;
-    assert!(is_open(&stack.run(Call::new(rehearse())).await), "the verdict is given");
+    assert!(
+        is_open(&stack.run(Call::new(rehearse())).await),
+        "the verdict is given"
+    );
     clock.advance(Duration::from_secs(30));
     for _ in 0..3 {
-        assert_eq!(stack.run(Call::new(rehearse())).await.status(), Some(Status::DryRun));
+        assert_eq!(
+            stack.run(Call::new(rehearse())).await.status(),
+            Some(Status::DryRun)
+        );
     }
     assert!(run(&stack, &clock).await.is_ok());
 }
@@ -155,16 +203,36 @@ async fn a_result_from_outside_is_taken_although_the_circuit_is_open() {
 
 #[tokio::test]
 async fn a_call_that_comes_back_passes_again() {
-    run_twice(breaker(1), seed_at(&TestClock::new(), "look", json!({}))).await.assert_replays();
+    run_twice(breaker(1), seed_at(&TestClock::new(), "look", json!({})))
+        .await
+        .assert_replays();
 }
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
     let defaults = CircuitBreakerOptions::default;
     for (options, key) in [
-        (CircuitBreakerOptions { failure_threshold: 0, ..defaults() }, "failure_threshold"),
-        (CircuitBreakerOptions { open_for: Span::secs(0), ..defaults() }, "open_for"),
-        (CircuitBreakerOptions { half_open_probes: 0, ..defaults() }, "half_open_probes"),
+        (
+            CircuitBreakerOptions {
+                failure_threshold: 0,
+                ..defaults()
+            },
+            "failure_threshold",
+        ),
+        (
+            CircuitBreakerOptions {
+                open_for: Span::secs(0),
+                ..defaults()
+            },
+            "open_for",
+        ),
+        (
+            CircuitBreakerOptions {
+                half_open_probes: 0,
+                ..defaults()
+            },
+            "half_open_probes",
+        ),
     ] {
         assert_eq!(CircuitBreaker::new(options).expect_err("refused").key, key);
     }

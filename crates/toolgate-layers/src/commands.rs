@@ -15,7 +15,12 @@ pub(crate) struct CommandPattern(Vec<String>);
 
 impl CommandPattern {
     pub(crate) fn new(text: &str) -> Result<Self, BadOption> {
-        let bad = |problem: &str| Err(BadOption::new("rules", format!("the command pattern {text:?} {problem}")));
+        let bad = |problem: &str| {
+            Err(BadOption::new(
+                "rules",
+                format!("the command pattern {text:?} {problem}"),
+            ))
+        };
         let mut words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         if text.contains([';', '&', '|', '<', '>', '`', '$', '\'', '"', '\\', '\n']) {
             return bad("has to be one command of plain words");
@@ -42,8 +47,12 @@ impl CommandPattern {
         self.further(words).is_some_and(|further| {
             let name = base_name(words.first().map(String::as_str).unwrap_or_default());
             // The first word of `tar` is a cluster of options without a dash.
-            let dashless = matches!(name.as_str(), "tar" | "gtar") && further.len() + 1 == words.len();
-            let cluster = further.first().filter(|_| dashless).map(|word| format!("-{}", word.trim_start_matches('-')));
+            let dashless =
+                matches!(name.as_str(), "tar" | "gtar") && further.len() + 1 == words.len();
+            let cluster = further
+                .first()
+                .filter(|_| dashless)
+                .map(|word| format!("-{}", word.trim_start_matches('-')));
             let is_plain = |word: &String| is_plain_word(&name, words, word);
             cluster.is_none_or(|cluster| is_plain(&cluster)) && further.iter().all(is_plain)
         })
@@ -68,30 +77,47 @@ impl CommandPattern {
             return true;
         }
         // Also as a part of a word: `--exec=rm`, `X=rm`.
-        !certain && runs.iter().flatten().flat_map(|word| word.split(['=', ',', ':'])).any(|part| self.names(part))
+        !certain
+            && runs
+                .iter()
+                .flatten()
+                .flat_map(|word| word.split(['=', ',', ':']))
+                .any(|part| self.names(part))
     }
 
     fn names(&self, word: &str) -> bool {
-        let Some(name) = self.0.first() else { return true };
-        wildcard(&name.to_lowercase(), &word.to_lowercase()) || wildcard(&base_name(name), &base_name(word))
+        let Some(name) = self.0.first() else {
+            return true;
+        };
+        wildcard(&name.to_lowercase(), &word.to_lowercase())
+            || wildcard(&base_name(name), &base_name(word))
     }
 
     /// Whether the pattern begins at any word of the run.
     fn runs_in(&self, run: &Words) -> bool {
-        let (options, names): (Vec<&String>, Vec<&String>) = self.0[1..].iter().partition(|word| word.starts_with('-'));
+        let (options, names): (Vec<&String>, Vec<&String>) =
+            self.0[1..].iter().partition(|word| word.starts_with('-'));
         let starter = run.first().is_some_and(|first| starts_others(first));
         let begins = |at: &usize| {
             // A glob stands for a program only where programs stand: `/bin/r?`, not `ls r*`.
             let program = *at == 0 || starter || run[*at].contains("bin/");
-            (self.names(&run[*at]) || (program && self.expands(&run[*at]))) && follow(&names, &run[at + 1..])
+            (self.names(&run[*at]) || (program && self.expands(&run[*at])))
+                && follow(&names, &run[at + 1..])
         };
         // An option may stand anywhere behind the name, so the first place has them all.
-        (0..run.len()).find(begins).is_some_and(|at| options.iter().all(|option| is_given(option, &run[at + 1..])))
+        (0..run.len()).find(begins).is_some_and(|at| {
+            options
+                .iter()
+                .all(|option| is_given(option, &run[at + 1..]))
+        })
     }
 
     fn expands(&self, word: &str) -> bool {
         let bare = word.chars().all(|c| matches!(c, '*' | '?'));
-        let name = self.0.first().filter(|_| word.contains(['*', '?', '[']) && !bare);
+        let name = self
+            .0
+            .first()
+            .filter(|_| word.contains(['*', '?', '[']) && !bare);
         name.is_some_and(|name| lists::may_expand_to(&base_name(word), &base_name(name)))
     }
 }
@@ -135,27 +161,60 @@ const RISKY_LETTERS: [(&str, &str); 25] = [
 ];
 
 /// Programs whose operand `run` or `exec` starts another one.
-const RUNNERS: [&str; 13] =
-    ["bundle", "poetry", "uv", "pipenv", "hatch", "rye", "pdm", "conda", "mamba", "nix", "opam", "ip", "cargo-make"];
+const RUNNERS: [&str; 13] = [
+    "bundle",
+    "poetry",
+    "uv",
+    "pipenv",
+    "hatch",
+    "rye",
+    "pdm",
+    "conda",
+    "mamba",
+    "nix",
+    "opam",
+    "ip",
+    "cargo-make",
+];
 
 /// Whether a further word of a command leaves it what it is.
 fn is_plain_word(name: &str, words: &[String], word: &str) -> bool {
-    let identifier = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
-    let Some(option) = word.strip_prefix('-').filter(|option| !option.is_empty() && *option != "-") else {
-        let assigns = word.split_once('=').is_some_and(|(variable, _)| identifier(variable));
+    let identifier = |text: &str| {
+        text.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+    };
+    let Some(option) = word
+        .strip_prefix('-')
+        .filter(|option| !option.is_empty() && *option != "-")
+    else {
+        let assigns = word
+            .split_once('=')
+            .is_some_and(|(variable, _)| identifier(variable));
         let runs = RUNNERS.contains(&name) && matches!(word, "run" | "exec" | "shell" | "develop");
-        let escapes = word.contains("\\!") || (name == "sqlite3" && word.starts_with('.') && word.contains(' '));
+        let escapes = word.contains("\\!")
+            || (name == "sqlite3" && word.starts_with('.') && word.contains(' '));
         return !assigns && !runs && !escapes;
     };
     let long = option.strip_prefix('-');
-    let risky = |option: &str| RISKY.split_whitespace().any(|risky| risky.starts_with(option));
+    let risky = |option: &str| {
+        RISKY
+            .split_whitespace()
+            .any(|risky| risky.starts_with(option))
+    };
     match long {
         // `--x=value` is as free as any program that reads it.
         Some(long) => !long.contains('=') && !risky(long),
         None => {
-            let letters = RISKY_LETTERS.iter().find(|(program, _)| *program == name).map_or("", |(_, letters)| letters);
-            let clones = name == "git" && words.get(1).is_some_and(|word| word == "clone") && option.contains('u');
-            let cluster = option.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+            let letters = RISKY_LETTERS
+                .iter()
+                .find(|(program, _)| *program == name)
+                .map_or("", |(_, letters)| letters);
+            let clones = name == "git"
+                && words.get(1).is_some_and(|word| word == "clone")
+                && option.contains('u');
+            let cluster = option
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '-');
             let spelled = RISKY.split_whitespace().any(|risky| risky == option);
             cluster && !spelled && !clones && !option.contains(|c| letters.contains(c))
         }
@@ -169,7 +228,9 @@ fn follow(names: &[&String], words: &[String]) -> bool {
     let mut at = 0;
     for name in names {
         loop {
-            let Some(word) = words.get(at) else { return false };
+            let Some(word) = words.get(at) else {
+                return false;
+            };
             let behind_option = at > 0 && words[at - 1].starts_with('-');
             at += 1;
             if fits(name, word) || at > MOST {
@@ -201,25 +262,35 @@ fn fits(pattern: &str, word: &str) -> bool {
 /// Whether the letters of a cluster such as `-rf` are all given, in any order and however they are split.
 fn has_letters(cluster: &str, words: &[String]) -> bool {
     let letters = |word: &str| {
-        let letters = word.strip_prefix('-').filter(|rest| !rest.is_empty() && rest.chars().all(char::is_alphanumeric));
+        let letters = word
+            .strip_prefix('-')
+            .filter(|rest| !rest.is_empty() && rest.chars().all(char::is_alphanumeric));
         letters.map(str::to_lowercase)
     };
-    let Some(wanted) = letters(cluster) else { return false };
+    let Some(wanted) = letters(cluster) else {
+        return false;
+    };
     let given: String = words.iter().filter_map(|word| letters(word)).collect();
     wanted.chars().all(|letter| given.contains(letter))
 }
 
 /// Whether `text` fits `pattern`, in which `*` stands for any text.
 fn wildcard(pattern: &str, text: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut text) = text.strip_prefix(head) else { return false };
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut text) = text.strip_prefix(head) else {
+        return false;
+    };
     let (middle, tail) = match rest.rsplit_once('*') {
         Some((middle, tail)) => (middle, tail),
         None => ("", rest),
     };
     // Each piece as early as possible leaves the most for the others.
     for piece in middle.split('*') {
-        let Some(at) = text.find(piece) else { return false };
+        let Some(at) = text.find(piece) else {
+            return false;
+        };
         text = &text[at + piece.len()..];
     }
     text.ends_with(tail)
@@ -244,7 +315,12 @@ mod tests {
 
     #[test]
     fn a_pattern_covers_what_begins_with_its_words() {
-        for text in ["git status", "git status --short", "git 'status'", "git status; git status -s"] {
+        for text in [
+            "git status",
+            "git status --short",
+            "git 'status'",
+            "git status; git status -s",
+        ] {
             assert!(covers("git status", text), "{text}");
         }
         for text in [
@@ -260,7 +336,11 @@ mod tests {
         ] {
             assert!(!covers("git status", text), "{text}");
         }
-        assert!(covers("git status*", "git status") && covers("git status *", "git status -s") && covers("*", "ls"));
+        assert!(
+            covers("git status*", "git status")
+                && covers("git status *", "git status -s")
+                && covers("*", "ls")
+        );
         assert!(covers("rm build/*", "rm build/x") && !covers("rm build/*", "rm build/../x"));
     }
 
@@ -296,7 +376,10 @@ mod tests {
         }
         for (allowed, text) in [
             ("git log", "git log --oneline -5 --all src/a.rs HEAD~2"),
-            ("cargo test", "cargo test --workspace --lib -- --nocapture x"),
+            (
+                "cargo test",
+                "cargo test --workspace --lib -- --nocapture x",
+            ),
             ("git commit", "git commit -am 'fix: a = b'"),
             ("tar", "tar xzf a.tar"),
             ("uv run pytest", "uv run pytest -x tests"),
@@ -373,7 +456,13 @@ mod tests {
 
     #[test]
     fn a_certain_text_without_the_denied_command_is_left_alone() {
-        for text in ["git status", "git commit -m 'fix push'", "git log push", "pushd x", "ls g* push"] {
+        for text in [
+            "git status",
+            "git commit -m 'fix push'",
+            "git log push",
+            "pushd x",
+            "ls g* push",
+        ] {
             assert!(!denies("git push", text), "{text:?}");
         }
         for text in ["rm x", "rm -r x", "rmdir x", "echo farm"] {
@@ -383,7 +472,9 @@ mod tests {
 
     #[test]
     fn a_pattern_that_is_more_than_one_command_is_refused() {
-        for bad in ["", " ", "a; b", "a | b", "a && b", "a $x", "a 'b'", "a * b", "a > b"] {
+        for bad in [
+            "", " ", "a; b", "a | b", "a && b", "a $x", "a 'b'", "a * b", "a > b",
+        ] {
             assert!(CommandPattern::new(bad).is_err(), "{bad:?}");
         }
     }

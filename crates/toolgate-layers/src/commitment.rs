@@ -82,17 +82,31 @@ impl CommitmentKey {
     /// Whether `value` is what was redacted at `pointer` when the receipt was written.
     pub fn opens(&self, receipt: &Receipt, within: Within, pointer: &str, value: &Value) -> bool {
         let hmac = self.commit(receipt.invocation_id, pointer, value);
-        receipt.commitments.iter().any(|made| made.within == within && made.hmac == hmac)
+        receipt
+            .commitments
+            .iter()
+            .any(|made| made.within == within && made.hmac == hmac)
     }
 
     /// The last zero byte ends the pointer, since there is none in JSON, and the first one the id.
     fn commit(&self, invocation: CallId, pointer: &str, value: &Value) -> String {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0[..]).expect("a key of any length will do");
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0[..]).expect("a key of any length will do");
         let value = canonical_json(value);
-        for part in [invocation.to_string().as_bytes(), b"\0", pointer.as_bytes(), b"\0", value.as_bytes()] {
+        for part in [
+            invocation.to_string().as_bytes(),
+            b"\0",
+            pointer.as_bytes(),
+            b"\0",
+            value.as_bytes(),
+        ] {
             mac.update(part);
         }
-        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+        mac.finalize()
+            .into_bytes()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 }
 
@@ -116,7 +130,9 @@ impl Committer<'_> {
     pub(crate) fn committed(&mut self, original: &Value, copy: &Value, at: &mut String) -> Value {
         match (original, copy) {
             (Value::Object(original), Value::Object(copy))
-                if original.keys().all(|key| self.keeper.names(key) || copy.contains_key(key))
+                if original
+                    .keys()
+                    .all(|key| self.keeper.names(key) || copy.contains_key(key))
                     && copy.keys().all(|key| original.contains_key(key)) =>
             {
                 let member = |(key, value): (&String, &Value)| {
@@ -167,9 +183,21 @@ mod tests {
     fn committed(keys: &[&str], original: Value, copy: Value) -> (Value, Vec<String>) {
         let keeper = Keeper::default().without(keys.iter().map(|key| (*key).to_owned()).collect());
         let (key, invocation) = (CommitmentKey::new([1; 32]), toolgate_testkit::call("t").id);
-        let mut committer = Committer { keeper: &keeper, key: &key, invocation, made: Vec::new() };
+        let mut committer = Committer {
+            keeper: &keeper,
+            key: &key,
+            invocation,
+            made: Vec::new(),
+        };
         let value = committer.committed(&original, &copy, &mut String::new());
-        (value, committer.made.into_iter().map(|(pointer, _)| pointer).collect())
+        (
+            value,
+            committer
+                .made
+                .into_iter()
+                .map(|(pointer, _)| pointer)
+                .collect(),
+        )
     }
 
     #[test]
@@ -179,14 +207,25 @@ mod tests {
         let (value, mut pointers) = committed(&["token"], original, copy);
         pointers.sort();
         assert_eq!(pointers, ["/list/0/a~1b", "/token"]);
-        assert_eq!((&value["n"], &value["list"][0]["c"]), (&json!(3), &json!(2)));
-        assert!(value["token"].as_str().expect("text").starts_with("hmac-sha256:"));
+        assert_eq!(
+            (&value["n"], &value["list"][0]["c"]),
+            (&json!(3), &json!(2))
+        );
+        assert!(
+            value["token"]
+                .as_str()
+                .expect("text")
+                .starts_with("hmac-sha256:")
+        );
     }
 
     #[test]
     fn a_place_whose_name_was_redacted_is_committed_to_as_a_whole() {
-        let (value, pointers) =
-            committed(&[], json!({ "o": { "hunter2": 1, "b": 2 } }), json!({ "o": { "***": 1, "b": 2 } }));
+        let (value, pointers) = committed(
+            &[],
+            json!({ "o": { "hunter2": 1, "b": 2 } }),
+            json!({ "o": { "***": 1, "b": 2 } }),
+        );
         assert_eq!(pointers, ["/o"]);
         assert!(!value.to_string().contains("hunter2"));
         let (_, pointers) = committed(&[], json!([1, 2]), json!([1]));
@@ -215,6 +254,9 @@ mod tests {
 
     #[test]
     fn a_key_does_not_show_itself() {
-        assert_eq!(format!("{:?}", CommitmentKey::new([7; 32])), "CommitmentKey(..)");
+        assert_eq!(
+            format!("{:?}", CommitmentKey::new([7; 32])),
+            "CommitmentKey(..)"
+        );
     }
 }

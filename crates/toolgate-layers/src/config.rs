@@ -32,8 +32,8 @@ use toml::{
 use toolgate_core::{AnyLayer, Budgets, Executor, LayerExt, Matcher, Stack};
 
 use crate::{
-    Approval, Budget, BuildError, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy, Redact, Section,
-    Span,
+    Approval, Budget, BuildError, Catalog, CatalogEntry, ConfigError, Configurable, Parts, Policy,
+    Redact, Section, Span,
     asks::{AskedBelow, PolicyAsks},
     budget_section::BudgetSection,
     catalog::MakeError,
@@ -114,14 +114,23 @@ impl Config {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(&name, &error))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::unreadable(&name, &error))?;
         Self::read(&name, &text, Catalog::bundled())
     }
 
     /// Reads a configuration with layers of one's own; `name` is what errors call the file.
     pub fn read(name: &str, text: &str, catalog: Catalog) -> Result<Self, ConfigError> {
         let (name, stack, budgets) = (name.to_owned(), StackSection::default(), Budgets::default());
-        Self { catalog, name, text: text.into(), variables: Vec::new(), stack, budgets }.checked()
+        Self {
+            catalog,
+            name,
+            text: text.into(),
+            variables: Vec::new(),
+            stack,
+            budgets,
+        }
+        .checked()
     }
 
     /// Lays variables such as `TOOLGATE_LAYERS__TIMEOUT__MAX_MS=5000` over the file, and over those of earlier calls.
@@ -135,7 +144,10 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let mut ours = Vec::new();
         for (name, value) in variables {
-            ours.extend(Variable::read(&name, value, &self.catalog).map_err(|problem| self.bad(&name, problem))?);
+            ours.extend(
+                Variable::read(&name, value, &self.catalog)
+                    .map_err(|problem| self.bad(&name, problem))?,
+            );
         }
         // The shorter path first, so that a part is laid over its whole.
         ours.sort_by(|a, b| a.path.cmp(&b.path));
@@ -187,9 +199,8 @@ impl Config {
     pub fn section<T: Section>(&self) -> Result<T, ConfigError> {
         let document = self.document()?;
         match document.others.iter().find(|(name, _)| *name == T::NAME) {
-            Some((name, value)) => {
-                section::read(value.clone()).map_err(|error| document.origin.options(&error, name, value, &[]))
-            }
+            Some((name, value)) => section::read(value.clone())
+                .map_err(|error| document.origin.options(&error, name, value, &[])),
             None => Ok(T::default()),
         }
     }
@@ -198,16 +209,21 @@ impl Config {
     /// not.
     pub fn value(&self, path: &[&str]) -> Result<Option<Value>, ConfigError> {
         let (origin, mut table) = self.table()?;
-        let Some((last, above)) = path.split_last() else { return Ok(None) };
+        let Some((last, above)) = path.split_last() else {
+            return Ok(None);
+        };
         for key in above {
             table = match table.remove(*key).map(Spanned::into_inner) {
                 Some(DeValue::Table(inner)) => inner,
                 Some(_) | None => return Ok(None),
             };
         }
-        let Some(value) = table.remove(*last) else { return Ok(None) };
+        let Some(value) = table.remove(*last) else {
+            return Ok(None);
+        };
         let read = Value::deserialize(value.clone().into_deserializer());
-        read.map(Some).map_err(|error| origin.options(&error, &path.join("."), &value, &[]))
+        read.map(Some)
+            .map_err(|error| origin.options(&error, &path.join("."), &value, &[]))
     }
 
     /// The kinds of layers the file can name.
@@ -227,7 +243,11 @@ impl Config {
         let mut layers: Vec<Option<AnyLayer>> = vec![None; plan.len()];
         Redact::begin(parts);
         for first in [true, false] {
-            for (at, section) in plan.iter().enumerate().filter(|(_, section)| section.kind.first == first) {
+            for (at, section) in plan
+                .iter()
+                .enumerate()
+                .filter(|(_, section)| section.kind.first == first)
+            {
                 asks.making(at);
                 layers[at] = Some(document.layer(section.clone(), parts)?);
             }
@@ -247,7 +267,9 @@ impl Config {
     pub fn build(&self, executor: impl Executor, parts: &Parts) -> Result<Stack, BuildError> {
         let builder = Stack::over(executor).any_layers(self.layers(parts)?);
         let allowed = self.stack.allow_out_of_band.iter();
-        Ok(allowed.fold(builder, |builder, name| builder.allow_out_of_band(name)).build()?)
+        Ok(allowed
+            .fold(builder, |builder, name| builder.allow_out_of_band(name))
+            .build()?)
     }
 
     /// The JSON Schema of the file, for editors.
@@ -270,12 +292,18 @@ impl Config {
     /// The file with the variables over it.
     fn table(&self) -> Result<(Origin, DeTable<'_>), ConfigError> {
         let mut origin = Origin::file(&self.name, &self.text);
-        let mut table = DeTable::parse(&self.text).map_err(|error| origin.toml(&error, "the file"))?.into_inner();
+        let mut table = DeTable::parse(&self.text)
+            .map_err(|error| origin.toml(&error, "the file"))?
+            .into_inner();
         for variable in &self.variables {
             let place = origin.variable(&variable.name);
-            variable
-                .lay_over(&mut table, &place)
-                .map_err(|taken| origin.error(&place, format!("`{taken}` is a value and has no parts"), None))?;
+            variable.lay_over(&mut table, &place).map_err(|taken| {
+                origin.error(
+                    &place,
+                    format!("`{taken}` is a value and has no parts"),
+                    None,
+                )
+            })?;
         }
         Ok((origin, table))
     }
@@ -283,28 +311,55 @@ impl Config {
 
 impl<'a> Document<'a> {
     fn read(catalog: &'a Catalog, origin: Origin, table: DeTable<'a>) -> Result<Self, ConfigError> {
-        let (stack, layers, budgets) = (StackSection::default(), Vec::new(), BudgetSection::default());
+        let (stack, layers, budgets) = (
+            StackSection::default(),
+            Vec::new(),
+            BudgetSection::default(),
+        );
         let (order, allowed, others) = (Vec::new(), Vec::new(), Vec::new());
-        let mut document = Self { catalog, origin, stack, order, allowed, layers, budgets, others };
+        let mut document = Self {
+            catalog,
+            origin,
+            stack,
+            order,
+            allowed,
+            layers,
+            budgets,
+            others,
+        };
         for (key, value) in table {
             match &**key.get_ref() {
                 "stack" => {
                     let stack = StackSection::deserialize(value.clone().into_deserializer());
-                    document.stack = stack.map_err(|error| document.origin.options(&error, "stack", &value, &[]))?;
+                    document.stack = stack
+                        .map_err(|error| document.origin.options(&error, "stack", &value, &[]))?;
                     document.order = entries(&value, "order");
                     document.allowed = entries(&value, "allow_out_of_band");
                 }
                 "layers" => document.layers = document.sections(value)?,
                 "budget" => document.budgets = BudgetSection::read(&document.origin, &value)?,
-                other => match catalog.sections().iter().find(|section| section.name == other) {
+                other => match catalog
+                    .sections()
+                    .iter()
+                    .find(|section| section.name == other)
+                {
                     Some(section) => {
-                        let wrong = |error| document.origin.options(&error, section.name, &value, &[]);
+                        let wrong =
+                            |error| document.origin.options(&error, section.name, &value, &[]);
                         (section.check)(value.clone()).map_err(wrong)?;
                         document.others.push((section.name, value));
                     }
                     None => {
-                        let known = SECTIONS.into_iter().chain(catalog.sections().iter().map(|section| section.name));
-                        return Err(document.origin.unknown(&key.span(), "the file", "section", other, known));
+                        let known = SECTIONS
+                            .into_iter()
+                            .chain(catalog.sections().iter().map(|section| section.name));
+                        return Err(document.origin.unknown(
+                            &key.span(),
+                            "the file",
+                            "section",
+                            other,
+                            known,
+                        ));
                     }
                 },
             }
@@ -315,9 +370,14 @@ impl<'a> Document<'a> {
     fn sections(&self, layers: Spanned<DeValue<'a>>) -> Result<Vec<LayerSection<'a>>, ConfigError> {
         let place = layers.span();
         let DeValue::Table(layers) = layers.into_inner() else {
-            return Err(self.origin.error(&place, "`layers` holds one table per layer", None));
+            return Err(self
+                .origin
+                .error(&place, "`layers` holds one table per layer", None));
         };
-        layers.into_iter().map(|(name, value)| self.section(name.span(), name.get_ref(), value)).collect()
+        layers
+            .into_iter()
+            .map(|(name, value)| self.section(name.span(), name.get_ref(), value))
+            .collect()
     }
 
     fn section(
@@ -328,7 +388,11 @@ impl<'a> Document<'a> {
     ) -> Result<LayerSection<'a>, ConfigError> {
         let place = value.span();
         let DeValue::Table(mut table) = value.into_inner() else {
-            return Err(self.origin.error(&place, format!("`layers.{name}` is a table of options"), None));
+            return Err(self.origin.error(
+                &place,
+                format!("`layers.{name}` is a table of options"),
+                None,
+            ));
         };
         let path = format!("layers.{name}");
         let mut take = |key: &str| table.remove(key);
@@ -339,18 +403,35 @@ impl<'a> Document<'a> {
         };
         let known = self.catalog.entries().iter().map(|entry| entry.name);
         let Some(kind) = self.catalog.get(&named) else {
-            return Err(self.origin.unknown(&named_at, "the catalog", "layer", &named, known));
+            return Err(self
+                .origin
+                .unknown(&named_at, "the catalog", "layer", &named, known));
         };
         if kind.name != name && self.catalog.get(name).is_some() {
             // The kind of that name would silently be missing.
-            let problem = format!("{path} is the table of the layer `{name}` and cannot use `{named}`");
-            return Err(self.origin.error(&named_at, problem, Some("give it a name of its own".into())));
+            let problem =
+                format!("{path} is the table of the layer `{name}` and cannot use `{named}`");
+            return Err(self.origin.error(
+                &named_at,
+                problem,
+                Some("give it a name of its own".into()),
+            ));
         }
-        let enabled = enabled.map(|value| self.common::<bool>(&value, &path, "enabled")).transpose()?;
+        let enabled = enabled
+            .map(|value| self.common::<bool>(&value, &path, "enabled"))
+            .transpose()?;
         let on = on.map(|value| self.matcher(&value, &path)).transpose()?;
         let options = Spanned::new(place, DeValue::Table(table));
-        kind.check(options.clone()).map_err(|error| self.origin.options(&error, &path, &options, &COMMON))?;
-        Ok(LayerSection { name: name.to_owned(), kind, enabled, on, options, place: at })
+        kind.check(options.clone())
+            .map_err(|error| self.origin.options(&error, &path, &options, &COMMON))?;
+        Ok(LayerSection {
+            name: name.to_owned(),
+            kind,
+            enabled,
+            on,
+            options,
+            place: at,
+        })
     }
 
     fn common<T: for<'de> Deserialize<'de>>(
@@ -359,20 +440,28 @@ impl<'a> Document<'a> {
         path: &str,
         key: &str,
     ) -> Result<T, ConfigError> {
-        T::deserialize(value.clone().into_deserializer())
-            .map_err(|error| self.origin.options(&error, &format!("{path}.{key}"), value, &[]))
+        T::deserialize(value.clone().into_deserializer()).map_err(|error| {
+            self.origin
+                .options(&error, &format!("{path}.{key}"), value, &[])
+        })
     }
 
     fn matcher(&self, value: &Spanned<DeValue<'a>>, path: &str) -> Result<Matcher, ConfigError> {
         let patterns: Vec<String> = self.common(value, path, "on")?;
         if patterns.is_empty() {
             let problem = format!("{path}.on names no tool, so the layer would do nothing");
-            return Err(self.origin.error(&value.span(), problem, Some("set enabled = false to switch it off".into())));
+            return Err(self.origin.error(
+                &value.span(),
+                problem,
+                Some("set enabled = false to switch it off".into()),
+            ));
         }
         let mut all = Matcher::names([]);
         for pattern in patterns {
-            let matcher = Matcher::glob(&pattern)
-                .map_err(|error| self.origin.error(&value.span(), format!("{path}.on: {error}"), None))?;
+            let matcher = Matcher::glob(&pattern).map_err(|error| {
+                self.origin
+                    .error(&value.span(), format!("{path}.on: {error}"), None)
+            })?;
             all = all.or(matcher);
         }
         Ok(all)
@@ -394,12 +483,24 @@ impl<'a> Document<'a> {
     /// Refuses names in `stack.allow_out_of_band` that no layer of the stack has.
     fn check_allowed(&self, plan: &[LayerSection<'a>]) -> Result<(), ConfigError> {
         // A layer that is switched off for now may stay on the list.
-        let known = || plan.iter().chain(&self.layers).map(|section| &*section.name);
+        let known = || {
+            plan.iter()
+                .chain(&self.layers)
+                .map(|section| &*section.name)
+        };
         let place = |at: usize| self.allowed.get(at).cloned().unwrap_or(0..0);
-        match self.stack.allow_out_of_band.iter().enumerate().find(|(_, name)| !known().any(|known| known == *name)) {
+        match self
+            .stack
+            .allow_out_of_band
+            .iter()
+            .enumerate()
+            .find(|(_, name)| !known().any(|known| known == *name))
+        {
             Some((at, name)) => {
                 let known: BTreeSet<_> = known().collect();
-                Err(self.origin.unknown(&place(at), "the stack", "layer", name, known))
+                Err(self
+                    .origin
+                    .unknown(&place(at), "the stack", "layer", name, known))
             }
             None => Ok(()),
         }
@@ -411,48 +512,98 @@ impl<'a> Document<'a> {
         for (at, name) in order.iter().enumerate() {
             let place = self.order.get(at).cloned().unwrap_or(0..0);
             if !seen.insert(name) {
-                let problem =
-                    format!("stack.order names `{name}` twice; a second one needs a table with a name of its own");
+                let problem = format!(
+                    "stack.order names `{name}` twice; a second one needs a table with a name of its own"
+                );
                 return Err(self.origin.error(&place, problem, None));
             }
-            let known = || self.layers.iter().map(|s| &*s.name).chain(self.catalog.entries().iter().map(|e| e.name));
-            let section = self.layers.iter().find(|section| section.name == *name).cloned();
+            let known = || {
+                self.layers
+                    .iter()
+                    .map(|s| &*s.name)
+                    .chain(self.catalog.entries().iter().map(|e| e.name))
+            };
+            let section = self
+                .layers
+                .iter()
+                .find(|section| section.name == *name)
+                .cloned();
             let section = section.or_else(|| self.catalog.get(name).map(plain));
-            plan.push(section.ok_or_else(|| self.origin.unknown(&place, "stack.order", "layer", name, known()))?);
+            plan.push(section.ok_or_else(|| {
+                self.origin
+                    .unknown(&place, "stack.order", "layer", name, known())
+            })?);
         }
-        match self.layers.iter().find(|section| section.enabled != Some(false) && !seen.contains(&section.name)) {
+        match self
+            .layers
+            .iter()
+            .find(|section| section.enabled != Some(false) && !seen.contains(&section.name))
+        {
             // Options that nobody reads are a mistake: the layer would silently be missing.
             Some(unused) => {
-                let problem = format!("layers.{0} is not in stack.order, so it would do nothing", unused.name);
-                Err(self.origin.error(&unused.place, problem, Some("list it, or set enabled = false".into())))
+                let problem = format!(
+                    "layers.{0} is not in stack.order, so it would do nothing",
+                    unused.name
+                );
+                Err(self.origin.error(
+                    &unused.place,
+                    problem,
+                    Some("list it, or set enabled = false".into()),
+                ))
             }
-            None => Ok(plan.into_iter().filter(|section| section.enabled != Some(false)).collect()),
+            None => Ok(plan
+                .into_iter()
+                .filter(|section| section.enabled != Some(false))
+                .collect()),
         }
     }
 
     fn usual(&self) -> Vec<LayerSection<'a>> {
-        let told = |entry: &&CatalogEntry| self.layers.iter().any(|section| section.name == entry.name);
-        let by_default = self.catalog.entries().iter().filter(|entry| entry.by_default && !told(entry)).map(plain);
+        let told =
+            |entry: &&CatalogEntry| self.layers.iter().any(|section| section.name == entry.name);
+        let by_default = self
+            .catalog
+            .entries()
+            .iter()
+            .filter(|entry| entry.by_default && !told(entry))
+            .map(plain);
         let mut plan: Vec<_> = self.layers.iter().cloned().chain(by_default).collect();
         plan.retain(|section| section.enabled != Some(false));
-        plan.sort_by_key(|section| (self.catalog.position(section.kind.name), section.name.clone()));
+        plan.sort_by_key(|section| {
+            (
+                self.catalog.position(section.kind.name),
+                section.name.clone(),
+            )
+        });
         plan
     }
 
     fn layer(&self, section: LayerSection<'a>, parts: &Parts) -> Result<AnyLayer, ConfigError> {
-        let LayerSection { name, kind, on, options, place, .. } = section;
+        let LayerSection {
+            name,
+            kind,
+            on,
+            options,
+            place,
+            ..
+        } = section;
         let path = format!("layers.{name}");
         let key = |key: &str| match options.get_ref() {
             DeValue::Table(table) => table.get(key).map(Spanned::span),
             _ => None,
         };
-        let layer = kind.make(options.clone(), parts).map_err(|error| match error {
-            MakeError::Unreadable(error) => self.origin.options(&error, &path, &options, &COMMON),
-            MakeError::Bad(bad) => {
-                let at = key(bad.key).unwrap_or_else(|| place.clone());
-                self.origin.error(&at, format!("{path}.{}: {}", bad.key, bad.problem), None)
-            }
-        })?;
+        let layer = kind
+            .make(options.clone(), parts)
+            .map_err(|error| match error {
+                MakeError::Unreadable(error) => {
+                    self.origin.options(&error, &path, &options, &COMMON)
+                }
+                MakeError::Bad(bad) => {
+                    let at = key(bad.key).unwrap_or_else(|| place.clone());
+                    self.origin
+                        .error(&at, format!("{path}.{}: {}", bad.key, bad.problem), None)
+                }
+            })?;
         Ok(match (on, name == kind.name) {
             (None, true) => layer,
             (None, false) => AnyLayer::new(layer.named(&name)),
@@ -474,15 +625,20 @@ fn asked_below(plan: &[LayerSection<'_>]) -> Option<AskedBelow> {
     let is_policy = |section: &LayerSection<'_>| section.kind.name == Policy::NAME;
     let policy = plan.iter().rposition(is_policy)?;
     // One that is restricted to some tools would let the others through unasked.
-    let asks = |section: &LayerSection<'_>| section.kind.name == Approval::NAME && section.on.is_none();
+    let asks =
+        |section: &LayerSection<'_>| section.kind.name == Approval::NAME && section.on.is_none();
     let chooses = |section: &LayerSection<'_>| match section.options.get_ref() {
         DeValue::Table(table) => table.contains_key("tools") || table.contains_key("ask_from"),
         _ => false,
     };
     let inside = &plan[policy + 1..];
-    let general = inside.iter().rposition(|section| asks(section) && !chooses(section));
+    let general = inside
+        .iter()
+        .rposition(|section| asks(section) && !chooses(section));
     let at = policy + 1 + general.or_else(|| inside.iter().rposition(asks))?;
-    let sees_all = plan.iter().any(|section| is_policy(section) && section.on.is_none());
+    let sees_all = plan
+        .iter()
+        .any(|section| is_policy(section) && section.on.is_none());
     Some(AskedBelow { at, sees_all })
 }
 
@@ -490,7 +646,14 @@ fn asked_below(plan: &[LayerSection<'_>]) -> Option<AskedBelow> {
 fn plain<'a>(kind: &'a CatalogEntry) -> LayerSection<'a> {
     let options = Spanned::new(0..0, DeValue::Table(DeTable::new()));
     let name = kind.name.to_owned();
-    LayerSection { name, kind, enabled: None, on: None, options, place: 0..0 }
+    LayerSection {
+        name,
+        kind,
+        enabled: None,
+        on: None,
+        options,
+        place: 0..0,
+    }
 }
 
 /// The places of the entries of a list.
@@ -525,9 +688,16 @@ mod tests {
     fn a_variable_of_ours_that_is_not_utf_8_is_refused_and_others_are_left_alone() {
         use std::os::unix::ffi::OsStringExt;
         let broken = || OsString::from_vec(vec![b'5', 0xff]);
-        let with = |name: &str| Config::default().with_raw_environment([(name.into(), broken())]).map(drop);
+        let with = |name: &str| {
+            Config::default()
+                .with_raw_environment([(name.into(), broken())])
+                .map(drop)
+        };
         assert_eq!(with("HOME"), Ok(()));
         let error = with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS").expect_err("not UTF-8");
-        assert_eq!(error.to_string(), "the variable TOOLGATE_LAYERS__TIMEOUT__MAX_MS: it is not UTF-8");
+        assert_eq!(
+            error.to_string(),
+            "the variable TOOLGATE_LAYERS__TIMEOUT__MAX_MS: it is not UTF-8"
+        );
     }
 }

@@ -32,7 +32,11 @@ impl ConfigError {
     pub(crate) fn unreadable(name: &str, error: &std::io::Error) -> Self {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
         let hint = missing.then(|| "a relative path starts from the current directory".to_owned());
-        Self { place: name.to_owned(), problem: format!("cannot be read: {error}"), hint }
+        Self {
+            place: name.to_owned(),
+            problem: format!("cannot be read: {error}"),
+            hint,
+        }
     }
 }
 
@@ -69,7 +73,11 @@ const VARIABLES: usize = usize::MAX / 2;
 
 impl Origin {
     pub(crate) fn file(name: &str, text: &str) -> Self {
-        Self { name: name.to_owned(), text: text.into(), variables: Vec::new() }
+        Self {
+            name: name.to_owned(),
+            text: text.into(),
+            variables: Vec::new(),
+        }
     }
 
     /// The place of a variable.
@@ -80,17 +88,36 @@ impl Origin {
     }
 
     fn place(&self, span: &Range<usize>) -> String {
-        if let Some(variable) = span.start.checked_sub(VARIABLES).and_then(|at| self.variables.get(at)) {
+        if let Some(variable) = span
+            .start
+            .checked_sub(VARIABLES)
+            .and_then(|at| self.variables.get(at))
+        {
             return format!("the variable {variable}");
         }
         let before = self.text.get(..span.start).unwrap_or_default();
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let column = before
+            .rsplit('\n')
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .count()
+            + 1;
         format!("{}:{line}:{column}", self.name)
     }
 
-    pub(crate) fn error(&self, span: &Range<usize>, problem: impl Into<String>, hint: Option<String>) -> ConfigError {
-        ConfigError { place: self.place(span), problem: problem.into(), hint }
+    pub(crate) fn error(
+        &self,
+        span: &Range<usize>,
+        problem: impl Into<String>,
+        hint: Option<String>,
+    ) -> ConfigError {
+        ConfigError {
+            place: self.place(span),
+            problem: problem.into(),
+            hint,
+        }
     }
 
     /// A word that is not on a list, with the nearest one that is.
@@ -103,14 +130,23 @@ impl Origin {
         known: impl IntoIterator<Item = &'a str>,
     ) -> ConfigError {
         let known: Vec<_> = known.into_iter().collect();
-        let nearest = nearest(word, &known).map_or_else(String::new, |near| format!("; the nearest is `{near}`"));
+        let nearest = nearest(word, &known)
+            .map_or_else(String::new, |near| format!("; the nearest is `{near}`"));
         let problem = format!("{owner} has no {what} `{word}`{nearest}");
-        self.error(span, problem, Some(format!("known are {}", known.join(", "))))
+        self.error(
+            span,
+            problem,
+            Some(format!("known are {}", known.join(", "))),
+        )
     }
 
     /// An error of the parser.
     pub(crate) fn toml(&self, error: &toml::de::Error, path: &str) -> ConfigError {
-        self.error(&error.span().unwrap_or(0..0), format!("{path}: {}", error.message()), None)
+        self.error(
+            &error.span().unwrap_or(0..0),
+            format!("{path}: {}", error.message()),
+            None,
+        )
     }
 
     /// An error of serde about `value`, which stands at `path` and may also have the `common` keys.
@@ -126,21 +162,41 @@ impl Origin {
         seats_in(value.get_ref(), path, &mut seats);
         // serde says: unknown field `x`, expected one of `a`, `b` / expected `a` / there are no fields.
         if let Some((word, known)) = message.strip_prefix("unknown field ").and_then(words) {
-            let seat = seats.iter().find(|seat| seat.key == word && seat.key_span == span);
+            let seat = seats
+                .iter()
+                .find(|seat| seat.key == word && seat.key_span == span);
             let owner = seat.map_or(path, |seat| &seat.owner);
             // Only the table of the layer itself has the common keys.
             let common = if owner == path { common } else { &[] };
-            return self.unknown(&span, owner, "option", word, known.iter().chain(common).copied());
+            return self.unknown(
+                &span,
+                owner,
+                "option",
+                word,
+                known.iter().chain(common).copied(),
+            );
         }
         // Of several that come from one variable, the innermost is the one that could not be read.
         let seat = seats.iter().rfind(|seat| seat.value_span == span);
         let path = seat.map_or_else(|| path.to_owned(), Seat::path);
         if let Some((word, known)) = message.strip_prefix("unknown variant ").and_then(words) {
             // The word may also be a key, as in a table by status.
-            let owner = seats.iter().find(|seat| seat.key == word && seat.key_span == span).map(|seat| &*seat.owner);
-            return self.unknown(&span, owner.unwrap_or(&path), "word", word, known.iter().copied());
+            let owner = seats
+                .iter()
+                .find(|seat| seat.key == word && seat.key_span == span)
+                .map(|seat| &*seat.owner);
+            return self.unknown(
+                &span,
+                owner.unwrap_or(&path),
+                "word",
+                word,
+                known.iter().copied(),
+            );
         }
-        let problem = misfit(message).map_or_else(|| format!("{path}: {message}"), |misfit| format!("{path} {misfit}"));
+        let problem = misfit(message).map_or_else(
+            || format!("{path}: {message}"),
+            |misfit| format!("{path} {misfit}"),
+        );
         self.error(&span, problem, None)
     }
 }
@@ -163,17 +219,25 @@ impl Seat {
 /// Lists all that is in `value`, each whole before its parts.
 fn seats_in(value: &DeValue<'_>, owner: &str, seats: &mut Vec<Seat>) {
     let mut add = |key: String, key_span: Range<usize>, value: &Spanned<DeValue<'_>>| {
-        let seat = Seat { owner: owner.to_owned(), key, key_span, value_span: value.span() };
+        let seat = Seat {
+            owner: owner.to_owned(),
+            key,
+            key_span,
+            value_span: value.span(),
+        };
         let path = seat.path();
         seats.push(seat);
         seats_in(value.get_ref(), &path, seats);
     };
     match value {
-        DeValue::Table(table) => {
-            table.iter().for_each(|(key, value)| add(key.get_ref().to_string(), key.span(), value))
-        }
+        DeValue::Table(table) => table
+            .iter()
+            .for_each(|(key, value)| add(key.get_ref().to_string(), key.span(), value)),
         DeValue::Array(items) => {
-            items.iter().enumerate().for_each(|(at, item)| add(format!("[{at}]"), item.span(), item));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(at, item)| add(format!("[{at}]"), item.span(), item));
         }
         _ => {}
     }
@@ -193,7 +257,9 @@ fn misfit(message: &str) -> Option<String> {
     if message == "wanted string or table" {
         return Some("takes a text in quotes or a table".to_owned());
     }
-    let rest = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "))?;
+    let rest = message
+        .strip_prefix("invalid type: ")
+        .or_else(|| message.strip_prefix("invalid value: "))?;
     let (found, expected) = rest.rsplit_once(", expected ")?;
     let found = match found {
         "map" => "a table",
@@ -223,6 +289,8 @@ fn misfit(message: &str) -> Option<String> {
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase();
     let closeness = |known: &&&str| strsim::jaro_winkler(&word, &known.to_lowercase());
-    let best = known.iter().max_by(|a, b| closeness(a).total_cmp(&closeness(b)))?;
+    let best = known
+        .iter()
+        .max_by(|a, b| closeness(a).total_cmp(&closeness(b)))?;
     (closeness(&best) > 0.6).then_some(*best)
 }

@@ -1,7 +1,9 @@
 //! What people decided about a call, and when that was first met.
 
 use serde_json::json;
-use toolgate_core::{Answer, Call, Consent, Json, Next, Outcome, Principal, StoreError, Timestamp, Verdict};
+use toolgate_core::{
+    Answer, Call, Consent, Json, Next, Outcome, Principal, StoreError, Timestamp, Verdict,
+};
 
 use crate::{AllowRule, RuleEffect, boundary::token_id};
 
@@ -12,7 +14,10 @@ pub(crate) fn answer(call: &Call, next: &Next) -> Option<Answer> {
         return None;
     }
     let decision = next.decision(call)?;
-    answers.iter().find(|answer| std::ptr::eq(&answer.decision, decision)).cloned()
+    answers
+        .iter()
+        .find(|answer| std::ptr::eq(&answer.decision, decision))
+        .cloned()
 }
 
 /// When something happened for the first time, and whether that was just now.
@@ -24,7 +29,10 @@ pub(crate) struct First {
 impl First {
     /// Now, without being sure that it is the first time.
     pub(crate) fn unsure(call: &Call) -> Self {
-        Self { at: call.env().clock().now(), is_new: false }
+        Self {
+            at: call.env().clock().now(),
+            is_new: false,
+        }
     }
 
     /// When this answer was first met. A call comes back more than once, and its answer does not get younger. If it is
@@ -34,8 +42,13 @@ impl First {
             return Self::unsure(call);
         }
         let key = format!("{}-{}", word(&answer.decision.verdict), answer.generation);
-        let first = remember(next, call, &key).await.unwrap_or_else(|_| Self::unsure(call));
-        Self { at: answer.decided_at.unwrap_or(first.at), ..first }
+        let first = remember(next, call, &key)
+            .await
+            .unwrap_or_else(|_| Self::unsure(call));
+        Self {
+            at: answer.decided_at.unwrap_or(first.at),
+            ..first
+        }
     }
 }
 
@@ -47,7 +60,10 @@ pub(crate) async fn remember(next: &Next, call: &Call, key: &str) -> Result<Firs
     let claim = format!("{:016x}", fastrand::u64(..));
     let mine = Json::new(json!({ "at": now, "claim": claim })).unwrap_or_else(|_| Json::null());
     let kept = next.once(call, key, async || mine.clone()).await?;
-    Ok(First { at: moment(&kept).unwrap_or(now), is_new: kept == mine })
+    Ok(First {
+        at: moment(&kept).unwrap_or(now),
+        is_new: kept == mine,
+    })
 }
 
 pub(crate) fn moment(kept: &Json) -> Option<Timestamp> {
@@ -57,13 +73,20 @@ pub(crate) fn moment(kept: &Json) -> Option<Timestamp> {
 /// Writes on an outcome who decided what, and when: when it was taken in, or else when it was first met.
 pub(crate) fn decided(outcome: Outcome, answer: Answer, met: Timestamp) -> Outcome {
     let word = word(&answer.decision.verdict);
-    let outcome = noted(outcome, word, answer.decision.by, answer.decided_at.unwrap_or(met));
+    let outcome = noted(
+        outcome,
+        word,
+        answer.decision.by,
+        answer.decided_at.unwrap_or(met),
+    );
     if answer.token.is_none() && answer.with.is_empty() {
         return outcome;
     }
     outcome.noting(|notes| {
         if let Some(token) = &answer.token {
-            notes.metadata.insert("approval_token".into(), token_id(token).to_string().into());
+            notes
+                .metadata
+                .insert("approval_token".into(), token_id(token).to_string().into());
         }
         if !answer.with.is_empty() {
             let with: Vec<&str> = answer.with.iter().map(Principal::as_str).collect();
@@ -79,7 +102,9 @@ pub(crate) fn ruled(outcome: Outcome, rule: AllowRule, at: Timestamp) -> Outcome
         RuleEffect::Deny => "denied",
     };
     noted(outcome, word, rule.owner, at).noting(|notes| {
-        notes.metadata.insert("approval_rule".into(), rule.id.as_str().into());
+        notes
+            .metadata
+            .insert("approval_rule".into(), rule.id.as_str().into());
     })
 }
 
@@ -89,7 +114,13 @@ pub(crate) fn undecided(outcome: Outcome, at: Timestamp) -> Outcome {
 }
 
 fn noted(outcome: Outcome, word: &str, decided_by: Principal, decided_at: Timestamp) -> Outcome {
-    outcome.noting(|notes| notes.consent = Some(Consent { decision: word.to_owned(), decided_by, decided_at }))
+    outcome.noting(|notes| {
+        notes.consent = Some(Consent {
+            decision: word.to_owned(),
+            decided_by,
+            decided_at,
+        })
+    })
 }
 
 fn word(verdict: &Verdict) -> &'static str {

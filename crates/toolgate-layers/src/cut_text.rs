@@ -33,7 +33,9 @@ fn head_end(text: &str, most: usize) -> usize {
 fn tail_start(text: &str, least: usize) -> usize {
     let start = text.ceil_char_boundary(least);
     let bytes = text.as_bytes();
-    let Some(escape) = last_escape(bytes, start) else { return start };
+    let Some(escape) = last_escape(bytes, start) else {
+        return start;
+    };
     match escape_length(&bytes[escape..]) {
         Some(length) => start.max(escape + length),
         None => start,
@@ -42,7 +44,10 @@ fn tail_start(text: &str, least: usize) -> usize {
 
 fn last_escape(bytes: &[u8], before: usize) -> Option<usize> {
     let from = before.saturating_sub(LONGEST_ESCAPE);
-    bytes[from..before].iter().rposition(|byte| *byte == 0x1b).map(|at| from + at)
+    bytes[from..before]
+        .iter()
+        .rposition(|byte| *byte == 0x1b)
+        .map(|at| from + at)
 }
 
 /// The length of the escape sequence that `bytes` begins with, unless it does not end there.
@@ -51,12 +56,24 @@ fn escape_length(bytes: &[u8]) -> Option<usize> {
     match bytes.get(1)? {
         // Control sequence: parameters, then one byte that ends it.
         b'[' => {
-            let end = bytes.iter().skip(2).position(|byte| !(0x20..=0x3f).contains(byte))? + 2;
-            Some(if (0x40..=0x7e).contains(&bytes[end]) { end + 1 } else { end })
+            let end = bytes
+                .iter()
+                .skip(2)
+                .position(|byte| !(0x20..=0x3f).contains(byte))?
+                + 2;
+            Some(if (0x40..=0x7e).contains(&bytes[end]) {
+                end + 1
+            } else {
+                end
+            })
         }
         // Strings such as titles and links: up to a bell or `ESC \`.
         b']' | b'P' | b'X' | b'^' | b'_' => {
-            let end = bytes.iter().skip(2).position(|byte| matches!(byte, 0x07 | 0x1b))? + 2;
+            let end = bytes
+                .iter()
+                .skip(2)
+                .position(|byte| matches!(byte, 0x07 | 0x1b))?
+                + 2;
             match (bytes[end], bytes.get(end + 1)) {
                 (0x07, _) => Some(end + 1),
                 (_, Some(b'\\')) => Some(end + 2),
@@ -99,7 +116,11 @@ mod tests {
                 let (head, tail) = (head_end(&text, at), tail_start(&text, at));
                 let whole = at == 4 + sequence.len();
                 assert_eq!(head, if whole { at } else { 4 }, "{sequence:?} {at}");
-                assert_eq!(tail, if at == 4 { 4 } else { 4 + sequence.len() }, "{sequence:?} {at}");
+                assert_eq!(
+                    tail,
+                    if at == 4 { 4 } else { 4 + sequence.len() },
+                    "{sequence:?} {at}"
+                );
             }
         }
     }
@@ -109,7 +130,10 @@ mod tests {
         let text = "\u{1b}]".to_owned() + &"x".repeat(100_000);
         assert_eq!(head_end(&text, 50_000), 50_000);
         assert_eq!(tail_start(&text, 1000), 1000);
-        assert_eq!(tail_start(&("\u{1b}[".to_owned() + &"1".repeat(100_000)), 1000), 1000);
+        assert_eq!(
+            tail_start(&("\u{1b}[".to_owned() + &"1".repeat(100_000)), 1000),
+            1000
+        );
         let escapes = "\u{1b}".repeat(10_000);
         assert!(head_end(&escapes, 9000) <= 9000);
     }

@@ -34,9 +34,16 @@ pub struct StackLine {
 pub fn describe(layers: &[AnyLayer], catalog: &Catalog) -> Vec<StackLine> {
     let line = |layer: &AnyLayer| {
         let entry = layer.traits().kind.and_then(|kind| catalog.get(kind));
-        let (summary, why) =
-            entry.map_or(("A layer of the program's own.", usual(layer.band())), |entry| (entry.summary, entry.why));
-        StackLine { name: layer.name(), band: layer.band(), summary: summary.to_owned(), why: why.to_owned() }
+        let (summary, why) = entry.map_or(
+            ("A layer of the program's own.", usual(layer.band())),
+            |entry| (entry.summary, entry.why),
+        );
+        StackLine {
+            name: layer.name(),
+            band: layer.band(),
+            summary: summary.to_owned(),
+            why: why.to_owned(),
+        }
     };
     layers.iter().map(line).collect()
 }
@@ -54,7 +61,11 @@ const fn usual(band: Band) -> &'static str {
 
 impl fmt::Display for StackLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<7} {:<16} {} Here: {}.", self.band, self.name, self.summary, self.why)
+        write!(
+            f,
+            "{:<7} {:<16} {} Here: {}.",
+            self.band, self.name, self.summary, self.why
+        )
     }
 }
 
@@ -80,7 +91,9 @@ mod tests {
     #[test]
     fn a_renamed_layer_is_still_known_and_one_of_ones_own_gets_the_reason_of_its_band() {
         let renamed = AnyLayer::new(Timeout::after(Duration::from_secs(1)).named("short"));
-        let own = AnyLayer::new(from_fn(async |call, next: toolgate_core::Next| next.run(call).await));
+        let own = AnyLayer::new(from_fn(async |call, next: toolgate_core::Next| {
+            next.run(call).await
+        }));
         let lines = describe(&[own, renamed], &Catalog::bundled());
         assert!(lines[0].summary.contains("own") && lines[0].why.contains("decided on"));
         assert!(lines[1].name == "short".into() && lines[1].why.contains("fresh limit"));

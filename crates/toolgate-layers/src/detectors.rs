@@ -130,19 +130,28 @@ fn mixed(text: &str) -> bool {
 
 /// A part of it is too long and too varied for a word.
 fn generated(text: &str) -> bool {
-    let varied = |part: &str| part.bytes().any(|b| b.is_ascii_digit()) && part.bytes().any(|b| b.is_ascii_alphabetic());
-    mixed(text) || text.split(['-', '_']).any(|part| part.len() >= 20 && varied(part))
+    let varied = |part: &str| {
+        part.bytes().any(|b| b.is_ascii_digit()) && part.bytes().any(|b| b.is_ascii_alphabetic())
+    };
+    mixed(text)
+        || text
+            .split(['-', '_'])
+            .any(|part| part.len() >= 20 && varied(part))
 }
 
 /// What follows `Bearer` or `Basic` is no ordinary word.
 fn credential(text: &str) -> bool {
-    let value = text.split([' ', '\t', '\r', '\n', ':']).rfind(|part| !part.is_empty()).unwrap_or_default();
+    let value = text
+        .split([' ', '\t', '\r', '\n', ':'])
+        .rfind(|part| !part.is_empty())
+        .unwrap_or_default();
     value.bytes().any(|b| b.is_ascii_digit()) || mixed_case(value) && value.len() >= 12
 }
 
 fn mixed_case(text: &str) -> bool {
     // A capital inside a word, not at its start.
-    text.bytes().skip(1).any(|b| b.is_ascii_uppercase()) && text.bytes().any(|b| b.is_ascii_lowercase())
+    text.bytes().skip(1).any(|b| b.is_ascii_uppercase())
+        && text.bytes().any(|b| b.is_ascii_lowercase())
 }
 
 /// Every bundled detector, for all who look for secrets.
@@ -174,8 +183,8 @@ struct Shape {
 
 /// Beginnings that are also found inside ordinary words or encoded data.
 const COMMON: [&str; 17] = [
-    "sk-", "key-", "dapi", "SG.", "hf_", "r8_", "AKIA", "ASIA", "AIza", "eyJ", "xai-", "gsk_", "ntn_", "bearer",
-    "basic", "ya29.", "hvs.",
+    "sk-", "key-", "dapi", "SG.", "hf_", "r8_", "AKIA", "ASIA", "AIza", "eyJ", "xai-", "gsk_",
+    "ntn_", "bearer", "basic", "ya29.", "hvs.",
 ];
 
 /// How far a detector looks before it has found something. What it finds may be longer; but a text of nothing but
@@ -188,7 +197,12 @@ impl Compiled {
     fn new(detector: &Detector) -> Self {
         let shape = |pattern, test| {
             let distinctive = !COMMON.contains(&detector.anchor);
-            CompiledLook::Shape(Shape { pattern, regex: OnceLock::new(), test, distinctive })
+            CompiledLook::Shape(Shape {
+                pattern,
+                regex: OnceLock::new(),
+                test,
+                distinctive,
+            })
         };
         let look = match detector.look {
             Look::Shape(pattern) => shape(pattern, None),
@@ -198,7 +212,11 @@ impl Compiled {
             Look::UserInfo => CompiledLook::UserInfo,
             Look::Cookie => CompiledLook::Cookie,
         };
-        Self { kind: detector.kind, anchor: detector.anchor, look }
+        Self {
+            kind: detector.kind,
+            anchor: detector.anchor,
+            look,
+        }
     }
 
     /// Where the secret is that the anchor at `anchor` introduces, if it does.
@@ -225,12 +243,20 @@ impl Shape {
             return None;
         }
         let cut = found.end() == near.len();
-        let more = if cut { text[start + found.end()..].bytes().take_while(|b| is_token(*b)).count() } else { 0 };
+        let more = if cut {
+            text[start + found.end()..]
+                .bytes()
+                .take_while(|b| is_token(*b))
+                .count()
+        } else {
+            0
+        };
         Some(start..start + found.end() + more)
     }
 
     fn regex(&self) -> &Regex {
-        self.regex.get_or_init(|| Regex::new(self.pattern).expect("the bundled shapes are valid"))
+        self.regex
+            .get_or_init(|| Regex::new(self.pattern).expect("the bundled shapes are valid"))
     }
 }
 
@@ -245,13 +271,17 @@ fn near(text: &str, start: usize, most: usize) -> &str {
 
 /// Whether a word goes on where `before` ends: `risk-…` is not `sk-…`. Escapes and colours are no words.
 fn is_joined(before: &[u8]) -> bool {
-    let Some((last, rest)) = before.split_last() else { return false };
+    let Some((last, rest)) = before.split_last() else {
+        return false;
+    };
     if !last.is_ascii_alphanumeric() {
         return false;
     }
     let hex = |count: usize, mark: &[u8]| {
         before.len() >= count + mark.len()
-            && before[before.len() - count..].iter().all(u8::is_ascii_hexdigit)
+            && before[before.len() - count..]
+                .iter()
+                .all(u8::is_ascii_hexdigit)
             && before[..before.len() - count].ends_with(mark)
     };
     let escaped = matches!(last, b'n' | b't' | b'r' | b'f' | b'b') && rest.ends_with(b"\\");
@@ -260,8 +290,15 @@ fn is_joined(before: &[u8]) -> bool {
 
 /// Whether `before` ends in a sequence such as `ESC [ 3 2 m`.
 fn is_colour(before: &[u8]) -> bool {
-    let Some(rest) = before.strip_suffix(b"m") else { return false };
-    let length = rest.iter().rev().take(16).take_while(|b| b.is_ascii_digit() || **b == b';').count();
+    let Some(rest) = before.strip_suffix(b"m") else {
+        return false;
+    };
+    let length = rest
+        .iter()
+        .rev()
+        .take(16)
+        .take_while(|b| b.is_ascii_digit() || **b == b';')
+        .count();
     rest[..rest.len() - length].ends_with(b"[")
 }
 
@@ -277,12 +314,18 @@ fn pem(text: &str, start: usize) -> Option<Range<usize>> {
     let end = match rest[body..].find("-----END") {
         Some(end) => {
             let end = body + end + "-----END".len();
-            near(rest, end, 72).find("-----").map_or(end, |length| end + length + 5)
+            near(rest, end, 72)
+                .find("-----")
+                .map_or(end, |length| end + length + 5)
         }
         // Cut off: everything that can belong to a key, also with numbers or marks in front of its lines.
         None => {
-            let key = |c: char| c.is_ascii_alphanumeric() || c.is_ascii_whitespace() || "+/=\\:,-|>".contains(c);
-            body + text[start + body..].find(|c| !key(c)).unwrap_or(text.len() - start - body)
+            let key = |c: char| {
+                c.is_ascii_alphanumeric() || c.is_ascii_whitespace() || "+/=\\:,-|>".contains(c)
+            };
+            body + text[start + body..]
+                .find(|c| !key(c))
+                .unwrap_or(text.len() - start - body)
         }
     };
     Some(start..start + end)
@@ -292,19 +335,31 @@ fn pem(text: &str, start: usize) -> Option<Range<usize>> {
 fn user_info(text: &str, start: usize) -> Option<Range<usize>> {
     let whole = near(text, start, FAR);
     let until = |stops: &str| {
-        let end = whole.find(|c: char| c.is_whitespace() || stops.contains(c)).unwrap_or(whole.len());
+        let end = whole
+            .find(|c: char| c.is_whitespace() || stops.contains(c))
+            .unwrap_or(whole.len());
         whole[..end].rfind('@').map(|at| &whole[..at])
     };
     // A password may hold what should have been escaped; but behind a port begins a path, and an `@` in it is one.
     let strict = until("/?#\"'<>`\\");
-    let loose = || until("\"'<>`").filter(|info| !info.split_once(':').is_some_and(|(_, rest)| begins_with_port(rest)));
+    let loose = || {
+        until("\"'<>`").filter(|info| {
+            !info
+                .split_once(':')
+                .is_some_and(|(_, rest)| begins_with_port(rest))
+        })
+    };
     let info = strict.or_else(loose)?;
     let (at, password) = match info.split_once(':') {
         Some((user, password)) => (user.len() + 1, password),
         // A token in place of the user.
         None => (0, info),
     };
-    let secret = if at > 0 { is_literal(password) } else { looks_random(password) };
+    let secret = if at > 0 {
+        is_literal(password)
+    } else {
+        looks_random(password)
+    };
     secret.then(|| start + at..start + at + password.len())
 }
 
@@ -324,10 +379,17 @@ fn cookie(text: &str, start: usize) -> Option<Range<usize>> {
     let looks = near(text, value, FAR);
     // A quote ends it where a string can end; a cookie may hold quotes of its own.
     let line = |text: &str| {
-        let after =
-            |at: usize| text.as_bytes().get(at + 1).is_none_or(|b| b.is_ascii_whitespace() || b",;)}]".contains(b));
-        let ends = |(at, c): (usize, char)| matches!(c, '\r' | '\n' | '\\') || matches!(c, '"' | '\'') && after(at);
-        text.char_indices().find(|found| ends(*found)).map_or(text.len(), |(at, _)| at)
+        let after = |at: usize| {
+            text.as_bytes()
+                .get(at + 1)
+                .is_none_or(|b| b.is_ascii_whitespace() || b",;)}]".contains(b))
+        };
+        let ends = |(at, c): (usize, char)| {
+            matches!(c, '\r' | '\n' | '\\') || matches!(c, '"' | '\'') && after(at)
+        };
+        text.char_indices()
+            .find(|found| ends(*found))
+            .map_or(text.len(), |(at, _)| at)
     };
     let begin = &looks[..line(looks)];
     if !begin.contains('=') || begin.starts_with('[') {
@@ -362,29 +424,47 @@ fn assigned(text: &str, name: Range<usize>, strength: Strength) -> Option<Range<
         _ => return None,
     };
     let mark = skip(bytes, behind, b"\\");
-    let quote = bytes.get(mark).copied().filter(|byte| b"\"'`".contains(byte));
+    let quote = bytes
+        .get(mark)
+        .copied()
+        .filter(|byte| b"\"'`".contains(byte));
     let start = mark + usize::from(quote.is_some());
     if near(text, start, 16).starts_with("-----BEGIN") {
         return pem(text, start);
     }
-    let end = Ends { text, name: name.start, start, quote, escaped: mark > behind };
+    let end = Ends {
+        text,
+        name: name.start,
+        start,
+        quote,
+        escaped: mark > behind,
+    };
     let value = end.value(FAR);
     // `token = next_token()` is a call, `token: Token<'a>` a type.
-    let code = quote.is_none() && is_word(value) && matches!(bytes.get(start + value.len()), Some(b'(' | b'<' | b'{'));
+    let code = quote.is_none()
+        && is_word(value)
+        && matches!(bytes.get(start + value.len()), Some(b'(' | b'<' | b'{'));
     // `PASSWORD=word` in a shell or a file of settings is no word of a program.
-    let setting = sign == name.end && behind == sign + 1 && bytes[sign] == b'=' && is_upper(bytes, &name);
+    let setting =
+        sign == name.end && behind == sign + 1 && bytes[sign] == b'=' && is_upper(bytes, &name);
     let (scheme, credential) = without_scheme(value);
     let secret = match strength {
         Strength::Random if scheme > 0 && credential.len() >= 8 => is_literal(credential),
         Strength::Any => {
-            is_literal(value) && (quote.is_some() || setting || !is_word(value)) && !value.starts_with(' ')
+            is_literal(value)
+                && (quote.is_some() || setting || !is_word(value))
+                && !value.starts_with(' ')
         }
         Strength::Random => looks_random(credential),
     };
     if !secret || code {
         return None;
     }
-    let length = if value.len() + 4 >= FAR { end.value(usize::MAX).len() } else { value.len() };
+    let length = if value.len() + 4 >= FAR {
+        end.value(usize::MAX).len()
+    } else {
+        value.len()
+    };
     Some(start + scheme..start + length)
 }
 
@@ -392,31 +472,52 @@ fn assigned(text: &str, name: Range<usize>, strength: Strength) -> Option<Range<
 fn value_start(bytes: &[u8], behind: usize) -> usize {
     let here = skip(bytes, behind, b"=:> \t");
     let further = skip(bytes, here, b"[ \t\r\n");
-    if matches!(bytes.get(further), Some(b'"' | b'\'')) { further } else { here }
+    if matches!(bytes.get(further), Some(b'"' | b'\'')) {
+        further
+    } else {
+        here
+    }
 }
 
 /// Whether the name is an option such as `--password`.
 fn is_flag(bytes: &[u8], name: &Range<usize>) -> bool {
     let part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_-".contains(byte);
-    let front = bytes[..name.start].iter().rev().take(64).take_while(part).count();
+    let front = bytes[..name.start]
+        .iter()
+        .rev()
+        .take(64)
+        .take_while(part)
+        .count();
     bytes[name.start - front..].starts_with(b"--")
 }
 
 /// A model needs `next_page_token` to go on.
 fn is_pointer_to_go_on(bytes: &[u8], name: &Range<usize>) -> bool {
-    let before = bytes[..name.start].strip_suffix(b"_").unwrap_or(&bytes[..name.start]);
+    let before = bytes[..name.start]
+        .strip_suffix(b"_")
+        .unwrap_or(&bytes[..name.start]);
     let ends = |word: &&str| {
-        before.len() >= word.len() && before[before.len() - word.len()..].eq_ignore_ascii_case(word.as_bytes())
+        before.len() >= word.len()
+            && before[before.len() - word.len()..].eq_ignore_ascii_case(word.as_bytes())
     };
     bytes[name.clone()].eq_ignore_ascii_case(b"token")
-        && ["page", "next", "continuation", "sync", "cursor"].iter().any(ends)
+        && ["page", "next", "continuation", "sync", "cursor"]
+            .iter()
+            .any(ends)
 }
 
 /// Whether the whole name around `name` is in capitals, as settings are written.
 fn is_upper(bytes: &[u8], name: &Range<usize>) -> bool {
     let part = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
-    let front = bytes[..name.start].iter().rev().take(64).take_while(part).count();
-    !bytes[name.start - front..name.end].iter().any(u8::is_ascii_lowercase)
+    let front = bytes[..name.start]
+        .iter()
+        .rev()
+        .take(64)
+        .take_while(part)
+        .count();
+    !bytes[name.start - front..name.end]
+        .iter()
+        .any(u8::is_ascii_lowercase)
 }
 
 /// The scheme stays, so that a reader sees what kind of credential was there.
@@ -466,10 +567,16 @@ impl<'a> Ends<'a> {
 
     fn bare(&self, bytes: &[u8]) -> usize {
         let before = &self.text.as_bytes()[self.name.saturating_sub(512)..self.name];
-        let word = before.iter().rev().take_while(|byte| !byte.is_ascii_whitespace());
+        let word = before
+            .iter()
+            .rev()
+            .take_while(|byte| !byte.is_ascii_whitespace());
         let query = word.into_iter().any(|byte| b"?&".contains(byte));
-        let ends =
-            |at: usize| bytes.get(at + 1).is_none_or(|next| next.is_ascii_whitespace() || b",;)]}".contains(next));
+        let ends = |at: usize| {
+            bytes
+                .get(at + 1)
+                .is_none_or(|next| next.is_ascii_whitespace() || b",;)]}".contains(next))
+        };
         let stop = |(at, byte): (usize, &u8)| match byte {
             b' ' | b'\t' | b'\r' | b'\n' | b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' => true,
             b'&' => query,
@@ -478,11 +585,17 @@ impl<'a> Ends<'a> {
             b'(' | b'{' => std::str::from_utf8(&bytes[..at]).is_ok_and(is_word),
             _ => false,
         };
-        let length = |from: usize| bytes[from..].iter().enumerate().position(|(at, byte)| stop((from + at, byte)));
+        let length = |from: usize| {
+            bytes[from..]
+                .iter()
+                .enumerate()
+                .position(|(at, byte)| stop((from + at, byte)))
+        };
         let first = length(0).unwrap_or(bytes.len());
         // `Bearer` alone is no credential; the word behind it is.
-        let scheme =
-            ["bearer", "basic", "token"].iter().any(|word| bytes[..first].eq_ignore_ascii_case(word.as_bytes()));
+        let scheme = ["bearer", "basic", "token"]
+            .iter()
+            .any(|word| bytes[..first].eq_ignore_ascii_case(word.as_bytes()));
         if !scheme || bytes.get(first) != Some(&b' ') {
             return first;
         }
@@ -492,17 +605,41 @@ impl<'a> Ends<'a> {
 
 /// Whether a value stands for itself: not empty, not a variable, not a placeholder, not redacted before.
 pub(crate) fn is_literal(value: &str) -> bool {
-    const WORDS: [&str; 10] =
-        ["null", "none", "true", "false", "undefined", "string", "str", "password", "changeme", "redacted"];
-    !value.is_empty() && !is_placeholder(value) && !WORDS.iter().any(|word| value.eq_ignore_ascii_case(word))
+    const WORDS: [&str; 10] = [
+        "null",
+        "none",
+        "true",
+        "false",
+        "undefined",
+        "string",
+        "str",
+        "password",
+        "changeme",
+        "redacted",
+    ];
+    !value.is_empty()
+        && !is_placeholder(value)
+        && !WORDS.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
 /// Whether the whole of a value is a variable or says that something belongs here.
 fn is_placeholder(value: &str) -> bool {
-    let word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_ .-".contains(&b));
-    let within = |open: &str, close: &str| value.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+    let word = |text: &str| {
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"_ .-".contains(&b))
+    };
+    let within = |open: &str, close: &str| {
+        value
+            .strip_prefix(open)
+            .and_then(|rest| rest.strip_suffix(close))
+    };
     let variable = value.strip_prefix('$').is_some_and(|name| {
-        name.is_empty() || name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        name.is_empty()
+            || name
+                .bytes()
+                .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
     });
     variable
         || within("${", "}").is_some()
@@ -512,17 +649,26 @@ fn is_placeholder(value: &str) -> bool {
         || within("<", ">").is_some_and(word)
         || within("%", "%").is_some_and(word)
         || value.bytes().all(|b| b == b'*')
-        || value.len() > 2 && value.bytes().all(|b| matches!(b, b'x' | b'X' | b'.' | b'-'))
-        || ["process.env", "os.environ", "env."].iter().any(|begin| value.starts_with(begin) && word_of_code(value))
+        || value.len() > 2
+            && value
+                .bytes()
+                .all(|b| matches!(b, b'x' | b'X' | b'.' | b'-'))
+        || ["process.env", "os.environ", "env."]
+            .iter()
+            .any(|begin| value.starts_with(begin) && word_of_code(value))
 }
 
 fn word_of_code(value: &str) -> bool {
-    value.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.[]'\"".contains(&b))
+    value
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_.[]'\"".contains(&b))
 }
 
 /// A plain word or a path of code such as `config.password` or `&str`: what stands behind `password:` in a program.
 fn is_word(value: &str) -> bool {
-    value.bytes().all(|b| b.is_ascii_alphabetic() || b"_.:&*|?!".contains(&b))
+    value
+        .bytes()
+        .all(|b| b.is_ascii_alphabetic() || b"_.:&*|?!".contains(&b))
 }
 
 /// Whether a value looks like it came out of a random generator.
@@ -538,18 +684,29 @@ pub(crate) fn looks_random(value: &str) -> bool {
 /// `src/auth/token.rs`, and not base64 that happens to hold slashes.
 fn is_path(value: &str) -> bool {
     let parts = value.split(['/', '.']).filter(|part| !part.is_empty());
-    let rooted = ["/", "./", "../", "~/"].iter().any(|root| value.starts_with(root));
+    let rooted = ["/", "./", "../", "~/"]
+        .iter()
+        .any(|root| value.starts_with(root));
     let separators = value.bytes().filter(|b| b"/.".contains(b)).count();
-    (rooted || separators > 2) && parts.into_iter().all(|part| part.len() <= 32 && !mixed(part))
+    (rooted || separators > 2)
+        && parts
+            .into_iter()
+            .all(|part| part.len() <= 32 && !mixed(part))
 }
 
 /// Bits per byte.
 fn entropy(value: &str) -> f64 {
     let mut counts = [0_u32; 256];
-    value.bytes().for_each(|byte| counts[usize::from(byte)] += 1);
+    value
+        .bytes()
+        .for_each(|byte| counts[usize::from(byte)] += 1);
     let length = value.len() as f64;
     let share = |count: &&u32| f64::from(**count) / length;
-    -counts.iter().filter(|count| **count > 0).map(|count| share(&count) * share(&count).log2()).sum::<f64>()
+    -counts
+        .iter()
+        .filter(|count| **count > 0)
+        .map(|count| share(&count) * share(&count).log2())
+        .sum::<f64>()
 }
 
 #[cfg(test)]
@@ -559,10 +716,15 @@ mod tests {
     #[test]
     fn every_bundled_shape_is_valid_and_begins_with_its_anchor() {
         for detector in SHAPES {
-            let (Look::Shape(pattern) | Look::ShapeIf(pattern, _)) = detector.look else { panic!("a shape") };
+            let (Look::Shape(pattern) | Look::ShapeIf(pattern, _)) = detector.look else {
+                panic!("a shape")
+            };
             assert!(Regex::new(pattern).is_ok(), "{pattern}");
             let plain = pattern.replace('\\', "").replace("(?i:", "").to_lowercase();
-            assert!(plain.starts_with(&format!("^{}", detector.anchor.to_lowercase())), "{pattern}");
+            assert!(
+                plain.starts_with(&format!("^{}", detector.anchor.to_lowercase())),
+                "{pattern}"
+            );
         }
     }
 }

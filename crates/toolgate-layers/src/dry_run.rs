@@ -99,7 +99,10 @@ mod tests {
 
     async fn runs(layer: DryRun, tool: &str) -> bool {
         let executor = Scripted::new();
-        let stack = Stack::over(executor.clone()).layer(layer).build().expect("in order");
+        let stack = Stack::over(executor.clone())
+            .layer(layer)
+            .build()
+            .expect("in order");
         let outcome = stack.run(call(tool)).await;
         assert_eq!(outcome.is_ok(), executor.seen().len() == 1);
         outcome.is_ok()
@@ -108,27 +111,50 @@ mod tests {
     #[tokio::test]
     async fn a_covered_call_never_runs_and_says_so() {
         let executor = Scripted::new();
-        let stack = Stack::over(executor.clone()).layer(DryRun::all()).build().expect("in order");
+        let stack = Stack::over(executor.clone())
+            .layer(DryRun::all())
+            .build()
+            .expect("in order");
         let outcome = stack.run(call("pay")).await;
         let settled = outcome.settled().expect("settled");
-        assert_eq!((settled.status, &*settled.model_text()), (Status::DryRun, "dry run: pay was not run"));
+        assert_eq!(
+            (settled.status, &*settled.model_text()),
+            (Status::DryRun, "dry run: pay was not run")
+        );
         assert!(settled.value.is_null() && settled.attempts == 0 && executor.seen().is_empty());
-        assert_eq!(settled.notes.fields().expect("noted").metadata["dry_run"], true);
+        assert_eq!(
+            settled.notes.fields().expect("noted").metadata["dry_run"],
+            true
+        );
     }
 
     #[tokio::test]
     async fn only_and_except_say_what_is_covered() {
         let only = || DryRun::only(["pay", "send_*"]).expect("readable");
         let except = || DryRun::except(["look"]).expect("readable");
-        for (tool, by_only, by_except) in [("pay", false, false), ("send_mail", false, false), ("look", true, true)] {
-            assert_eq!((runs(only(), tool).await, runs(except(), tool).await), (by_only, by_except), "{tool}");
+        for (tool, by_only, by_except) in [
+            ("pay", false, false),
+            ("send_mail", false, false),
+            ("look", true, true),
+        ] {
+            assert_eq!(
+                (runs(only(), tool).await, runs(except(), tool).await),
+                (by_only, by_except),
+                "{tool}"
+            );
         }
     }
 
     #[test]
     fn both_lists_empty_lists_and_unreadable_globs_are_refused() {
         let list = || Some(vec!["a".to_owned()]);
-        assert!(DryRun::new(&DryRunOptions { only: list(), except: list() }).is_err());
+        assert!(
+            DryRun::new(&DryRunOptions {
+                only: list(),
+                except: list()
+            })
+            .is_err()
+        );
         assert!(DryRun::only([]).is_err());
         assert!(DryRun::only(["["]).is_err());
         assert!(serde_json::from_str::<DryRunOptions>(r#"{ "onyl": ["a"] }"#).is_err());
@@ -136,6 +162,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_comes_back_is_pretended_again() {
-        run_twice(DryRun::all(), seed("pay", serde_json::json!({}))).await.assert_replays();
+        run_twice(DryRun::all(), seed("pay", serde_json::json!({})))
+            .await
+            .assert_replays();
     }
 }

@@ -4,8 +4,8 @@ use std::{fmt, time::Duration};
 
 use serde::Serialize;
 use toolgate_core::{
-    Answer, Band, Call, CallSeed, Decision, LayerName, LayerNote, LayerStatus, Outcome, Stack, Status, Suspension,
-    Trail, Unsettled,
+    Answer, Band, Call, CallSeed, Decision, LayerName, LayerNote, LayerStatus, Outcome, Stack,
+    Status, Suspension, Trail, Unsettled,
 };
 
 /// What a stack would do with a call.
@@ -71,7 +71,10 @@ const MOST_QUESTIONS: usize = 16;
 /// # }).unwrap();
 /// ```
 pub async fn explain(stack: &Stack, seed: CallSeed) -> Explanation {
-    let mut seed = CallSeed { rehearsal: true, ..seed };
+    let mut seed = CallSeed {
+        rehearsal: true,
+        ..seed
+    };
     let mut asked = Vec::new();
     loop {
         let (outcome, trail) = stack.trace(Call::new(seed.clone())).await;
@@ -79,7 +82,9 @@ pub async fn explain(stack: &Stack, seed: CallSeed) -> Explanation {
             Outcome::Suspended(suspension) if asked.len() < MOST_QUESTIONS => match *suspension {
                 Suspension::Decision(request) => {
                     asked.extend(asking_layer(&trail));
-                    seed.resumed.answers.push(Answer::to(&request, Decision::approve("explain")));
+                    seed.resumed
+                        .answers
+                        .push(Answer::to(&request, Decision::approve("explain")));
                     seed.generation += 1;
                 }
                 // Something outside runs it: as far as the stack goes, it runs.
@@ -95,11 +100,18 @@ pub async fn explain(stack: &Stack, seed: CallSeed) -> Explanation {
 fn asking_layer(trail: &Trail) -> Option<ExplainedLayer> {
     let suspended = |note: &LayerNote| note.status == LayerStatus::Open(Unsettled::Suspended);
     let note = trail.layers().into_iter().rev().find(suspended)?;
-    Some(ExplainedLayer { verdict: Explained::Asks, ..ExplainedLayer::of(&note) })
+    Some(ExplainedLayer {
+        verdict: Explained::Asks,
+        ..ExplainedLayer::of(&note)
+    })
 }
 
 impl Explanation {
-    fn new(settled: Option<&toolgate_core::Settled>, trail: &Trail, asked: Vec<ExplainedLayer>) -> Self {
+    fn new(
+        settled: Option<&toolgate_core::Settled>,
+        trail: &Trail,
+        asked: Vec<ExplainedLayer>,
+    ) -> Self {
         let refused = settled.filter(|settled| !is_run(settled));
         let verdict = match refused {
             Some(settled) => Explained::Settles(settled.status),
@@ -114,13 +126,20 @@ impl Explanation {
             }
         };
         let layers = trail.layers().iter().map(layer).collect();
-        Self { verdict, text: refused.map(|settled| settled.model_text().into_owned()), layers }
+        Self {
+            verdict,
+            text: refused.map(|settled| settled.model_text().into_owned()),
+            layers,
+        }
     }
 }
 
 /// Whether a rehearsed call got to the executor.
 fn is_run(settled: &toolgate_core::Settled) -> bool {
-    let rehearsed = settled.notes.fields().is_some_and(|notes| notes.metadata.get("rehearsal") == Some(&true.into()));
+    let rehearsed = settled
+        .notes
+        .fields()
+        .is_some_and(|notes| notes.metadata.get("rehearsal") == Some(&true.into()));
     settled.status == Status::DryRun && rehearsed
 }
 
@@ -155,16 +174,32 @@ impl fmt::Display for Explained {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for layer in &self.layers {
-            let change = if layer.changed && layer.verdict == Explained::Runs { "changes it" } else { "" };
-            let verdict = if change.is_empty() { layer.verdict.to_string() } else { change.to_owned() };
+            let change = if layer.changed && layer.verdict == Explained::Runs {
+                "changes it"
+            } else {
+                ""
+            };
+            let verdict = if change.is_empty() {
+                layer.verdict.to_string()
+            } else {
+                change.to_owned()
+            };
             let reason = layer.reason.as_deref().unwrap_or_default();
-            writeln!(f, "{:<7} {:<18} {verdict:<26} {reason}", layer.band, layer.name)?;
+            writeln!(
+                f,
+                "{:<7} {:<18} {verdict:<26} {reason}",
+                layer.band, layer.name
+            )?;
         }
         match self.verdict {
             Explained::Runs => write!(f, "the call would run"),
             Explained::Asks => write!(f, "the call would run if somebody agrees"),
             Explained::Settles(status) => {
-                write!(f, "the call would not run: {status}: {}", self.text.as_deref().unwrap_or_default())
+                write!(
+                    f,
+                    "the call would not run: {status}: {}",
+                    self.text.as_deref().unwrap_or_default()
+                )
             }
         }
     }

@@ -63,7 +63,11 @@ pub(crate) struct Command {
 
 impl Command {
     fn new(text: String, runs: Option<Vec<Words>>) -> Self {
-        Self { text, runs, said: OnceCell::new() }
+        Self {
+            text,
+            runs,
+            said: OnceCell::new(),
+        }
     }
 
     /// Every run of words that could be a command, however it is quoted.
@@ -122,7 +126,11 @@ impl<'a> Facts<'a> {
 
     /// The commands that the call runs, if all of that is certain.
     pub(crate) fn runs(&self) -> Option<Vec<&Words>> {
-        let runs: Option<Vec<_>> = self.commands.iter().map(|command| command.runs.as_ref()).collect();
+        let runs: Option<Vec<_>> = self
+            .commands
+            .iter()
+            .map(|command| command.runs.as_ref())
+            .collect();
         runs.map(|runs| runs.into_iter().flatten().collect())
     }
 
@@ -130,7 +138,9 @@ impl<'a> Facts<'a> {
     pub(crate) fn hinted(&self) -> &[Place] {
         self.hinted.get_or_init(|| {
             // `event.key` is code rather than a file, unless there is one.
-            let is_code = |text: &str| text.contains('.') && !text.contains(['/', '\\', '~']) && !text.starts_with('.');
+            let is_code = |text: &str| {
+                text.contains('.') && !text.contains(['/', '\\', '~']) && !text.starts_with('.')
+            };
             let is_there = |text: &str| {
                 let from = |dir: &String| self.root.has(&format!("{dir}/{text}"));
                 self.root.has(text) || self.dirs.iter().any(from)
@@ -142,36 +152,57 @@ impl<'a> Facts<'a> {
 
     /// The places that words of the commands may name.
     pub(crate) fn spoken(&self) -> &[Place] {
-        self.spoken.get_or_init(|| self.places_of(self.words().iter().map(String::as_str)))
+        self.spoken
+            .get_or_init(|| self.places_of(self.words().iter().map(String::as_str)))
     }
 
     /// Every word of the commands, however they are quoted.
     pub(crate) fn words(&self) -> &[String] {
-        self.words.get_or_init(|| shell::words_of(self.commands.iter().flat_map(Command::said)))
+        self.words
+            .get_or_init(|| shell::words_of(self.commands.iter().flat_map(Command::said)))
     }
 
     /// What a shell or a tool may expand to other paths.
     pub(crate) fn globs(&self) -> impl Iterator<Item = &str> {
         let named = self.named.iter().map(|(text, _)| &**text);
-        let all = named.chain(self.texts.iter().copied()).chain(self.words().iter().map(String::as_str));
+        let all = named
+            .chain(self.texts.iter().copied())
+            .chain(self.words().iter().map(String::as_str));
         all.filter(|text| text.contains(['*', '?', '[']))
     }
 
     /// Every host that the call may name, under whatever name.
     pub(crate) fn hosts(&self) -> &[String] {
         self.hosts.get_or_init(|| {
-            let named = self.named.iter().map(|(text, _)| &**text).filter(|text| text.len() <= LONGEST_HINT);
-            let hints = named.chain(self.texts.iter().copied()).chain(self.words().iter().map(String::as_str));
+            let named = self
+                .named
+                .iter()
+                .map(|(text, _)| &**text)
+                .filter(|text| text.len() <= LONGEST_HINT);
+            let hints = named
+                .chain(self.texts.iter().copied())
+                .chain(self.words().iter().map(String::as_str));
             let urls = self.urls.iter().map(|url| url.text.as_str());
-            urls.chain(hints.filter(|text| may_be_host(text))).flat_map(hosts_anywhere).collect()
+            urls.chain(hints.filter(|text| may_be_host(text)))
+                .flat_map(hosts_anywhere)
+                .collect()
         })
     }
 
     /// Every text that may be a URL, under whatever name.
     pub(crate) fn url_texts(&self) -> impl Iterator<Item = &str> {
-        let named = self.named.iter().map(|(text, _)| &**text).filter(|text| text.len() <= LONGEST_HINT);
-        let hints = named.chain(self.texts.iter().copied()).chain(self.words().iter().map(String::as_str));
-        self.urls.iter().map(|url| url.text.as_str()).chain(hints.filter(|text| text.contains(':')))
+        let named = self
+            .named
+            .iter()
+            .map(|(text, _)| &**text)
+            .filter(|text| text.len() <= LONGEST_HINT);
+        let hints = named
+            .chain(self.texts.iter().copied())
+            .chain(self.words().iter().map(String::as_str));
+        self.urls
+            .iter()
+            .map(|url| url.text.as_str())
+            .chain(hints.filter(|text| text.contains(':')))
     }
 
     /// `build` in `cargo build` is a path only if there is one.
@@ -183,19 +214,30 @@ impl<'a> Facts<'a> {
     fn places_of<'t>(&self, texts: impl Iterator<Item = &'t str>) -> Vec<Place> {
         let mut places = Vec::new();
         let mut dirs = self.dirs.clone();
-        shell::directories(self.commands.iter().flat_map(Command::said), &mut dirs, MOST_DIRS);
+        shell::directories(
+            self.commands.iter().flat_map(Command::said),
+            &mut dirs,
+            MOST_DIRS,
+        );
         for text in texts {
             let cheap = places.len() >= MOST_LOOKUPS;
             let find = |text: &str| match cheap {
                 true => self.root.spelled(text),
-                false => self.root.locate(text).unwrap_or_else(|_| self.root.spelled(text)),
+                false => self
+                    .root
+                    .locate(text)
+                    .unwrap_or_else(|_| self.root.spelled(text)),
             };
             if cheap || self.may_be_path(text) {
                 places.push(find(text));
             }
             if is_relative(text) {
                 let most = if cheap { MOST_DIRS / 4 } else { MOST_DIRS };
-                places.extend(dirs.iter().take(most).map(|dir| find(&format!("{dir}/{text}"))));
+                places.extend(
+                    dirs.iter()
+                        .take(most)
+                        .map(|dir| find(&format!("{dir}/{text}"))),
+                );
             }
         }
         places
@@ -205,13 +247,18 @@ impl<'a> Facts<'a> {
     fn resolve(&mut self) {
         let mut more = Vec::new();
         for (text, means) in &self.named {
-            let from_dirs = self.dirs.iter().filter(|dir| is_relative(text) && *dir != text);
+            let from_dirs = self
+                .dirs
+                .iter()
+                .filter(|dir| is_relative(text) && *dir != text);
             let from_dirs = from_dirs.map(|dir| Cow::Owned(format!("{dir}/{text}")));
             for text in [Cow::Borrowed(&**text)].into_iter().chain(from_dirs) {
                 match self.root.locate(&text) {
                     Ok(place) => more.push(place),
                     // Source code in an argument called `source` is no path, and no path that long can be opened.
-                    Err(Unresolved::TooLong) if *means == Means::PerhapsPath => self.paths_certain = false,
+                    Err(Unresolved::TooLong) if *means == Means::PerhapsPath => {
+                        self.paths_certain = false
+                    }
                     Err(_) => self.lost = true,
                 }
             }
@@ -221,9 +268,16 @@ impl<'a> Facts<'a> {
             return;
         }
         // In another directory the same words may run other things.
-        let elsewhere = |dir: &String| !self.root.locate(dir).is_ok_and(|place| place.is_inside_root());
+        let elsewhere = |dir: &String| {
+            !self
+                .root
+                .locate(dir)
+                .is_ok_and(|place| place.is_inside_root())
+        };
         if self.surrounded || self.dirs.iter().any(elsewhere) {
-            self.commands.iter_mut().for_each(|command| command.runs = None);
+            self.commands
+                .iter_mut()
+                .for_each(|command| command.runs = None);
         }
     }
 
@@ -266,7 +320,11 @@ impl<'a> Facts<'a> {
             Value::Array(items) => items.iter().for_each(|item| self.walk_inside(item, needs)),
             Value::String(text) => {
                 self.hint(text);
-                if needs.paths && text.trim_start().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
+                if needs.paths
+                    && text
+                        .trim_start()
+                        .get(..5)
+                        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
                 {
                     self.paths(value, Means::Path);
                 }
@@ -280,7 +338,12 @@ impl<'a> Facts<'a> {
 
     /// Keeps a short text that may name a path or a host.
     fn hint(&mut self, text: &'a str) {
-        let telling = |c: char| matches!(c, '/' | '.' | '\\' | ':' | '*' | '?' | '[' | '。' | '．' | '｡');
+        let telling = |c: char| {
+            matches!(
+                c,
+                '/' | '.' | '\\' | ':' | '*' | '?' | '[' | '。' | '．' | '｡'
+            )
+        };
         let short = text.len() <= LONGEST_HINT && (text.contains(telling) || may_be_key(text));
         if short && !text.trim().contains('\n') {
             self.texts.push(text);
@@ -289,7 +352,9 @@ impl<'a> Facts<'a> {
 
     fn paths(&mut self, value: &'a Value, means: Means) {
         match value {
-            Value::String(text) if means == Means::PerhapsPath && is_patch(text) => self.patches(value),
+            Value::String(text) if means == Means::PerhapsPath && is_patch(text) => {
+                self.patches(value)
+            }
             Value::String(text) => self.named.push((Cow::Borrowed(text), means)),
             Value::Array(items) => items.iter().for_each(|item| self.paths(item, means)),
             // Of what an object holds, nobody knows what is the path.
@@ -314,11 +379,20 @@ impl<'a> Facts<'a> {
         let mut unread = matches!(value, Value::Number(_) | Value::Object(_));
         strings(value, &mut |patch| {
             let before = found.len();
-            found.extend(patch_files(patch).into_iter().flat_map(|file| [Some(file.path), file.old_path]).flatten());
+            found.extend(
+                patch_files(patch)
+                    .into_iter()
+                    .flat_map(|file| [Some(file.path), file.old_path])
+                    .flatten(),
+            );
             unread |= found.len() == before;
         });
         self.paths_certain &= !unread;
-        self.named.extend(found.into_iter().map(|path| (Cow::Owned(path), Means::Path)));
+        self.named.extend(
+            found
+                .into_iter()
+                .map(|path| (Cow::Owned(path), Means::Path)),
+        );
     }
 
     /// A list of commands, where [`Facts::command`] takes a list for the words of one.
@@ -335,18 +409,32 @@ impl<'a> Facts<'a> {
             Value::String(text) => (text.clone(), shell::commands(text)),
             Value::Array(items) => {
                 let words: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
-                let runs = words.and_then(|words| shell::argv(&words)).map(|words| vec![words]);
+                let runs = words
+                    .and_then(|words| shell::argv(&words))
+                    .map(|words| vec![words]);
                 (all_texts(value), runs)
             }
             Value::Number(_) | Value::Object(_) => (all_texts(value), None),
         };
         let is_argument = |(key, more): &(&String, &Value)| {
-            ARGUMENTS.contains(&&*plain_name(key)) && !is_nothing(more) && !std::ptr::eq(*more, value)
+            ARGUMENTS.contains(&&*plain_name(key))
+                && !is_nothing(more)
+                && !std::ptr::eq(*more, value)
         };
-        let arguments: Vec<&Value> = beside.iter().filter(is_argument).map(|(_, more)| more).collect();
+        let arguments: Vec<&Value> = beside
+            .iter()
+            .filter(is_argument)
+            .map(|(_, more)| more)
+            .collect();
         let command = with_arguments(text, runs, &arguments);
-        let urls = command.text.split_whitespace().filter(|word| word.contains("://"));
-        self.urls.extend(urls.map(|word| Url { text: word.to_owned(), plain: plain_url(word) }));
+        let urls = command
+            .text
+            .split_whitespace()
+            .filter(|word| word.contains("://"));
+        self.urls.extend(urls.map(|word| Url {
+            text: word.to_owned(),
+            plain: plain_url(word),
+        }));
         self.commands.push(command);
     }
 
@@ -355,18 +443,28 @@ impl<'a> Facts<'a> {
         match value {
             Value::String(text) => {
                 let whole = text.trim();
-                let is_url = (whole.contains("://") && !whole.contains(char::is_whitespace)) || whole.starts_with("//");
+                let is_url = (whole.contains("://") && !whole.contains(char::is_whitespace))
+                    || whole.starts_with("//");
                 if !named && !is_url {
                     return;
                 }
                 let host = || {
                     let (host, _) = plain_authority(text).filter(|_| means == Means::Host)?;
-                    Some(PlainUrl { whole: format!("https://{host}/"), host })
+                    Some(PlainUrl {
+                        whole: format!("https://{host}/"),
+                        host,
+                    })
                 };
-                self.urls.push(Url { plain: plain_url(text).or_else(host), text: text.clone() });
+                self.urls.push(Url {
+                    plain: plain_url(text).or_else(host),
+                    text: text.clone(),
+                });
             }
             Value::Array(items) => items.iter().for_each(|item| self.url(item, means)),
-            Value::Number(number) if named => self.urls.push(Url { text: number.to_string(), plain: None }),
+            Value::Number(number) if named => self.urls.push(Url {
+                text: number.to_string(),
+                plain: None,
+            }),
             Value::Object(_) if named => self.urls_certain = false,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
         }
@@ -376,11 +474,27 @@ impl<'a> Facts<'a> {
 /// Whether a text is a patch, under whatever name.
 fn is_patch(text: &str) -> bool {
     let text = text.trim_start();
-    ["*** Begin Patch", "*** Update File: ", "diff --git ", "--- "].iter().any(|start| text.starts_with(start))
+    [
+        "*** Begin Patch",
+        "*** Update File: ",
+        "diff --git ",
+        "--- ",
+    ]
+    .iter()
+    .any(|start| text.starts_with(start))
 }
 
 /// What the arguments beside a command are called.
-const ARGUMENTS: [&str; 8] = ["args", "arguments", "argv", "params", "parameters", "flags", "options", "opts"];
+const ARGUMENTS: [&str; 8] = [
+    "args",
+    "arguments",
+    "argv",
+    "params",
+    "parameters",
+    "flags",
+    "options",
+    "opts",
+];
 
 /// `{ "command": "git", "args": ["status"] }` is one command. Where there are several lists, or something else than a
 /// list of words, nobody knows which of them the tool takes: all of it counts as said and none of it as certain.
@@ -389,8 +503,12 @@ fn with_arguments(text: String, runs: Option<Vec<Words>>, more: &[&Value]) -> Co
         [] => return Command::new(text, runs),
         [first, rest @ ..] => (first, rest),
     };
-    let whole = more.iter().fold(text, |text, value| format!("{text} {}", all_texts(value)));
-    let words: Option<Vec<&str>> = first.as_array().and_then(|items| items.iter().map(Value::as_str).collect());
+    let whole = more
+        .iter()
+        .fold(text, |text, value| format!("{text} {}", all_texts(value)));
+    let words: Option<Vec<&str>> = first
+        .as_array()
+        .and_then(|items| items.iter().map(Value::as_str).collect());
     let runs = match (runs.as_deref(), words) {
         (Some([one]), Some(more)) if rest.is_empty() => {
             let words: Vec<&str> = one.iter().map(String::as_str).chain(more).collect();
@@ -407,7 +525,9 @@ fn all_texts(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) => items.iter().map(all_texts).collect::<Vec<_>>().join(" "),
         Value::Object(object) => {
-            let texts = object.iter().map(|(key, value)| format!("{key} {}", all_texts(value)));
+            let texts = object
+                .iter()
+                .map(|(key, value)| format!("{key} {}", all_texts(value)));
             texts.collect::<Vec<_>>().join(" ")
         }
         Value::Null => String::new(),
@@ -440,7 +560,10 @@ fn is_relative(text: &str) -> bool {
 
 /// Private keys have no dot in their names.
 fn may_be_key(word: &str) -> bool {
-    let start = |start: &str| word.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start));
+    let start = |start: &str| {
+        word.get(..start.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(start))
+    };
     start("id_") || start("_netrc")
 }
 
@@ -453,38 +576,77 @@ mod tests {
 
     fn facts<T>(arguments: Value, look: impl FnOnce(&Facts<'_>) -> T) -> T {
         let (call, root) = (call_with("x", arguments), Root::new(Path::new("/nowhere")));
-        look(&Facts::of(&call, &root, Needs { paths: true, commands: true, urls: true }, 0))
+        look(&Facts::of(
+            &call,
+            &root,
+            Needs {
+                paths: true,
+                commands: true,
+                urls: true,
+            },
+            0,
+        ))
     }
 
     #[test]
     fn paths_are_found_by_name_at_any_depth() {
         for (arguments, count) in [
             (json!({ "path": "a" }), 1),
-            (json!({ "filePath": "a", "old_path": "b", "path2": "c", "to": "d" }), 4),
-            (json!({ "path": "a", "cwd": "b", "patch": "*** Update File: c\n" }), 5),
-            (json!({ "edits": [{ "path": "a" }, { "path": "b" }], "files": ["c", ["d"]] }), 4),
+            (
+                json!({ "filePath": "a", "old_path": "b", "path2": "c", "to": "d" }),
+                4,
+            ),
+            (
+                json!({ "path": "a", "cwd": "b", "patch": "*** Update File: c\n" }),
+                5,
+            ),
+            (
+                json!({ "edits": [{ "path": "a" }, { "path": "b" }], "files": ["c", ["d"]] }),
+                4,
+            ),
             (json!({ "file": { "path": "a" } }), 1),
             (json!({ "text": "a", "profile": "b", "path": null }), 0),
         ] {
-            assert_eq!(facts(arguments.clone(), |facts| facts.places.len()), count, "{arguments}");
+            assert_eq!(
+                facts(arguments.clone(), |facts| facts.places.len()),
+                count,
+                "{arguments}"
+            );
         }
         assert!(!facts(json!({ "path": 7 }), |facts| facts.paths_certain));
         assert!(facts(json!({ "path": "a\0b" }), |facts| facts.lost));
         let code = json!({ "source": "x".repeat(9000) });
-        assert_eq!(facts(code, |facts| (facts.lost, facts.paths_certain)), (false, false));
+        assert_eq!(
+            facts(code, |facts| (facts.lost, facts.paths_certain)),
+            (false, false)
+        );
     }
 
     #[test]
     fn a_command_is_taken_as_text_as_words_or_with_its_arguments_beside_it() {
         let runs = |arguments: Value| {
             facts(arguments, |facts| {
-                facts.runs().map(|runs| runs.iter().map(|words| words.join(" ")).collect::<Vec<_>>())
+                facts
+                    .runs()
+                    .map(|runs| runs.iter().map(|words| words.join(" ")).collect::<Vec<_>>())
             })
         };
-        assert_eq!(runs(json!({ "command": "ls; pwd" })), Some(vec!["ls".to_owned(), "pwd".to_owned()]));
-        assert_eq!(runs(json!({ "argv": ["git", "status"] })), Some(vec!["git status".to_owned()]));
-        assert_eq!(runs(json!({ "command": "git", "args": ["push"] })), Some(vec!["git push".to_owned()]));
-        assert_eq!(runs(json!({ "commands": ["ls", "pwd x"] })), Some(vec!["ls".to_owned(), "pwd x".to_owned()]));
+        assert_eq!(
+            runs(json!({ "command": "ls; pwd" })),
+            Some(vec!["ls".to_owned(), "pwd".to_owned()])
+        );
+        assert_eq!(
+            runs(json!({ "argv": ["git", "status"] })),
+            Some(vec!["git status".to_owned()])
+        );
+        assert_eq!(
+            runs(json!({ "command": "git", "args": ["push"] })),
+            Some(vec!["git push".to_owned()])
+        );
+        assert_eq!(
+            runs(json!({ "commands": ["ls", "pwd x"] })),
+            Some(vec!["ls".to_owned(), "pwd x".to_owned()])
+        );
         for uncertain in [
             json!({ "command": ["sh", "-c", "ls"] }),
             json!({ "command": "ls; git", "args": ["push"] }),
@@ -512,7 +674,11 @@ mod tests {
     fn hosts_are_found_by_name_in_commands_and_where_a_text_is_a_url() {
         let hosts = |arguments: Value| {
             facts(arguments, |facts| {
-                facts.urls.iter().map(|url| url.plain.as_ref().map(|plain| plain.host.clone())).collect::<Vec<_>>()
+                facts
+                    .urls
+                    .iter()
+                    .map(|url| url.plain.as_ref().map(|plain| plain.host.clone()))
+                    .collect::<Vec<_>>()
             })
         };
         for arguments in [
@@ -521,10 +687,17 @@ mod tests {
             json!({ "command": "curl https://a.com" }),
             json!({ "what": "https://a.com" }),
         ] {
-            assert_eq!(hosts(arguments.clone()), [Some("a.com".to_owned())], "{arguments}");
+            assert_eq!(
+                hosts(arguments.clone()),
+                [Some("a.com".to_owned())],
+                "{arguments}"
+            );
         }
         assert_eq!(hosts(json!({ "url": "a.com" })), [None]);
-        assert_eq!(hosts(json!({ "content": "see https://a.com for more" })), []);
+        assert_eq!(
+            hosts(json!({ "content": "see https://a.com for more" })),
+            []
+        );
         assert_eq!(hosts(json!({ "path": " https://a.com" })), [None]);
         assert_eq!(hosts(json!({ "page": "//a.com/x" })), [None]);
     }

@@ -4,9 +4,14 @@ use std::path::{Component, Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{Band, Call, Layer, LayerTraits, Next, Outcome, Settled, Status, Timestamp, Trail};
+use toolgate_core::{
+    Band, Call, Layer, LayerTraits, Next, Outcome, Settled, Status, Timestamp, Trail,
+};
 
-use crate::{BadOption, Configurable, FileChange, FileChangeKind, FileWatcher, Parts, Workspace, found_changes::found};
+use crate::{
+    BadOption, Configurable, FileChange, FileChangeKind, FileWatcher, Parts, Workspace,
+    found_changes::found,
+};
 
 /// Tells a [`FileWatcher`] which files a call has changed, once it has gone well.
 ///
@@ -49,7 +54,11 @@ impl Default for FileChangesOptions {
 impl FileChanges {
     /// Tells `watcher`.
     pub fn new(watcher: FileWatcher) -> Self {
-        Self { watcher, workspace: None, options: FileChangesOptions::default() }
+        Self {
+            watcher,
+            workspace: None,
+            options: FileChangesOptions::default(),
+        }
     }
 
     /// Looks up sizes and times in `workspace`.
@@ -59,26 +68,47 @@ impl FileChanges {
     }
 
     fn report(&self, call: &Call, settled: &Settled, trail: &Trail) {
-        for change in found(call, settled, trail).into_iter().take(self.options.max_changes) {
+        for change in found(call, settled, trail)
+            .into_iter()
+            .take(self.options.max_changes)
+        {
             let (tool_name, call_id) = (Some(call.tool.clone()), Some(call.id));
-            self.watcher.notify(FileChange { tool_name, call_id, ..self.looked_up(change) });
+            self.watcher.notify(FileChange {
+                tool_name,
+                call_id,
+                ..self.looked_up(change)
+            });
         }
     }
 
     /// Adds what the file system knows, if it can be asked without leaving the workspace.
     fn looked_up(&self, change: FileChange) -> FileChange {
-        let Some(workspace) = &self.workspace else { return change };
+        let Some(workspace) = &self.workspace else {
+            return change;
+        };
         let relative = |path: &str| match Path::new(path).strip_prefix(workspace.root()) {
             Ok(inside) if !inside.as_os_str().is_empty() => inside.to_string_lossy().into_owned(),
             _ => path.to_owned(),
         };
-        let change =
-            FileChange { path: relative(&change.path), old_path: change.old_path.as_deref().map(relative), ..change };
-        match inside(workspace.root(), &change.path).and_then(|file| std::fs::symlink_metadata(file).ok()) {
+        let change = FileChange {
+            path: relative(&change.path),
+            old_path: change.old_path.as_deref().map(relative),
+            ..change
+        };
+        match inside(workspace.root(), &change.path)
+            .and_then(|file| std::fs::symlink_metadata(file).ok())
+        {
             Some(metadata) if change.change != FileChangeKind::Deleted => {
-                let since_epoch = metadata.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+                let since_epoch = metadata
+                    .modified()
+                    .ok()
+                    .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
                 let modified_at = since_epoch.map(|since| Timestamp::EPOCH.plus(since));
-                FileChange { size: Some(metadata.len()), modified_at, ..change }
+                FileChange {
+                    size: Some(metadata.len()),
+                    modified_at,
+                    ..change
+                }
             }
             _ => change,
         }
@@ -92,9 +122,16 @@ impl Configurable for FileChanges {
 
     fn configure(options: FileChangesOptions, parts: &Parts) -> Result<Self, BadOption> {
         if options.max_changes == 0 {
-            return Err(BadOption::new("max_changes", "0 would report nothing; leave the layer out instead"));
+            return Err(BadOption::new(
+                "max_changes",
+                "0 would report nothing; leave the layer out instead",
+            ));
         }
-        Ok(Self { watcher: parts.get_or_default(), workspace: parts.get(), options })
+        Ok(Self {
+            watcher: parts.get_or_default(),
+            workspace: parts.get(),
+            options,
+        })
     }
 }
 
@@ -130,12 +167,18 @@ impl Layer for FileChanges {
 /// The file at `path` below `root`, unless the way there leads outside. The last step is not followed.
 fn inside(root: &Path, path: &str) -> Option<PathBuf> {
     let path = Path::new(path);
-    if path.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
+    if path
+        .components()
+        .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
+    {
         return None;
     }
     let root = root.canonicalize().ok()?;
     let parent = root.join(path.parent()?).canonicalize().ok()?;
-    parent.starts_with(&root).then(|| path.file_name().map(|name| parent.join(name))).flatten()
+    parent
+        .starts_with(&root)
+        .then(|| path.file_name().map(|name| parent.join(name)))
+        .flatten()
 }
 
 #[cfg(test)]
@@ -143,8 +186,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
     use toolgate_core::{
-        Annotations, Answer, ApprovalRequest, Arguments, CallSeed, Decision, Json, Kind, Registry, Resource, Schema,
-        Stack, ToolOutput, ToolSpec, Verdict, View, map_call,
+        Annotations, Answer, ApprovalRequest, Arguments, CallSeed, Decision, Json, Kind, Registry,
+        Resource, Schema, Stack, ToolOutput, ToolSpec, Verdict, View, map_call,
     };
     use toolgate_testkit::{Scripted, run_twice, seed, seed_for};
 
@@ -152,7 +195,9 @@ mod tests {
         let registry = Registry::new();
         let path = |kind, names: &[&str]| {
             let plain = Annotations::default().with_kind(kind);
-            names.iter().fold(plain, |all, name| all.with_resource(Resource::path(name)))
+            names
+                .iter()
+                .fold(plain, |all, name| all.with_resource(Resource::path(name)))
         };
         let tools = [
             ("edit", path(Kind::Edit, &["path"])),
@@ -162,7 +207,8 @@ mod tests {
             ("status", Annotations::read_only()),
         ];
         for (name, annotations) in tools {
-            let spec = ToolSpec::new(name, "Works.", Schema::any_object()).with_annotations(annotations);
+            let spec =
+                ToolSpec::new(name, "Works.", Schema::any_object()).with_annotations(annotations);
             registry.register_host(spec).expect("a new name");
         }
         View::of(&registry)
@@ -172,13 +218,21 @@ mod tests {
         seed_for(&view(), tool, arguments)
     }
 
-    async fn changes(seed: CallSeed, outcome: Outcome) -> Vec<(FileChangeKind, String, Option<String>)> {
+    async fn changes(
+        seed: CallSeed,
+        outcome: Outcome,
+    ) -> Vec<(FileChangeKind, String, Option<String>)> {
         let watcher = FileWatcher::new();
         let layer = FileChanges::new(watcher.clone());
-        let stack = Stack::over(Scripted::new().then(outcome)).layer(layer).build().expect("in order");
+        let stack = Stack::over(Scripted::new().then(outcome))
+            .layer(layer)
+            .build()
+            .expect("in order");
         stack.run(Call::new(seed)).await;
         let newest_last = watcher.recent(100).into_iter().rev();
-        newest_last.map(|change| (change.change, change.path, change.old_path)).collect()
+        newest_last
+            .map(|change| (change.change, change.path, change.old_path))
+            .collect()
     }
 
     fn one(kind: FileChangeKind, path: &str) -> Vec<(FileChangeKind, String, Option<String>)> {
@@ -190,23 +244,60 @@ mod tests {
         let arguments = json!({ "path": "argued", "patch": "*** Add File: patched" });
         let bare = json!({ "path": "argued" });
         let noted = ToolOutput::from("done").noting(|notes| {
-            notes.metadata.insert("files".into(), json!([{ "path": "noted", "change": "created" }]));
+            notes.metadata.insert(
+                "files".into(),
+                json!([{ "path": "noted", "change": "created" }]),
+            );
         });
         let listed = json!({ "files_changed": [{ "path": "listed", "type": "removed" }] });
         let seed = || seed_of("edit", arguments.clone());
-        assert_eq!(changes(seed(), Outcome::ok(listed)).await, one(FileChangeKind::Deleted, "listed"));
-        assert_eq!(changes(seed(), Outcome::ok(noted)).await, one(FileChangeKind::Created, "noted"));
-        assert_eq!(changes(seed(), Outcome::ok("done")).await, one(FileChangeKind::Created, "patched"));
+        assert_eq!(
+            changes(seed(), Outcome::ok(listed)).await,
+            one(FileChangeKind::Deleted, "listed")
+        );
+        assert_eq!(
+            changes(seed(), Outcome::ok(noted)).await,
+            one(FileChangeKind::Created, "noted")
+        );
+        assert_eq!(
+            changes(seed(), Outcome::ok("done")).await,
+            one(FileChangeKind::Created, "patched")
+        );
         let seed = seed_of("edit", bare);
-        assert_eq!(changes(seed, Outcome::ok("done")).await, one(FileChangeKind::Modified, "argued"));
+        assert_eq!(
+            changes(seed, Outcome::ok("done")).await,
+            one(FileChangeKind::Modified, "argued")
+        );
     }
 
     #[tokio::test]
     async fn the_kind_of_tool_says_what_happened_to_its_paths() {
-        let deleted = changes(seed_of("delete", json!({ "paths": ["a", "./b"] })), Outcome::ok("")).await;
-        assert_eq!(deleted, [one(FileChangeKind::Deleted, "a"), one(FileChangeKind::Deleted, "b")].concat());
-        let moved = changes(seed_of("move", json!({ "from": "a", "to": "b" })), Outcome::ok("")).await;
-        assert_eq!(moved, [(FileChangeKind::Renamed, "b".to_owned(), Some("a".to_owned()))]);
+        let deleted = changes(
+            seed_of("delete", json!({ "paths": ["a", "./b"] })),
+            Outcome::ok(""),
+        )
+        .await;
+        assert_eq!(
+            deleted,
+            [
+                one(FileChangeKind::Deleted, "a"),
+                one(FileChangeKind::Deleted, "b")
+            ]
+            .concat()
+        );
+        let moved = changes(
+            seed_of("move", json!({ "from": "a", "to": "b" })),
+            Outcome::ok(""),
+        )
+        .await;
+        assert_eq!(
+            moved,
+            [(
+                FileChangeKind::Renamed,
+                "b".to_owned(),
+                Some("a".to_owned())
+            )]
+        );
     }
 
     #[tokio::test]
@@ -217,10 +308,21 @@ mod tests {
         cached.cached = true;
         cached.value = Json::new(listed.clone()).expect("flat");
         assert_eq!(changes(seed(), cached.into()).await, []);
-        for status in Status::ALL.into_iter().filter(|status| *status != Status::Ok) {
-            assert_eq!(changes(seed(), Outcome::refused(status, "no")).await, [], "{status}");
+        for status in Status::ALL
+            .into_iter()
+            .filter(|status| *status != Status::Ok)
+        {
+            assert_eq!(
+                changes(seed(), Outcome::refused(status, "no")).await,
+                [],
+                "{status}"
+            );
         }
-        assert_eq!(changes(seed_of("status", json!({})), Outcome::ok(listed)).await, [], "it only reads");
+        assert_eq!(
+            changes(seed_of("status", json!({})), Outcome::ok(listed)).await,
+            [],
+            "it only reads"
+        );
     }
 
     #[tokio::test]
@@ -228,9 +330,18 @@ mod tests {
         let watcher = FileWatcher::new();
         let answer = toolgate_core::from_fn(async |_, _| Outcome::ok(json!({ "changes": ["a"] })));
         let layer = FileChanges::new(watcher.clone());
-        let stack = Stack::over(Scripted::new()).layer(layer).layer(answer).build().expect("in order");
+        let stack = Stack::over(Scripted::new())
+            .layer(layer)
+            .layer(answer)
+            .build()
+            .expect("in order");
         let seed = seed_of("edit", json!({ "path": "a" }));
-        stack.run(Call::new(CallSeed { rehearsal: true, ..seed.clone() })).await;
+        stack
+            .run(Call::new(CallSeed {
+                rehearsal: true,
+                ..seed.clone()
+            }))
+            .await;
         assert!(watcher.recent(10).is_empty());
         stack.run(Call::new(seed)).await;
         assert_eq!(watcher.recent(10).len(), 1);
@@ -240,12 +351,24 @@ mod tests {
     async fn the_path_that_the_tool_was_given_is_what_changed() {
         let watcher = FileWatcher::new();
         let redirect = map_call(|call: Call| {
-            let arguments = call.arguments.with("path", json!("elsewhere")).expect("flat");
+            let arguments = call
+                .arguments
+                .with("path", json!("elsewhere"))
+                .expect("flat");
             call.with_arguments(arguments)
         });
         let layer = FileChanges::new(watcher.clone());
-        let stack = Stack::over(Scripted::new()).layer(layer).layer(redirect).build().expect("in order");
-        assert!(stack.run(Call::new(seed_of("edit", json!({ "path": "a" })))).await.is_ok());
+        let stack = Stack::over(Scripted::new())
+            .layer(layer)
+            .layer(redirect)
+            .build()
+            .expect("in order");
+        assert!(
+            stack
+                .run(Call::new(seed_of("edit", json!({ "path": "a" }))))
+                .await
+                .is_ok()
+        );
         assert_eq!(watcher.recent(10)[0].path, "elsewhere");
     }
 
@@ -257,18 +380,26 @@ mod tests {
         let mut decision = Decision::approve("ann");
         decision.verdict = Verdict::ApproveWithEdits { arguments };
         seed.resumed.answers.push(Answer::to(&request, decision));
-        assert_eq!(changes(seed, Outcome::ok("done")).await, one(FileChangeKind::Modified, "edited"));
+        assert_eq!(
+            changes(seed, Outcome::ok("done")).await,
+            one(FileChangeKind::Modified, "edited")
+        );
     }
 
     #[tokio::test]
     async fn a_call_that_suspends_reports_once() {
         let watcher = FileWatcher::new();
         let seed = seed_of("edit", json!({ "path": "a" }));
-        run_twice(FileChanges::new(watcher.clone()), seed.clone()).await.assert_replays();
+        run_twice(FileChanges::new(watcher.clone()), seed.clone())
+            .await
+            .assert_replays();
         let changes = watcher.recent(10);
         assert_eq!(changes.len(), 1);
         assert_eq!(
-            (changes[0].call_id, changes[0].tool_name.as_ref().map(|name| name.as_str())),
+            (
+                changes[0].call_id,
+                changes[0].tool_name.as_ref().map(|name| name.as_str())
+            ),
             (Some(seed.id), Some("edit"))
         );
     }
@@ -276,27 +407,57 @@ mod tests {
     #[cfg(unix)]
     #[tokio::test]
     async fn sizes_come_from_the_workspace_and_never_from_outside() {
-        let (root, outside) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let (root, outside) = (
+            tempfile::tempdir().expect("a directory"),
+            tempfile::tempdir().expect("a directory"),
+        );
         std::fs::write(root.path().join("in.txt"), "12345").expect("writes");
         std::fs::write(outside.path().join("out.txt"), "123").expect("writes");
         std::os::unix::fs::symlink(outside.path(), root.path().join("link")).expect("links");
         let watcher = FileWatcher::new();
         let layer = FileChanges::new(watcher.clone()).workspace(Workspace::new(root.path()));
         let absolute = root.path().join("in.txt").to_string_lossy().into_owned();
-        let secret = outside.path().join("out.txt").to_string_lossy().into_owned();
-        let listed = json!({ "changes": ["in.txt", absolute, "link/out.txt", "../x", secret, "missing"] });
-        let stack = Stack::over(Scripted::new().then(Outcome::ok(listed))).layer(layer).build().expect("in order");
+        let secret = outside
+            .path()
+            .join("out.txt")
+            .to_string_lossy()
+            .into_owned();
+        let listed =
+            json!({ "changes": ["in.txt", absolute, "link/out.txt", "../x", secret, "missing"] });
+        let stack = Stack::over(Scripted::new().then(Outcome::ok(listed)))
+            .layer(layer)
+            .build()
+            .expect("in order");
         stack.run(Call::new(seed("write", json!({})))).await;
-        let known: Vec<_> =
-            watcher.recent(10).into_iter().rev().map(|change| (change.size, change.modified_at.is_some())).collect();
+        let known: Vec<_> = watcher
+            .recent(10)
+            .into_iter()
+            .rev()
+            .map(|change| (change.size, change.modified_at.is_some()))
+            .collect();
         let unknown = (None, false);
-        assert_eq!(known, [(Some(5), true), (Some(5), true), unknown, unknown, unknown, unknown]);
-        assert_eq!(watcher.recent(5)[4].path, "in.txt", "named from the root of the workspace");
+        assert_eq!(
+            known,
+            [
+                (Some(5), true),
+                (Some(5), true),
+                unknown,
+                unknown,
+                unknown,
+                unknown
+            ]
+        );
+        assert_eq!(
+            watcher.recent(5)[4].path,
+            "in.txt",
+            "named from the root of the workspace"
+        );
     }
 
     #[test]
     fn to_report_nothing_is_refused() {
-        let error = FileChanges::configure(FileChangesOptions { max_changes: 0 }, &Parts::new()).expect_err("0");
+        let error = FileChanges::configure(FileChangesOptions { max_changes: 0 }, &Parts::new())
+            .expect_err("0");
         assert_eq!(error.key, "max_changes");
     }
 }

@@ -95,12 +95,23 @@ impl FileChange {
     pub fn new(path: &str, change: FileChangeKind) -> Self {
         let path = plain(path).to_owned();
         let (old_path, size, modified_at, tool_name, call_id) = (None, None, None, None, None);
-        Self { path, change, old_path, size, modified_at, tool_name, call_id }
+        Self {
+            path,
+            change,
+            old_path,
+            size,
+            modified_at,
+            tool_name,
+            call_id,
+        }
     }
 
     /// The file at `old_path` is called `path` now.
     pub fn renamed(old_path: &str, path: &str) -> Self {
-        Self { old_path: Some(plain(old_path).to_owned()), ..Self::new(path, FileChangeKind::Renamed) }
+        Self {
+            old_path: Some(plain(old_path).to_owned()),
+            ..Self::new(path, FileChangeKind::Renamed)
+        }
     }
 }
 
@@ -115,7 +126,12 @@ impl FileWatcher {
 
     /// Remembers the last `most` changes.
     pub fn with_history(most: usize) -> Self {
-        let watched = Watched { subscriptions: Vec::new(), last_id: 0, history: VecDeque::new(), most };
+        let watched = Watched {
+            subscriptions: Vec::new(),
+            last_id: 0,
+            history: VecDeque::new(),
+            most,
+        };
         Self(Arc::new(Mutex::new(watched)))
     }
 
@@ -127,18 +143,28 @@ impl FileWatcher {
         pattern: &str,
         handler: impl Fn(&FileChange) + Send + Sync + 'static,
     ) -> Result<SubscriptionId, InvalidPattern> {
-        let glob = GlobBuilder::new(plain(pattern)).literal_separator(true).build();
-        let pattern = glob.map_err(|error| InvalidPattern(error.to_string()))?.compile_matcher();
+        let glob = GlobBuilder::new(plain(pattern))
+            .literal_separator(true)
+            .build();
+        let pattern = glob
+            .map_err(|error| InvalidPattern(error.to_string()))?
+            .compile_matcher();
         let mut watched = self.watched();
         watched.last_id += 1;
         let id = SubscriptionId(watched.last_id);
-        watched.subscriptions.push(Subscription { id, pattern, handler: Arc::new(handler) });
+        watched.subscriptions.push(Subscription {
+            id,
+            pattern,
+            handler: Arc::new(handler),
+        });
         Ok(id)
     }
 
     /// Ends a subscription. Nothing happens if it has ended before.
     pub fn unsubscribe(&self, id: SubscriptionId) {
-        self.watched().subscriptions.retain(|subscription| subscription.id != id);
+        self.watched()
+            .subscriptions
+            .retain(|subscription| subscription.id != id);
     }
 
     /// A file has changed. Handlers run on this thread, after every lock is released.
@@ -146,7 +172,12 @@ impl FileWatcher {
         let subscriptions: Vec<Subscription> = {
             let mut watched = self.watched();
             watched.remember(change.clone());
-            watched.subscriptions.iter().filter(|subscription| subscription.wants(&change)).cloned().collect()
+            watched
+                .subscriptions
+                .iter()
+                .filter(|subscription| subscription.wants(&change))
+                .cloned()
+                .collect()
         };
         for subscription in subscriptions {
             // A handler that panics misses this change; nobody else does.
@@ -156,7 +187,13 @@ impl FileWatcher {
 
     /// The last changes, newest first.
     pub fn recent(&self, limit: usize) -> Vec<FileChange> {
-        self.watched().history.iter().rev().take(limit).cloned().collect()
+        self.watched()
+            .history
+            .iter()
+            .rev()
+            .take(limit)
+            .cloned()
+            .collect()
     }
 
     // Every change below is one step, so a poisoned lock hides nothing half-done.
@@ -176,7 +213,11 @@ impl Watched {
 
 impl Subscription {
     fn wants(&self, change: &FileChange) -> bool {
-        self.pattern.is_match(&change.path) || change.old_path.as_ref().is_some_and(|old| self.pattern.is_match(old))
+        self.pattern.is_match(&change.path)
+            || change
+                .old_path
+                .as_ref()
+                .is_some_and(|old| self.pattern.is_match(old))
     }
 }
 
@@ -190,7 +231,9 @@ impl fmt::Debug for FileWatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let watched = self.watched();
         let mut out = f.debug_struct("FileWatcher");
-        out.field("subscriptions", &watched.subscriptions.len()).field("history", &watched.history.len()).finish()
+        out.field("subscriptions", &watched.subscriptions.len())
+            .field("history", &watched.history.len())
+            .finish()
     }
 }
 
@@ -214,8 +257,12 @@ mod tests {
     fn heard(watcher: &FileWatcher, pattern: &str) -> (SubscriptionId, Arc<Mutex<Vec<String>>>) {
         let paths = Arc::new(Mutex::new(Vec::new()));
         let kept = paths.clone();
-        let handler = move |change: &FileChange| kept.lock().expect("whole").push(change.path.clone());
-        (watcher.subscribe(pattern, handler).expect("a pattern"), paths)
+        let handler =
+            move |change: &FileChange| kept.lock().expect("whole").push(change.path.clone());
+        (
+            watcher.subscribe(pattern, handler).expect("a pattern"),
+            paths,
+        )
     }
 
     #[test]
@@ -236,7 +283,11 @@ mod tests {
             let watcher = FileWatcher::new();
             let (_, paths) = heard(&watcher, pattern);
             watcher.notify(modified(path));
-            assert_eq!(!paths.lock().expect("whole").is_empty(), fits, "{pattern} {path}");
+            assert_eq!(
+                !paths.lock().expect("whole").is_empty(),
+                fits,
+                "{pattern} {path}"
+            );
         }
     }
 
@@ -264,7 +315,13 @@ mod tests {
         for path in ["a", "b", "c", "d"] {
             watcher.clone().notify(modified(path));
         }
-        let paths = |limit| watcher.recent(limit).into_iter().map(|change| change.path).collect::<Vec<_>>();
+        let paths = |limit| {
+            watcher
+                .recent(limit)
+                .into_iter()
+                .map(|change| change.path)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(paths(2), ["d", "c"]);
         assert_eq!(paths(100), ["d", "c", "b"]);
     }
@@ -272,9 +329,13 @@ mod tests {
     #[test]
     fn a_handler_may_panic_subscribe_and_unsubscribe_without_harm() {
         let watcher = FileWatcher::new();
-        watcher.subscribe("**", |_| panic!("hunter2")).expect("a pattern");
+        watcher
+            .subscribe("**", |_| panic!("hunter2"))
+            .expect("a pattern");
         let inner = watcher.clone();
-        watcher.subscribe("**", move |_| drop(inner.subscribe("x", |_| {}))).expect("a pattern");
+        watcher
+            .subscribe("**", move |_| drop(inner.subscribe("x", |_| {})))
+            .expect("a pattern");
         let (id, paths) = heard(&watcher, "**");
         watcher.notify(modified("a"));
         watcher.unsubscribe(id);

@@ -6,10 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Json, Layer, LayerTraits, Next, Outcome, Settled, Status, contained_sync,
+    Band, Call, CallError, ErrorCategory, Json, Layer, LayerTraits, Next, Outcome, Settled, Status,
+    contained_sync,
 };
 
-use crate::{BadOption, Configurable, HandoffRecord, Parts, SharedRedactor, handoff_record::Unreadable};
+use crate::{
+    BadOption, Configurable, HandoffRecord, Parts, SharedRedactor, handoff_record::Unreadable,
+};
 
 /// Finds a handoff in the result of a call, notes it in one shape, and passes it to a sink.
 ///
@@ -61,20 +64,32 @@ pub struct HandoffOptions {
 
 impl Default for HandoffOptions {
     fn default() -> Self {
-        Self { keys: vec!["__handoff".to_owned(), "handoff".to_owned()], source: None, strict: false }
+        Self {
+            keys: vec!["__handoff".to_owned(), "handoff".to_owned()],
+            source: None,
+            strict: false,
+        }
     }
 }
 
 impl Handoff {
     /// Looks for handoffs as by default.
     pub fn new() -> Self {
-        Self { options: HandoffOptions::default(), detect: None, sink: None, redactor: None }
+        Self {
+            options: HandoffOptions::default(),
+            detect: None,
+            sink: None,
+            redactor: None,
+        }
     }
 
     /// Sets what can be set, if it makes sense.
     pub fn with_options(mut self, options: HandoffOptions) -> Result<Self, BadOption> {
         if options.keys.is_empty() || options.keys.iter().any(String::is_empty) {
-            return Err(BadOption::new("keys", "has to name at least one key, such as handoff"));
+            return Err(BadOption::new(
+                "keys",
+                "has to name at least one key, such as handoff",
+            ));
         }
         self.options = options;
         Ok(self)
@@ -87,7 +102,10 @@ impl Handoff {
     }
 
     /// Asks `detect` for the handoff in a result before the keys are tried.
-    pub fn detect(mut self, detect: impl Fn(&Value) -> Option<Value> + Send + Sync + 'static) -> Self {
+    pub fn detect(
+        mut self,
+        detect: impl Fn(&Value) -> Option<Value> + Send + Sync + 'static,
+    ) -> Self {
         self.detect = Some(Arc::new(detect));
         self
     }
@@ -111,10 +129,15 @@ impl Handoff {
     }
 
     fn read(&self, call: &Call, value: &Json) -> Result<Option<HandoffRecord>, Unreadable> {
-        let Some(payload) = self.found(value)? else { return Ok(None) };
-        let payload = Json::new(payload).map_err(|error| Unreadable::because("is malformed", error))?;
+        let Some(payload) = self.found(value)? else {
+            return Ok(None);
+        };
+        let payload =
+            Json::new(payload).map_err(|error| Unreadable::because("is malformed", error))?;
         let payload = match &self.redactor {
-            Some(redactor) => redactor.json(&payload).ok_or_else(|| Unreadable::plain("could not be redacted"))?,
+            Some(redactor) => redactor
+                .json(&payload)
+                .ok_or_else(|| Unreadable::plain("could not be redacted"))?,
             None => payload,
         };
         let record = HandoffRecord::read(&payload, call.id)?;
@@ -122,8 +145,15 @@ impl Handoff {
     }
 
     /// Tells the sink, unless it has been told about this call.
-    async fn tell(&self, call: &Call, next: &Next, record: &HandoffRecord) -> Result<(), &'static str> {
-        let Some(HandoffSink(sink)) = &self.sink else { return Ok(()) };
+    async fn tell(
+        &self,
+        call: &Call,
+        next: &Next,
+        record: &HandoffRecord,
+    ) -> Result<(), &'static str> {
+        let Some(HandoffSink(sink)) = &self.sink else {
+            return Ok(());
+        };
         let told = next.once(call, "sink", || async {
             let told = contained_sync(|| sink(record, call)).is_ok();
             Json::new(told.into()).unwrap_or_else(|_| Json::null())
@@ -138,11 +168,19 @@ impl Handoff {
     fn unreadable(&self, settled: &mut Settled, problem: Unreadable) {
         let text = format!("the handoff {}", problem.model);
         if self.options.strict {
-            let mut error = CallError::new(ErrorCategory::Internal, format!("The tool ran, but {text}."));
+            let mut error = CallError::new(
+                ErrorCategory::Internal,
+                format!("The tool ran, but {text}."),
+            );
             error.operator = problem.operator;
-            (settled.status, settled.error, settled.text) = (Status::ExecutorError, Some(error), None);
+            (settled.status, settled.error, settled.text) =
+                (Status::ExecutorError, Some(error), None);
         }
-        settled.notes.edit().metadata.insert("handoff_error".into(), text.into());
+        settled
+            .notes
+            .edit()
+            .metadata
+            .insert("handoff_error".into(), text.into());
     }
 }
 
@@ -165,14 +203,21 @@ impl Configurable for Handoff {
     type Options = HandoffOptions;
 
     fn configure(options: HandoffOptions, parts: &Parts) -> Result<Self, BadOption> {
-        Ok(Self { sink: parts.get(), redactor: parts.get(), ..Self::new().with_options(options)? })
+        Ok(Self {
+            sink: parts.get(),
+            redactor: parts.get(),
+            ..Self::new().with_options(options)?
+        })
     }
 }
 
 impl Layer for Handoff {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let mut outcome = next.clone().run(call.clone()).await;
-        let Some(settled) = outcome.settled_mut().filter(|settled| settled.status == Status::Ok) else {
+        let Some(settled) = outcome
+            .settled_mut()
+            .filter(|settled| settled.status == Status::Ok)
+        else {
             return outcome;
         };
         match self.read(&call, &settled.value) {
@@ -180,12 +225,20 @@ impl Layer for Handoff {
             Ok(Some(record)) => {
                 next.because("the result hands work over");
                 let noted = serde_json::to_value(&record).unwrap_or_default();
-                settled.notes.edit().metadata.insert("handoff".into(), noted);
+                settled
+                    .notes
+                    .edit()
+                    .metadata
+                    .insert("handoff".into(), noted);
                 if !settled.cached
                     && !call.is_rehearsal()
                     && let Err(problem) = self.tell(&call, &next, &record).await
                 {
-                    settled.notes.edit().metadata.insert("handoff_error".into(), problem.into());
+                    settled
+                        .notes
+                        .edit()
+                        .metadata
+                        .insert("handoff_error".into(), problem.into());
                 }
             }
             Err(problem) => {
@@ -202,13 +255,19 @@ impl Layer for Handoff {
 
     fn traits(&self) -> LayerTraits {
         let traits = LayerTraits::of(Self::NAME);
-        if self.redactor.is_some() { traits } else { traits.recording() }
+        if self.redactor.is_some() {
+            traits
+        } else {
+            traits.recording()
+        }
     }
 }
 
 impl fmt::Debug for Handoff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handoff").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Handoff")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -231,27 +290,53 @@ mod tests {
     fn telling() -> (Handoff, Told) {
         let told = Told::default();
         let kept = told.clone();
-        (Handoff::new().sink(move |record, _| kept.lock().expect("whole").push(record.clone())), told)
+        (
+            Handoff::new().sink(move |record, _| kept.lock().expect("whole").push(record.clone())),
+            told,
+        )
     }
 
     fn strict() -> Handoff {
-        Handoff::new().with_options(HandoffOptions { strict: true, ..HandoffOptions::default() }).expect("fine")
+        Handoff::new()
+            .with_options(HandoffOptions {
+                strict: true,
+                ..HandoffOptions::default()
+            })
+            .expect("fine")
     }
 
     async fn through(layer: Handoff, outcome: impl Into<Outcome>) -> Settled {
-        let stack = Stack::over(Scripted::new().then(outcome.into())).layer(layer).build().expect("in order");
-        stack.run(call("ask")).await.settled().expect("settled").clone()
+        let stack = Stack::over(Scripted::new().then(outcome.into()))
+            .layer(layer)
+            .build()
+            .expect("in order");
+        stack
+            .run(call("ask"))
+            .await
+            .settled()
+            .expect("settled")
+            .clone()
     }
 
     fn noted(settled: &Settled, key: &str) -> Value {
-        settled.notes.fields().and_then(|notes| notes.metadata.get(key)).cloned().unwrap_or_default()
+        settled
+            .notes
+            .fields()
+            .and_then(|notes| notes.metadata.get(key))
+            .cloned()
+            .unwrap_or_default()
     }
 
     #[tokio::test]
     async fn a_handoff_is_brought_into_one_shape_noted_and_passed_on() {
         let (layer, told) = telling();
         let source = Some("captain".to_owned());
-        let layer = layer.with_options(HandoffOptions { source, ..HandoffOptions::default() }).expect("fine");
+        let layer = layer
+            .with_options(HandoffOptions {
+                source,
+                ..HandoffOptions::default()
+            })
+            .expect("fine");
         let result = json!({ "answer": 1, "handoff": { "to": "reviewer", "reason": "look at it", "artifacts": ["a.rs"],
             "policy_override": { "allowed_tools": ["read_file"] } } });
         let settled = through(layer, Outcome::ok(result.clone())).await;
@@ -260,7 +345,11 @@ mod tests {
             "task": "look at it", "artifacts": ["a.rs"], "policy_override": { "allowed_tools": ["read_file"] },
             "call_id": id });
         assert_eq!(noted(&settled, "handoff"), expected);
-        assert_eq!((settled.status, settled.value.as_value()), (Status::Ok, &result), "the model reads what there was");
+        assert_eq!(
+            (settled.status, settled.value.as_value()),
+            (Status::Ok, &result),
+            "the model reads what there was"
+        );
         assert_eq!(told.lock().expect("whole")[0].target, "reviewer");
     }
 
@@ -281,19 +370,38 @@ mod tests {
             assert!(told.lock().expect("whole").is_empty(), "{bad}");
             let settled = through(strict(), result()).await;
             assert_eq!(settled.status, Status::ExecutorError, "{bad}");
-            assert!(settled.model_text().starts_with("The tool ran, but the handoff"), "{bad}");
+            assert!(
+                settled
+                    .model_text()
+                    .starts_with("The tool ran, but the handoff"),
+                "{bad}"
+            );
             assert!(!settled.model_text().contains("hunter2"));
         }
     }
 
     #[tokio::test]
     async fn a_result_without_a_handoff_passes_untouched() {
-        for result in [json!({ "answer": 1 }), json!({ "handoff": null }), json!("handoff"), json!(["handoff"])] {
+        for result in [
+            json!({ "answer": 1 }),
+            json!({ "handoff": null }),
+            json!("handoff"),
+            json!(["handoff"]),
+        ] {
             let settled = through(strict(), Outcome::ok(result.clone())).await;
-            assert_eq!((settled.status, settled.value.as_value()), (Status::Ok, &result));
+            assert_eq!(
+                (settled.status, settled.value.as_value()),
+                (Status::Ok, &result)
+            );
         }
-        let failed = Outcome::from(failed_with(json!({ "handoff": { "target": "a", "task": "b" } })));
-        assert_eq!(noted(&through(Handoff::new(), failed).await, "handoff"), Value::Null, "it did not happen");
+        let failed = Outcome::from(failed_with(
+            json!({ "handoff": { "target": "a", "task": "b" } }),
+        ));
+        assert_eq!(
+            noted(&through(Handoff::new(), failed).await, "handoff"),
+            Value::Null,
+            "it did not happen"
+        );
     }
 
     fn failed_with(value: Value) -> Settled {
@@ -306,13 +414,19 @@ mod tests {
     async fn the_sink_is_told_once_per_call() {
         let (layer, told) = telling();
         let arguments = json!({ "handoff": { "target": "a", "task": "b" } });
-        run_twice(layer.clone(), seed("ask", arguments.clone())).await.assert_replays();
+        run_twice(layer.clone(), seed("ask", arguments.clone()))
+            .await
+            .assert_replays();
         assert_eq!(told.lock().expect("whole").len(), 1);
         let again = toolgate_core::from_fn(async |call: Call, next: Next| {
             next.clone().run(call.clone()).await;
             next.run(call).await
         });
-        let stack = Stack::over(Scripted::new()).layer(again).layer(layer).build().expect("in order");
+        let stack = Stack::over(Scripted::new())
+            .layer(again)
+            .layer(layer)
+            .build()
+            .expect("in order");
         stack.run(call_with("ask", arguments)).await;
         assert_eq!(told.lock().expect("whole").len(), 2);
     }
@@ -325,9 +439,19 @@ mod tests {
         let settled = through(layer.clone(), cached.clone()).await;
         assert_eq!(noted(&settled, "handoff")["target"], "a");
         cached.cached = false;
-        let remember = toolgate_core::from_fn(move |_, _| std::future::ready(Outcome::from(cached.clone())));
-        let stack = Stack::over(Scripted::new()).layer(layer).layer(remember).build().expect("in order");
-        stack.run(Call::new(CallSeed { rehearsal: true, ..seed("ask", json!({})) })).await;
+        let remember =
+            toolgate_core::from_fn(move |_, _| std::future::ready(Outcome::from(cached.clone())));
+        let stack = Stack::over(Scripted::new())
+            .layer(layer)
+            .layer(remember)
+            .build()
+            .expect("in order");
+        stack
+            .run(Call::new(CallSeed {
+                rehearsal: true,
+                ..seed("ask", json!({}))
+            }))
+            .await;
         assert!(told.lock().expect("whole").is_empty());
         stack.run(call("ask")).await;
         assert_eq!(told.lock().expect("whole").len(), 1);
@@ -337,11 +461,27 @@ mod tests {
     async fn functions_of_the_program_may_find_handoffs_and_may_panic() {
         let found = |value: &Value| value.pointer("/deep/down").cloned();
         let result = || Outcome::ok(json!({ "deep": { "down": { "target": "a", "task": "b" } } }));
-        assert_eq!(noted(&through(Handoff::new().detect(found), result()).await, "handoff")["target"], "a");
+        assert_eq!(
+            noted(
+                &through(Handoff::new().detect(found), result()).await,
+                "handoff"
+            )["target"],
+            "a"
+        );
         let settled = through(Handoff::new().detect(|_| panic!("hunter2")), result()).await;
-        assert_eq!((settled.status, noted(&settled, "handoff_error").is_string()), (Status::Ok, true));
-        let settled = through(Handoff::new().detect(found).sink(|_, _| panic!("hunter2")), result()).await;
-        assert_eq!((settled.status, noted(&settled, "handoff_error")), (Status::Ok, json!("the sink failed")));
+        assert_eq!(
+            (settled.status, noted(&settled, "handoff_error").is_string()),
+            (Status::Ok, true)
+        );
+        let settled = through(
+            Handoff::new().detect(found).sink(|_, _| panic!("hunter2")),
+            result(),
+        )
+        .await;
+        assert_eq!(
+            (settled.status, noted(&settled, "handoff_error")),
+            (Status::Ok, json!("the sink failed"))
+        );
     }
 
     #[tokio::test]
@@ -353,7 +493,9 @@ mod tests {
                 if text.contains("poison") {
                     return Err(RedactionFailed);
                 }
-                text.replace("s3cret", "***").parse().map_err(|_| RedactionFailed)
+                text.replace("s3cret", "***")
+                    .parse()
+                    .map_err(|_| RedactionFailed)
             }
             fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
                 Ok(text.to_owned())
@@ -361,18 +503,40 @@ mod tests {
         }
         let (layer, told) = telling();
         let layer = layer.redactor(SharedRedactor::new(Censor));
-        let result = |task: &str| Outcome::ok(json!({ "handoff": { "target": "a", "task": task } }));
-        assert_eq!(noted(&through(layer.clone(), result("s3cret")).await, "handoff")["task"], "***");
+        let result =
+            |task: &str| Outcome::ok(json!({ "handoff": { "target": "a", "task": task } }));
+        assert_eq!(
+            noted(&through(layer.clone(), result("s3cret")).await, "handoff")["task"],
+            "***"
+        );
         let settled = through(layer, result("s3cret poison")).await;
-        assert_eq!(noted(&settled, "handoff_error"), "the handoff could not be redacted");
-        assert_eq!(told.lock().expect("whole").iter().map(|record| record.task.as_str()).collect::<Vec<_>>(), ["***"]);
+        assert_eq!(
+            noted(&settled, "handoff_error"),
+            "the handoff could not be redacted"
+        );
+        assert_eq!(
+            told.lock()
+                .expect("whole")
+                .iter()
+                .map(|record| record.task.as_str())
+                .collect::<Vec<_>>(),
+            ["***"]
+        );
     }
 
     #[test]
     fn no_key_to_look_for_is_refused() {
         for keys in [vec![], vec![String::new()]] {
-            let options = HandoffOptions { keys, ..HandoffOptions::default() };
-            assert_eq!(Handoff::configure(options, &Parts::new()).expect_err("no key").key, "keys");
+            let options = HandoffOptions {
+                keys,
+                ..HandoffOptions::default()
+            };
+            assert_eq!(
+                Handoff::configure(options, &Parts::new())
+                    .expect_err("no key")
+                    .key,
+                "keys"
+            );
         }
     }
 }

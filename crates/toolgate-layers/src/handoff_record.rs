@@ -20,7 +20,11 @@ pub struct HandoffRecord {
     #[serde(default, alias = "source", skip_serializing_if = "Option::is_none")]
     pub source_persona: Option<String>,
     /// Who takes over: a persona, an agent or a person.
-    #[serde(alias = "target_persona", alias = "target_persona_or_human", alias = "to")]
+    #[serde(
+        alias = "target_persona",
+        alias = "target_persona_or_human",
+        alias = "to"
+    )]
     pub target: String,
     /// What is to be done.
     #[serde(alias = "reason")]
@@ -49,10 +53,15 @@ impl HandoffRecord {
 
     /// Reads what a tool wrote. The detail is for the operator: it may repeat a value.
     pub(crate) fn read(payload: &Value, call: CallId) -> Result<Self, Unreadable> {
-        let mut record = Self::deserialize(payload).map_err(|error| Unreadable::because("is malformed", error))?;
+        let mut record = Self::deserialize(payload)
+            .map_err(|error| Unreadable::because("is malformed", error))?;
         match &record {
-            r if r.target.trim().is_empty() => return Err(Unreadable::plain("does not say who takes over")),
-            r if r.task.trim().is_empty() => return Err(Unreadable::plain("does not say what is to be done")),
+            r if r.target.trim().is_empty() => {
+                return Err(Unreadable::plain("does not say who takes over"));
+            }
+            r if r.task.trim().is_empty() => {
+                return Err(Unreadable::plain("does not say what is to be done"));
+            }
             r if !(1..=Self::VERSION).contains(&r.schema_version) => {
                 return Err(Unreadable::plain("has an unknown schema_version"));
             }
@@ -77,11 +86,17 @@ pub(crate) struct Unreadable {
 
 impl Unreadable {
     pub(crate) fn plain(model: &'static str) -> Self {
-        Self { model, operator: None }
+        Self {
+            model,
+            operator: None,
+        }
     }
 
     pub(crate) fn because(model: &'static str, error: impl fmt::Display) -> Self {
-        Self { model, operator: Some(error.to_string()) }
+        Self {
+            model,
+            operator: Some(error.to_string()),
+        }
     }
 }
 
@@ -97,9 +112,14 @@ mod tests {
 
     #[test]
     fn the_words_of_other_systems_are_understood() {
-        let plain = read(json!({ "target": "a", "task": "b", "source_persona": "c" })).expect("reads");
+        let plain =
+            read(json!({ "target": "a", "task": "b", "source_persona": "c" })).expect("reads");
         for target in ["to", "target_persona", "target_persona_or_human"] {
-            assert_eq!(read(json!({ target: "a", "reason": "b", "source": "c" })).as_ref(), Ok(&plain), "{target}");
+            assert_eq!(
+                read(json!({ target: "a", "reason": "b", "source": "c" })).as_ref(),
+                Ok(&plain),
+                "{target}"
+            );
         }
     }
 
@@ -108,7 +128,10 @@ mod tests {
         let payload = json!({ "target": "a", "task": "b", "artifacts": [1], "context": { "x": null },
             "policy_override": { "max_calls": 3, "side_effect_level": "read_only" } });
         let record = read(payload).expect("reads");
-        assert_eq!(read(serde_json::to_value(&record).expect("writes")), Ok(record));
+        assert_eq!(
+            read(serde_json::to_value(&record).expect("writes")),
+            Ok(record)
+        );
     }
 
     #[test]
@@ -120,8 +143,14 @@ mod tests {
 
     #[test]
     fn who_and_what_have_to_be_said() {
-        assert_eq!(read(json!({ "target": " ", "task": "b" })), Err("does not say who takes over"));
-        assert_eq!(read(json!({ "target": "a", "task": "" })), Err("does not say what is to be done"));
+        assert_eq!(
+            read(json!({ "target": " ", "task": "b" })),
+            Err("does not say who takes over")
+        );
+        assert_eq!(
+            read(json!({ "target": "a", "task": "" })),
+            Err("does not say what is to be done")
+        );
         assert_eq!(read(json!({ "target": "a" })), Err("is malformed"));
         assert_eq!(
             read(json!({ "target": "a", "task": "b", "schema_version": 0 })),

@@ -84,7 +84,12 @@ mod tests {
         let counted = count.clone();
         let hooks = Hooks::new().before("rm", move |_call| {
             counted.fetch_add(1, Ordering::Relaxed);
-            async { HookAction::Abort { reason: "not on my watch".into(), result: None } }
+            async {
+                HookAction::Abort {
+                    reason: "not on my watch".into(),
+                    result: None,
+                }
+            }
         });
         (Parts::new().with(Arc::new(hooks)), count)
     }
@@ -105,16 +110,30 @@ mod tests {
 
     #[tokio::test]
     async fn without_hooks_calls_pass_unchanged() {
-        assert!(echo_under(configured(&Parts::new())).run(call("rm")).await.is_ok());
+        assert!(
+            echo_under(configured(&Parts::new()))
+                .run(call("rm"))
+                .await
+                .is_ok()
+        );
     }
 
     #[tokio::test]
     async fn a_rehearsal_runs_no_hook_and_says_so() {
         let (parts, count) = counting();
-        let seed = CallSeed { rehearsal: true, ..seed("rm", json!({})) };
+        let seed = CallSeed {
+            rehearsal: true,
+            ..seed("rm", json!({}))
+        };
         let outcome = echo_under(configured(&parts)).run(Call::new(seed)).await;
-        let notes = outcome.settled().and_then(|settled| settled.notes.fields()).expect("noted");
-        assert_eq!(notes.layers[0].reason.as_deref(), Some("hooks do not run in a rehearsal"));
+        let notes = outcome
+            .settled()
+            .and_then(|settled| settled.notes.fields())
+            .expect("noted");
+        assert_eq!(
+            notes.layers[0].reason.as_deref(),
+            Some("hooks do not run in a rehearsal")
+        );
         assert_eq!(count.load(Ordering::Relaxed), 0);
     }
 }

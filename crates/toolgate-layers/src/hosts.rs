@@ -44,9 +44,15 @@ pub(crate) fn plain_url(text: &str) -> Option<PlainUrl> {
     if has_odd_path(path.split(['?', '#']).next().unwrap_or_default()) {
         return None;
     }
-    let port = port.filter(|port| *port != usual_port).map(|port| format!(":{port}")).unwrap_or_default();
+    let port = port
+        .filter(|port| *port != usual_port)
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
     let slash = if path.starts_with('/') { "" } else { "/" };
-    Some(PlainUrl { whole: format!("{scheme}://{host}{port}{slash}{path}"), host })
+    Some(PlainUrl {
+        whole: format!("{scheme}://{host}{port}{slash}{path}"),
+        host,
+    })
 }
 
 /// Reads `host` or `host:port`, unless there is anything odd about it.
@@ -55,7 +61,11 @@ pub(crate) fn plain_authority(authority: &str) -> Option<(String, Option<&str>)>
         Some(rest) => {
             let (host, after) = rest.split_once(']')?;
             let host = format!("[{}]", host.parse::<Ipv6Addr>().ok()?);
-            let port = if after.is_empty() { None } else { Some(after.strip_prefix(':')?) };
+            let port = if after.is_empty() {
+                None
+            } else {
+                Some(after.strip_prefix(':')?)
+            };
             (host, port)
         }
         None => match authority.split_once(':') {
@@ -63,14 +73,19 @@ pub(crate) fn plain_authority(authority: &str) -> Option<(String, Option<&str>)>
             None => (plain_name(authority)?, None),
         },
     };
-    let digits = |port: &str| !port.is_empty() && port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = |port: &str| {
+        !port.is_empty() && port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit())
+    };
     port.is_none_or(digits).then_some((host, port))
 }
 
 fn plain_name(host: &str) -> Option<String> {
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let label = |label: &str| {
-        !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
     };
     let last = host.rsplit('.').next()?;
     // `2130706433`, `0x7f.1` and `127.1` are addresses to some and names to others.
@@ -83,7 +98,10 @@ fn plain_name(host: &str) -> Option<String> {
 fn has_odd_path(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     let dots = path.split('/').any(|part| part == "." || part == "..");
-    dots || path.contains("//") || ["%2e", "%2f", "%5c", "%00"].iter().any(|escape| lower.contains(escape))
+    dots || path.contains("//")
+        || ["%2e", "%2f", "%5c", "%00"]
+            .iter()
+            .any(|escape| lower.contains(escape))
 }
 
 /// Whether a text could have a host in it.
@@ -97,7 +115,9 @@ pub(crate) fn may_be_host(text: &str) -> bool {
 /// not seen, backslashes.
 fn loosened(text: &str) -> String {
     let decoded = percent_decoded(&percent_decoded(text));
-    let visible = decoded.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r') && !has_no_width(*c));
+    let visible = decoded
+        .chars()
+        .filter(|c| !matches!(c, '\t' | '\n' | '\r') && !has_no_width(*c));
     let plain = visible.map(|c| match c {
         '。' | '．' | '｡' => '.',
         '\\' => '/',
@@ -114,7 +134,8 @@ pub(crate) fn hosts_anywhere(text: &str) -> Vec<String> {
     collect_hosts(&loosened(text), &mut hosts);
     // Where white space ends a word instead of being left out.
     if text.contains(['\t', '\n', '\r']) {
-        text.split_whitespace().for_each(|word| collect_hosts(&loosened(word), &mut hosts));
+        text.split_whitespace()
+            .for_each(|word| collect_hosts(&loosened(word), &mut hosts));
     }
     hosts
 }
@@ -128,8 +149,12 @@ fn collect_hosts(text: &str, hosts: &mut Vec<String>) {
             None => (piece, None),
         };
         // Behind a single slash there is a path, unless only a scheme stood before it.
-        let parts = piece.split('@').skip(usize::from(in_path && piece.contains('@')));
-        parts.filter(|_| !in_path || piece.contains('@')).for_each(|part| add_host(part, hosts));
+        let parts = piece
+            .split('@')
+            .skip(usize::from(in_path && piece.contains('@')));
+        parts
+            .filter(|_| !in_path || piece.contains('@'))
+            .for_each(|part| add_host(part, hosts));
         in_path = match end {
             Some('/') => !piece.is_empty() && !piece.ends_with(':'),
             Some('?' | '#') => true,
@@ -140,8 +165,11 @@ fn collect_hosts(text: &str, hosts: &mut Vec<String>) {
 
 /// Adds what `host`, `host:port`, `scheme:host` or `[address]` names.
 fn add_host(part: &str, hosts: &mut Vec<String>) {
-    let address = part.strip_prefix('[').and_then(|rest| rest.split(']').next());
-    if let Some(address) = address.and_then(|text| text.split('%').next()?.parse::<Ipv6Addr>().ok()) {
+    let address = part
+        .strip_prefix('[')
+        .and_then(|rest| rest.split(']').next());
+    if let Some(address) = address.and_then(|text| text.split('%').next()?.parse::<Ipv6Addr>().ok())
+    {
         hosts.extend(address.to_ipv4_mapped().map(|address| address.to_string()));
         hosts.push(format!("[{address}]"));
         return;
@@ -150,11 +178,18 @@ fn add_host(part: &str, hosts: &mut Vec<String>) {
     if part.contains('[') {
         hosts.push(part.replace(['[', ']'], ""));
     }
-    for name in part.split([':', '[', ']']).map(|name| name.trim_matches('.')).filter(|name| !name.is_empty()) {
+    for name in part
+        .split([':', '[', ']'])
+        .map(|name| name.trim_matches('.'))
+        .filter(|name| !name.is_empty())
+    {
         let address = loose_address(name);
         hosts.extend(address.map(|address| address.to_string()));
         // All of them lead to this machine.
-        if name == "localhost" || name.ends_with(".localhost") || address.is_some_and(|it| it.is_unspecified()) {
+        if name == "localhost"
+            || name.ends_with(".localhost")
+            || address.is_some_and(|it| it.is_unspecified())
+        {
             hosts.extend(["127.0.0.1".to_owned(), "[::1]".to_owned()]);
         }
         hosts.push(name.to_owned());
@@ -181,13 +216,20 @@ pub(crate) fn tidy_url(text: &str) -> Option<String> {
     };
     let (path, query) = path.split_at(path.find(['?', '#']).unwrap_or(path.len()));
     let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+    for part in path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+    {
         match part {
             ".." => drop(parts.pop()),
             part => parts.push(part),
         }
     }
-    Some(format!("{scheme}://{}{port}/{}{query}", host.trim_end_matches('.'), parts.join("/")))
+    Some(format!(
+        "{scheme}://{}{port}/{}{query}",
+        host.trim_end_matches('.'),
+        parts.join("/")
+    ))
 }
 
 /// An address in any of the spellings that C libraries take: `0x7f.1`, `2130706433`, `0177.0.0.1`.
@@ -200,8 +242,13 @@ fn loose_address(host: &str) -> Option<Ipv4Addr> {
     let parts: Vec<u32> = host.split('.').map(number).collect::<Option<_>>()?;
     let (last, front) = parts.split_last()?;
     let fits = front.len() < 4 && front.iter().all(|part| *part < 256);
-    let front = front.iter().enumerate().fold(0_u64, |sum, (at, part)| sum | u64::from(*part) << (24 - 8 * at.min(3)));
-    u32::try_from(front | u64::from(*last)).ok().filter(|_| fits).map(Ipv4Addr::from)
+    let front = front.iter().enumerate().fold(0_u64, |sum, (at, part)| {
+        sum | u64::from(*part) << (24 - 8 * at.min(3))
+    });
+    u32::try_from(front | u64::from(*last))
+        .ok()
+        .filter(|_| fits)
+        .map(Ipv4Addr::from)
 }
 
 /// Hosts by name: `example.com` is that host alone, `*.example.com` the ones below it, `*` any.
@@ -213,22 +260,34 @@ impl Domains {
         let read = |pattern: &String| {
             let name = pattern.strip_prefix("*.").unwrap_or(pattern);
             match plain_authority(name) {
-                Some((host, None)) => Ok(if name == pattern { host } else { format!("*.{host}") }),
+                Some((host, None)) => Ok(if name == pattern {
+                    host
+                } else {
+                    format!("*.{host}")
+                }),
                 _ if pattern == "*" => Ok(pattern.clone()),
                 _ => Err(BadOption::new(
                     "rules",
-                    format!("{pattern:?} is no domain such as example.com or *.example.com (write others as xn--…)"),
+                    format!(
+                        "{pattern:?} is no domain such as example.com or *.example.com (write others as xn--…)"
+                    ),
                 )),
             }
         };
-        patterns.iter().map(read).collect::<Result<_, _>>().map(Self)
+        patterns
+            .iter()
+            .map(read)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     pub(crate) fn contains(&self, host: &str) -> bool {
-        self.0.iter().any(|pattern| match pattern.strip_prefix('*') {
-            Some(below) => host.ends_with(below) && host.len() > below.len(),
-            None => host == pattern,
-        })
+        self.0
+            .iter()
+            .any(|pattern| match pattern.strip_prefix('*') {
+                Some(below) => host.ends_with(below) && host.len() > below.len(),
+                None => host == pattern,
+            })
     }
 }
 
@@ -236,9 +295,10 @@ impl Domains {
 pub(crate) fn url_globs(patterns: &[String]) -> Result<GlobSet, BadOption> {
     let odd = |pattern: &&String| !pattern.contains("://");
     match patterns.iter().find(odd) {
-        Some(pattern) => {
-            Err(BadOption::new("rules", format!("the URL pattern {pattern:?} has no scheme such as https://")))
-        }
+        Some(pattern) => Err(BadOption::new(
+            "rules",
+            format!("the URL pattern {pattern:?} has no scheme such as https://"),
+        )),
         None => lists::paths("rules", patterns),
     }
 }
@@ -335,7 +395,11 @@ mod tests {
             "https://[e]vil.com",
             "see\nhttps://evil.com",
         ] {
-            assert!(hosts_anywhere(text).contains(&"evil.com".to_owned()), "{text:?}: {:?}", hosts_anywhere(text));
+            assert!(
+                hosts_anywhere(text).contains(&"evil.com".to_owned()),
+                "{text:?}: {:?}",
+                hosts_anywhere(text)
+            );
         }
         for text in [
             "http://2130706433/",
@@ -348,7 +412,10 @@ mod tests {
             "http://localhost/",
             "http://0/",
         ] {
-            assert!(hosts_anywhere(text).contains(&"127.0.0.1".to_owned()), "{text:?}");
+            assert!(
+                hosts_anywhere(text).contains(&"127.0.0.1".to_owned()),
+                "{text:?}"
+            );
         }
     }
 
@@ -366,21 +433,43 @@ mod tests {
             "https:evil.com:0443/./y/../ad\tmin/x",
             "https:///evil.com/%2e/admin/x",
         ] {
-            assert_eq!(tidy_url(text).as_deref(), Some("https://evil.com/admin/x"), "{text:?}");
+            assert_eq!(
+                tidy_url(text).as_deref(),
+                Some("https://evil.com/admin/x"),
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn a_domain_is_that_host_and_a_star_the_ones_below() {
-        let domains = |list: &[&str]| Domains::new(&list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
+        let domains =
+            |list: &[&str]| Domains::new(&list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
         let exact = domains(&["Example.com"]).expect("fine");
-        assert!(exact.contains("example.com") && !exact.contains("a.example.com") && !exact.contains("badexample.com"));
+        assert!(
+            exact.contains("example.com")
+                && !exact.contains("a.example.com")
+                && !exact.contains("badexample.com")
+        );
         let below = domains(&["*.example.com"]).expect("fine");
         assert!(
-            below.contains("a.b.example.com") && !below.contains("example.com") && !below.contains("badexample.com")
+            below.contains("a.b.example.com")
+                && !below.contains("example.com")
+                && !below.contains("badexample.com")
         );
-        assert!(domains(&["*"]).expect("fine").contains("x") && !domains(&[]).expect("fine").contains("x"));
-        for bad in ["", "https://x.com", "x.*", "*x.com", "bücher.example", "x.com:80", "a b"] {
+        assert!(
+            domains(&["*"]).expect("fine").contains("x")
+                && !domains(&[]).expect("fine").contains("x")
+        );
+        for bad in [
+            "",
+            "https://x.com",
+            "x.*",
+            "*x.com",
+            "bücher.example",
+            "x.com:80",
+            "a b",
+        ] {
             assert!(domains(&[bad]).is_err(), "{bad:?}");
         }
     }

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
-    Band, Call, CallError, CallId, Digest, ErrorCategory, Json, Layer, LayerTraits, Next, NoteFields, Notes, Outcome,
-    Settled, Status, Timestamp, ToolName, contained_sync,
+    Band, Call, CallError, CallId, Digest, ErrorCategory, Json, Layer, LayerTraits, Next,
+    NoteFields, Notes, Outcome, Settled, Status, Timestamp, ToolName, contained_sync,
 };
 
 use crate::{
@@ -127,7 +127,15 @@ struct Kept {
 impl Idempotency {
     /// Remembers as `options` say.
     pub fn new(options: &IdempotencyOptions) -> Result<Self, BadOption> {
-        let IdempotencyOptions { ttl, max_entries, max_bytes, only, except, key, writes } = options;
+        let IdempotencyOptions {
+            ttl,
+            max_entries,
+            max_bytes,
+            only,
+            except,
+            key,
+            writes,
+        } = options;
         let IdempotencyKeyBy::Arguments = key;
         if ttl.get().is_zero() {
             return Err(BadOption::new("ttl", "has to be longer than nothing"));
@@ -136,12 +144,23 @@ impl Idempotency {
             return Err(BadOption::new("max_entries", "has to be at least 1"));
         }
         if *max_bytes == 0 || u32::try_from(*max_bytes).is_err() {
-            return Err(BadOption::new("max_bytes", "has to be at least 1 and less than 4 GB"));
+            return Err(BadOption::new(
+                "max_bytes",
+                "has to be at least 1 and less than 4 GB",
+            ));
         }
         let covered = Covered::read(only.as_deref(), except.as_deref())?;
         let kept = cache(*max_entries, *max_bytes);
         let (ttl, writes, flights) = (ttl.get(), *writes, Flights::new());
-        Ok(Self { ttl, covered, writes, key_fn: None, redactor: None, kept, flights })
+        Ok(Self {
+            ttl,
+            covered,
+            writes,
+            key_fn: None,
+            redactor: None,
+            kept,
+            flights,
+        })
     }
 
     /// Tells calls of the same tool apart by `key` instead of by their arguments. A call without a key is not
@@ -170,7 +189,12 @@ impl Idempotency {
             },
         };
         let fingerprint = call.shown().map(|shown| shown.entry.fingerprint);
-        Ok(Some(Key { owner: Owner::of(call), tool: call.tool.clone(), fingerprint, which }))
+        Ok(Some(Key {
+            owner: Owner::of(call),
+            tool: call.tool.clone(),
+            fingerprint,
+            which,
+        }))
     }
 
     fn find(&self, key: &Key, call: &Call) -> Option<Arc<Kept>> {
@@ -180,11 +204,22 @@ impl Idempotency {
     }
 
     /// Runs the call and, if it succeeds, keeps what came of it.
-    async fn run(&self, key: Key, call: Call, next: Next, seat: Option<&Seat<'_, Key, Arc<Kept>>>) -> Outcome {
+    async fn run(
+        &self,
+        key: Key,
+        call: Call,
+        next: Next,
+        seat: Option<&Seat<'_, Key, Arc<Kept>>>,
+    ) -> Outcome {
         let (from, clock) = (call.id, call.env().clock().clone());
         let outcome = next.run(call).await;
         if let Some(settled) = outcome.settled().and_then(|settled| self.copy(settled)) {
-            let kept = Arc::new(Kept { bytes: bytes(&settled), settled, at: clock.now(), from });
+            let kept = Arc::new(Kept {
+                bytes: bytes(&settled),
+                settled,
+                at: clock.now(),
+                from,
+            });
             if kept.bytes <= MOST_BYTES_OF_ONE {
                 self.kept.insert(key, kept.clone());
             }
@@ -229,23 +264,37 @@ fn cache(max_entries: u64, max_bytes: u64) -> Cache<Key, Arc<Kept>> {
         let bytes = (BYTES_AROUND + name + kept.bytes) as u64;
         u32::try_from(bytes.max(share)).unwrap_or(u32::MAX)
     };
-    Cache::builder().max_capacity(capacity).weigher(weigh).eviction_policy(EvictionPolicy::lru()).build()
+    Cache::builder()
+        .max_capacity(capacity)
+        .weigher(weigh)
+        .eviction_policy(EvictionPolicy::lru())
+        .build()
 }
 
 /// About how much memory a result takes.
 fn bytes(settled: &Settled) -> usize {
     let text = settled.text.as_ref().map_or(0, |text| text.len());
-    let notes =
-        if settled.notes.is_empty() { 0 } else { serde_json::to_vec(&settled.notes).map_or(0, |vec| vec.len()) };
-    settled.value.size().saturating_add(text).saturating_add(notes)
+    let notes = if settled.notes.is_empty() {
+        0
+    } else {
+        serde_json::to_vec(&settled.notes).map_or(0, |vec| vec.len())
+    };
+    settled
+        .value
+        .size()
+        .saturating_add(text)
+        .saturating_add(notes)
 }
 
 /// What a tool or layer below remarked. Who agreed, which layers ran and who changed what belong to the other call.
 fn remarks(notes: &Notes) -> Notes {
-    let Some(fields) = notes.fields().filter(|fields| fields.has_remarks()) else { return Notes::default() };
+    let Some(fields) = notes.fields().filter(|fields| fields.has_remarks()) else {
+        return Notes::default();
+    };
     let mut copy = Notes::default();
     let mut kept = NoteFields::clone(fields);
-    (kept.consent, kept.superseded, kept.layers, kept.provenance) = (None, Vec::new(), Vec::new(), Vec::new());
+    (kept.consent, kept.superseded, kept.layers, kept.provenance) =
+        (None, Vec::new(), Vec::new(), Vec::new());
     *copy.edit() = kept;
     copy
 }
@@ -261,7 +310,10 @@ fn redacted(redactor: &SharedRedactor, notes: &Notes) -> Option<Notes> {
 fn hit(kept: &Kept, next: &Next) -> Outcome {
     next.because("answered with the result of an identical call");
     Outcome::from(kept.settled.clone()).noting(|notes| {
-        notes.metadata.insert("idempotency".into(), json!({ "hit": true, "from": kept.from }));
+        notes.metadata.insert(
+            "idempotency".into(),
+            json!({ "hit": true, "from": kept.from }),
+        );
     })
 }
 
@@ -271,8 +323,12 @@ impl Layer for Idempotency {
             Ok(Some(key)) => key,
             Ok(None) => return next.run(call).await,
             Err(report) => {
-                let error = CallError::new(ErrorCategory::Panic, "an internal error stopped the call");
-                return Outcome::error(Status::LayerException, error.with_operator(format!("key_fn: {report}")));
+                let error =
+                    CallError::new(ErrorCategory::Panic, "an internal error stopped the call");
+                return Outcome::error(
+                    Status::LayerException,
+                    error.with_operator(format!("key_fn: {report}")),
+                );
             }
         };
         // A result that was delivered for this very call is its own.
@@ -289,7 +345,10 @@ impl Layer for Idempotency {
         match call.cancel.run_until_cancelled(seat.turn()).await {
             None => {
                 next.because("cancelled while an identical call was running");
-                Outcome::refused(Status::Cancelled, "the call was cancelled while it waited for an identical one")
+                Outcome::refused(
+                    Status::Cancelled,
+                    "the call was cancelled while it waited for an identical one",
+                )
             }
             Some(Turn::Landed(kept)) => hit(&kept, &next),
             // The first one may have landed between looking and joining.
@@ -306,13 +365,18 @@ impl Layer for Idempotency {
 
     fn traits(&self) -> LayerTraits {
         let traits = LayerTraits::of(Self::NAME).answering().remembering();
-        if self.redactor.is_some() { traits } else { traits.recording() }
+        if self.redactor.is_some() {
+            traits
+        } else {
+            traits.recording()
+        }
     }
 }
 
 impl Configurable for Idempotency {
     const NAME: &'static str = "idempotency";
-    const SUMMARY: &'static str = "Answers identical calls with the result of the first, for a while.";
+    const SUMMARY: &'static str =
+        "Answers identical calls with the result of the first, for a while.";
     type Options = IdempotencyOptions;
 
     fn configure(options: IdempotencyOptions, parts: &Parts) -> Result<Self, BadOption> {
@@ -332,7 +396,10 @@ impl Default for Idempotency {
 
 impl fmt::Debug for Idempotency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Idempotency").field("ttl", &self.ttl).field("covered", &self.covered).finish_non_exhaustive()
+        f.debug_struct("Idempotency")
+            .field("ttl", &self.ttl)
+            .field("covered", &self.covered)
+            .finish_non_exhaustive()
     }
 }
 

@@ -5,8 +5,8 @@ use std::pin::pin;
 use futures::{FutureExt, poll};
 use tokio::sync::Notify;
 use toolgate_core::{
-    Answer, AnyLayer, ApprovalRequest, CallSeed, Decision, Executor, LayerExt, RedactionFailed, Redactor, Stack,
-    Suspension, ToolError, ToolOutput, from_fn,
+    Answer, AnyLayer, ApprovalRequest, CallSeed, Decision, Executor, LayerExt, RedactionFailed,
+    Redactor, Stack, Suspension, ToolError, ToolOutput, from_fn,
 };
 use toolgate_testkit::{Scripted, TestClock, run_twice};
 
@@ -14,7 +14,10 @@ use super::*;
 use crate::try_out::*;
 
 fn stack(layer: Idempotency, tool: &Scripted) -> Stack {
-    Stack::over(tool.clone()).layer(layer).build().expect("in order")
+    Stack::over(tool.clone())
+        .layer(layer)
+        .build()
+        .expect("in order")
 }
 
 fn looks(clock: &TestClock, n: u128) -> Call {
@@ -22,7 +25,9 @@ fn looks(clock: &TestClock, n: u128) -> Call {
 }
 
 fn is_cached(outcome: &Outcome) -> bool {
-    outcome.settled().is_some_and(|settled| settled.cached && settled.status == Status::Ok)
+    outcome
+        .settled()
+        .is_some_and(|settled| settled.cached && settled.status == Status::Ok)
 }
 
 #[tokio::test]
@@ -36,7 +41,10 @@ async fn a_second_identical_call_is_answered_with_the_first_result_and_says_so()
     assert_eq!((&*settled.model_text(), settled.attempts), ("found", 0));
     let from = looks(&clock, 11).id;
     let notes = settled.notes.fields().expect("noted");
-    assert_eq!(notes.metadata["idempotency"], json!({ "hit": true, "from": from }));
+    assert_eq!(
+        notes.metadata["idempotency"],
+        json!({ "hit": true, "from": from })
+    );
     assert_eq!(tool.seen().len(), 1);
 }
 
@@ -56,7 +64,11 @@ async fn other_arguments_tools_sessions_and_principals_are_not_identical() {
         assert!(!is_cached(&stack.run(Call::new(seed)).await));
     }
     assert!(
-        is_cached(&stack.run(Call::new(in_session(by(look(16), "ann"), 5))).await),
+        is_cached(
+            &stack
+                .run(Call::new(in_session(by(look(16), "ann"), 5)))
+                .await
+        ),
         "a principal has many sessions"
     );
     assert_eq!(tool.seen().len(), 5);
@@ -68,10 +80,20 @@ async fn another_version_of_the_tool_is_not_the_same_tool() {
     let stack = stack(Idempotency::default(), &tool);
     stack.run(looks(&clock, 11)).await;
     let registry = toolgate_core::Registry::new();
-    let spec = toolgate_core::ToolSpec::new("look", "Another text.", toolgate_core::Schema::any_object());
-    registry.register_host(spec.with_annotations(toolgate_core::Annotations::read_only())).expect("a good spec");
-    let admission = toolgate_testkit::seed_for(&toolgate_core::View::of(&registry), "look", json!({ "path": "a" }));
-    let seed = CallSeed { admission: admission.admission, ..nth(&clock, 12, "look", json!({})) };
+    let spec =
+        toolgate_core::ToolSpec::new("look", "Another text.", toolgate_core::Schema::any_object());
+    registry
+        .register_host(spec.with_annotations(toolgate_core::Annotations::read_only()))
+        .expect("a good spec");
+    let admission = toolgate_testkit::seed_for(
+        &toolgate_core::View::of(&registry),
+        "look",
+        json!({ "path": "a" }),
+    );
+    let seed = CallSeed {
+        admission: admission.admission,
+        ..nth(&clock, 12, "look", json!({}))
+    };
     assert!(!is_cached(&stack.run(Call::new(seed)).await));
 }
 
@@ -106,10 +128,16 @@ async fn only_successes_are_remembered() {
 async fn tools_that_may_write_are_remembered_only_if_asked_for() {
     for writes in [false, true] {
         let (clock, tool) = (TestClock::new(), Scripted::new());
-        let layer = Idempotency::new(&IdempotencyOptions { writes, ..Default::default() }).expect("fine");
+        let layer = Idempotency::new(&IdempotencyOptions {
+            writes,
+            ..Default::default()
+        })
+        .expect("fine");
         let stack = stack(layer, &tool);
         for n in [11, 12] {
-            stack.run(Call::new(nth(&clock, n, "change", json!({})))).await;
+            stack
+                .run(Call::new(nth(&clock, n, "change", json!({}))))
+                .await;
         }
         assert_eq!(tool.seen().len(), if writes { 1 } else { 2 });
     }
@@ -118,7 +146,8 @@ async fn tools_that_may_write_are_remembered_only_if_asked_for() {
 #[tokio::test]
 async fn a_key_of_ones_own_decides_what_is_identical_and_none_is_never() {
     let (clock, tool) = (TestClock::new(), Scripted::new());
-    let by_user = Idempotency::default().key_fn(|call| Some(call.arguments.get("user")?.as_str()?.to_owned()));
+    let by_user = Idempotency::default()
+        .key_fn(|call| Some(call.arguments.get("user")?.as_str()?.to_owned()));
     let stack = stack(by_user, &tool);
     for (n, arguments) in [
         (11, json!({ "user": "ann", "at": 1 })),
@@ -126,9 +155,15 @@ async fn a_key_of_ones_own_decides_what_is_identical_and_none_is_never() {
         (13, json!({ "at": 3 })),
         (14, json!({ "at": 3 })),
     ] {
-        stack.run(Call::new(nth(&clock, n, "look", arguments))).await;
+        stack
+            .run(Call::new(nth(&clock, n, "look", arguments)))
+            .await;
     }
-    assert_eq!(tool.seen().len(), 3, "only the second was answered from memory");
+    assert_eq!(
+        tool.seen().len(),
+        3,
+        "only the second was answered from memory"
+    );
 }
 
 #[tokio::test]
@@ -136,8 +171,17 @@ async fn a_key_function_that_panics_stops_the_call() {
     let tool = Scripted::new();
     let stack = stack(Idempotency::default().key_fn(|_| panic!("hunter2")), &tool);
     let outcome = stack.run(looks(&TestClock::new(), 11)).await;
-    assert_eq!((outcome.status(), tool.seen().len()), (Some(Status::LayerException), 0));
-    assert!(!outcome.settled().expect("settled").model_text().contains("hunter2"));
+    assert_eq!(
+        (outcome.status(), tool.seen().len()),
+        (Some(Status::LayerException), 0)
+    );
+    assert!(
+        !outcome
+            .settled()
+            .expect("settled")
+            .model_text()
+            .contains("hunter2")
+    );
 }
 
 /// A stack over a layer that the test can look into.
@@ -148,16 +192,28 @@ fn shared(layer: Idempotency, tool: impl Executor) -> (Arc<Idempotency>, Stack) 
         let layer = inner.clone();
         async move { layer.handle(call, next).await }
     });
-    (layer, Stack::over(tool).layer(sharing.in_band(Band::Repeat)).build().expect("in order"))
+    (
+        layer,
+        Stack::over(tool)
+            .layer(sharing.in_band(Band::Repeat))
+            .build()
+            .expect("in order"),
+    )
 }
 
 #[tokio::test]
 async fn the_number_of_results_is_bounded() {
     let (clock, tool) = (TestClock::new(), Scripted::new());
-    let layer = Idempotency::new(&IdempotencyOptions { max_entries: 3, ..Default::default() }).expect("fine");
+    let layer = Idempotency::new(&IdempotencyOptions {
+        max_entries: 3,
+        ..Default::default()
+    })
+    .expect("fine");
     let (layer, stack) = shared(layer, tool);
     for n in 11..30 {
-        stack.run(Call::new(nth(&clock, n, "look", numbered(n as u64)))).await;
+        stack
+            .run(Call::new(nth(&clock, n, "look", numbered(n as u64))))
+            .await;
     }
     layer.kept.run_pending_tasks();
     assert!(layer.kept.entry_count() <= 3);
@@ -166,40 +222,81 @@ async fn the_number_of_results_is_bounded() {
 #[tokio::test]
 async fn the_bytes_of_all_results_are_bounded() {
     let large = || Outcome::ok("x".repeat(100_000));
-    let (clock, tool) = (TestClock::new(), (0..20).fold(Scripted::new(), |tool, _| tool.then(large())));
-    let layer = Idempotency::new(&IdempotencyOptions { max_bytes: 500_000, ..Default::default() }).expect("fine");
+    let (clock, tool) = (
+        TestClock::new(),
+        (0..20).fold(Scripted::new(), |tool, _| tool.then(large())),
+    );
+    let layer = Idempotency::new(&IdempotencyOptions {
+        max_bytes: 500_000,
+        ..Default::default()
+    })
+    .expect("fine");
     let (layer, stack) = shared(layer, tool);
     for n in 11..31 {
-        stack.run(Call::new(nth(&clock, n, "look", numbered(n as u64)))).await;
+        stack
+            .run(Call::new(nth(&clock, n, "look", numbered(n as u64))))
+            .await;
     }
     layer.kept.run_pending_tasks();
     assert_eq!(layer.kept.entry_count(), 4, "a fifth would be too much");
-    assert!(is_cached(&stack.run(Call::new(nth(&clock, 31, "look", numbered(30)))).await), "the newest stay");
+    assert!(
+        is_cached(
+            &stack
+                .run(Call::new(nth(&clock, 31, "look", numbered(30))))
+                .await
+        ),
+        "the newest stay"
+    );
 }
 
 #[tokio::test]
 async fn a_result_of_more_than_a_megabyte_is_not_kept() {
     for (bytes, kept) in [(MOST_BYTES_OF_ONE - 100, true), (MOST_BYTES_OF_ONE, false)] {
-        let (clock, tool) = (TestClock::new(), Scripted::new().then(Outcome::ok("x".repeat(bytes))));
+        let (clock, tool) = (
+            TestClock::new(),
+            Scripted::new().then(Outcome::ok("x".repeat(bytes))),
+        );
         let stack = stack(Idempotency::default(), &tool);
         stack.run(looks(&clock, 11)).await;
-        assert_eq!(is_cached(&stack.run(looks(&clock, 12)).await), kept, "{bytes}");
+        assert_eq!(
+            is_cached(&stack.run(looks(&clock, 12)).await),
+            kept,
+            "{bytes}"
+        );
     }
 }
 
 #[tokio::test]
 async fn identical_calls_that_run_outside_do_not_wait_for_each_other() {
     let clock = TestClock::new();
-    let layer = Idempotency::new(&IdempotencyOptions { writes: true, ..Default::default() }).expect("fine");
-    let stack = Stack::over(toolgate_core::HostExecutor).layer(layer).build().expect("in order");
+    let layer = Idempotency::new(&IdempotencyOptions {
+        writes: true,
+        ..Default::default()
+    })
+    .expect("fine");
+    let stack = Stack::over(toolgate_core::HostExecutor)
+        .layer(layer)
+        .build()
+        .expect("in order");
     for n in [11, 12] {
         let outcome = stack.run(looks(&clock, n)).await;
-        assert!(matches!(outcome.suspension(), Some(Suspension::Result)), "it is sent out by itself");
+        assert!(
+            matches!(outcome.suspension(), Some(Suspension::Result)),
+            "it is sent out by itself"
+        );
     }
-    let mut back = CallSeed { generation: 1, ..nth(&clock, 11, "look", json!({ "path": "a" })) };
-    back.resumed.results.push((1, Arc::new(Settled::new(Status::Ok))));
+    let mut back = CallSeed {
+        generation: 1,
+        ..nth(&clock, 11, "look", json!({ "path": "a" }))
+    };
+    back.resumed
+        .results
+        .push((1, Arc::new(Settled::new(Status::Ok))));
     assert!(stack.run(Call::new(back)).await.is_ok());
-    assert!(is_cached(&stack.run(looks(&clock, 13)).await), "its result is remembered");
+    assert!(
+        is_cached(&stack.run(looks(&clock, 13)).await),
+        "its result is remembered"
+    );
 }
 
 /// Counts how often it runs and waits until it is told to finish.
@@ -220,12 +317,22 @@ impl Executor for Gate {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_hundred_identical_calls_at_once_run_once() {
     let (clock, gate) = (TestClock::new(), Gate::default());
-    let stack = Stack::over(gate.clone()).layer(Idempotency::default()).build().expect("in order");
-    let calls: Vec<_> = (0..100).map(|n| tokio::spawn(stack.run(looks(&clock, 100 + n)))).collect();
+    let stack = Stack::over(gate.clone())
+        .layer(Idempotency::default())
+        .build()
+        .expect("in order");
+    let calls: Vec<_> = (0..100)
+        .map(|n| tokio::spawn(stack.run(looks(&clock, 100 + n))))
+        .collect();
     gate.open.notify_one();
-    let outcomes = futures::future::try_join_all(calls).await.expect("no panic");
+    let outcomes = futures::future::try_join_all(calls)
+        .await
+        .expect("no panic");
     assert!(outcomes.iter().all(Outcome::is_ok));
-    assert_eq!(outcomes.iter().filter(|outcome| is_cached(outcome)).count(), 99);
+    assert_eq!(
+        outcomes.iter().filter(|outcome| is_cached(outcome)).count(),
+        99
+    );
     assert_eq!(gate.runs.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
 
@@ -233,10 +340,20 @@ async fn a_hundred_identical_calls_at_once_run_once() {
 async fn when_the_first_is_dropped_or_fails_exactly_one_of_the_others_is_next() {
     let (clock, gate) = (TestClock::new(), Gate::default());
     let runs = || gate.runs.load(std::sync::atomic::Ordering::SeqCst);
-    let stack = Stack::over(gate.clone()).layer(Idempotency::default()).build().expect("in order");
+    let stack = Stack::over(gate.clone())
+        .layer(Idempotency::default())
+        .build()
+        .expect("in order");
     let mut first = Box::pin(stack.run(looks(&clock, 11)));
-    let (mut second, mut third) = (pin!(stack.run(looks(&clock, 12))), pin!(stack.run(looks(&clock, 13))));
-    assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+    let (mut second, mut third) = (
+        pin!(stack.run(looks(&clock, 12))),
+        pin!(stack.run(looks(&clock, 13))),
+    );
+    assert!(
+        poll!(&mut first).is_pending()
+            && poll!(&mut second).is_pending()
+            && poll!(&mut third).is_pending()
+    );
     assert_eq!(runs(), 1);
     drop(first);
     assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
@@ -246,17 +363,27 @@ async fn when_the_first_is_dropped_or_fails_exactly_one_of_the_others_is_next() 
 
     let tool = Scripted::new().then(busy()).then_panic("boo").then_ask();
     let failing = self::stack(Idempotency::default(), &tool);
-    for (n, status) in [(21, Some(Status::ExecutorError)), (22, Some(Status::Exception)), (23, None)] {
+    for (n, status) in [
+        (21, Some(Status::ExecutorError)),
+        (22, Some(Status::Exception)),
+        (23, None),
+    ] {
         assert_eq!(failing.run(looks(&clock, n)).await.status(), status);
     }
-    assert!(failing.run(looks(&clock, 24)).await.is_ok(), "nobody waits for what is over");
+    assert!(
+        failing.run(looks(&clock, 24)).await.is_ok(),
+        "nobody waits for what is over"
+    );
 }
 
 #[tokio::test]
 async fn those_who_wait_are_answered_even_if_the_result_is_forgotten_at_once() {
     let (clock, gate) = (TestClock::new(), Gate::default());
     let (layer, stack) = shared(Idempotency::default(), gate.clone());
-    let (mut first, mut second) = (pin!(stack.run(looks(&clock, 11))), pin!(stack.run(looks(&clock, 12))));
+    let (mut first, mut second) = (
+        pin!(stack.run(looks(&clock, 11))),
+        pin!(stack.run(looks(&clock, 12))),
+    );
     assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
     gate.open.notify_one();
     assert!(first.await.is_ok());
@@ -267,7 +394,10 @@ async fn those_who_wait_are_answered_even_if_the_result_is_forgotten_at_once() {
 #[tokio::test]
 async fn cancelling_ends_the_wait_for_another_call() {
     let (clock, gate) = (TestClock::new(), Gate::default());
-    let stack = Stack::over(gate.clone()).layer(Idempotency::default()).build().expect("in order");
+    let stack = Stack::over(gate.clone())
+        .layer(Idempotency::default())
+        .build()
+        .expect("in order");
     let mut first = pin!(stack.run(looks(&clock, 11)));
     let waiting = looks(&clock, 12);
     let cancel = waiting.cancel.clone();
@@ -287,7 +417,11 @@ impl Redactor for Hide {
         text.parse().map_err(|_| RedactionFailed)
     }
     fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
-        if text.contains("broken") { Err(RedactionFailed) } else { Ok(text.replace("hunter2", "***")) }
+        if text.contains("broken") {
+            Err(RedactionFailed)
+        } else {
+            Ok(text.replace("hunter2", "***"))
+        }
     }
 }
 
@@ -297,17 +431,42 @@ async fn what_is_kept_is_redacted_and_nothing_is_kept_if_that_fails() {
         let output = ToolOutput::from(json!({ "password": "hunter2" })).with_text(text);
         Outcome::ok(output.noting(|notes| notes.summary = Some("read hunter2".into())))
     };
-    let (clock, tool) = (TestClock::new(), Scripted::new().then(output("it is hunter2")));
+    let (clock, tool) = (
+        TestClock::new(),
+        Scripted::new().then(output("it is hunter2")),
+    );
     let layer = || {
         let parts = Parts::new().with(SharedRedactor::new(Hide));
         Idempotency::configure(IdempotencyOptions::default(), &parts).expect("fine")
     };
     let keeping = stack(layer(), &tool);
-    assert_eq!(keeping.run(looks(&clock, 11)).await.settled().expect("settled").model_text(), "it is hunter2");
+    assert_eq!(
+        keeping
+            .run(looks(&clock, 11))
+            .await
+            .settled()
+            .expect("settled")
+            .model_text(),
+        "it is hunter2"
+    );
     let again = keeping.run(looks(&clock, 12)).await;
     assert!(is_cached(&again));
-    assert!(!serde_json::to_string(again.settled().expect("settled")).expect("JSON").contains("hunter2"));
-    assert_eq!(again.settled().expect("settled").notes.fields().expect("noted").summary.as_deref(), Some("read ***"));
+    assert!(
+        !serde_json::to_string(again.settled().expect("settled"))
+            .expect("JSON")
+            .contains("hunter2")
+    );
+    assert_eq!(
+        again
+            .settled()
+            .expect("settled")
+            .notes
+            .fields()
+            .expect("noted")
+            .summary
+            .as_deref(),
+        Some("read ***")
+    );
 
     let tool = Scripted::new().then(output("broken"));
     let withholding = stack(layer(), &tool);
@@ -322,13 +481,26 @@ async fn a_call_that_is_answered_from_memory_has_been_asked_about() {
         Some(_) => next.run(call).await,
         None => Outcome::ask(ApprovalRequest::about(&call)),
     });
-    let layers = [AnyLayer::new(asking.in_band(Band::Decide)), AnyLayer::new(Idempotency::default())];
-    let stack = Stack::over(tool.clone()).any_layers(layers).build().expect("in order");
+    let layers = [
+        AnyLayer::new(asking.in_band(Band::Decide)),
+        AnyLayer::new(Idempotency::default()),
+    ];
+    let stack = Stack::over(tool.clone())
+        .any_layers(layers)
+        .build()
+        .expect("in order");
     for n in [11, 12] {
         let first = stack.run(looks(&clock, n)).await;
-        let Some(Suspension::Decision(request)) = first.suspension() else { panic!("nobody was asked") };
-        let mut seed = CallSeed { generation: 1, ..nth(&clock, n, "look", json!({ "path": "a" })) };
-        seed.resumed.answers.push(Answer::to(request, Decision::approve("ann")));
+        let Some(Suspension::Decision(request)) = first.suspension() else {
+            panic!("nobody was asked")
+        };
+        let mut seed = CallSeed {
+            generation: 1,
+            ..nth(&clock, n, "look", json!({ "path": "a" }))
+        };
+        seed.resumed
+            .answers
+            .push(Answer::to(request, Decision::approve("ann")));
         assert_eq!(is_cached(&stack.run(Call::new(seed)).await), n == 12);
     }
     assert_eq!(tool.seen().len(), 1);
@@ -337,11 +509,22 @@ async fn a_call_that_is_answered_from_memory_has_been_asked_about() {
 #[tokio::test]
 async fn a_rehearsal_looks_but_keeps_nothing_and_waits_for_nobody() {
     let (clock, gate) = (TestClock::new(), Gate::default());
-    let stack = Stack::over(gate.clone()).layer(Idempotency::default()).build().expect("in order");
-    let rehearse = |n| Call::new(CallSeed { rehearsal: true, ..nth(&clock, n, "look", json!({ "path": "a" })) });
+    let stack = Stack::over(gate.clone())
+        .layer(Idempotency::default())
+        .build()
+        .expect("in order");
+    let rehearse = |n| {
+        Call::new(CallSeed {
+            rehearsal: true,
+            ..nth(&clock, n, "look", json!({ "path": "a" }))
+        })
+    };
     let mut first = pin!(stack.run(looks(&clock, 11)));
     assert!(poll!(&mut first).is_pending());
-    let rehearsed = stack.run(rehearse(12)).now_or_never().expect("does not wait");
+    let rehearsed = stack
+        .run(rehearse(12))
+        .now_or_never()
+        .expect("does not wait");
     assert_eq!(rehearsed.status(), Some(Status::DryRun));
     gate.open.notify_one();
     first.await;
@@ -357,15 +540,27 @@ async fn a_result_that_was_delivered_for_a_call_is_its_own() {
     let mut delivered = Settled::new(Status::Ok);
     delivered.value = "new".into();
     seed.resumed.results = vec![(1, Arc::new(delivered))];
-    let text = |outcome: Outcome| outcome.settled().expect("settled").model_text().into_owned();
+    let text = |outcome: Outcome| {
+        outcome
+            .settled()
+            .expect("settled")
+            .model_text()
+            .into_owned()
+    };
     assert_eq!(text(stack.run(Call::new(seed)).await), "new");
-    assert_eq!(text(stack.run(looks(&clock, 13)).await), "new", "and is remembered");
+    assert_eq!(
+        text(stack.run(looks(&clock, 13)).await),
+        "new",
+        "and is remembered"
+    );
 }
 
 #[tokio::test]
 async fn a_call_that_comes_back_passes_again() {
     let seed = seed_at(&TestClock::new(), "look", json!({ "n": 1 }));
-    run_twice(Idempotency::default(), seed).await.assert_replays();
+    run_twice(Idempotency::default(), seed)
+        .await
+        .assert_replays();
 }
 
 #[test]
@@ -373,11 +568,42 @@ fn options_that_make_no_sense_are_refused() {
     let defaults = IdempotencyOptions::default;
     let list = || Some(vec!["a".to_owned()]);
     for (options, key) in [
-        (IdempotencyOptions { ttl: Span::secs(0), ..defaults() }, "ttl"),
-        (IdempotencyOptions { max_entries: 0, ..defaults() }, "max_entries"),
-        (IdempotencyOptions { max_bytes: 0, ..defaults() }, "max_bytes"),
-        (IdempotencyOptions { max_bytes: 1 << 32, ..defaults() }, "max_bytes"),
-        (IdempotencyOptions { only: list(), except: list(), ..defaults() }, "except"),
+        (
+            IdempotencyOptions {
+                ttl: Span::secs(0),
+                ..defaults()
+            },
+            "ttl",
+        ),
+        (
+            IdempotencyOptions {
+                max_entries: 0,
+                ..defaults()
+            },
+            "max_entries",
+        ),
+        (
+            IdempotencyOptions {
+                max_bytes: 0,
+                ..defaults()
+            },
+            "max_bytes",
+        ),
+        (
+            IdempotencyOptions {
+                max_bytes: 1 << 32,
+                ..defaults()
+            },
+            "max_bytes",
+        ),
+        (
+            IdempotencyOptions {
+                only: list(),
+                except: list(),
+                ..defaults()
+            },
+            "except",
+        ),
     ] {
         assert_eq!(Idempotency::new(&options).expect_err("refused").key, key);
     }

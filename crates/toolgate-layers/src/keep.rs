@@ -47,7 +47,10 @@ impl Keeper {
     }
 
     /// The same for an object that is not shared.
-    pub(crate) fn map<'a>(&self, map: &'a Map<String, Value>) -> Option<Cow<'a, Map<String, Value>>> {
+    pub(crate) fn map<'a>(
+        &self,
+        map: &'a Map<String, Value>,
+    ) -> Option<Cow<'a, Map<String, Value>>> {
         if self.keys.is_empty()
             && let Some(redactor) = &self.redactor
         {
@@ -61,7 +64,12 @@ impl Keeper {
     /// A text that may be kept.
     pub(crate) fn text<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
         match &self.redactor {
-            Some(redactor) => Some(redactor.changed_text(text).ok()?.map_or(Cow::Borrowed(text), Cow::Owned)),
+            Some(redactor) => Some(
+                redactor
+                    .changed_text(text)
+                    .ok()?
+                    .map_or(Cow::Borrowed(text), Cow::Owned),
+            ),
             None => Some(Cow::Borrowed(text)),
         }
     }
@@ -75,7 +83,9 @@ impl Keeper {
         match value {
             _ if self.keys.is_empty() => false,
             Value::Array(items) => items.iter().any(|item| self.names_part_of(item)),
-            Value::Object(map) => map.iter().any(|(key, item)| self.names(key) || self.names_part_of(item)),
+            Value::Object(map) => map
+                .iter()
+                .any(|(key, item)| self.names(key) || self.names_part_of(item)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
         }
     }
@@ -85,7 +95,10 @@ impl Keeper {
             Value::Array(items) => items.iter().map(|item| self.stripped(item)).collect(),
             Value::Object(map) => {
                 let kept = map.iter().filter(|(key, _)| !self.names(key));
-                Value::Object(kept.map(|(key, item)| (key.clone(), self.stripped(item))).collect())
+                Value::Object(
+                    kept.map(|(key, item)| (key.clone(), self.stripped(item)))
+                        .collect(),
+                )
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
         }
@@ -99,7 +112,10 @@ pub(crate) fn bounded<'a>(text: impl Into<Cow<'a, str>>, most: usize) -> String 
     if text.len() <= most || text.char_indices().nth(most).is_none() {
         return text.into_owned();
     }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+    text.chars()
+        .take(most.saturating_sub(1))
+        .chain(['…'])
+        .collect()
 }
 
 #[cfg(test)]
@@ -110,8 +126,13 @@ mod tests {
     #[test]
     fn named_keys_go_at_any_depth_and_nothing_is_copied_when_there_are_none() {
         let keeper = Keeper::default().without(vec!["token".into()]);
-        let json = Json::new(json!({ "token": 1, "list": [{ "token": { "deep": 2 }, "kept": 3 }] })).expect("shallow");
-        assert_eq!(*keeper.json(&json).expect("kept"), json!({ "list": [{ "kept": 3 }] }));
+        let json =
+            Json::new(json!({ "token": 1, "list": [{ "token": { "deep": 2 }, "kept": 3 }] }))
+                .expect("shallow");
+        assert_eq!(
+            *keeper.json(&json).expect("kept"),
+            json!({ "list": [{ "kept": 3 }] })
+        );
         let plain = Json::new(json!({ "tokens": [1] })).expect("shallow");
         assert!(keeper.json(&plain).expect("kept").same(&plain));
     }

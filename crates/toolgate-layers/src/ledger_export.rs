@@ -4,8 +4,8 @@ use std::io::{BufRead, Read, Write};
 
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Checkpoint, Digest, EntryOutline, LedgerCheck, LedgerHead, LedgerName, LedgerVerifier, SealedEntry, Tampered,
-    Tampering, Verified, canonical_json,
+    Checkpoint, Digest, EntryOutline, LedgerCheck, LedgerHead, LedgerName, LedgerVerifier,
+    SealedEntry, Tampered, Tampering, Verified, canonical_json,
 };
 
 use crate::{Ledger, LedgerError, ReceiptFilter};
@@ -62,7 +62,11 @@ pub struct VerifiedExport {
 
 impl Line {
     pub(crate) fn header(ledger: LedgerName, mirror: bool) -> Self {
-        Self::Header(Header { ledger, mirror, version: VERSION })
+        Self::Header(Header {
+            ledger,
+            mirror,
+            version: VERSION,
+        })
     }
 
     /// The line, its end included.
@@ -82,8 +86,16 @@ impl Ledger {
     ///
     /// Receipts that `filter` does not want are there in outline only, so that the chain can be verified all the same.
     /// The filter's place and number count for nothing here.
-    pub async fn export(&self, mut writer: impl Write, filter: &ReceiptFilter) -> Result<u64, LedgerError> {
-        let everything = ReceiptFilter { after: filter.after, limit: filter.limit, ..ReceiptFilter::default() };
+    pub async fn export(
+        &self,
+        mut writer: impl Write,
+        filter: &ReceiptFilter,
+    ) -> Result<u64, LedgerError> {
+        let everything = ReceiptFilter {
+            after: filter.after,
+            limit: filter.limit,
+            ..ReceiptFilter::default()
+        };
         let all = *filter == everything;
         let mut put = |line: Line| writer.write_all(line.to_text().as_bytes());
         put(Line::header(self.name().clone(), false))?;
@@ -96,7 +108,11 @@ impl Ledger {
             counter += entries.len() as u64;
             for entry in entries {
                 // Everything is exported as it is, also what cannot be read: whoever verifies it shall see it.
-                if all || self.read(&entry).is_ok_and(|sealed| filter.wants(&sealed.receipt)) {
+                if all
+                    || self
+                        .read(&entry)
+                        .is_ok_and(|sealed| filter.wants(&sealed.receipt))
+                {
                     written += 1;
                     put(Line::Entry(entry))?;
                 } else {
@@ -105,9 +121,19 @@ impl Ledger {
             }
         }
         // Signed after the last record was read, a checkpoint would speak about one that is not here.
-        let checkpoints: Vec<_> = self.checkpoints().await?.into_iter().filter(|c| c.counter <= counter).collect();
-        let end = Line::End(End { checkpoints: checkpoints.len() as u64, counter });
-        checkpoints.into_iter().try_for_each(|checkpoint| put(Line::Checkpoint(checkpoint)))?;
+        let checkpoints: Vec<_> = self
+            .checkpoints()
+            .await?
+            .into_iter()
+            .filter(|c| c.counter <= counter)
+            .collect();
+        let end = Line::End(End {
+            checkpoints: checkpoints.len() as u64,
+            counter,
+        });
+        checkpoints
+            .into_iter()
+            .try_for_each(|checkpoint| put(Line::Checkpoint(checkpoint)))?;
         put(end)?;
         writer.flush()?;
         Ok(written)
@@ -167,7 +193,14 @@ impl<'a> FileCheck<'a> {
             Some(verifier) => LedgerCheck::against(ledger, elsewhere, verifier)?,
             None => LedgerCheck::of(ledger),
         };
-        Ok(Self { chain, verifier, hashes: Vec::new(), outlines: 0, checkpoints: 0, signed: None })
+        Ok(Self {
+            chain,
+            verifier,
+            hashes: Vec::new(),
+            outlines: 0,
+            checkpoints: 0,
+            signed: None,
+        })
     }
 
     fn entry(&mut self, entry: &SealedEntry) -> Result<(), LedgerError> {
@@ -184,50 +217,80 @@ impl<'a> FileCheck<'a> {
     }
 
     fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), LedgerError> {
-        let LedgerHead { ledger, counter, .. } = self.chain.head();
+        let LedgerHead {
+            ledger, counter, ..
+        } = self.chain.head();
         let there = match checkpoint.counter.checked_sub(1) {
             None => Some(LedgerHead::start(ledger.clone()).hash),
-            Some(at) => usize::try_from(at).ok().and_then(|at| self.hashes.get(at).copied()),
+            Some(at) => usize::try_from(at)
+                .ok()
+                .and_then(|at| self.hashes.get(at).copied()),
         };
-        let doubt = self.verifier.and_then(|verifier| verifier.verify(checkpoint).err());
+        let doubt = self
+            .verifier
+            .and_then(|verifier| verifier.verify(checkpoint).err());
         let (at, what) = match (there, doubt) {
-            _ if checkpoint.ledger != *ledger => {
-                (checkpoint.counter, Tampering::WrongLedger(checkpoint.ledger.clone()))
-            }
+            _ if checkpoint.ledger != *ledger => (
+                checkpoint.counter,
+                Tampering::WrongLedger(checkpoint.ledger.clone()),
+            ),
             (_, Some(doubt)) => (checkpoint.counter, Tampering::Checkpoint(doubt)),
             (None, None) => (counter + 1, Tampering::Truncated(checkpoint.counter)),
             (Some(_), None) if self.signed >= Some(checkpoint.counter) => {
                 (checkpoint.counter, Tampering::Repeated(checkpoint.counter))
             }
-            (Some(hash), None) if hash != checkpoint.hash => {
-                (checkpoint.counter, Tampering::NotAsSigned { since: self.signed.unwrap_or(0) })
-            }
+            (Some(hash), None) if hash != checkpoint.hash => (
+                checkpoint.counter,
+                Tampering::NotAsSigned {
+                    since: self.signed.unwrap_or(0),
+                },
+            ),
             (Some(_), None) => {
                 self.checkpoints += 1;
                 self.signed = Some(checkpoint.counter);
                 return Ok(());
             }
         };
-        Err(Box::new(Tampered { ledger: ledger.clone(), counter: at, what }).into())
+        Err(Box::new(Tampered {
+            ledger: ledger.clone(),
+            counter: at,
+            what,
+        })
+        .into())
     }
 
-    fn finish<R>(self, end: Option<End>, mirror: bool, lines: &Lines<R>) -> Result<VerifiedExport, LedgerError> {
+    fn finish<R>(
+        self,
+        end: Option<End>,
+        mirror: bool,
+        lines: &Lines<R>,
+    ) -> Result<VerifiedExport, LedgerError> {
         let mut chain = self.chain.finish()?;
         match end {
             Some(end) if end.counter != chain.counter => {
                 let (ledger, counter) = (chain.ledger, chain.counter + 1);
-                return Err(Box::new(Tampered { ledger, counter, what: Tampering::Truncated(end.counter) }).into());
+                return Err(Box::new(Tampered {
+                    ledger,
+                    counter,
+                    what: Tampering::Truncated(end.counter),
+                })
+                .into());
             }
             Some(end) if end.checkpoints != self.checkpoints => {
                 return Err(lines.bad("there were other checkpoints before it"));
             }
-            None if !mirror => return Err(lines.bad("it is not the last one: the file was cut off")),
+            None if !mirror => {
+                return Err(lines.bad("it is not the last one: the file was cut off"));
+            }
             _ => {}
         }
         if self.verifier.is_some() {
             chain.signed = chain.signed.max(self.signed);
         }
-        Ok(VerifiedExport { chain, outlines: self.outlines })
+        Ok(VerifiedExport {
+            chain,
+            outlines: self.outlines,
+        })
     }
 }
 
@@ -241,7 +304,9 @@ impl<R: BufRead> Lines<R> {
     /// The next line; the last one may have no end.
     pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>, LedgerError> {
         let mut line = Vec::new();
-        let read = (&mut self.reader).take(MOST_LINE).read_until(b'\n', &mut line)?;
+        let read = (&mut self.reader)
+            .take(MOST_LINE)
+            .read_until(b'\n', &mut line)?;
         self.number += 1;
         Ok((read > 0).then_some(line))
     }
@@ -249,6 +314,9 @@ impl<R: BufRead> Lines<R> {
 
 impl<R> Lines<R> {
     pub(crate) fn bad(&self, what: &'static str) -> LedgerError {
-        LedgerError::Line { line: self.number, what }
+        LedgerError::Line {
+            line: self.number,
+            what,
+        }
     }
 }

@@ -56,7 +56,11 @@ impl LedgerMirror {
     pub async fn open(ledger: Ledger, path: impl Into<PathBuf>) -> Result<Self, LedgerError> {
         let path = path.into();
         let open = OpenMirror::at(ledger.name().clone(), path.clone()).await?;
-        Ok(Self { ledger, path, open: Some(open) })
+        Ok(Self {
+            ledger,
+            path,
+            open: Some(open),
+        })
     }
 
     /// Appends what the ledger has and the file has not, and returns how many records that were.
@@ -93,13 +97,21 @@ impl OpenMirror {
 
     fn open(ledger: LedgerName, path: &Path) -> Result<Self, LedgerError> {
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        let file =
-            OpenOptions::new().read(true).append(true).create(true).mode(0o600).custom_flags(no_follow).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(no_follow)
+            .open(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file").into());
         }
         file.try_lock().map_err(io::Error::from)?;
-        let mut open = Self { file, head: LedgerHead::start(ledger) };
+        let mut open = Self {
+            file,
+            head: LedgerHead::start(ledger),
+        };
         open.read_back()?;
         Ok(open)
     }
@@ -107,14 +119,19 @@ impl OpenMirror {
     /// Verifies what is in the file and takes off a torn end.
     fn read_back(&mut self) -> Result<(), LedgerError> {
         self.file.seek(SeekFrom::Start(0))?;
-        let mut lines = Lines { reader: BufReader::new(&self.file), number: 0 };
+        let mut lines = Lines {
+            reader: BufReader::new(&self.file),
+            number: 0,
+        };
         let (mut check, mut whole) = (LedgerCheck::of(self.head.ledger.clone()), 0);
         let header = Line::header(self.head.ledger.clone(), true);
         while let Some(bytes) = lines.next()?.filter(|bytes| bytes.ends_with(b"\n")) {
             whole += bytes.len() as u64;
             match Line::read(&bytes) {
                 Some(line) if lines.number == 1 && line == header => {}
-                _ if lines.number == 1 => return Err(lines.bad("it is not the header of a mirror of this ledger")),
+                _ if lines.number == 1 => {
+                    return Err(lines.bad("it is not the header of a mirror of this ledger"));
+                }
                 Some(Line::Entry(entry)) => check.feed(&entry)?,
                 _ => return Err(check.unreadable().into()),
             }
@@ -138,7 +155,10 @@ impl OpenMirror {
         }
         self.file.write_all(text.as_bytes())?;
         self.file.sync_data()?;
-        Ok(Self { head: check.head().clone(), ..self })
+        Ok(Self {
+            head: check.head().clone(),
+            ..self
+        })
     }
 }
 

@@ -123,7 +123,10 @@ mod try_out;
 mod validate;
 mod variables;
 
-pub use accounts::{Accounts, AccountsDown, BudgetAccount, BudgetRefusal, MemoryAccounts, Reservation, SharedAccounts};
+pub use accounts::{
+    Accounts, AccountsDown, BudgetAccount, BudgetRefusal, MemoryAccounts, Reservation,
+    SharedAccounts,
+};
 pub use allow_rule::{AllowRule, ArgumentPattern, BadRule, RuleEffect, RuleScope};
 pub use approval::Approval;
 pub use approval_options::{ApprovalOptions, AskWhen};
@@ -167,7 +170,9 @@ pub use rate_limit::{CallsPer, RateLimit, RateLimitOptions, RateScope};
 pub use read_output::ReadOutput;
 pub use receipt::{LayerDecision, Receipt, ReceiptApproval};
 pub use receipt_file::JsonlReceipts;
-pub use receipt_ledger::{Checkpoints, Ledger, LedgerError, ReceiptFilter, ReceiptPage, SealedReceipt};
+pub use receipt_ledger::{
+    Checkpoints, Ledger, LedgerError, ReceiptFilter, ReceiptPage, SealedReceipt,
+};
 pub use receipt_sinks::{
     BothReceipts, MemoryReceipts, ReceiptFn, ReceiptSink, SharedReceiptSink, SinkError, receipt_fn,
 };
@@ -182,7 +187,9 @@ pub use scope::{OnViolation, Scope, ScopeOptions};
 pub use secrets::{Secrets, SecretsOptions};
 pub use section::Section;
 pub use span::{AttributeValue, Attributes, SpanEvent, SpanId, SpanLink, ToolSpan, TraceId};
-pub use span_sinks::{Delivery, SharedSpanSink, SpanFn, SpanSink, SpanSinks, StderrSpans, TelemetryCounters, span_fn};
+pub use span_sinks::{
+    Delivery, SharedSpanSink, SpanFn, SpanSink, SpanSinks, StderrSpans, TelemetryCounters, span_fn,
+};
 pub use store_accounts::StoreAccounts;
 pub use summary::{Summary, SummaryOptions};
 pub use telemetry::Telemetry;

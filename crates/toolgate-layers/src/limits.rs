@@ -26,23 +26,37 @@ impl ScopePolicy {
     }
 
     /// Says whether a call lies inside, and if not, why.
-    pub fn judge(&self, tool: &str, annotations: &Annotations, arguments: &Arguments) -> Result<(), Violation> {
-        self.0.iter().try_for_each(|limits| limits.judge(tool, annotations, arguments))
+    pub fn judge(
+        &self,
+        tool: &str,
+        annotations: &Annotations,
+        arguments: &Arguments,
+    ) -> Result<(), Violation> {
+        self.0
+            .iter()
+            .try_for_each(|limits| limits.judge(tool, annotations, arguments))
     }
 
     /// The lists of tools, all of which have to name a tool.
     pub(crate) fn allowed_tools(&self) -> impl Iterator<Item = &Vec<String>> {
-        self.0.iter().filter_map(|limits| limits.options.allowed_tools.as_ref())
+        self.0
+            .iter()
+            .filter_map(|limits| limits.options.allowed_tools.as_ref())
     }
 
     /// The strongest effect that is allowed.
     pub(crate) fn side_effect_level(&self) -> Option<SideEffect> {
-        self.0.iter().filter_map(|limits| limits.options.side_effect_level).min()
+        self.0
+            .iter()
+            .filter_map(|limits| limits.options.side_effect_level)
+            .min()
     }
 }
 
 /// Where the strongest effect of a tool lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Capability {
     /// In the workspace: it reads or writes there.
@@ -82,16 +96,29 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tool => f.write_str("this tool is not available"),
-            Self::SideEffect(most) => write!(f, "tools with effects beyond {} are not available", word(most)),
-            Self::Capability(missing) => write!(f, "this kind of work is not allowed on the {}", word(missing)),
-            Self::Argument(pointer) => write!(f, "the argument {pointer} has a value that is not allowed"),
+            Self::SideEffect(most) => write!(
+                f,
+                "tools with effects beyond {} are not available",
+                word(most)
+            ),
+            Self::Capability(missing) => write!(
+                f,
+                "this kind of work is not allowed on the {}",
+                word(missing)
+            ),
+            Self::Argument(pointer) => {
+                write!(f, "the argument {pointer} has a value that is not allowed")
+            }
         }
     }
 }
 
 /// The word of an option, without quotes.
 fn word(value: &impl Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|word| word.as_str().map(str::to_owned))
+        .unwrap_or_default()
 }
 
 #[derive(Debug)]
@@ -118,22 +145,46 @@ struct ArgumentLimit {
 
 impl Limits {
     fn new(options: ScopeOptions) -> Result<Self, BadOption> {
-        let tools = options.allowed_tools.as_ref().map(|list| lists::names("allowed_tools", list)).transpose()?;
-        let capabilities = options
-            .capabilities
+        let tools = options
+            .allowed_tools
             .as_ref()
-            .map(|map| map.iter().map(|(capability, words)| Ok((*capability, Operations::new(words)?))).collect());
+            .map(|list| lists::names("allowed_tools", list))
+            .transpose()?;
+        let capabilities = options.capabilities.as_ref().map(|map| {
+            map.iter()
+                .map(|(capability, words)| Ok((*capability, Operations::new(words)?)))
+                .collect()
+        });
         let mut arguments = Vec::new();
         for (tool, limits) in &options.arguments {
-            let limits = limits.iter().map(|(name, globs)| ArgumentLimit::new(name, globs));
-            arguments.push((lists::names("arguments", &[tool])?, limits.collect::<Result<_, _>>()?));
+            let limits = limits
+                .iter()
+                .map(|(name, globs)| ArgumentLimit::new(name, globs));
+            arguments.push((
+                lists::names("arguments", &[tool])?,
+                limits.collect::<Result<_, _>>()?,
+            ));
         }
-        Ok(Self { tools, capabilities: capabilities.transpose()?, arguments, options })
+        Ok(Self {
+            tools,
+            capabilities: capabilities.transpose()?,
+            arguments,
+            options,
+        })
     }
 
-    fn judge(&self, tool: &str, annotations: &Annotations, arguments: &Arguments) -> Result<(), Violation> {
+    fn judge(
+        &self,
+        tool: &str,
+        annotations: &Annotations,
+        arguments: &Arguments,
+    ) -> Result<(), Violation> {
         // No special case for an empty list: one that failed to load must not mean "no limit".
-        if self.tools.as_ref().is_some_and(|tools| !tools.is_match(tool)) {
+        if self
+            .tools
+            .as_ref()
+            .is_some_and(|tools| !tools.is_match(tool))
+        {
             return Err(Violation::Tool);
         }
         let effect = annotations.effect();
@@ -141,23 +192,41 @@ impl Limits {
             return Err(Violation::SideEffect(most));
         }
         self.judge_capability(Capability::of(effect), annotations.kind)?;
-        let limits = self.arguments.iter().filter(|(tools, _)| tools.is_match(tool)).flat_map(|(_, limits)| limits);
+        let limits = self
+            .arguments
+            .iter()
+            .filter(|(tools, _)| tools.is_match(tool))
+            .flat_map(|(_, limits)| limits);
         for limit in limits {
-            if !arguments.as_json().pointer(&limit.pointer).is_some_and(|value| limit.fits(value)) {
+            if !arguments
+                .as_json()
+                .pointer(&limit.pointer)
+                .is_some_and(|value| limit.fits(value))
+            {
                 return Err(Violation::Argument(limit.pointer.clone()));
             }
         }
         Ok(())
     }
 
-    fn judge_capability(&self, needed: Option<Capability>, kind: Option<Kind>) -> Result<(), Violation> {
-        let (Some(allowed), Some(needed)) = (&self.capabilities, needed) else { return Ok(()) };
+    fn judge_capability(
+        &self,
+        needed: Option<Capability>,
+        kind: Option<Kind>,
+    ) -> Result<(), Violation> {
+        let (Some(allowed), Some(needed)) = (&self.capabilities, needed) else {
+            return Ok(());
+        };
         let fits = match allowed.get(&needed) {
             None => false,
             Some(Operations::Any) => true,
             Some(Operations::These(kinds)) => kind.is_some_and(|kind| kinds.contains(&kind)),
         };
-        if fits { Ok(()) } else { Err(Violation::Capability(needed)) }
+        if fits {
+            Ok(())
+        } else {
+            Err(Violation::Capability(needed))
+        }
     }
 }
 
@@ -167,24 +236,38 @@ impl Operations {
             return Ok(Self::Any);
         }
         let kind = |word: &String| {
-            let problem =
-                |_| BadOption::new("capabilities", format!("{word:?} is no kind of work such as read or edit"));
+            let problem = |_| {
+                BadOption::new(
+                    "capabilities",
+                    format!("{word:?} is no kind of work such as read or edit"),
+                )
+            };
             serde_json::from_value(json!(word)).map_err(problem)
         };
-        words.iter().map(kind).collect::<Result<_, _>>().map(Self::These)
+        words
+            .iter()
+            .map(kind)
+            .collect::<Result<_, _>>()
+            .map(Self::These)
     }
 }
 
 impl ArgumentLimit {
     fn new(name: &str, globs: &[String]) -> Result<Self, BadOption> {
         let any = globs.iter().any(|glob| glob == "*" || glob == "**");
-        Ok(Self { pointer: lists::pointer(name), globs: lists::paths("arguments", globs)?, any })
+        Ok(Self {
+            pointer: lists::pointer(name),
+            globs: lists::paths("arguments", globs)?,
+            any,
+        })
     }
 
     fn fits(&self, value: &Value) -> bool {
         match value {
             Value::String(text) => self.any || (self.globs.is_match(text) && !climbs(text)),
-            Value::Array(items) => !items.is_empty() && items.iter().all(|item| item.is_string() && self.fits(item)),
+            Value::Array(items) => {
+                !items.is_empty() && items.iter().all(|item| item.is_string() && self.fits(item))
+            }
             _ => false,
         }
     }
@@ -205,34 +288,53 @@ mod tests {
 
     #[test]
     fn a_capability_that_is_not_listed_is_not_allowed() {
-        let policy = policy(json!({ "capabilities": { "workspace": ["read", "search"], "process": ["*"] } }));
-        let judge = |annotations: Annotations| policy.judge("x", &annotations, &Arguments::empty()).is_ok();
+        let policy = policy(
+            json!({ "capabilities": { "workspace": ["read", "search"], "process": ["*"] } }),
+        );
+        let judge =
+            |annotations: Annotations| policy.judge("x", &annotations, &Arguments::empty()).is_ok();
         let exec = Annotations::default().with_side_effect(SideEffect::ProcessExec);
         assert!(judge(Annotations::read_only()));
         assert!(judge(exec.clone()) && judge(exec.with_kind(Kind::Execute)));
-        assert!(judge(Annotations::default().with_side_effect(SideEffect::None)));
+        assert!(judge(
+            Annotations::default().with_side_effect(SideEffect::None)
+        ));
         assert!(!judge(Annotations::read_only().with_kind(Kind::Fetch)));
-        assert!(!judge(Annotations::default().with_side_effect(SideEffect::ReadOnly)), "no kind declared");
+        assert!(
+            !judge(Annotations::default().with_side_effect(SideEffect::ReadOnly)),
+            "no kind declared"
+        );
         assert!(!judge(Annotations::default()), "nothing declared");
     }
 
     #[test]
     fn an_argument_has_to_be_there_and_fit_one_of_its_patterns() {
-        let policy =
-            policy(json!({ "arguments": { "write_*": { "path": ["src/**", "docs/*.md"], "/meta/tag": ["a*"] } } }));
+        let policy = policy(
+            json!({ "arguments": { "write_*": { "path": ["src/**", "docs/*.md"], "/meta/tag": ["a*"] } } }),
+        );
         let judge = |tool: &str, arguments: Value| {
             let arguments = Arguments::try_from(arguments).expect("object");
-            policy.judge(tool, &Annotations::default(), &arguments).is_ok()
+            policy
+                .judge(tool, &Annotations::default(), &arguments)
+                .is_ok()
         };
         let with = |path: Value| json!({ "path": path, "meta": { "tag": "ab" } });
         assert!(judge("write_file", with(json!("src/a/b.rs"))));
         assert!(judge("write_file", with(json!(["src/a", "docs/x.md"]))));
         assert!(judge("read_file", json!({})));
-        for path in
-            [json!("lib/a"), json!("docs/a/b.md"), json!("src/../etc"), json!(7), json!([]), json!(["src/a", 1])]
-        {
+        for path in [
+            json!("lib/a"),
+            json!("docs/a/b.md"),
+            json!("src/../etc"),
+            json!(7),
+            json!([]),
+            json!(["src/a", 1]),
+        ] {
             assert!(!judge("write_file", with(path.clone())), "{path}");
         }
-        assert!(!judge("write_file", json!({ "path": "src/a" })), "a missing argument");
+        assert!(
+            !judge("write_file", json!({ "path": "src/a" })),
+            "a missing argument"
+        );
     }
 }

@@ -52,19 +52,25 @@ const PAIRS: &[PairRule] = &[
     PairRule {
         rule: "record-inside-answer",
         reason: "what the outer layer answers or asks by itself goes unrecorded",
-        broken: |outer, inner| inner.traits.records && inner.band == Band::Record && outer.answers_for_others(),
+        broken: |outer, inner| {
+            inner.traits.records && inner.band == Band::Record && outer.answers_for_others()
+        },
         blames_outer: false,
     },
     PairRule {
         rule: "record-inside-redaction",
         reason: "the inner layer keeps what comes back before secrets are taken out of it",
-        broken: |outer, inner| outer.traits.redacts && inner.traits.records && !inner.is("output_cap"),
+        broken: |outer, inner| {
+            outer.traits.redacts && inner.traits.records && !inner.is("output_cap")
+        },
         blames_outer: false,
     },
     PairRule {
         rule: "spill-inside-redaction",
         reason: "the full text would be kept before secrets are taken out of it",
-        broken: |outer, inner| outer.traits.redacts && inner.traits.records && inner.is("output_cap"),
+        broken: |outer, inner| {
+            outer.traits.redacts && inner.traits.records && inner.is("output_cap")
+        },
         blames_outer: false,
     },
     PairRule {
@@ -76,7 +82,9 @@ const PAIRS: &[PairRule] = &[
     PairRule {
         rule: "cache-outside-decision",
         reason: "a remembered result would be handed out although the inner layer may refuse it",
-        broken: |outer, inner| outer.traits.remembers && inner.band == Band::Decide && !inner.traits.asks,
+        broken: |outer, inner| {
+            outer.traits.remembers && inner.band == Band::Decide && !inner.traits.asks
+        },
         blames_outer: true,
     },
     PairRule {
@@ -88,13 +96,17 @@ const PAIRS: &[PairRule] = &[
     PairRule {
         rule: "count-inside-retry",
         reason: "attempts would be counted and charged as if they were calls",
-        broken: |outer, inner| outer.traits.repeats && (inner.is("rate_limit") || inner.is("budget")),
+        broken: |outer, inner| {
+            outer.traits.repeats && (inner.is("rate_limit") || inner.is("budget"))
+        },
         blames_outer: false,
     },
     PairRule {
         rule: "rewrite-inside-decide",
         reason: "the arguments could be changed after they were decided on",
-        broken: |outer, inner| (outer.band == Band::Decide || outer.traits.asks) && inner.traits.rewrites,
+        broken: |outer, inner| {
+            (outer.band == Band::Decide || outer.traits.asks) && inner.traits.rewrites
+        },
         blames_outer: false,
     },
     PairRule {
@@ -137,7 +149,9 @@ const PAIRS: &[PairRule] = &[
         rule: "same-layer-twice",
         reason: "it would do its work twice; give one of them a name of its own if that is meant",
         broken: |outer, inner| {
-            outer.traits.kind.is_some() && outer.traits.kind == inner.traits.kind && outer.name == inner.name
+            outer.traits.kind.is_some()
+                && outer.traits.kind == inner.traits.kind
+                && outer.name == inner.name
         },
         blames_outer: false,
     },
@@ -150,7 +164,8 @@ impl Seat {
 
     /// Answers calls that a recorder should see. A recorder that cannot record answers too, but that is its own matter.
     fn answers_for_others(&self) -> bool {
-        self.band != Band::Record && (self.traits.answers || self.traits.asks || self.traits.remembers)
+        self.band != Band::Record
+            && (self.traits.answers || self.traits.asks || self.traits.remembers)
     }
 
     /// Refuses by rule and without asking.
@@ -173,7 +188,11 @@ impl Seat {
 /// assert!(lint(&layers, None).is_empty());
 /// ```
 pub fn lint(layers: &[AnyLayer], turn_deadline: Option<Duration>) -> Vec<Finding> {
-    let seat = |layer: &AnyLayer| Seat { name: layer.name(), band: layer.band(), traits: layer.traits() };
+    let seat = |layer: &AnyLayer| Seat {
+        name: layer.name(),
+        band: layer.band(),
+        traits: layer.traits(),
+    };
     let seats: Vec<_> = layers.iter().map(seat).collect();
     let mut findings = Vec::new();
     for (at, outer) in seats.iter().enumerate() {
@@ -182,23 +201,41 @@ pub fn lint(layers: &[AnyLayer], turn_deadline: Option<Duration>) -> Vec<Finding
             findings.extend(broken.map(|pair| pair.finding(outer, inner)));
         }
     }
-    findings.extend(seats.iter().filter_map(|seat| too_long(seat, turn_deadline)));
+    findings.extend(
+        seats
+            .iter()
+            .filter_map(|seat| too_long(seat, turn_deadline)),
+    );
     findings.extend(unredacted(&seats));
     findings
 }
 
 impl PairRule {
     fn finding(&self, outer: &Seat, inner: &Seat) -> Finding {
-        let (layer, other) = if self.blames_outer { (outer, inner) } else { (inner, outer) };
+        let (layer, other) = if self.blames_outer {
+            (outer, inner)
+        } else {
+            (inner, outer)
+        };
         let (rule, reason) = (self.rule, self.reason);
-        Finding { rule, layer: layer.name.clone(), other: Some(other.name.clone()), reason }
+        Finding {
+            rule,
+            layer: layer.name.clone(),
+            other: Some(other.name.clone()),
+            reason,
+        }
     }
 }
 
 fn too_long(seat: &Seat, turn_deadline: Option<Duration>) -> Option<Finding> {
     let longer = seat.traits.time_limit? > turn_deadline?;
     let reason = "its limit is longer than the turn may take, so the turn ends first and the call is cut off";
-    longer.then(|| Finding { rule: "limit-beyond-turn", layer: seat.name.clone(), other: None, reason })
+    longer.then(|| Finding {
+        rule: "limit-beyond-turn",
+        layer: seat.name.clone(),
+        other: None,
+        reason,
+    })
 }
 
 /// The first recorder of a stack that has recorders and no redaction.
@@ -208,5 +245,10 @@ fn unredacted(seats: &[Seat]) -> Option<Finding> {
     }
     let recorder = seats.iter().find(|seat| seat.traits.records)?;
     let reason = "nothing takes secrets out of what it keeps";
-    Some(Finding { rule: "record-without-redaction", layer: recorder.name.clone(), other: None, reason })
+    Some(Finding {
+        rule: "record-without-redaction",
+        layer: recorder.name.clone(),
+        other: None,
+        reason,
+    })
 }

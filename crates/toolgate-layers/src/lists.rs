@@ -64,24 +64,43 @@ impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
 }
 
 /// Compiles globs for plain names, where `*` stands for any text. No globs match nothing.
-pub(crate) fn names<T: AsRef<str>>(key: &'static str, patterns: &[T]) -> Result<GlobSet, BadOption> {
+pub(crate) fn names<T: AsRef<str>>(
+    key: &'static str,
+    patterns: &[T],
+) -> Result<GlobSet, BadOption> {
     globs(key, patterns, false)
 }
 
 /// Compiles globs for paths, where `*` stops at a slash and `**` does not.
-pub(crate) fn paths<T: AsRef<str>>(key: &'static str, patterns: &[T]) -> Result<GlobSet, BadOption> {
+pub(crate) fn paths<T: AsRef<str>>(
+    key: &'static str,
+    patterns: &[T],
+) -> Result<GlobSet, BadOption> {
     globs(key, patterns, true)
 }
 
-fn globs<T: AsRef<str>>(key: &'static str, patterns: &[T], slashes: bool) -> Result<GlobSet, BadOption> {
-    let unreadable = |error: globset::Error| BadOption::new(key, format!("the pattern cannot be read: {error}"));
+fn globs<T: AsRef<str>>(
+    key: &'static str,
+    patterns: &[T],
+    slashes: bool,
+) -> Result<GlobSet, BadOption> {
+    let unreadable =
+        |error: globset::Error| BadOption::new(key, format!("the pattern cannot be read: {error}"));
     let mut set = GlobSet::builder();
     for pattern in patterns {
         let pattern = pattern.as_ref();
         if pattern.trim().is_empty() {
-            return Err(BadOption::new(key, "an empty pattern matches nothing; write `*` for everything"));
+            return Err(BadOption::new(
+                key,
+                "an empty pattern matches nothing; write `*` for everything",
+            ));
         }
-        set.add(GlobBuilder::new(pattern).literal_separator(slashes).build().map_err(unreadable)?);
+        set.add(
+            GlobBuilder::new(pattern)
+                .literal_separator(slashes)
+                .build()
+                .map_err(unreadable)?,
+        );
     }
     set.build().map_err(unreadable)
 }
@@ -151,9 +170,17 @@ mod tests {
     fn one_word_is_a_list_of_one_and_a_misspelt_one_is_named() {
         let read = |text: &str| serde_json::from_str::<OneOrMany<Kind>>(text);
         assert_eq!(read(r#""edit""#).expect("one"), OneOrMany(vec![Kind::Edit]));
-        assert_eq!(read(r#"["edit","read"]"#).expect("two"), OneOrMany(vec![Kind::Edit, Kind::Read]));
+        assert_eq!(
+            read(r#"["edit","read"]"#).expect("two"),
+            OneOrMany(vec![Kind::Edit, Kind::Read])
+        );
         assert_eq!(read("[]").expect("none"), OneOrMany(vec![]));
-        assert!(read(r#""edti""#).expect_err("misspelt").to_string().contains("edti"));
+        assert!(
+            read(r#""edti""#)
+                .expect_err("misspelt")
+                .to_string()
+                .contains("edti")
+        );
         assert!(read("7").is_err());
     }
 

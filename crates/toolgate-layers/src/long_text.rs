@@ -37,7 +37,11 @@ impl From<String> for LongText {
 
 impl From<Json> for LongText {
     fn from(value: Json) -> Self {
-        if value.is_string() { Self::Json(value) } else { value.to_string().into() }
+        if value.is_string() {
+            Self::Json(value)
+        } else {
+            value.to_string().into()
+        }
     }
 }
 
@@ -52,7 +56,10 @@ pub(crate) fn exceeds(value: &Value, most: usize) -> bool {
     struct Room(usize);
     impl std::io::Write for Room {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::FileTooLarge)?;
+            self.0 = self
+                .0
+                .checked_sub(bytes.len())
+                .ok_or(std::io::ErrorKind::FileTooLarge)?;
             Ok(bytes.len())
         }
         fn flush(&mut self) -> std::io::Result<()> {
@@ -90,13 +97,21 @@ mod tests {
 
     #[test]
     fn a_value_is_as_long_as_what_the_model_would_read() {
-        for value in [json!("é\u{1}\""), json!({ "a": ["é\u{1}\"", 1.5, null, true] }), json!([]), json!([[1], {}])] {
+        for value in [
+            json!("é\u{1}\""),
+            json!({ "a": ["é\u{1}\"", 1.5, null, true] }),
+            json!([]),
+            json!([[1], {}]),
+        ] {
             let mut settled = toolgate_core::Settled::new(toolgate_core::Status::Ok);
             settled.value = Json::new(value.clone()).expect("flat");
             let size = settled.model_size();
             assert!(exceeds(&value, size - 1), "{value}");
             assert!(!exceeds(&value, size), "{value}");
-            assert_eq!(LongText::from(settled.value.clone()).as_str(), settled.model_text());
+            assert_eq!(
+                LongText::from(settled.value.clone()).as_str(),
+                settled.model_text()
+            );
             assert_eq!(written_size(&value), value.to_string().len());
         }
     }
@@ -105,6 +120,9 @@ mod tests {
     fn a_text_is_shared_and_not_copied() {
         let json = Json::from("x".repeat(100));
         let text = LongText::from(json.clone());
-        assert!(std::ptr::eq(text.clone().as_str(), json.as_str().expect("text")));
+        assert!(std::ptr::eq(
+            text.clone().as_str(),
+            json.as_str().expect("text")
+        ));
     }
 }

@@ -9,7 +9,9 @@ use std::{
 use moka::{policy::EvictionPolicy, sync::Cache};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{AgentId, Band, Call, Layer, LayerTraits, Next, Outcome, SessionId, Settled, Status};
+use toolgate_core::{
+    AgentId, Band, Call, Layer, LayerTraits, Next, Outcome, SessionId, Settled, Status,
+};
 
 use crate::{
     BadOption, Configurable, Parts,
@@ -67,21 +69,43 @@ pub struct LoopGuardOptions {
 
 impl Default for LoopGuardOptions {
     fn default() -> Self {
-        Self { identical: 5, ping_pong: 6, errors: 4 }
+        Self {
+            identical: 5,
+            ping_pong: 6,
+            errors: 4,
+        }
     }
 }
 
 impl LoopGuard {
     /// Guards as `options` say.
     pub fn new(options: &LoopGuardOptions) -> Result<Self, BadOption> {
-        let LoopGuardOptions { identical, ping_pong, errors } = *options;
-        for (key, limit, least) in [("identical", identical, 2), ("ping_pong", ping_pong, 4), ("errors", errors, 2)] {
+        let LoopGuardOptions {
+            identical,
+            ping_pong,
+            errors,
+        } = *options;
+        for (key, limit, least) in [
+            ("identical", identical, 2),
+            ("ping_pong", ping_pong, 4),
+            ("errors", errors, 2),
+        ] {
             if limit < least {
                 return Err(BadOption::new(key, format!("has to be at least {least}")));
             }
         }
-        let agents = Cache::builder().max_capacity(MOST_AGENTS).eviction_policy(EvictionPolicy::lru()).build();
-        Ok(Self { limits: Limits { identical, ping_pong, errors }, agents })
+        let agents = Cache::builder()
+            .max_capacity(MOST_AGENTS)
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        Ok(Self {
+            limits: Limits {
+                identical,
+                ping_pong,
+                errors,
+            },
+            agents,
+        })
     }
 
     /// Whether the call would close a loop. From now on it counts as begun, unless it is only rehearsed.
@@ -91,7 +115,9 @@ impl LoopGuard {
             // Looking must not push out those that are at work.
             let history = self.agents.get(&agent(call))?;
             let history = history.lock().unwrap_or_else(PoisonError::into_inner);
-            return history.closes(&call.tool, arguments, self.limits).filter(|_| !history.starts_over(round));
+            return history
+                .closes(&call.tool, arguments, self.limits)
+                .filter(|_| !history.starts_over(round));
         }
         self.history(call, |history| {
             history.begin(round);
@@ -102,7 +128,10 @@ impl LoopGuard {
     fn history<T>(&self, call: &Call, f: impl FnOnce(&mut History) -> T) -> T {
         let agent = agent(call);
         // Mostly it is known, and looking needs no copy of its name.
-        let history = self.agents.get(&agent).unwrap_or_else(|| self.agents.get_with(agent, Arc::default));
+        let history = self
+            .agents
+            .get(&agent)
+            .unwrap_or_else(|| self.agents.get_with(agent, Arc::default));
         // A history is plain numbers; at worst it is one step behind.
         f(&mut history.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -128,7 +157,9 @@ fn round(call: &Call) -> Round {
 /// Whether the tool, or what the model wrote for it, went wrong. Who is refused has not failed.
 fn went_wrong(status: Status) -> bool {
     match status {
-        Status::SchemaViolation | Status::ExecutorError | Status::Timeout | Status::Exception => true,
+        Status::SchemaViolation | Status::ExecutorError | Status::Timeout | Status::Exception => {
+            true
+        }
         Status::Ok
         | Status::ToolNotFound
         | Status::Denied
@@ -154,17 +185,31 @@ fn step(call: &Call, settled: &Settled) -> Step {
     };
     let outcome = hash(&|hasher| {
         (settled.status, settled.value.digest(), &settled.text).hash(hasher);
-        settled.error.as_ref().map(|error| &error.model).hash(hasher);
+        settled
+            .error
+            .as_ref()
+            .map(|error| &error.model)
+            .hash(hasher);
     });
-    let error = settled.error.as_ref().filter(|_| went_wrong(settled.status));
+    let error = settled
+        .error
+        .as_ref()
+        .filter(|_| went_wrong(settled.status));
     let error = error.map(|error| hash(&|hasher| (settled.status, &error.model).hash(hasher)));
-    Step { tool: call.tool.clone(), arguments: call.arguments.digest(), outcome, error }
+    Step {
+        tool: call.tool.clone(),
+        arguments: call.arguments.digest(),
+        outcome,
+        error,
+    }
 }
 
 fn hint(near: Loop) -> String {
     match near {
         Loop::Identical(times) => {
-            format!("[You have made this call {times} times with the same result; a further one will be refused.]")
+            format!(
+                "[You have made this call {times} times with the same result; a further one will be refused.]"
+            )
         }
         Loop::PingPong(times) => format!(
             "[You have made two calls in turn, {times} in all, with the same results; a further one will be refused.]"
@@ -179,10 +224,14 @@ fn hint(near: Loop) -> String {
 fn refusal(closed: Loop) -> Outcome {
     let text = match closed {
         Loop::Identical(times) => {
-            format!("this call was made {times} times with the same result and is not made again; do something else")
+            format!(
+                "this call was made {times} times with the same result and is not made again; do something else"
+            )
         }
         Loop::PingPong(times) => {
-            format!("two calls were made in turn, {times} in all, with the same results; do something else")
+            format!(
+                "two calls were made in turn, {times} in all, with the same results; do something else"
+            )
         }
         Loop::Errors(times) => {
             format!(
@@ -222,7 +271,8 @@ impl Layer for LoopGuard {
 
 impl Configurable for LoopGuard {
     const NAME: &'static str = "loop_guard";
-    const SUMMARY: &'static str = "Refuses the call that would close a loop, after having said so once.";
+    const SUMMARY: &'static str =
+        "Refuses the call that would close a loop, after having said so once.";
     type Options = LoopGuardOptions;
 
     fn configure(options: LoopGuardOptions, _: &Parts) -> Result<Self, BadOption> {
@@ -238,7 +288,9 @@ impl Default for LoopGuard {
 
 impl fmt::Debug for LoopGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoopGuard").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("LoopGuard")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 

@@ -15,7 +15,10 @@ fn made(n: u32, tool: &str, arguments: Value) -> CallSeed {
 fn in_round(seed: CallSeed, iteration: u32) -> CallSeed {
     let mut turn = TurnInfo::clone(&seed.turn);
     turn.iteration = iteration;
-    CallSeed { turn: Arc::new(turn), ..seed }
+    CallSeed {
+        turn: Arc::new(turn),
+        ..seed
+    }
 }
 
 fn nth_look(n: u32) -> CallSeed {
@@ -24,17 +27,31 @@ fn nth_look(n: u32) -> CallSeed {
 
 /// Refuses the third identical call.
 fn strict() -> LoopGuard {
-    LoopGuard::new(&LoopGuardOptions { identical: 3, ..Default::default() }).expect("fine")
+    LoopGuard::new(&LoopGuardOptions {
+        identical: 3,
+        ..Default::default()
+    })
+    .expect("fine")
 }
 
 fn under(layer: LoopGuard, outcomes: impl IntoIterator<Item = Outcome>) -> (Scripted, Stack) {
     let tool = outcomes.into_iter().fold(Scripted::new(), Scripted::then);
-    (tool.clone(), Stack::over(tool).layer(layer).build().expect("in order"))
+    (
+        tool.clone(),
+        Stack::over(tool).layer(layer).build().expect("in order"),
+    )
 }
 
 async fn text(stack: &Stack, seed: CallSeed) -> (Option<Status>, String) {
     let outcome = stack.run(Call::new(seed)).await;
-    (outcome.status(), outcome.settled().expect("settled").model_text().into_owned())
+    (
+        outcome.status(),
+        outcome
+            .settled()
+            .expect("settled")
+            .model_text()
+            .into_owned(),
+    )
 }
 
 async fn status(stack: &Stack, seed: CallSeed) -> Status {
@@ -46,10 +63,14 @@ fn fail() -> Outcome {
 }
 
 #[tokio::test]
-async fn the_call_before_the_limit_is_hinted_at_and_the_next_refused_until_something_else_is_done() {
+async fn the_call_before_the_limit_is_hinted_at_and_the_next_refused_until_something_else_is_done()
+{
     let (tool, stack) = under(LoopGuard::default(), (0..4).map(|_| Outcome::ok("x")));
     for n in 11..14 {
-        assert_eq!(text(&stack, nth_look(n)).await, (Some(Status::Ok), "x".to_owned()));
+        assert_eq!(
+            text(&stack, nth_look(n)).await,
+            (Some(Status::Ok), "x".to_owned())
+        );
     }
     let hinted =
         "x\n\n[You have made this call 4 times with the same result; a further one will be refused.]".to_owned();
@@ -58,8 +79,15 @@ async fn the_call_before_the_limit_is_hinted_at_and_the_next_refused_until_somet
         assert_eq!(status(&stack, nth_look(n)).await, Status::LoopGuard);
     }
     assert_eq!(tool.seen().len(), 4);
-    assert_eq!(status(&stack, made(17, "look", json!({}))).await, Status::Ok);
-    assert_eq!(status(&stack, nth_look(18)).await, Status::Ok, "something else was done in between");
+    assert_eq!(
+        status(&stack, made(17, "look", json!({}))).await,
+        Status::Ok
+    );
+    assert_eq!(
+        status(&stack, nth_look(18)).await,
+        Status::Ok,
+        "something else was done in between"
+    );
 }
 
 #[tokio::test]
@@ -74,7 +102,10 @@ async fn the_value_stays_what_it_was_when_a_hint_is_added() {
 
 #[tokio::test]
 async fn polling_with_a_changing_result_is_progress() {
-    let (_, stack) = under(LoopGuard::default(), (0..10).map(|n| Outcome::ok(json!({ "percent": n }))));
+    let (_, stack) = under(
+        LoopGuard::default(),
+        (0..10).map(|n| Outcome::ok(json!({ "percent": n }))),
+    );
     for n in 11..21 {
         let (status, text) = text(&stack, nth_look(n)).await;
         assert!(status == Some(Status::Ok) && !text.contains("refused"));
@@ -94,15 +125,32 @@ async fn a_few_polls_that_say_the_same_are_no_loop_yet() {
 async fn after_the_same_error_over_and_over_only_what_failed_is_refused() {
     let (tool, stack) = under(LoopGuard::default(), (0..4).map(|_| fail()));
     for n in 11..14_u32 {
-        assert_eq!(status(&stack, made(n, "look", numbered(n.into()))).await, Status::ExecutorError);
+        assert_eq!(
+            status(&stack, made(n, "look", numbered(n.into()))).await,
+            Status::ExecutorError
+        );
     }
     for n in 11..14_u32 {
-        assert_eq!(status(&stack, made(n + 10, "look", numbered(n.into()))).await, Status::LoopGuard);
+        assert_eq!(
+            status(&stack, made(n + 10, "look", numbered(n.into()))).await,
+            Status::LoopGuard
+        );
     }
     let (other, hint) = text(&stack, made(31, "look", numbered(31))).await;
-    assert!(other == Some(Status::ExecutorError) && hint.contains("failed 4 times"), "{hint}");
-    assert_eq!(status(&stack, made(32, "look", numbered(32))).await, Status::Ok, "this one works");
-    assert_eq!(status(&stack, made(33, "look", numbered(11))).await, Status::Ok, "and the others may be tried again");
+    assert!(
+        other == Some(Status::ExecutorError) && hint.contains("failed 4 times"),
+        "{hint}"
+    );
+    assert_eq!(
+        status(&stack, made(32, "look", numbered(32))).await,
+        Status::Ok,
+        "this one works"
+    );
+    assert_eq!(
+        status(&stack, made(33, "look", numbered(11))).await,
+        Status::Ok,
+        "and the others may be tried again"
+    );
     assert_eq!(tool.seen().len(), 6);
 }
 
@@ -116,9 +164,15 @@ async fn a_refusal_is_no_error_of_the_tool() {
         Status::RateLimited,
         Status::BudgetExceeded,
     ] {
-        let (tool, stack) = under(LoopGuard::default(), (0..9).map(|_| Outcome::refused(refused, "no")));
+        let (tool, stack) = under(
+            LoopGuard::default(),
+            (0..9).map(|_| Outcome::refused(refused, "no")),
+        );
         for n in 11..20_u32 {
-            assert_eq!(text(&stack, made(n, "look", numbered(n.into()))).await, (Some(refused), "no".to_owned()));
+            assert_eq!(
+                text(&stack, made(n, "look", numbered(n.into()))).await,
+                (Some(refused), "no".to_owned())
+            );
         }
         assert_eq!(tool.seen().len(), 9);
     }
@@ -128,13 +182,25 @@ async fn a_refusal_is_no_error_of_the_tool() {
 async fn the_same_call_for_the_next_message_of_the_user_is_no_loop() {
     let stack = echo_under(strict());
     for n in 11..20 {
-        assert_eq!(status(&stack, in_round(nth_look(n), 0)).await, Status::Ok, "each message takes one round");
+        assert_eq!(
+            status(&stack, in_round(nth_look(n), 0)).await,
+            Status::Ok,
+            "each message takes one round"
+        );
     }
     for (n, iteration) in [(21, 0), (22, 1), (23, 0), (24, 1), (25, 0)] {
-        assert_eq!(status(&stack, in_round(nth_look(n), iteration)).await, Status::Ok, "each message takes two");
+        assert_eq!(
+            status(&stack, in_round(nth_look(n), iteration)).await,
+            Status::Ok,
+            "each message takes two"
+        );
     }
     for (n, expected) in [(31, Status::Ok), (32, Status::LoopGuard)] {
-        assert_eq!(status(&stack, nth_look(n)).await, expected, "within one message it is one");
+        assert_eq!(
+            status(&stack, nth_look(n)).await,
+            expected,
+            "within one message it is one"
+        );
     }
 }
 
@@ -152,19 +218,36 @@ async fn a_tool_that_was_stopped_works_again_for_the_next_message() {
 async fn sessions_are_watched_apart() {
     let stack = echo_under(strict());
     for n in 11..17_u32 {
-        assert!(stack.run(Call::new(in_session(nth_look(n), u128::from(50 + n % 3)))).await.is_ok());
+        assert!(
+            stack
+                .run(Call::new(in_session(nth_look(n), u128::from(50 + n % 3))))
+                .await
+                .is_ok()
+        );
     }
-    assert_eq!(status(&stack, in_session(nth_look(17), 50)).await, Status::LoopGuard);
+    assert_eq!(
+        status(&stack, in_session(nth_look(17), 50)).await,
+        Status::LoopGuard
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn siblings_of_one_turn_count_once() {
     let stack = echo_under(strict());
-    let sibling = |n| CallSeed { turn: nth_look(11).turn, ..nth_look(n) };
+    let sibling = |n| CallSeed {
+        turn: nth_look(11).turn,
+        ..nth_look(n)
+    };
     let calls = (0..20).map(|n| tokio::spawn(stack.run(Call::new(sibling(100 + n)))));
-    let outcomes = futures::future::try_join_all(calls).await.expect("no panic");
+    let outcomes = futures::future::try_join_all(calls)
+        .await
+        .expect("no panic");
     assert!(outcomes.iter().all(Outcome::is_ok));
-    assert_eq!(status(&stack, nth_look(12)).await, Status::Ok, "this is the second time");
+    assert_eq!(
+        status(&stack, nth_look(12)).await,
+        Status::Ok,
+        "this is the second time"
+    );
     assert_eq!(status(&stack, nth_look(13)).await, Status::LoopGuard);
 }
 
@@ -177,7 +260,10 @@ async fn a_rehearsal_is_judged_but_not_counted() {
         async move { guard.handle(call, next).await }
     });
     let stack = echo_under(sharing);
-    let rehearse = |seed: CallSeed| CallSeed { rehearsal: true, ..seed };
+    let rehearse = |seed: CallSeed| CallSeed {
+        rehearsal: true,
+        ..seed
+    };
     for n in 11..20 {
         let (status, text) = text(&stack, rehearse(nth_look(n))).await;
         assert!(status == Some(Status::DryRun) && !text.contains("refused"));
@@ -187,19 +273,51 @@ async fn a_rehearsal_is_judged_but_not_counted() {
     for n in 21..23 {
         assert!(stack.run(Call::new(nth_look(n))).await.is_ok());
     }
-    assert_eq!(status(&stack, rehearse(in_round(nth_look(23), 0))).await, Status::DryRun, "for a new message");
-    assert_eq!(status(&stack, rehearse(nth_look(24))).await, Status::LoopGuard, "which the rehearsal has not begun");
+    assert_eq!(
+        status(&stack, rehearse(in_round(nth_look(23), 0))).await,
+        Status::DryRun,
+        "for a new message"
+    );
+    assert_eq!(
+        status(&stack, rehearse(nth_look(24))).await,
+        Status::LoopGuard,
+        "which the rehearsal has not begun"
+    );
 }
 
 #[tokio::test]
 async fn a_call_that_comes_back_counts_once_and_is_not_refused() {
     run_twice(strict(), nth_look(11)).await.assert_replays();
-    let stack = Stack::over(Scripted::new().then_ask()).layer(strict()).build().expect("in order");
-    assert!(stack.run(Call::new(nth_look(11))).await.suspension().is_some());
-    let again = CallSeed { generation: 1, attempts_before: 1, ..nth_look(11) };
-    assert!(!text(&stack, again).await.1.contains("refused"), "the first time that it is over");
+    let stack = Stack::over(Scripted::new().then_ask())
+        .layer(strict())
+        .build()
+        .expect("in order");
+    assert!(
+        stack
+            .run(Call::new(nth_look(11)))
+            .await
+            .suspension()
+            .is_some()
+    );
+    let again = CallSeed {
+        generation: 1,
+        attempts_before: 1,
+        ..nth_look(11)
+    };
+    assert!(
+        !text(&stack, again).await.1.contains("refused"),
+        "the first time that it is over"
+    );
     stack.run(Call::new(nth_look(12))).await;
-    assert!(stack.run(Call::new(CallSeed { generation: 1, ..nth_look(13) })).await.is_ok());
+    assert!(
+        stack
+            .run(Call::new(CallSeed {
+                generation: 1,
+                ..nth_look(13)
+            }))
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -209,7 +327,10 @@ async fn what_has_run_before_the_process_was_lost_is_not_refused() {
         stack.run(Call::new(nth_look(n))).await;
     }
     let mut known = nth_look(13);
-    known.resumed.results.push((1, Arc::new(Settled::new(Status::Ok))));
+    known
+        .resumed
+        .results
+        .push((1, Arc::new(Settled::new(Status::Ok))));
     assert_eq!(status(&stack, known).await, Status::Ok);
 }
 
@@ -217,9 +338,27 @@ async fn what_has_run_before_the_process_was_lost_is_not_refused() {
 fn limits_that_make_no_sense_are_refused() {
     let defaults = LoopGuardOptions::default;
     for (options, key) in [
-        (LoopGuardOptions { identical: 1, ..defaults() }, "identical"),
-        (LoopGuardOptions { ping_pong: 3, ..defaults() }, "ping_pong"),
-        (LoopGuardOptions { errors: 0, ..defaults() }, "errors"),
+        (
+            LoopGuardOptions {
+                identical: 1,
+                ..defaults()
+            },
+            "identical",
+        ),
+        (
+            LoopGuardOptions {
+                ping_pong: 3,
+                ..defaults()
+            },
+            "ping_pong",
+        ),
+        (
+            LoopGuardOptions {
+                errors: 0,
+                ..defaults()
+            },
+            "errors",
+        ),
     ] {
         assert_eq!(LoopGuard::new(&options).expect_err("refused").key, key);
     }

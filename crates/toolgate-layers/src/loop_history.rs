@@ -75,7 +75,8 @@ impl History {
     /// Whether a call of this round starts something new: the rounds are counted from 0 again, so somebody has given
     /// the agent something to do. To do again what was done for an earlier message is not to go round in circles.
     pub(crate) fn starts_over(&self, round: Round) -> bool {
-        self.begun.is_some_and(|begun| begun != round && (round.1 == 0 || round.1 < begun.1))
+        self.begun
+            .is_some_and(|begun| begun != round && (round.1 == 0 || round.1 < begun.1))
     }
 
     /// Takes note that a call of this round is made, and forgets what was before if it starts something new.
@@ -87,13 +88,21 @@ impl History {
     }
 
     /// Whether making this call now would close a loop.
-    pub(crate) fn closes(&self, tool: &ToolName, arguments: Digest, limits: Limits) -> Option<Loop> {
+    pub(crate) fn closes(
+        &self,
+        tool: &ToolName,
+        arguments: Digest,
+        limits: Limits,
+    ) -> Option<Loop> {
         let last = self.last.as_ref()?;
         let again = last.is_call(tool, arguments);
         if again && self.identical + 1 >= limits.identical {
             return Some(Loop::Identical(self.identical));
         }
-        let back = self.before_last.as_ref().is_some_and(|step| step.is_call(tool, arguments));
+        let back = self
+            .before_last
+            .as_ref()
+            .is_some_and(|step| step.is_call(tool, arguments));
         if back && !again && self.alternating + 1 >= limits.ping_pong {
             return Some(Loop::PingPong(self.alternating));
         }
@@ -113,7 +122,10 @@ impl History {
         if self.siblings.contains(&step) {
             return None;
         }
-        let same_failure = self.siblings.iter().any(|sibling| sibling.fails_like(&step));
+        let same_failure = self
+            .siblings
+            .iter()
+            .any(|sibling| sibling.fails_like(&step));
         self.count(&step, same_failure);
         self.before_last = self.last.replace(step.clone());
         if self.siblings.len() < MOST_SIBLINGS {
@@ -123,8 +135,15 @@ impl History {
     }
 
     fn count(&mut self, step: &Step, same_failure: bool) {
-        let (again, back) = (self.last.as_ref() == Some(step), self.before_last.as_ref() == Some(step));
-        self.identical = if again { self.identical.saturating_add(1) } else { 1 };
+        let (again, back) = (
+            self.last.as_ref() == Some(step),
+            self.before_last.as_ref() == Some(step),
+        );
+        self.identical = if again {
+            self.identical.saturating_add(1)
+        } else {
+            1
+        };
         self.alternating = match &self.last {
             None => 1,
             Some(_) if again => 1,
@@ -170,7 +189,11 @@ impl History {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { identical: 3, ping_pong: 6, errors: 4 };
+    const LIMITS: Limits = Limits {
+        identical: 3,
+        ping_pong: 6,
+        errors: 4,
+    };
 
     /// Message number `n` of a model that was given one thing to do.
     fn round(n: u32) -> Round {
@@ -182,7 +205,12 @@ mod tests {
     }
 
     fn step(call: &str, outcome: u64) -> Step {
-        Step { tool: "t".into(), arguments: arguments(call), outcome, error: None }
+        Step {
+            tool: "t".into(),
+            arguments: arguments(call),
+            outcome,
+            error: None,
+        }
     }
 
     /// Makes calls in rounds of their own; returns what is said after the last, and about making `then` next.
@@ -198,16 +226,25 @@ mod tests {
     #[test]
     fn the_third_identical_step_in_a_row_is_a_loop() {
         assert_eq!(after(&[step("a", 1)], "a"), (None, None));
-        assert_eq!(after(&[step("a", 1), step("a", 1)], "a"), (Some(Loop::Identical(2)), Some(Loop::Identical(2))));
+        assert_eq!(
+            after(&[step("a", 1), step("a", 1)], "a"),
+            (Some(Loop::Identical(2)), Some(Loop::Identical(2)))
+        );
         assert_eq!(after(&[step("a", 1), step("a", 1)], "b").1, None);
-        assert_eq!(after(&[step("a", 1), step("b", 1), step("a", 1)], "a"), (None, None), "not in a row");
+        assert_eq!(
+            after(&[step("a", 1), step("b", 1), step("a", 1)], "a"),
+            (None, None),
+            "not in a row"
+        );
     }
 
     #[test]
     fn a_changing_result_is_progress() {
         let polls: Vec<Step> = (0..20).map(|n| step("a", n)).collect();
         assert_eq!(after(&polls, "a"), (None, None));
-        let in_turn: Vec<Step> = (0..20).map(|n| step(if n % 2 == 0 { "a" } else { "b" }, n)).collect();
+        let in_turn: Vec<Step> = (0..20)
+            .map(|n| step(if n % 2 == 0 { "a" } else { "b" }, n))
+            .collect();
         assert_eq!(after(&in_turn, "a"), (None, None));
     }
 
@@ -215,32 +252,67 @@ mod tests {
     fn going_to_and_fro_is_a_loop() {
         let steps: Vec<Step> = ["a", "b", "a", "b", "a"].map(|call| step(call, 1)).to_vec();
         assert_eq!(after(&steps[..4], "a"), (None, None));
-        assert_eq!(after(&steps, "b"), (Some(Loop::PingPong(5)), Some(Loop::PingPong(5))));
+        assert_eq!(
+            after(&steps, "b"),
+            (Some(Loop::PingPong(5)), Some(Loop::PingPong(5)))
+        );
         assert_eq!(after(&steps, "c").1, None);
     }
 
     #[test]
     fn the_same_error_of_the_same_tool_is_a_loop_for_the_arguments_that_failed_and_no_others() {
-        let failing = |call: &str, error| Step { error: Some(error), ..step(call, error) };
+        let failing = |call: &str, error| Step {
+            error: Some(error),
+            ..step(call, error)
+        };
         let three = [failing("a", 7), failing("b", 7), failing("c", 7)];
-        assert_eq!(after(&three, "d"), (Some(Loop::Errors(3)), None), "a hint, but it may be tried");
+        assert_eq!(
+            after(&three, "d"),
+            (Some(Loop::Errors(3)), None),
+            "a hint, but it may be tried"
+        );
         for known in ["a", "b", "c"] {
             assert_eq!(after(&three, known).1, Some(Loop::Errors(3)), "{known}");
         }
         let recovered = [&three[..], &[step("d", 1)]].concat();
         assert_eq!(after(&recovered, "a").1, None, "something else worked");
-        assert_eq!(after(&[failing("a", 7), failing("b", 8), failing("c", 7)], "d"), (None, None));
-        assert_eq!(after(&[failing("a", 7), step("b", 1), failing("c", 7), failing("d", 7)], "e"), (None, None));
+        assert_eq!(
+            after(&[failing("a", 7), failing("b", 8), failing("c", 7)], "d"),
+            (None, None)
+        );
+        assert_eq!(
+            after(
+                &[
+                    failing("a", 7),
+                    step("b", 1),
+                    failing("c", 7),
+                    failing("d", 7)
+                ],
+                "e"
+            ),
+            (None, None)
+        );
     }
 
     #[test]
     fn the_arguments_that_failed_are_bounded() {
         let mut history = History::default();
         for n in 0..1000 {
-            history.record(Step { error: Some(7), ..step(&n.to_string(), 7) }, round(n), LIMITS);
+            history.record(
+                Step {
+                    error: Some(7),
+                    ..step(&n.to_string(), 7)
+                },
+                round(n),
+                LIMITS,
+            );
         }
         assert_eq!(history.failed.len(), MOST_FAILED);
-        assert!(history.closes(&"t".into(), arguments("999"), LIMITS).is_some());
+        assert!(
+            history
+                .closes(&"t".into(), arguments("999"), LIMITS)
+                .is_some()
+        );
     }
 
     #[test]
@@ -252,8 +324,14 @@ mod tests {
             history.starts_over(now)
         };
         assert!(!History::default().starts_over((id(1), 0)));
-        assert!(begins((id(1), 0), (id(2), 0)), "a message that is answered in one round");
-        assert!(begins((id(1), 3), (id(2), 1)), "the calls of its round 0 were made elsewhere");
+        assert!(
+            begins((id(1), 0), (id(2), 0)),
+            "a message that is answered in one round"
+        );
+        assert!(
+            begins((id(1), 3), (id(2), 1)),
+            "the calls of its round 0 were made elsewhere"
+        );
         assert!(begins((id(1), 3), (id(1), 0)));
         assert!(!begins((id(1), 0), (id(1), 0)), "a sibling");
         assert!(!begins((id(1), 0), (id(2), 1)));
@@ -268,7 +346,10 @@ mod tests {
             assert_eq!(history.record(step("b", 1), round(1), LIMITS), None);
         }
         assert_eq!(history.closes(&"t".into(), arguments("a"), LIMITS), None);
-        let failing = |call: &str| Step { error: Some(7), ..step(call, 7) };
+        let failing = |call: &str| Step {
+            error: Some(7),
+            ..step(call, 7)
+        };
         for call in ["a", "b", "c", "d", "e"] {
             assert_eq!(history.record(failing(call), round(2), LIMITS), None);
         }

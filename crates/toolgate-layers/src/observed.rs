@@ -79,7 +79,10 @@ impl<T: Clone> Observed<T> {
     /// What is to be delivered next; if nothing is, delivering is over.
     fn next_delivery(&self) -> Option<Round<T>> {
         let mut delivery = lock(&self.0.delivery);
-        let next = delivery.waiting.take().map(|snapshot| (snapshot, delivery.listeners.clone()));
+        let next = delivery
+            .waiting
+            .take()
+            .map(|snapshot| (snapshot, delivery.listeners.clone()));
         delivery.running = next.is_some();
         next
     }
@@ -106,8 +109,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<T> Default for Observed<T> {
     fn default() -> Self {
         let snapshots = watch::Sender::new(Arc::from(Vec::new()));
-        let delivery = Mutex::new(Delivery { listeners: Vec::new(), waiting: None, running: false });
-        Self(Arc::new(Inner { list: Mutex::new(Vec::new()), snapshots, delivery }))
+        let delivery = Mutex::new(Delivery {
+            listeners: Vec::new(),
+            waiting: None,
+            running: false,
+        });
+        Self(Arc::new(Inner {
+            list: Mutex::new(Vec::new()),
+            snapshots,
+            delivery,
+        }))
     }
 }
 
@@ -119,7 +130,9 @@ impl<T> Clone for Observed<T> {
 
 impl<T> fmt::Debug for Observed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observed").field("items", &self.0.snapshots.borrow().len()).finish_non_exhaustive()
+        f.debug_struct("Observed")
+            .field("items", &self.0.snapshots.borrow().len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -176,11 +189,19 @@ mod tests {
         on_entered.recv().expect("the listener runs");
         push(&list, 2);
         push(&list, 3);
-        assert_eq!(list.snapshot().len(), 3, "the changes are made while the listener hangs");
+        assert_eq!(
+            list.snapshot().len(),
+            3,
+            "the changes are made while the listener hangs"
+        );
         leave.send(()).expect("the listener waits");
         leave.send(()).expect("the listener waits");
         slow.join().expect("delivers the rest");
-        assert_eq!(*lock(&seen), [1, 3], "in order, the middle one skipped, the last one seen");
+        assert_eq!(
+            *lock(&seen),
+            [1, 3],
+            "in order, the middle one skipped, the last one seen"
+        );
     }
 
     #[tokio::test]

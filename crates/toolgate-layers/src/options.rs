@@ -143,7 +143,11 @@ mod tests {
             "a while",
             "1h soon",
         ] {
-            assert_eq!(pattern.is_match(text), text.parse::<Span>().is_ok(), "{text}");
+            assert_eq!(
+                pattern.is_match(text),
+                text.parse::<Span>().is_ok(),
+                "{text}"
+            );
         }
     }
 }

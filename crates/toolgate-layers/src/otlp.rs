@@ -19,8 +19,8 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLink
 use toolgate_core::{Timestamp, contained_sync};
 
 use crate::{
-    AttributeValue, Attributes, BadOption, Delivery, OtlpSettings, SinkError, SpanId, SpanSink, TelemetryCounters,
-    ToolSpan, TraceId,
+    AttributeValue, Attributes, BadOption, Delivery, OtlpSettings, SinkError, SpanId, SpanSink,
+    TelemetryCounters, ToolSpan, TraceId,
 };
 
 /// How many calls may wait for the collector; further ones are dropped.
@@ -59,14 +59,27 @@ impl OtlpSpans {
         let work = move || match contained_sync(|| settings.exporter()) {
             Ok(Ok(exporter)) => {
                 drop(ready.send(Ok(())));
-                Worker { exporter, messages, counters }.run();
+                Worker {
+                    exporter,
+                    messages,
+                    counters,
+                }
+                .run();
             }
             Ok(Err(error)) => drop(ready.send(Err(error))),
             Err(report) => drop(ready.send(Err(SinkError::new(report)))),
         };
-        let bad = |error: &dyn fmt::Display| BadOption::new("sink", format!("cannot be started: {error}"));
-        thread::Builder::new().name("toolgate-otlp".into()).spawn(work).map_err(|error| bad(&error))?;
-        started.recv().map_err(|error| bad(&error))?.map_err(|error| bad(&error))?;
+        let bad = |error: &dyn fmt::Display| {
+            BadOption::new("sink", format!("cannot be started: {error}"))
+        };
+        thread::Builder::new()
+            .name("toolgate-otlp".into())
+            .spawn(work)
+            .map_err(|error| bad(&error))?;
+        started
+            .recv()
+            .map_err(|error| bad(&error))?
+            .map_err(|error| bad(&error))?;
         Ok(Self(queue))
     }
 }
@@ -75,7 +88,9 @@ impl SpanSink for OtlpSpans {
     fn export(&self, span: &Arc<ToolSpan>) -> Result<Delivery, SinkError> {
         match self.0.try_send(Message::Span(span.clone())) {
             Ok(()) => Ok(Delivery::Queued),
-            Err(TrySendError::Full(_)) => Err(SinkError::new("too many spans are waiting for the collector")),
+            Err(TrySendError::Full(_)) => Err(SinkError::new(
+                "too many spans are waiting for the collector",
+            )),
             Err(TrySendError::Disconnected(_)) => Err(SinkError::new("the exporter has stopped")),
         }
     }
@@ -89,12 +104,16 @@ impl SpanSink for OtlpSpans {
         // There is no `send` with a bound; a full queue moves on as soon as a batch is sent or given up.
         while let Err(back) = self.0.try_send(message) {
             message = match back {
-                TrySendError::Full(message) if until.is_none_or(|until| Instant::now() < until) => message,
+                TrySendError::Full(message) if until.is_none_or(|until| Instant::now() < until) => {
+                    message
+                }
                 TrySendError::Full(_) | TrySendError::Disconnected(_) => return Err(late()),
             };
             thread::sleep(Duration::from_millis(5));
         }
-        let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        let left = until.map_or(Duration::MAX, |until| {
+            until.saturating_duration_since(Instant::now())
+        });
         flushed.recv_timeout(left).map_err(|_| late())
     }
 }
@@ -129,9 +148,14 @@ impl Worker {
             if spans.len() == MOST_AT_ONCE {
                 return (spans, None);
             }
-            message = match self.messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            message = match self
+                .messages
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+            {
                 Ok(message) => message,
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return (spans, None),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    return (spans, None);
+                }
             };
         }
     }
@@ -140,7 +164,11 @@ impl Worker {
         if spans.is_empty() {
             return;
         }
-        let batch = spans.iter().flat_map(|span| span.flatten()).map(span_data).collect();
+        let batch = spans
+            .iter()
+            .flat_map(|span| span.flatten())
+            .map(span_data)
+            .collect();
         match contained_sync(|| futures::executor::block_on(self.exporter.export(batch))) {
             Ok(Ok(())) => self.counters.add_exported(spans.len()),
             Ok(Err(_)) | Err(_) => self.counters.add_dropped(spans.len()),
@@ -151,13 +179,21 @@ impl Worker {
 fn span_data(span: &ToolSpan) -> SpanData {
     let mut events = SpanEvents::default();
     events.events.extend(
-        span.events.iter().map(|event| Event::new(event.name, time(event.at), key_values(&event.attributes), 0)),
+        span.events
+            .iter()
+            .map(|event| Event::new(event.name, time(event.at), key_values(&event.attributes), 0)),
     );
     let mut links = SpanLinks::default();
-    links.links.extend(span.links.iter().map(|link| Link::with_context(context(link.trace_id, link.span_id))));
+    links.links.extend(
+        span.links
+            .iter()
+            .map(|link| Link::with_context(context(link.trace_id, link.span_id))),
+    );
     SpanData {
         span_context: context(span.trace_id, span.span_id),
-        parent_span_id: span.parent_span_id.map_or(opentelemetry::trace::SpanId::INVALID, span_id),
+        parent_span_id: span
+            .parent_span_id
+            .map_or(opentelemetry::trace::SpanId::INVALID, span_id),
         parent_span_is_remote: false,
         span_kind: SpanKind::Internal,
         name: span.name.clone(),
@@ -176,7 +212,13 @@ fn span_data(span: &ToolSpan) -> SpanData {
 
 fn context(trace: TraceId, span: SpanId) -> SpanContext {
     let trace = opentelemetry::trace::TraceId::from_bytes(trace.to_bytes());
-    SpanContext::new(trace, span_id(span), TraceFlags::SAMPLED, false, TraceState::default())
+    SpanContext::new(
+        trace,
+        span_id(span),
+        TraceFlags::SAMPLED,
+        false,
+        TraceState::default(),
+    )
 }
 
 fn span_id(span: SpanId) -> opentelemetry::trace::SpanId {
@@ -190,7 +232,10 @@ fn key_values(attributes: &Attributes) -> Vec<KeyValue> {
         AttributeValue::Flag(flag) => Value::Bool(*flag),
         AttributeValue::Digest(digest) => Value::String(digest.to_string().into()),
     };
-    attributes.iter().map(|(name, known)| KeyValue::new(name, value(known))).collect()
+    attributes
+        .iter()
+        .map(|(name, known)| KeyValue::new(name, value(known)))
+        .collect()
 }
 
 fn time(at: Timestamp) -> SystemTime {
@@ -219,19 +264,34 @@ mod tests {
         worker.join().expect("no panic");
         let (queue, messages) = sync_channel(1);
         drop(messages);
-        assert!(OtlpSpans(queue).flush(Duration::MAX).is_err(), "nobody is left to wait for");
+        assert!(
+            OtlpSpans(queue).flush(Duration::MAX).is_err(),
+            "nobody is left to wait for"
+        );
     }
 
     #[test]
     fn addresses_and_headers_that_cannot_be_used_are_refused() {
         let refused = |settings: OtlpSettings| {
-            OtlpSpans::start(settings, TelemetryCounters::default()).map(drop).expect_err("refused").key
+            OtlpSpans::start(settings, TelemetryCounters::default())
+                .map(drop)
+                .expect_err("refused")
+                .key
         };
         for endpoint in ["", "localhost", "ftp://localhost", "unix:/x"] {
-            let settings = OtlpSettings { endpoint: Some(endpoint.to_owned()), ..OtlpSettings::default() };
+            let settings = OtlpSettings {
+                endpoint: Some(endpoint.to_owned()),
+                ..OtlpSettings::default()
+            };
             assert_eq!(refused(settings), "endpoint", "{endpoint}");
         }
         let headers = BTreeMap::from([("a b".to_owned(), "c".to_owned())]);
-        assert_eq!(refused(OtlpSettings { headers, ..OtlpSettings::default() }), "headers");
+        assert_eq!(
+            refused(OtlpSettings {
+                headers,
+                ..OtlpSettings::default()
+            }),
+            "headers"
+        );
     }
 }

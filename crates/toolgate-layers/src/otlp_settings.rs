@@ -25,7 +25,12 @@ pub struct OtlpSettings {
 
 impl Default for OtlpSettings {
     fn default() -> Self {
-        Self { endpoint: None, headers: BTreeMap::new(), service_name: None, timeout: Duration::from_secs(10) }
+        Self {
+            endpoint: None,
+            headers: BTreeMap::new(),
+            service_name: None,
+            timeout: Duration::from_secs(10),
+        }
     }
 }
 
@@ -34,19 +39,38 @@ impl OtlpSettings {
     pub fn langfuse(environment: impl Fn(&str) -> Option<String>) -> Result<Self, BadOption> {
         let key = |name: &str| {
             let missing = || BadOption::new("sink", format!("langfuse needs a key in {name}"));
-            environment(name).filter(|key| !key.trim().is_empty()).ok_or_else(missing)
+            environment(name)
+                .filter(|key| !key.trim().is_empty())
+                .ok_or_else(missing)
         };
         // The exporter sends these everywhere: what belongs to one collector must not reach another.
-        for name in ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"] {
+        for name in [
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+            "OTEL_EXPORTER_OTLP_HEADERS",
+        ] {
             if environment(name).is_some() {
-                return Err(BadOption::new("sink", format!("{name} is set and would be sent to Langfuse; unset it")));
+                return Err(BadOption::new(
+                    "sink",
+                    format!("{name} is set and would be sent to Langfuse; unset it"),
+                ));
             }
         }
-        let keys = format!("{}:{}", key("LANGFUSE_PUBLIC_KEY")?, key("LANGFUSE_SECRET_KEY")?);
-        let base = environment("LANGFUSE_BASE_URL").unwrap_or_else(|| "https://cloud.langfuse.com".to_owned());
+        let keys = format!(
+            "{}:{}",
+            key("LANGFUSE_PUBLIC_KEY")?,
+            key("LANGFUSE_SECRET_KEY")?
+        );
+        let base = environment("LANGFUSE_BASE_URL")
+            .unwrap_or_else(|| "https://cloud.langfuse.com".to_owned());
         Ok(Self {
-            endpoint: Some(format!("{}/api/public/otel/v1/traces", base.trim_end_matches('/'))),
-            headers: BTreeMap::from([("authorization".to_owned(), format!("Basic {}", STANDARD.encode(keys)))]),
+            endpoint: Some(format!(
+                "{}/api/public/otel/v1/traces",
+                base.trim_end_matches('/')
+            )),
+            headers: BTreeMap::from([(
+                "authorization".to_owned(),
+                format!("Basic {}", STANDARD.encode(keys)),
+            )]),
             ..Self::default()
         })
     }
@@ -54,14 +78,21 @@ impl OtlpSettings {
     /// Refuses what cannot be used.
     pub(crate) fn check(&self) -> Result<(), BadOption> {
         if let Some(endpoint) = &self.endpoint {
-            let web = reqwest::Url::parse(endpoint).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+            let web = reqwest::Url::parse(endpoint)
+                .is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             if !web {
-                return Err(BadOption::new("endpoint", "is no address such as http://localhost:4318/v1/traces"));
+                return Err(BadOption::new(
+                    "endpoint",
+                    "is no address such as http://localhost:4318/v1/traces",
+                ));
             }
         }
         for (name, value) in &self.headers {
             if name.parse::<HeaderName>().is_err() || value.parse::<HeaderValue>().is_err() {
-                return Err(BadOption::new("headers", format!("{name:?} is not a header that can be sent")));
+                return Err(BadOption::new(
+                    "headers",
+                    format!("{name:?} is not a header that can be sent"),
+                ));
             }
         }
         Ok(())
@@ -70,7 +101,10 @@ impl OtlpSettings {
     /// Whether the connection has no encryption, and needs no certificates.
     fn is_plain(&self) -> bool {
         let variable = |name| env::var(name).ok().filter(|address| !address.is_empty());
-        let address = self.endpoint.clone().or_else(|| variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"));
+        let address = self
+            .endpoint
+            .clone()
+            .or_else(|| variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"));
         let address = address.or_else(|| variable("OTEL_EXPORTER_OTLP_ENDPOINT"));
         address.is_none_or(|address| !address.to_ascii_lowercase().starts_with("https:"))
     }
@@ -85,8 +119,14 @@ impl OtlpSettings {
             // A collector that moves is a mistake to be seen, and the headers are not for others.
             .redirect(reqwest::redirect::Policy::none());
         // Otherwise a machine without certificates could not even talk to itself.
-        let client = if self.is_plain() { client.tls_certs_only([]) } else { client };
-        let client = client.build().map_err(|error| SinkError::new(error.to_string()))?;
+        let client = if self.is_plain() {
+            client.tls_certs_only([])
+        } else {
+            client
+        };
+        let client = client
+            .build()
+            .map_err(|error| SinkError::new(error.to_string()))?;
         let exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(client)
@@ -97,7 +137,9 @@ impl OtlpSettings {
             Some(endpoint) => exporter.with_endpoint(endpoint),
             None => exporter,
         };
-        let mut exporter = exporter.build().map_err(|error| SinkError::new(error.to_string()))?;
+        let mut exporter = exporter
+            .build()
+            .map_err(|error| SinkError::new(error.to_string()))?;
         exporter.set_resource(&self.resource());
         Ok(exporter)
     }
@@ -130,15 +172,28 @@ mod tests {
     #[test]
     fn langfuse_takes_its_keys_from_the_environment_and_no_headers_of_others() {
         let langfuse = |variables: &[(&str, &str)]| {
-            let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, v)| (*v).to_owned());
+            let find = |name: &str| {
+                variables
+                    .iter()
+                    .find(|(known, _)| *known == name)
+                    .map(|(_, v)| (*v).to_owned())
+            };
             OtlpSettings::langfuse(find)
         };
         let keys = [("LANGFUSE_PUBLIC_KEY", "pk"), ("LANGFUSE_SECRET_KEY", "sk")];
         let settings = langfuse(&keys).expect("keys are there");
-        assert_eq!(settings.endpoint.as_deref(), Some("https://cloud.langfuse.com/api/public/otel/v1/traces"));
+        assert_eq!(
+            settings.endpoint.as_deref(),
+            Some("https://cloud.langfuse.com/api/public/otel/v1/traces")
+        );
         assert_eq!(settings.headers["authorization"], "Basic cGs6c2s=");
         assert!(!format!("{settings:?}").contains("cGs6c2s="));
-        assert!(langfuse(&keys[..1]).expect_err("a key is missing").problem.contains("LANGFUSE_SECRET_KEY"));
+        assert!(
+            langfuse(&keys[..1])
+                .expect_err("a key is missing")
+                .problem
+                .contains("LANGFUSE_SECRET_KEY")
+        );
         let foreign = [keys[0], keys[1], ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=1")];
         assert!(langfuse(&foreign).is_err());
     }

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, RedactionFailed, Redactor, Settled, Status,
+    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, RedactionFailed,
+    Redactor, Settled, Status,
 };
 
 use crate::{
@@ -67,7 +68,12 @@ impl Default for OutputCapOptions {
         let marker = "\n…[{shown} of {total} bytes shown; read more with {read_tool} \
              {\"output\":\"{output}\",\"offset\":{offset}}]…\n";
         let read_tool = Some(ReadOutput::NAME.to_owned());
-        Self { max_bytes: 50_000, head: 0.7, marker: marker.to_owned(), read_tool }
+        Self {
+            max_bytes: 50_000,
+            head: 0.7,
+            marker: marker.to_owned(),
+            read_tool,
+        }
     }
 }
 
@@ -85,7 +91,13 @@ impl OutputCap {
     /// Caps results at `max_bytes`, or at [`LEAST`](Self::LEAST) if that is more.
     pub fn new(max_bytes: usize) -> Self {
         let max_bytes = max_bytes.max(Self::LEAST);
-        Self::with(OutputCapOptions { max_bytes, ..OutputCapOptions::default() }, None)
+        Self::with(
+            OutputCapOptions {
+                max_bytes,
+                ..OutputCapOptions::default()
+            },
+            None,
+        )
     }
 
     /// Takes secrets out of what is kept.
@@ -95,15 +107,27 @@ impl OutputCap {
     }
 
     fn with(options: OutputCapOptions, redactor: Option<SharedRedactor>) -> Self {
-        let because = format!("the result was longer than {} bytes and was cut", options.max_bytes).into();
-        Self { options, redactor, because }
+        let because = format!(
+            "the result was longer than {} bytes and was cut",
+            options.max_bytes
+        )
+        .into();
+        Self {
+            options,
+            redactor,
+            because,
+        }
     }
 
     /// Whether nothing has to be cut.
     fn fits(&self, settled: &Settled) -> bool {
         let most = self.options.max_bytes;
         let short = |error: &CallError| {
-            error.model.len() <= most && error.operator.as_ref().is_none_or(|detail| detail.len() <= Self::OPERATOR)
+            error.model.len() <= most
+                && error
+                    .operator
+                    .as_ref()
+                    .is_none_or(|detail| detail.len() <= Self::OPERATOR)
         };
         !exceeds(&settled.value, most)
             && settled.text.as_ref().is_none_or(|text| text.len() <= most)
@@ -129,7 +153,11 @@ impl OutputCap {
             settled.text = Some(kept.shortened(&self.options).into());
             if let Some(output) = kept.output {
                 let full = json!({ "output": output, "bytes": kept.text.as_str().len() });
-                settled.notes.edit().metadata.insert("full_text".into(), full);
+                settled
+                    .notes
+                    .edit()
+                    .metadata
+                    .insert("full_text".into(), full);
             }
             cut = true;
         }
@@ -139,10 +167,16 @@ impl OutputCap {
         Ok(cut)
     }
 
-    async fn bound_error(&self, call: &Call, error: &mut CallError) -> Result<bool, RedactionFailed> {
+    async fn bound_error(
+        &self,
+        call: &Call,
+        error: &mut CallError,
+    ) -> Result<bool, RedactionFailed> {
         let mut cut = false;
         if error.model.len() > self.options.max_bytes {
-            let kept = self.kept(call, std::mem::take(&mut error.model).into()).await?;
+            let kept = self
+                .kept(call, std::mem::take(&mut error.model).into())
+                .await?;
             error.model = kept.shortened(&self.options);
             cut = true;
         }
@@ -168,41 +202,66 @@ impl OutputCap {
             return Ok(Kept { text, output: None });
         }
         let bytes = Bytes::from_owner(text.clone());
-        let output = keep(call.env().store(), call.turn().session, bytes).await.ok();
+        let output = keep(call.env().store(), call.turn().session, bytes)
+            .await
+            .ok();
         Ok(Kept { text, output })
     }
 
     /// Notes which files a value lists as changed, before the value goes.
-    fn keep_changed_files(&self, call: &Call, settled: &mut Settled) -> Result<(), RedactionFailed> {
+    fn keep_changed_files(
+        &self,
+        call: &Call,
+        settled: &mut Settled,
+    ) -> Result<(), RedactionFailed> {
         if settled.status != Status::Ok || !call.annotations().may_write() {
             return Ok(());
         }
-        let Some(files) = listed_files(&settled.value, Self::MOST_FILES, Self::FILES) else { return Ok(()) };
+        let Some(files) = listed_files(&settled.value, Self::MOST_FILES, Self::FILES) else {
+            return Ok(());
+        };
         let files = match &self.redactor {
             Some(redactor) => redactor.redact(&files)?,
             None => files,
         };
-        settled.notes.edit().metadata.insert("files".into(), files.as_value().clone());
+        settled
+            .notes
+            .edit()
+            .metadata
+            .insert("files".into(), files.as_value().clone());
         Ok(())
     }
 }
 
 impl Configurable for OutputCap {
     const NAME: &'static str = "output_cap";
-    const SUMMARY: &'static str = "Cuts results that are too long and keeps the whole where the model can read on.";
+    const SUMMARY: &'static str =
+        "Cuts results that are too long and keeps the whole where the model can read on.";
     type Options = OutputCapOptions;
 
     fn configure(options: OutputCapOptions, parts: &Parts) -> Result<Self, BadOption> {
         if options.max_bytes < Self::LEAST {
-            return Err(BadOption::new("max_bytes", format!("has to be at least {}", Self::LEAST)));
+            return Err(BadOption::new(
+                "max_bytes",
+                format!("has to be at least {}", Self::LEAST),
+            ));
         }
         if !(0.0..=1.0).contains(&options.head) {
-            return Err(BadOption::new("head", "has to be a share from 0 to 1, such as 0.7"));
+            return Err(BadOption::new(
+                "head",
+                "has to be a share from 0 to 1, such as 0.7",
+            ));
         }
         let read_tool = options.read_tool.filter(|tool| !tool.trim().is_empty());
-        let options = OutputCapOptions { read_tool, ..options };
+        let options = OutputCapOptions {
+            read_tool,
+            ..options
+        };
         if longest_marker(&options) > Self::LEAST / 2 {
-            return Err(BadOption::new("marker", format!("has to stay below {} bytes, filled in", Self::LEAST / 2)));
+            return Err(BadOption::new(
+                "marker",
+                format!("has to stay below {} bytes, filled in", Self::LEAST / 2),
+            ));
         }
         Ok(Self::with(options, parts.get()))
     }
@@ -211,7 +270,9 @@ impl Configurable for OutputCap {
 impl Layer for OutputCap {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let mut outcome = next.clone().run(call.clone()).await;
-        let Outcome::Settled(settled) = &mut outcome else { return outcome };
+        let Outcome::Settled(settled) = &mut outcome else {
+            return outcome;
+        };
         if self.fits(settled) {
             return outcome;
         }
@@ -234,7 +295,11 @@ impl Layer for OutputCap {
     fn traits(&self) -> LayerTraits {
         // What was found out about a call after its process was lost can be as long as any result.
         let traits = LayerTraits::of(Self::NAME).closing();
-        if self.redactor.is_some() { traits } else { traits.recording() }
+        if self.redactor.is_some() {
+            traits
+        } else {
+            traits.recording()
+        }
     }
 }
 
@@ -255,19 +320,32 @@ mod tests {
     use serde_json::Value;
     use std::ops::Range;
     use toolgate_core::{
-        Annotations, CallSeed, Digest, Env, Json, MemoryStore, Registry, Schema, Stack, StoreError, StoreHandle,
-        ToolError, ToolOutput, ToolSpec, View,
+        Annotations, CallSeed, Digest, Env, Json, MemoryStore, Registry, Schema, Stack, StoreError,
+        StoreHandle, ToolError, ToolOutput, ToolSpec, View,
     };
     use toolgate_testkit::{Fault, FaultyStore, Scripted, call, run_twice, seed, seed_for};
 
     async fn through(layer: OutputCap, call: Call, outcome: Outcome) -> Settled {
-        let stack = Stack::over(Scripted::new().then(outcome)).layer(layer).build().expect("in order");
+        let stack = Stack::over(Scripted::new().then(outcome))
+            .layer(layer)
+            .build()
+            .expect("in order");
         stack.run(call).await.settled().expect("settled").clone()
     }
 
     async fn read_back(call: &Call, settled: &Settled, range: Range<u64>) -> String {
-        let digest: Digest = settled.value["output"].as_str().expect("named").parse().expect("a digest");
-        let bytes = call.env().store().blob(digest, range).await.expect("reads").expect("kept");
+        let digest: Digest = settled.value["output"]
+            .as_str()
+            .expect("named")
+            .parse()
+            .expect("a digest");
+        let bytes = call
+            .env()
+            .store()
+            .blob(digest, range)
+            .await
+            .expect("reads")
+            .expect("kept");
         String::from_utf8(bytes.to_vec()).expect("text")
     }
 
@@ -279,25 +357,49 @@ mod tests {
         huge.replace_range(SIZE / 2..SIZE / 2 + 6, "MIDDLE");
         let settled = through(OutputCap::new(50_000), call.clone(), Outcome::ok(huge)).await;
         let text = settled.text.as_deref().expect("shortened");
-        assert!(text.len() <= 50_000 && text.len() > 49_000, "{}", text.len());
+        assert!(
+            text.len() <= 50_000 && text.len() > 49_000,
+            "{}",
+            text.len()
+        );
         assert!(text.starts_with("0123456789") && text.ends_with("0123456789"));
         assert!(
-            text.contains(" of 200,000,000 bytes shown; read more with read_output {\"output\":\"sha256:"),
+            text.contains(
+                " of 200,000,000 bytes shown; read more with read_output {\"output\":\"sha256:"
+            ),
             "{text}"
         );
         assert!(settled.value_size() < 1000);
         assert_eq!(settled.value["bytes"], SIZE);
         let middle = (SIZE / 2) as u64;
-        assert_eq!(read_back(&call, &settled, middle - 2..middle + 8).await, "89MIDDLE67");
-        assert_eq!(read_back(&call, &settled, SIZE as u64 - 3..u64::MAX).await, "789");
+        assert_eq!(
+            read_back(&call, &settled, middle - 2..middle + 8).await,
+            "89MIDDLE67"
+        );
+        assert_eq!(
+            read_back(&call, &settled, SIZE as u64 - 3..u64::MAX).await,
+            "789"
+        );
     }
 
     #[tokio::test]
     async fn what_fits_is_left_alone() {
         let exactly = "x".repeat(512);
-        let settled = through(OutputCap::new(512), call("cat"), Outcome::ok(exactly.clone())).await;
-        assert_eq!((settled.text, settled.value.as_str()), (None, Some(exactly.as_str())));
-        let layers = settled.notes.fields().map(|notes| notes.layers.clone()).expect("noted");
+        let settled = through(
+            OutputCap::new(512),
+            call("cat"),
+            Outcome::ok(exactly.clone()),
+        )
+        .await;
+        assert_eq!(
+            (settled.text, settled.value.as_str()),
+            (None, Some(exactly.as_str()))
+        );
+        let layers = settled
+            .notes
+            .fields()
+            .map(|notes| notes.layers.clone())
+            .expect("noted");
         assert_eq!((layers[0].changed, layers[0].reason.clone()), (false, None));
         let more = through(OutputCap::new(512), call("cat"), Outcome::ok(exactly + "x")).await;
         assert!(more.text.is_some_and(|text| text.len() <= 512));
@@ -306,7 +408,9 @@ mod tests {
     #[tokio::test]
     async fn nested_json_is_cut_as_the_model_would_have_read_it() {
         let call = call("list");
-        let rows: Vec<_> = (0..1000).map(|n| json!({ "n": n, "name": "é\u{1b}" })).collect();
+        let rows: Vec<_> = (0..1000)
+            .map(|n| json!({ "n": n, "name": "é\u{1b}" }))
+            .collect();
         let whole = Json::new(json!(rows)).expect("flat").to_string();
         let settled = through(OutputCap::new(2000), call.clone(), Outcome::ok(json!(rows))).await;
         assert!(settled.model_size() <= 2000 && settled.value_size() < 2000);
@@ -328,7 +432,10 @@ mod tests {
         let settled = through(OutputCap::new(1000), call.clone(), Outcome::ok(output)).await;
         assert!(settled.model_size() <= 1000);
         assert_eq!(*settled.value.as_value(), json!({ "rows": 3 }));
-        assert_eq!(settled.notes.fields().expect("noted").metadata["full_text"]["bytes"], 5000);
+        assert_eq!(
+            settled.notes.fields().expect("noted").metadata["full_text"]["bytes"],
+            5000
+        );
     }
 
     #[tokio::test]
@@ -339,8 +446,15 @@ mod tests {
         let settled = through(OutputCap::new(1000), call("cat"), Outcome::failed(error)).await;
         let error = settled.error.expect("still an error");
         assert!(error.model.len() <= 1000 && error.model.contains("of 100,000 bytes shown"));
-        assert!(error.operator.is_some_and(|detail| detail.len() <= 64 * 1024));
-        assert_eq!((settled.status, error.category), (Status::ExecutorError, ErrorCategory::Transient));
+        assert!(
+            error
+                .operator
+                .is_some_and(|detail| detail.len() <= 64 * 1024)
+        );
+        assert_eq!(
+            (settled.status, error.category),
+            (Status::ExecutorError, ErrorCategory::Transient)
+        );
     }
 
     #[tokio::test]
@@ -349,18 +463,33 @@ mod tests {
             notes.metadata.insert("output_cap".into(), json!(false));
             notes.metadata.insert("truncated".into(), json!(true));
         });
-        let settled = through(OutputCap::new(1000), call("read_output"), Outcome::ok(output)).await;
+        let settled = through(
+            OutputCap::new(1000),
+            call("read_output"),
+            Outcome::ok(output),
+        )
+        .await;
         assert!(settled.model_size() <= 1000);
     }
 
     #[tokio::test]
     async fn a_text_that_cannot_be_kept_is_cut_all_the_same_and_the_marker_says_so() {
         let env = Env::detached();
-        let env = Env::new(env.clock().clone(), StoreHandle::new(broken()), env.probe().clone());
-        let call = Call::new(CallSeed { env, ..seed("cat", json!({})) });
+        let env = Env::new(
+            env.clock().clone(),
+            StoreHandle::new(broken()),
+            env.probe().clone(),
+        );
+        let call = Call::new(CallSeed {
+            env,
+            ..seed("cat", json!({}))
+        });
         let settled = through(OutputCap::new(1000), call, Outcome::ok("x".repeat(5000))).await;
         assert!(settled.is_short() && settled.model_text().contains("the rest was not kept"));
-        assert_eq!((settled.status, &settled.value["output"]), (Status::Ok, &Value::Null));
+        assert_eq!(
+            (settled.status, &settled.value["output"]),
+            (Status::Ok, &Value::Null)
+        );
     }
 
     #[tokio::test]
@@ -369,7 +498,11 @@ mod tests {
         let first = call("cat");
         let settled = through(layer(), first.clone(), Outcome::ok("s3cret ".repeat(1000))).await;
         assert!(!settled.model_text().contains("s3cret"));
-        assert!(!read_back(&first, &settled, 0..u64::MAX).await.contains("s3cret"));
+        assert!(
+            !read_back(&first, &settled, 0..u64::MAX)
+                .await
+                .contains("s3cret")
+        );
     }
 
     #[tokio::test]
@@ -386,54 +519,105 @@ mod tests {
             let layer = OutputCap::new(1000).redactor(SharedRedactor::new(Censor));
             let settled = through(layer, call("cat"), outcome).await;
             assert_eq!(settled.status, Status::Redacted);
-            assert_eq!((settled.value.as_value(), &settled.text), (&Value::Null, &None));
-            let text = "the call was made, but its result is withheld because it could not be redacted";
+            assert_eq!(
+                (settled.value.as_value(), &settled.text),
+                (&Value::Null, &None)
+            );
+            let text =
+                "the call was made, but its result is withheld because it could not be redacted";
             assert!(settled.model_text().contains(text));
-            assert!(!serde_json::to_string(&settled).expect("writes").contains("s3cret"));
+            assert!(
+                !serde_json::to_string(&settled)
+                    .expect("writes")
+                    .contains("s3cret")
+            );
         }
     }
 
     #[tokio::test]
     async fn the_files_that_a_large_result_lists_as_changed_stay_known() {
         let registry = Registry::new();
-        for (name, annotations) in [("codemod", Annotations::default()), ("log", Annotations::read_only())] {
-            let spec = ToolSpec::new(name, "Works.", Schema::any_object()).with_annotations(annotations);
+        for (name, annotations) in [
+            ("codemod", Annotations::default()),
+            ("log", Annotations::read_only()),
+        ] {
+            let spec =
+                ToolSpec::new(name, "Works.", Schema::any_object()).with_annotations(annotations);
             registry.register_host(spec).expect("a new name");
         }
         let view = View::of(&registry);
         let run = async |tool: &str, paths: Vec<String>| {
             let watcher = FileWatcher::new();
-            let files: Vec<_> = paths.iter().map(|path| json!({ "path": path, "type": "added" })).collect();
+            let files: Vec<_> = paths
+                .iter()
+                .map(|path| json!({ "path": path, "type": "added" }))
+                .collect();
             let script = Scripted::new().then(Outcome::ok(json!({ "files_changed": files })));
             let watching = FileChanges::new(watcher.clone());
-            let stack = Stack::over(script).layer(watching).layer(OutputCap::new(512)).build().expect("in order");
+            let stack = Stack::over(script)
+                .layer(watching)
+                .layer(OutputCap::new(512))
+                .build()
+                .expect("in order");
             let outcome = stack.run(Call::new(seed_for(&view, tool, json!({})))).await;
             assert!(outcome.settled().expect("settled").value_size() < 1000);
             watcher.recent(5000)
         };
         let changes = run("codemod", (0..900).map(|n| format!("src/{n}.rs")).collect()).await;
-        assert_eq!((changes.len(), changes[899].path.as_str()), (900, "src/0.rs"));
+        assert_eq!(
+            (changes.len(), changes[899].path.as_str()),
+            (900, "src/0.rs")
+        );
         assert_eq!(changes[0].change, FileChangeKind::Created);
-        assert_eq!(run("codemod", (0..3000).map(|n| format!("{n}")).collect()).await.len(), 1000);
+        assert_eq!(
+            run("codemod", (0..3000).map(|n| format!("{n}")).collect())
+                .await
+                .len(),
+            1000
+        );
         let long = |n: usize| format!("{n}/{}", "d".repeat(4000));
-        assert!((50..70).contains(&run("codemod", (0..900).map(long).collect()).await.len()), "bounded in bytes too");
-        assert!(run("log", (0..900).map(|n| format!("src/{n}.rs")).collect()).await.is_empty(), "it only reads");
+        assert!(
+            (50..70).contains(&run("codemod", (0..900).map(long).collect()).await.len()),
+            "bounded in bytes too"
+        );
+        assert!(
+            run("log", (0..900).map(|n| format!("src/{n}.rs")).collect())
+                .await
+                .is_empty(),
+            "it only reads"
+        );
     }
 
     #[tokio::test]
     async fn a_rehearsal_keeps_nothing() {
-        let seed = CallSeed { rehearsal: true, ..seed("cat", json!({})) };
+        let seed = CallSeed {
+            rehearsal: true,
+            ..seed("cat", json!({}))
+        };
         let remember = toolgate_core::from_fn(async |_, _| Outcome::ok("x".repeat(5000)));
-        let stack = Stack::over(Scripted::new()).layer(OutputCap::new(1000)).layer(remember).build().expect("in order");
+        let stack = Stack::over(Scripted::new())
+            .layer(OutputCap::new(1000))
+            .layer(remember)
+            .build()
+            .expect("in order");
         let outcome = stack.run(Call::new(seed.clone())).await;
         assert!(outcome.settled().expect("settled").is_short());
         let digest = Digest::of_bytes("x".repeat(5000).as_bytes());
-        assert!(seed.env.store().blob(digest, 0..1).await.expect("reads").is_none());
+        assert!(
+            seed.env
+                .store()
+                .blob(digest, 0..1)
+                .await
+                .expect("reads")
+                .is_none()
+        );
     }
 
     #[tokio::test]
     async fn a_call_that_suspends_comes_back_the_same() {
-        run_twice(OutputCap::new(1000), seed("cat", json!({ "n": 1 }))).await.assert_replays();
+        run_twice(OutputCap::new(1000), seed("cat", json!({ "n": 1 })))
+            .await
+            .assert_replays();
     }
 
     #[test]
@@ -441,19 +625,39 @@ mod tests {
         let refused = |change: &dyn Fn(&mut OutputCapOptions)| {
             let mut options = OutputCapOptions::default();
             change(&mut options);
-            OutputCap::configure(options, &Parts::new()).map(drop).map_err(|error| error.key)
+            OutputCap::configure(options, &Parts::new())
+                .map(drop)
+                .map_err(|error| error.key)
         };
         assert_eq!(refused(&|_| {}), Ok(()));
         assert_eq!(refused(&|options| options.max_bytes = 0), Err("max_bytes"));
         assert_eq!(refused(&|options| options.head = f64::NAN), Err("head"));
         assert_eq!(refused(&|options| options.head = 1.1), Err("head"));
-        assert_eq!(refused(&|options| options.marker = "x".repeat(1000)), Err("marker"));
-        assert_eq!(refused(&|options| options.marker = "{output}".repeat(10)), Err("marker"));
-        assert_eq!(refused(&|options| options.marker = "\n...[truncated]".into()), Ok(()));
-        assert_eq!(refused(&|options| options.read_tool = Some("x".repeat(300))), Err("marker"));
-        let empty = OutputCapOptions { read_tool: Some(" ".into()), ..OutputCapOptions::default() };
+        assert_eq!(
+            refused(&|options| options.marker = "x".repeat(1000)),
+            Err("marker")
+        );
+        assert_eq!(
+            refused(&|options| options.marker = "{output}".repeat(10)),
+            Err("marker")
+        );
+        assert_eq!(
+            refused(&|options| options.marker = "\n...[truncated]".into()),
+            Ok(())
+        );
+        assert_eq!(
+            refused(&|options| options.read_tool = Some("x".repeat(300))),
+            Err("marker")
+        );
+        let empty = OutputCapOptions {
+            read_tool: Some(" ".into()),
+            ..OutputCapOptions::default()
+        };
         let layer = OutputCap::configure(empty, &Parts::new()).expect("makes sense");
-        assert_eq!(layer.options.read_tool, None, "a file says so with an empty text");
+        assert_eq!(
+            layer.options.read_tool, None,
+            "a file says so with an empty text"
+        );
     }
 
     trait Short {
@@ -473,12 +677,18 @@ mod tests {
             Ok(value.clone())
         }
         fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
-            if text.contains("poison") { Err(RedactionFailed) } else { Ok(text.replace("s3cret", "*")) }
+            if text.contains("poison") {
+                Err(RedactionFailed)
+            } else {
+                Ok(text.replace("s3cret", "*"))
+            }
         }
     }
 
     /// A store that can do nothing.
     fn broken() -> FaultyStore<MemoryStore> {
-        FaultyStore::new(MemoryStore::new(), |_, _| Fault::Fail(StoreError::Backend("the disk is full".into())))
+        FaultyStore::new(MemoryStore::new(), |_, _| {
+            Fault::Fail(StoreError::Backend("the disk is full".into()))
+        })
     }
 }

@@ -15,6 +15,8 @@ impl Owner {
     /// The owner of `call`.
     pub(crate) fn of(call: &Call) -> Self {
         let turn = call.turn();
-        turn.principal.clone().map_or(Self::Session(turn.session), Self::Principal)
+        turn.principal
+            .clone()
+            .map_or(Self::Session(turn.session), Self::Principal)
     }
 }

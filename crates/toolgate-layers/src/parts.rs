@@ -46,7 +46,10 @@ impl Parts {
 
     /// Puts a part in, in place of an earlier one of its type.
     pub fn put<T: Clone + Send + Sync + 'static>(&self, part: T) {
-        let part = Part { name: type_name::<T>(), value: Box::new(part) };
+        let part = Part {
+            name: type_name::<T>(),
+            value: Box::new(part),
+        };
         self.map().insert(TypeId::of::<T>(), part);
     }
 
@@ -58,7 +61,10 @@ impl Parts {
 
     /// The part of this type, if there is one.
     pub fn get<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
-        self.map().get(&TypeId::of::<T>()).and_then(|part| part.value.downcast_ref::<T>()).cloned()
+        self.map()
+            .get(&TypeId::of::<T>())
+            .and_then(|part| part.value.downcast_ref::<T>())
+            .cloned()
     }
 
     /// The part of this type; a fresh one, kept for whoever asks next, if there is none.
@@ -78,7 +84,9 @@ impl Parts {
 
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.map().values().map(|part| part.name)).finish()
+        f.debug_set()
+            .entries(self.map().values().map(|part| part.name))
+            .finish()
     }
 }
 
@@ -130,7 +138,9 @@ impl SharedRedactor {
 
     /// A text that may be kept, or nothing if that cannot be made sure.
     pub fn text(&self, text: &str) -> Option<String> {
-        contained_sync(|| self.0.redact_text(text).ok()).ok().flatten()
+        contained_sync(|| self.0.redact_text(text).ok())
+            .ok()
+            .flatten()
     }
 
     /// The text without secrets; nothing if it may be kept as it is.
@@ -139,7 +149,10 @@ impl SharedRedactor {
     }
 
     /// The object without secrets; nothing if it may be kept as it is.
-    pub(crate) fn changed_map(&self, map: &Map<String, Value>) -> Result<Option<Map<String, Value>>, RedactionFailed> {
+    pub(crate) fn changed_map(
+        &self,
+        map: &Map<String, Value>,
+    ) -> Result<Option<Map<String, Value>>, RedactionFailed> {
         contained_sync(|| self.0.changed_map(map)).unwrap_or(Err(RedactionFailed))
     }
 }
@@ -150,7 +163,10 @@ trait Finds: Redactor {
         Ok(Some(self.redact_text(text)?).filter(|clean| clean != text))
     }
 
-    fn changed_map(&self, map: &Map<String, Value>) -> Result<Option<Map<String, Value>>, RedactionFailed> {
+    fn changed_map(
+        &self,
+        map: &Map<String, Value>,
+    ) -> Result<Option<Map<String, Value>>, RedactionFailed> {
         let json = Json::new(Value::Object(map.clone())).map_err(|_| RedactionFailed)?;
         let clean = self.redact(&json)?;
         if clean == json {
@@ -184,7 +200,10 @@ impl Finds for Secrets {
         })
     }
 
-    fn changed_map(&self, map: &Map<String, Value>) -> Result<Option<Map<String, Value>>, RedactionFailed> {
+    fn changed_map(
+        &self,
+        map: &Map<String, Value>,
+    ) -> Result<Option<Map<String, Value>>, RedactionFailed> {
         // As for any value that is made JSON: what is nested too deeply is not looked through.
         if !map.values().all(|value| within_depth(value, MAX_DEPTH - 1)) {
             return Err(RedactionFailed);
@@ -236,24 +255,57 @@ mod tests {
     #[test]
     fn a_part_that_is_made_on_demand_is_the_same_for_whoever_asks_next() {
         let parts = Parts::new();
-        parts.get_or_default::<Arc<Mutex<u32>>>().lock().expect("whole").clone_from(&7);
-        assert_eq!(*parts.clone().get_or_default::<Arc<Mutex<u32>>>().lock().expect("whole"), 7);
+        parts
+            .get_or_default::<Arc<Mutex<u32>>>()
+            .lock()
+            .expect("whole")
+            .clone_from(&7);
+        assert_eq!(
+            *parts
+                .clone()
+                .get_or_default::<Arc<Mutex<u32>>>()
+                .lock()
+                .expect("whole"),
+            7
+        );
     }
 
     #[test]
     fn the_bundled_redactor_finds_what_any_redactor_would() {
-        let (bundled, any) = (SharedRedactor::bundled(Secrets::standard()), SharedRedactor::new(Secrets::standard()));
-        for text in ["nothing", "", "curl https://ann:hunter2@host/x", "password=[redacted:password]"] {
+        let (bundled, any) = (
+            SharedRedactor::bundled(Secrets::standard()),
+            SharedRedactor::new(Secrets::standard()),
+        );
+        for text in [
+            "nothing",
+            "",
+            "curl https://ann:hunter2@host/x",
+            "password=[redacted:password]",
+        ] {
             assert_eq!(bundled.changed_text(text), any.changed_text(text), "{text}");
         }
-        let deep = |levels: usize| (1..levels).fold(json!({ "token": "hunter2" }), |inner, _| json!({ "in": inner }));
+        let deep = |levels: usize| {
+            (1..levels).fold(
+                json!({ "token": "hunter2" }),
+                |inner, _| json!({ "in": inner }),
+            )
+        };
         let plain = json!({ "n": 1, "list": ["x", { "y": "z" }] });
-        for value in [json!({}), plain, deep(1), deep(MAX_DEPTH), deep(MAX_DEPTH + 1), json!({ "ok": deep(MAX_DEPTH) })]
-        {
+        for value in [
+            json!({}),
+            plain,
+            deep(1),
+            deep(MAX_DEPTH),
+            deep(MAX_DEPTH + 1),
+            json!({ "ok": deep(MAX_DEPTH) }),
+        ] {
             let map = value.as_object().expect("an object");
             assert_eq!(bundled.changed_map(map), any.changed_map(map));
         }
-        assert_eq!(bundled.changed_map(deep(MAX_DEPTH + 1).as_object().expect("an object")), Err(RedactionFailed));
+        assert_eq!(
+            bundled.changed_map(deep(MAX_DEPTH + 1).as_object().expect("an object")),
+            Err(RedactionFailed)
+        );
         assert_eq!(
             bundled.changed_map(deep(1).as_object().expect("an object")),
             Ok(json!({ "token": "[redacted:token]" }).as_object().cloned())

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 use toolgate_core::{
-    Call, Change, Digest, Hints, Json, LayerNote, Next, NoteFields, Provenance, Settled, Status, Timestamp,
+    Call, Change, Digest, Hints, Json, LayerNote, Next, NoteFields, Provenance, Settled, Status,
+    Timestamp,
 };
 
 use crate::{
@@ -50,24 +51,55 @@ impl Passage<'_> {
 }
 
 impl Receipt {
-    pub(crate) fn of(passage: &Passage<'_>, settled: &Settled, keeper: &Keeper, key: &CommitmentKey) -> Self {
-        let Passage { call, next, started_at, ended_at } = *passage;
+    pub(crate) fn of(
+        passage: &Passage<'_>,
+        settled: &Settled,
+        keeper: &Keeper,
+        key: &CommitmentKey,
+    ) -> Self {
+        let Passage {
+            call,
+            next,
+            started_at,
+            ended_at,
+        } = *passage;
         let (turn, annotations) = (call.turn(), call.annotations());
-        let mut copy = Copyist { keeper, failed: false };
-        let mut prints = Prints { key, call, commitments: Vec::new() };
+        let mut copy = Copyist {
+            keeper,
+            failed: false,
+        };
+        let mut prints = Prints {
+            key,
+            call,
+            commitments: Vec::new(),
+        };
         let layers = copy.layers(passage.layers_below());
         // Looked up only when there is something: it is not free.
         let touched = layers.iter().any(|layer| layer.changed) || call.resumed().edits().is_some();
-        let changes = if touched { copy.changes(next.trail().provenance()) } else { Vec::new() };
+        let changes = if touched {
+            copy.changes(next.trail().provenance())
+        } else {
+            Vec::new()
+        };
         let args = prints.take(Within::Arguments, call.arguments.as_json(), &mut copy);
-        let executed = next.trail().executed().filter(|executed| *executed != call.arguments);
-        let executed =
-            executed.and_then(|executed| prints.take(Within::ExecutedArguments, executed.as_json(), &mut copy));
+        let executed = next
+            .trail()
+            .executed()
+            .filter(|executed| *executed != call.arguments);
+        let executed = executed.and_then(|executed| {
+            prints.take(Within::ExecutedArguments, executed.as_json(), &mut copy)
+        });
         let result = prints.take(Within::Result, &settled.value, &mut copy);
-        let refusal = settled.error.as_ref().filter(|_| settled.status.is_refusal());
+        let refusal = settled
+            .error
+            .as_ref()
+            .filter(|_| settled.status.is_refusal());
         let attempts = next.trail().attempts();
         // Whoever stops a tool answers in its place and does not say who was stopped.
-        let ran_by = call.shown().filter(|_| attempts > 0).map(|shown| shown.entry.executor.clone());
+        let ran_by = call
+            .shown()
+            .filter(|_| attempts > 0)
+            .map(|shown| shown.entry.executor.clone());
         let mut receipt = Self {
             schema_version: Self::SCHEMA_VERSION,
             receipt_id: call.id,
@@ -75,7 +107,9 @@ impl Receipt {
             session_id: turn.session,
             turn_id: turn.turn,
             invocation_id: call.id,
-            call_id: copy.text(call.provider_call_id()).unwrap_or_else(|| WITHHELD.to_owned()),
+            call_id: copy
+                .text(call.provider_call_id())
+                .unwrap_or_else(|| WITHHELD.to_owned()),
             generation: call.generation,
             iteration: turn.iteration,
             emit_order: call.emit_order(),
@@ -123,7 +157,10 @@ impl Receipt {
 
     fn take_over(&mut self, notes: &NoteFields, copy: &mut Copyist<'_>) {
         self.summary = notes.summary.as_deref().and_then(|text| copy.text(text));
-        self.description = notes.description.as_deref().and_then(|text| copy.text(text));
+        self.description = notes
+            .description
+            .as_deref()
+            .and_then(|text| copy.text(text));
         self.kind = notes.kind.or(self.kind);
         self.hints = notes.hints.or(self.hints);
         self.consent.clone_from(&notes.consent);
@@ -139,7 +176,9 @@ impl Receipt {
                 None => None,
             };
             let others = kept.iter().filter(|(key, _)| *key != POLICY_VERSION);
-            self.audit = others.map(|(key, value)| (key.clone(), value.clone())).collect();
+            self.audit = others
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect();
         }
     }
 }
@@ -147,23 +186,44 @@ impl Receipt {
 /// What the call has cost: what a budget booked, or the tool's price if the tool was started.
 fn cost(passage: &Passage<'_>, settled: &Settled) -> Option<f64> {
     let amount = |cost: &f64| cost.is_finite() && *cost >= 0.0;
-    let booked = settled.notes.fields().and_then(|notes| notes.metadata.get("cost")?.as_f64()).filter(amount);
-    let ran = passage.next.trail().attempts() > 0 && !settled.cached && settled.status != Status::DryRun;
-    booked.or_else(|| passage.call.annotations().cost.filter(amount).filter(|_| ran))
+    let booked = settled
+        .notes
+        .fields()
+        .and_then(|notes| notes.metadata.get("cost")?.as_f64())
+        .filter(amount);
+    let ran =
+        passage.next.trail().attempts() > 0 && !settled.cached && settled.status != Status::DryRun;
+    booked.or_else(|| {
+        passage
+            .call
+            .annotations()
+            .cost
+            .filter(amount)
+            .filter(|_| ran)
+    })
 }
 
 /// The newest decision about the call, or the standing rule that made one unnecessary.
 fn approval(call: &Call, settled: &Settled) -> Option<ReceiptApproval> {
-    let noted = settled.notes.fields().and_then(|notes| notes.metadata.get(APPROVAL_RULE)?.as_str());
+    let noted = settled
+        .notes
+        .fields()
+        .and_then(|notes| notes.metadata.get(APPROVAL_RULE)?.as_str());
     let rule = noted.map(|rule| bounded(rule, MOST_TEXT));
     let Some(answer) = call.resumed().answers.last() else {
-        return rule.map(|rule| ReceiptApproval { rule: Some(rule), ..ReceiptApproval::default() });
+        return rule.map(|rule| ReceiptApproval {
+            rule: Some(rule),
+            ..ReceiptApproval::default()
+        });
     };
     Some(ReceiptApproval {
         by: Some(answer.decision.by.clone()),
         with: answer.with.clone(),
         at: answer.decided_at,
-        token: answer.token.as_deref().map(|token| Digest::of_bytes(token.as_bytes())),
+        token: answer
+            .token
+            .as_deref()
+            .map(|token| Digest::of_bytes(token.as_bytes())),
         rule,
     })
 }
@@ -177,19 +237,32 @@ struct Prints<'a> {
 
 impl Prints<'_> {
     /// Digest and size of what may be hashed of a value; nothing if it could not be redacted.
-    fn take(&mut self, within: Within, original: &Json, copy: &mut Copyist<'_>) -> Option<(Digest, u64)> {
+    fn take(
+        &mut self,
+        within: Within,
+        original: &Json,
+        copy: &mut Copyist<'_>,
+    ) -> Option<(Digest, u64)> {
         let redacted = copy.json(original)?;
         // The same allocation: nothing was redacted, and the digest is known already.
         if redacted.same(original) {
             return Some((original.digest(), original.size() as u64));
         }
-        let mut committer =
-            Committer { keeper: copy.keeper, key: self.key, invocation: self.call.id, made: Vec::new() };
+        let mut committer = Committer {
+            keeper: copy.keeper,
+            key: self.key,
+            invocation: self.call.id,
+            made: Vec::new(),
+        };
         let hashed = committer.committed(original, &redacted, &mut String::new());
         for (pointer, hmac) in committer.made {
             if self.commitments.len() < MOST_COMMITMENTS {
                 let pointer = copy.pointer(&pointer);
-                self.commitments.push(Commitment { hmac, pointer, within });
+                self.commitments.push(Commitment {
+                    hmac,
+                    pointer,
+                    within,
+                });
             }
         }
         let hashed = copy.noting(Json::new(hashed).ok())?;
@@ -221,20 +294,30 @@ impl Copyist<'_> {
     fn map<'m>(&mut self, map: &'m Map<String, Value>) -> Cow<'m, Map<String, Value>> {
         let kept = match small_map(map) {
             Cow::Borrowed(all) => self.keeper.map(all),
-            Cow::Owned(small) => self.keeper.map(&small).map(|kept| Cow::Owned(kept.into_owned())),
+            Cow::Owned(small) => self
+                .keeper
+                .map(&small)
+                .map(|kept| Cow::Owned(kept.into_owned())),
         };
         self.noting(kept).unwrap_or_default()
     }
 
     fn text(&mut self, text: &str) -> Option<String> {
         // Redacted whole and cut afterwards: half a secret is not recognised.
-        self.noting(self.keeper.text(text)).map(|kept| bounded(kept, MOST_TEXT))
+        self.noting(self.keeper.text(text))
+            .map(|kept| bounded(kept, MOST_TEXT))
     }
 
     /// Who changed what. Names of fields come from the model and the tool, so they may be secrets too.
     fn changes(&mut self, changes: Vec<Provenance>) -> Vec<Provenance> {
-        let mut place = |change: Change| Change { pointer: self.pointer(&change.pointer), ..change };
-        let by_layer = |by: Provenance| Provenance { changes: by.changes.into_iter().map(&mut place).collect(), ..by };
+        let mut place = |change: Change| Change {
+            pointer: self.pointer(&change.pointer),
+            ..change
+        };
+        let by_layer = |by: Provenance| Provenance {
+            changes: by.changes.into_iter().map(&mut place).collect(),
+            ..by
+        };
         changes.into_iter().map(by_layer).collect()
     }
 
@@ -244,12 +327,16 @@ impl Copyist<'_> {
             let kept = self.text(&name).unwrap_or_else(|| WITHHELD.to_owned());
             kept.replace('~', "~0").replace('/', "~1")
         };
-        bounded(pointer.split('/').map(step).collect::<Vec<_>>().join("/"), MOST_TEXT)
+        bounded(
+            pointer.split('/').map(step).collect::<Vec<_>>().join("/"),
+            MOST_TEXT,
+        )
     }
 
     fn layers(&mut self, notes: Vec<LayerNote>) -> Vec<LayerDecision> {
         let decision = |note: LayerNote| LayerDecision {
-            duration_us: u64::try_from(note.ended_at.since(note.started_at).as_micros()).unwrap_or(u64::MAX),
+            duration_us: u64::try_from(note.ended_at.since(note.started_at).as_micros())
+                .unwrap_or(u64::MAX),
             reason: note.reason.as_deref().and_then(|text| self.text(text)),
             name: note.name,
             band: note.band,
@@ -270,10 +357,13 @@ mod tests {
     use serde_json::json;
     use std::{collections::BTreeSet, time::Duration};
     use toolgate_core::{
-        Annotations, Answer, AnyLayer, ApprovalRequest, Arguments, CallSeed, Consent, Decision, Outcome,
-        RedactionFailed, Redactor, Registry, Schema, Stack, ToolSpec, View, around, from_fn, map_call, map_outcome,
+        Annotations, Answer, AnyLayer, ApprovalRequest, Arguments, CallSeed, Consent, Decision,
+        Outcome, RedactionFailed, Redactor, Registry, Schema, Stack, ToolSpec, View, around,
+        from_fn, map_call, map_outcome,
     };
-    use toolgate_testkit::{Scripted, TestClock, call_with, echo, echo_under, env_at, seed, seed_for};
+    use toolgate_testkit::{
+        Scripted, TestClock, call_with, echo, echo_under, env_at, seed, seed_for,
+    };
 
     #[tokio::test]
     async fn a_receipt_says_who_what_when_and_how_but_holds_no_contents() {
@@ -292,25 +382,80 @@ mod tests {
                 notes.metadata.insert("note".into(), 1.into());
             })
         });
-        let stack = Stack::over(echo()).layer(Receipts::to(kept.clone())).layer(noting).build().expect("in order");
-        let call = Call::new(CallSeed { env: env_at(&clock), ..seed("t", json!({ "text": "contents" })) });
+        let stack = Stack::over(echo())
+            .layer(Receipts::to(kept.clone()))
+            .layer(noting)
+            .build()
+            .expect("in order");
+        let call = Call::new(CallSeed {
+            env: env_at(&clock),
+            ..seed("t", json!({ "text": "contents" }))
+        });
         let outcome = stack.run(call.clone()).await;
         let receipt = &kept.receipts()[0];
-        assert_eq!((receipt.schema_version, receipt.receipt_id, receipt.invocation_id), (2, call.id, call.id));
-        assert_eq!((receipt.session_id, receipt.turn_id), (call.turn().session, call.turn().turn));
-        assert_eq!((receipt.call_id.as_str(), receipt.status, receipt.attempts), ("call_1", Status::Ok, 1));
-        assert_eq!(receipt.ended_at.since(receipt.started_at), Duration::from_millis(7));
+        assert_eq!(
+            (
+                receipt.schema_version,
+                receipt.receipt_id,
+                receipt.invocation_id
+            ),
+            (2, call.id, call.id)
+        );
+        assert_eq!(
+            (receipt.session_id, receipt.turn_id),
+            (call.turn().session, call.turn().turn)
+        );
+        assert_eq!(
+            (receipt.call_id.as_str(), receipt.status, receipt.attempts),
+            ("call_1", Status::Ok, 1)
+        );
+        assert_eq!(
+            receipt.ended_at.since(receipt.started_at),
+            Duration::from_millis(7)
+        );
         assert_eq!(receipt.args_digest, Some(call.arguments.digest()));
-        assert_eq!(receipt.result_digest, Some(outcome.settled().expect("settled").value.digest()));
-        assert_eq!(receipt.args_bytes, Some(r#"{"text":"contents"}"#.len() as u64));
-        assert_eq!((receipt.summary.as_deref(), receipt.policy_version.as_deref()), (Some("why"), Some("v7")));
-        assert_eq!(receipt.consent.as_ref().map(|consent| consent.decided_by.as_str()), Some("ann"));
-        assert_eq!(serde_json::Value::from(receipt.audit.clone()), json!({ "note": 1 }));
-        let layers: Vec<_> = receipt.layers.iter().map(|layer| (layer.name.as_str(), layer.duration_us)).collect();
-        assert_eq!(layers, [("map_outcome", 7_000)], "its own unfinished pass is no decision");
+        assert_eq!(
+            receipt.result_digest,
+            Some(outcome.settled().expect("settled").value.digest())
+        );
+        assert_eq!(
+            receipt.args_bytes,
+            Some(r#"{"text":"contents"}"#.len() as u64)
+        );
+        assert_eq!(
+            (
+                receipt.summary.as_deref(),
+                receipt.policy_version.as_deref()
+            ),
+            (Some("why"), Some("v7"))
+        );
+        assert_eq!(
+            receipt
+                .consent
+                .as_ref()
+                .map(|consent| consent.decided_by.as_str()),
+            Some("ann")
+        );
+        assert_eq!(
+            serde_json::Value::from(receipt.audit.clone()),
+            json!({ "note": 1 })
+        );
+        let layers: Vec<_> = receipt
+            .layers
+            .iter()
+            .map(|layer| (layer.name.as_str(), layer.duration_us))
+            .collect();
+        assert_eq!(
+            layers,
+            [("map_outcome", 7_000)],
+            "its own unfinished pass is no decision"
+        );
         let text = serde_json::to_string(&**receipt).expect("writes");
         assert!(!text.contains("contents"), "{text}");
-        assert_eq!(serde_json::from_str::<Receipt>(&text).expect("reads"), **receipt);
+        assert_eq!(
+            serde_json::from_str::<Receipt>(&text).expect("reads"),
+            **receipt
+        );
     }
 
     #[tokio::test]
@@ -319,23 +464,40 @@ mod tests {
         let given = Arguments::try_from(json!({ "n": 2 })).expect("an object");
         let handed = given.clone();
         let rewrite = map_call(move |call: Call| call.with_arguments(handed.clone()));
-        let stack = Stack::over(echo()).layer(Receipts::to(kept.clone())).layer(rewrite).build().expect("in order");
+        let stack = Stack::over(echo())
+            .layer(Receipts::to(kept.clone()))
+            .layer(rewrite)
+            .build()
+            .expect("in order");
         stack.run(call_with("t", json!({ "n": 1 }))).await;
         stack.run(call_with("t", json!({ "n": 2 }))).await;
-        let digests: Vec<_> = kept.receipts().iter().map(|receipt| receipt.executed_args_digest).collect();
+        let digests: Vec<_> = kept
+            .receipts()
+            .iter()
+            .map(|receipt| receipt.executed_args_digest)
+            .collect();
         assert_eq!(digests, [Some(given.digest()), None]);
     }
 
     #[tokio::test]
-    async fn calls_that_differ_in_a_listed_key_only_have_different_digests_that_say_nothing_about_it() {
+    async fn calls_that_differ_in_a_listed_key_only_have_different_digests_that_say_nothing_about_it()
+     {
         let kept = MemoryReceipts::default();
         let stack = echo_under(Receipts::to(kept.clone()).redact(["token"]));
         let with = |token: &str| json!({ "n": [{ "token": token, "m": 1 }] });
-        for arguments in [with("a"), with("b"), with("a"), json!({ "n": [{ "m": 1 }] })] {
+        for arguments in [
+            with("a"),
+            with("b"),
+            with("a"),
+            json!({ "n": [{ "m": 1 }] }),
+        ] {
             stack.run(call_with("t", arguments)).await;
         }
         let receipts = kept.receipts();
-        let digests: BTreeSet<_> = receipts.iter().map(|r| (r.args_digest, r.result_digest)).collect();
+        let digests: BTreeSet<_> = receipts
+            .iter()
+            .map(|r| (r.args_digest, r.result_digest))
+            .collect();
         assert_eq!(digests.len(), 3, "the same call has the same digest");
         for (receipt, token) in receipts.iter().zip(["a", "b"]) {
             let raw = Json::new(with(token)).expect("shallow").digest();
@@ -343,8 +505,18 @@ mod tests {
                 receipt.args_digest.is_some_and(|digest| digest != raw),
                 "a digest of the raw value can be guessed"
             );
-            let places: Vec<_> = receipt.commitments.iter().map(|made| (made.within, &*made.pointer)).collect();
-            assert_eq!(places, [(Within::Arguments, "/n/0/token"), (Within::Result, "/n/0/token")]);
+            let places: Vec<_> = receipt
+                .commitments
+                .iter()
+                .map(|made| (made.within, &*made.pointer))
+                .collect();
+            assert_eq!(
+                places,
+                [
+                    (Within::Arguments, "/n/0/token"),
+                    (Within::Result, "/n/0/token")
+                ]
+            );
         }
         assert!(receipts[3].commitments.is_empty());
     }
@@ -353,11 +525,24 @@ mod tests {
     async fn without_a_key_of_its_own_a_commitment_is_as_good_as_random() {
         let kept = MemoryReceipts::default();
         let receipts = Receipts::to(kept.clone()).redact(["pin"]);
-        for key in [None, Some(CommitmentKey::new([1; 32])), Some(CommitmentKey::new([2; 32]))] {
-            let receipts = key.map_or_else(|| receipts.clone(), |key| receipts.clone().commitment_key(key));
-            echo_under(receipts).run(call_with("t", json!({ "pin": 1234 }))).await;
+        for key in [
+            None,
+            Some(CommitmentKey::new([1; 32])),
+            Some(CommitmentKey::new([2; 32])),
+        ] {
+            let receipts = key.map_or_else(
+                || receipts.clone(),
+                |key| receipts.clone().commitment_key(key),
+            );
+            echo_under(receipts)
+                .run(call_with("t", json!({ "pin": 1234 })))
+                .await;
         }
-        let digests: BTreeSet<_> = kept.receipts().iter().map(|receipt| receipt.args_digest).collect();
+        let digests: BTreeSet<_> = kept
+            .receipts()
+            .iter()
+            .map(|receipt| receipt.args_digest)
+            .collect();
         assert_eq!(digests.len(), 3, "whoever has no key cannot try out pins");
     }
 
@@ -365,15 +550,28 @@ mod tests {
     async fn a_receipt_names_the_approval_but_never_holds_the_token() {
         let kept = MemoryReceipts::default();
         let mut seed = seed("t", json!({}));
-        let mut answer = Answer::to(&ApprovalRequest::about(&Call::new(seed.clone())), Decision::approve("ann"));
+        let mut answer = Answer::to(
+            &ApprovalRequest::about(&Call::new(seed.clone())),
+            Decision::approve("ann"),
+        );
         answer.token = Some("tg1.secret-token".into());
         answer.decided_at = Some(Timestamp::from_micros(7));
         answer.with = vec!["ben".into()];
         seed.resumed.answers.push(answer);
         let noting = map_outcome(|_: &Call, outcome: Outcome| {
-            outcome.noting(|notes| drop(notes.metadata.insert("approval_rule".into(), "rule-7".into())))
+            outcome.noting(|notes| {
+                drop(
+                    notes
+                        .metadata
+                        .insert("approval_rule".into(), "rule-7".into()),
+                )
+            })
         });
-        let stack = Stack::over(echo()).layer(Receipts::to(kept.clone())).layer(noting).build().expect("in order");
+        let stack = Stack::over(echo())
+            .layer(Receipts::to(kept.clone()))
+            .layer(noting)
+            .build()
+            .expect("in order");
         stack.run(Call::new(seed)).await;
         let receipt = &kept.receipts()[0];
         let expected = ReceiptApproval {
@@ -384,10 +582,20 @@ mod tests {
             rule: Some("rule-7".into()),
         };
         assert_eq!(receipt.approval.as_ref(), Some(&expected));
-        assert!(!serde_json::to_string(&**receipt).expect("writes").contains("secret-token"));
+        assert!(
+            !serde_json::to_string(&**receipt)
+                .expect("writes")
+                .contains("secret-token")
+        );
         stack.run(call_with("t", json!({}))).await;
-        let by_rule = kept.receipts()[1].approval.clone().expect("a rule approved");
-        assert_eq!((by_rule.by, by_rule.rule.as_deref()), (None, Some("rule-7")));
+        let by_rule = kept.receipts()[1]
+            .approval
+            .clone()
+            .expect("a rule approved");
+        assert_eq!(
+            (by_rule.by, by_rule.rule.as_deref()),
+            (None, Some("rule-7"))
+        );
     }
 
     /// Blanks out one word and fails on another.
@@ -399,7 +607,11 @@ mod tests {
             text.parse().map_err(|_| RedactionFailed)
         }
         fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
-            if text.contains("poison") { Err(RedactionFailed) } else { Ok(text.replace("hunter2", "***")) }
+            if text.contains("poison") {
+                Err(RedactionFailed)
+            } else {
+                Ok(text.replace("hunter2", "***"))
+            }
         }
     }
 
@@ -411,20 +623,32 @@ mod tests {
             next.run(call).await.noting(|notes| {
                 notes.summary = Some("used hunter2".into());
                 notes.scope = Some(json!({ "stage": "hunter2" }));
-                notes.metadata.insert("deep".into(), json!([{ "k": "hunter2" }]));
+                notes
+                    .metadata
+                    .insert("deep".into(), json!([{ "k": "hunter2" }]));
             })
         });
         let receipts = Receipts::to(kept.clone()).redactor(SharedRedactor::new(Blank));
-        let stack = Stack::over(echo()).layer(receipts).layer(leaking).build().expect("in order");
+        let stack = Stack::over(echo())
+            .layer(receipts)
+            .layer(leaking)
+            .build()
+            .expect("in order");
         stack.run(call_with("t", json!({ "k": "hunter2" }))).await;
         stack.run(call_with("t", json!({ "k": "***" }))).await;
         let receipts = kept.receipts();
-        assert_ne!(receipts[0].args_digest, receipts[1].args_digest, "one of them held a secret");
+        assert_ne!(
+            receipts[0].args_digest, receipts[1].args_digest,
+            "one of them held a secret"
+        );
         assert!(receipts[1].commitments.is_empty());
         assert_eq!(receipts[0].commitments[0].pointer, "/k");
         let text = serde_json::to_string(&receipts).expect("writes");
         assert!(!text.contains("hunter2"), "{text}");
-        assert!(text.contains("used ***") && text.contains("*** came in"), "{text}");
+        assert!(
+            text.contains("used ***") && text.contains("*** came in"),
+            "{text}"
+        );
     }
 
     #[tokio::test]
@@ -432,10 +656,20 @@ mod tests {
         let kept = MemoryReceipts::default();
         let stack = echo_under(Receipts::to(kept.clone()).redactor(SharedRedactor::new(Blank)));
         let outcome = stack.run(call_with("t", json!({ "k": "poison" }))).await;
-        assert!(outcome.is_ok(), "the call itself is not the redactor's business");
+        assert!(
+            outcome.is_ok(),
+            "the call itself is not the redactor's business"
+        );
         let receipt = &kept.receipts()[0];
         assert!(receipt.redaction_failed);
-        assert_eq!((receipt.args_digest, receipt.args_bytes, receipt.result_digest), (None, None, None));
+        assert_eq!(
+            (
+                receipt.args_digest,
+                receipt.args_bytes,
+                receipt.result_digest
+            ),
+            (None, None, None)
+        );
     }
 
     #[tokio::test]
@@ -446,14 +680,28 @@ mod tests {
             call.with_arguments(arguments.expect("an object"))
         });
         let receipts = Receipts::to(kept.clone()).redactor(SharedRedactor::new(Blank));
-        let stack = Stack::over(echo()).layer(receipts).layer(rewriting).build().expect("in order");
+        let stack = Stack::over(echo())
+            .layer(receipts)
+            .layer(rewriting)
+            .build()
+            .expect("in order");
         let asked = json!({ "a/b~": { "hunter2/x": 1, "poison": 1 } });
-        let seed = CallSeed { provider_call_id: "hunter2".into(), ..seed("t", asked) };
+        let seed = CallSeed {
+            provider_call_id: "hunter2".into(),
+            ..seed("t", asked)
+        };
         stack.run(Call::new(seed)).await;
         let receipt = &kept.receipts()[0];
-        let places: Vec<_> = receipt.changes[0].changes.iter().map(|change| change.pointer.as_str()).collect();
+        let places: Vec<_> = receipt.changes[0]
+            .changes
+            .iter()
+            .map(|change| change.pointer.as_str())
+            .collect();
         assert_eq!(places, ["/a~1b~0/***~1x", "/a~1b~0/[withheld]"]);
-        assert_eq!((receipt.call_id.as_str(), receipt.redaction_failed), ("***", true));
+        assert_eq!(
+            (receipt.call_id.as_str(), receipt.redaction_failed),
+            ("***", true)
+        );
     }
 
     #[tokio::test]
@@ -467,7 +715,10 @@ mod tests {
         let view = View::of(&registry);
         let run = async |below: AnyLayer| {
             let layers = vec![AnyLayer::new(Receipts::to(kept.clone())), below];
-            let stack = Stack::over(Scripted::new()).any_layers(layers).build().expect("in order");
+            let stack = Stack::over(Scripted::new())
+                .any_layers(layers)
+                .build()
+                .expect("in order");
             stack.run(Call::new(seed_for(&view, "t", json!({})))).await;
             kept.receipts().last().expect("written").cost
         };
@@ -477,17 +728,27 @@ mod tests {
             };
             AnyLayer::new(map_outcome(note))
         };
-        let answering =
-            |answer: fn() -> Outcome| AnyLayer::new(from_fn(move |_: Call, _: Next| std::future::ready(answer())));
+        let answering = |answer: fn() -> Outcome| {
+            AnyLayer::new(from_fn(
+                move |_: Call, _: Next| std::future::ready(answer()),
+            ))
+        };
         let cached = map_outcome(|_: &Call, mut outcome: Outcome| {
             outcome.settled_mut().expect("settled").cached = true;
             outcome
         });
         assert_eq!(run(noting(json!(0.5))).await, Some(0.5), "what was booked");
-        assert_eq!(run(noting(json!("much"))).await, Some(0.25), "the price of what ran");
+        assert_eq!(
+            run(noting(json!("much"))).await,
+            Some(0.25),
+            "the price of what ran"
+        );
         assert_eq!(run(noting(json!(-1))).await, Some(0.25));
         assert_eq!(run(AnyLayer::new(cached)).await, None);
-        assert_eq!(run(answering(|| Outcome::refused(Status::DryRun, "pretended"))).await, None);
+        assert_eq!(
+            run(answering(|| Outcome::refused(Status::DryRun, "pretended"))).await,
+            None
+        );
         assert_eq!(run(answering(|| Outcome::denied(None))).await, None);
         assert_eq!(run(answering(|| Outcome::ok("remembered"))).await, None);
     }
@@ -500,17 +761,32 @@ mod tests {
             outcome.noting(|notes| {
                 (notes.summary, notes.description) = (Some(long.clone()), Some(long.clone()));
                 notes.scope = Some(json!([long]));
-                notes.metadata.insert("dump".into(), json!({ "deep": [long] }));
+                notes
+                    .metadata
+                    .insert("dump".into(), json!({ "deep": [long] }));
                 notes.metadata.insert("policy_version".into(), json!("v7"));
-                notes.metadata.extend((0..100_000).map(|n| (format!("a{n}"), json!(n))));
+                notes
+                    .metadata
+                    .extend((0..100_000).map(|n| (format!("a{n}"), json!(n))));
             })
         });
-        let stack = Stack::over(echo()).layer(Receipts::to(kept.clone())).layer(noting).build().expect("in order");
+        let stack = Stack::over(echo())
+            .layer(Receipts::to(kept.clone()))
+            .layer(noting)
+            .build()
+            .expect("in order");
         stack.run(call_with("t", json!({}))).await;
         let receipt = &kept.receipts()[0];
         assert!(serde_json::to_string(&**receipt).expect("writes").len() < 100_000);
-        assert_eq!(receipt.policy_version.as_deref(), Some("v7"), "what the policy noted is not crowded out");
-        assert_eq!(receipt.scope, Some(json!({ "truncated": true, "bytes": 2_000_004 })));
+        assert_eq!(
+            receipt.policy_version.as_deref(),
+            Some("v7"),
+            "what the policy noted is not crowded out"
+        );
+        assert_eq!(
+            receipt.scope,
+            Some(json!({ "truncated": true, "bytes": 2_000_004 }))
+        );
         assert!(!receipt.redaction_failed);
     }
 
@@ -521,9 +797,16 @@ mod tests {
             let arguments = call.arguments.with("n", json!(2)).expect("shallow");
             call.with_arguments(arguments)
         });
-        let stack = Stack::over(echo()).layer(Receipts::to(kept.clone())).layer(rewriting).build().expect("in order");
+        let stack = Stack::over(echo())
+            .layer(Receipts::to(kept.clone()))
+            .layer(rewriting)
+            .build()
+            .expect("in order");
         stack.run(call_with("t", json!({ "n": 1 }))).await;
         let changes = &kept.receipts()[0].changes;
-        assert_eq!((changes.len(), changes[0].changes[0].pointer.as_str()), (1, "/n"));
+        assert_eq!(
+            (changes.len(), changes[0].changes[0].pointer.as_str()),
+            (1, "/n")
+        );
     }
 }

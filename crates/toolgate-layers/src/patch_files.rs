@@ -77,7 +77,8 @@ impl Reader {
         } else if let Some(rest) = line.strip_prefix("rename to ") {
             section.rename_to = Some(unquoted(rest));
         } else if let Some(rest) = line.strip_prefix("copy to ") {
-            (section.rename_to, section.kind) = (Some(unquoted(rest)), Some(FileChangeKind::Created));
+            (section.rename_to, section.kind) =
+                (Some(unquoted(rest)), Some(FileChangeKind::Created));
         } else if line.starts_with("new file mode ") {
             section.kind = Some(FileChangeKind::Created);
         } else if line.starts_with("deleted file mode ") {
@@ -92,7 +93,10 @@ impl Reader {
             ("Update File: ", FileChangeKind::Modified),
             ("Delete File: ", FileChangeKind::Deleted),
         ];
-        if let Some((path, kind)) = words.iter().find_map(|(word, kind)| Some((rest.strip_prefix(word)?, *kind))) {
+        if let Some((path, kind)) = words
+            .iter()
+            .find_map(|(word, kind)| Some((rest.strip_prefix(word)?, *kind)))
+        {
             self.finish_section();
             self.files.push(FileChange::new(path.trim(), kind));
         } else if let Some(path) = rest.strip_prefix("Move to: ")
@@ -104,7 +108,12 @@ impl Reader {
 
     fn finish_section(&mut self) {
         let section = std::mem::take(&mut self.section);
-        self.files.extend(section.changes().into_iter().filter(|change| !change.path.is_empty()));
+        self.files.extend(
+            section
+                .changes()
+                .into_iter()
+                .filter(|change| !change.path.is_empty()),
+        );
     }
 }
 
@@ -117,18 +126,31 @@ impl Section {
             (None, Some(to), Some(kind)) => Some(FileChange::new(&to, kind)),
             (Some(_) | None, _, _) => None,
         };
-        let Some(renamed) = renamed else { return self.change().into_iter().collect() };
+        let Some(renamed) = renamed else {
+            return self.change().into_iter().collect();
+        };
         let old = renamed.old_path.clone();
-        let other = self.named().filter(|name| *name != renamed.path && Some(name) != old.as_ref());
-        let others: Vec<FileChange> = other.map(|name| FileChange::new(&name, FileChangeKind::Modified)).collect();
+        let other = self
+            .named()
+            .filter(|name| *name != renamed.path && Some(name) != old.as_ref());
+        let others: Vec<FileChange> = other
+            .map(|name| FileChange::new(&name, FileChangeKind::Modified))
+            .collect();
         std::iter::once(renamed).chain(others).collect()
     }
 
     /// The names in the lines with `---` and `+++`.
     fn named(&self) -> impl Iterator<Item = String> {
-        let bare = |name: &String, prefix: &str| name.strip_prefix(prefix).unwrap_or(name).to_owned();
-        let names = [self.old.as_ref().map(|old| bare(old, "a/")), self.new.as_ref().map(|new| bare(new, "b/"))];
-        names.into_iter().flatten().filter(|name| name != "/dev/null")
+        let bare =
+            |name: &String, prefix: &str| name.strip_prefix(prefix).unwrap_or(name).to_owned();
+        let names = [
+            self.old.as_ref().map(|old| bare(old, "a/")),
+            self.new.as_ref().map(|new| bare(new, "b/")),
+        ];
+        names
+            .into_iter()
+            .flatten()
+            .filter(|name| name != "/dev/null")
     }
 
     fn change(self) -> Option<FileChange> {
@@ -144,18 +166,27 @@ impl Section {
         };
         match (self.old, self.new, self.git) {
             (Some(_), Some(_), _) if created && deleted => None,
-            (_, Some(new), _) if created => Some(FileChange::new(&bare(new, "b/"), FileChangeKind::Created)),
-            (Some(old), _, _) if deleted => Some(FileChange::new(&bare(old, "a/"), FileChangeKind::Deleted)),
+            (_, Some(new), _) if created => {
+                Some(FileChange::new(&bare(new, "b/"), FileChangeKind::Created))
+            }
+            (Some(old), _, _) if deleted => {
+                Some(FileChange::new(&bare(old, "a/"), FileChangeKind::Deleted))
+            }
             (Some(old), Some(new), _) => {
                 let (old, new) = (bare(old, "a/"), bare(new, "b/"));
                 let kind = self.kind.unwrap_or(FileChangeKind::Modified);
                 // `diff -u file.orig file` names two files and changes the second.
-                Some(if new.is_empty() { FileChange::new(&old, kind) } else { FileChange::new(&new, kind) })
+                Some(if new.is_empty() {
+                    FileChange::new(&old, kind)
+                } else {
+                    FileChange::new(&new, kind)
+                })
             }
             // Nothing but headers: an empty or binary file, or another mode.
-            (None, None, Some((_, new))) => {
-                Some(FileChange::new(&bare(new, "b/"), self.kind.unwrap_or(FileChangeKind::Modified)))
-            }
+            (None, None, Some((_, new))) => Some(FileChange::new(
+                &bare(new, "b/"),
+                self.kind.unwrap_or(FileChangeKind::Modified),
+            )),
             (Some(_), None, _) | (None, Some(_), _) | (None, None, None) => None,
         }
     }
@@ -165,7 +196,11 @@ impl Section {
 fn hunk_size(rest: &str) -> Option<(u64, u64)> {
     let (old, rest) = rest.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;
-    let count = |range: &str| range.split_once(',').map_or(Some(1), |(_, count)| count.parse().ok());
+    let count = |range: &str| {
+        range
+            .split_once(',')
+            .map_or(Some(1), |(_, count)| count.parse().ok())
+    };
     Some((count(old)?, count(new)?))
 }
 
@@ -174,30 +209,48 @@ fn name(rest: &str) -> String {
     if rest.starts_with('"') {
         return unquoted(rest);
     }
-    rest.split('\t').next().unwrap_or(rest).trim_end().to_owned()
+    rest.split('\t')
+        .next()
+        .unwrap_or(rest)
+        .trim_end()
+        .to_owned()
 }
 
 /// The two names after `diff --git`, if it can be told where the first ends.
 fn git_names(rest: &str) -> Option<(String, String)> {
     if rest.starts_with('"') || rest.ends_with('"') {
-        let (old, new) = rest.split_once(" \"b/").map(|(old, new)| (old, format!("\"b/{new}"))).or_else(|| {
-            let (old, new) = rest.rsplit_once(" b/")?;
-            Some((old, format!("b/{new}")))
-        })?;
+        let (old, new) = rest
+            .split_once(" \"b/")
+            .map(|(old, new)| (old, format!("\"b/{new}")))
+            .or_else(|| {
+                let (old, new) = rest.rsplit_once(" b/")?;
+                Some((old, format!("b/{new}")))
+            })?;
         return Some((unquoted(old), unquoted(&new)));
     }
     // Without a rename both names are the same, so the middle is known even if there are blanks in them.
     let half = rest.len().checked_sub(1)? / 2;
-    match (rest.get(..half), rest.get(half..half + 1), rest.get(half + 1..)) {
+    match (
+        rest.get(..half),
+        rest.get(half..half + 1),
+        rest.get(half + 1..),
+    ) {
         (Some(old), Some(" "), Some(new)) => Some((old.to_owned(), new.to_owned())),
-        _ => rest.split_once(" b/").map(|(old, new)| (old.to_owned(), format!("b/{new}"))),
+        _ => rest
+            .split_once(" b/")
+            .map(|(old, new)| (old.to_owned(), format!("b/{new}"))),
     }
 }
 
 /// Git quotes names with unusual bytes: `"caf\303\251"`.
 fn unquoted(text: &str) -> String {
     let text = text.trim();
-    let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return text.to_owned() };
+    let Some(inner) = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+    else {
+        return text.to_owned();
+    };
     let mut bytes = Vec::with_capacity(inner.len());
     let mut rest = inner.bytes();
     while let Some(byte) = rest.next() {
@@ -207,8 +260,12 @@ fn unquoted(text: &str) -> String {
         }
         match rest.next() {
             Some(first @ b'0'..=b'7') => {
-                let digits = [Some(first), rest.next(), rest.next()].into_iter().flatten();
-                let octal = digits.fold(0_u32, |sum, digit| sum * 8 + u32::from(digit.wrapping_sub(b'0') & 7));
+                let digits = [Some(first), rest.next(), rest.next()]
+                    .into_iter()
+                    .flatten();
+                let octal = digits.fold(0_u32, |sum, digit| {
+                    sum * 8 + u32::from(digit.wrapping_sub(b'0') & 7)
+                });
                 bytes.push(octal as u8);
             }
             Some(b'n') => bytes.push(b'\n'),
@@ -226,7 +283,10 @@ mod tests {
     use FileChangeKind::{Created, Deleted, Modified, Renamed};
 
     fn read(patch: &str) -> Vec<(FileChangeKind, String, Option<String>)> {
-        patch_files(patch).into_iter().map(|file| (file.change, file.path, file.old_path)).collect()
+        patch_files(patch)
+            .into_iter()
+            .map(|file| (file.change, file.path, file.old_path))
+            .collect()
     }
 
     fn plain(kind: FileChangeKind, path: &str) -> (FileChangeKind, String, Option<String>) {
@@ -270,7 +330,11 @@ diff --git \"a/caf\\303\\251\" \"b/caf\\303\\251\"
 -a
 +b
 ";
-        let renamed = (Renamed, "new name.txt".to_owned(), Some("old name.txt".to_owned()));
+        let renamed = (
+            Renamed,
+            "new name.txt".to_owned(),
+            Some("old name.txt".to_owned()),
+        );
         let expected = [
             plain(Modified, "src/a.rs"),
             plain(Created, "new.txt"),
@@ -299,7 +363,10 @@ diff --git \"a/caf\\303\\251\" \"b/caf\\303\\251\"
 -a
 +b
 ";
-        assert_eq!(read(patch), [plain(Modified, "list.sql"), plain(Modified, "second")]);
+        assert_eq!(
+            read(patch),
+            [plain(Modified, "list.sql"), plain(Modified, "second")]
+        );
     }
 
     #[test]
@@ -316,7 +383,10 @@ diff --git \"a/caf\\303\\251\" \"b/caf\\303\\251\"
 -a
 +b
 ";
-        assert_eq!(read(patch), [plain(Modified, "src/a/x.c"), plain(Modified, "a/y.c")]);
+        assert_eq!(
+            read(patch),
+            [plain(Modified, "src/a/x.c"), plain(Modified, "a/y.c")]
+        );
     }
 
     #[test]
@@ -334,7 +404,10 @@ diff --git \"a/caf\\303\\251\" \"b/caf\\303\\251\"
 *** End Patch
 ";
         let renamed = (Renamed, "c.txt".to_owned(), Some("b.txt".to_owned()));
-        assert_eq!(read(patch), [plain(Created, "a.txt"), renamed, plain(Deleted, "d.txt")]);
+        assert_eq!(
+            read(patch),
+            [plain(Created, "a.txt"), renamed, plain(Deleted, "d.txt")]
+        );
     }
 
     #[test]
@@ -342,7 +415,11 @@ diff --git \"a/caf\\303\\251\" \"b/caf\\303\\251\"
         let patch = "rename from a\nrename to b\n--- a/secret\n+++ b/secret\n@@ -1 +1 @@\n-x\n+y\n";
         let renamed = (Renamed, "b".to_owned(), Some("a".to_owned()));
         for patch in [patch.to_owned(), format!("diff --git a/a b/b\n{patch}")] {
-            let expected = [renamed.clone(), plain(Modified, "secret"), plain(Modified, "secret")];
+            let expected = [
+                renamed.clone(),
+                plain(Modified, "secret"),
+                plain(Modified, "secret"),
+            ];
             assert_eq!(read(&patch), expected);
         }
         let honest = "diff --git a/a b/b\nrename from a\nrename to b\n--- a/a\n+++ b/b\n@@ -1 +1 @@\n-x\n+y\n";
@@ -351,9 +428,16 @@ diff --git \"a/caf\\303\\251\" \"b/caf\\303\\251\"
 
     #[test]
     fn text_that_is_no_patch_has_no_files_and_harms_nothing() {
-        for text in
-            ["", "hello", "--- ", "+++ x", "@@ -1,99999999999999999999 +1 @@", "diff --git", "diff --git \"", "\""]
-        {
+        for text in [
+            "",
+            "hello",
+            "--- ",
+            "+++ x",
+            "@@ -1,99999999999999999999 +1 @@",
+            "diff --git",
+            "diff --git \"",
+            "\"",
+        ] {
             assert_eq!(read(text), [], "{text:?}");
         }
     }

@@ -25,13 +25,22 @@ impl AnyOf {
     pub(crate) fn new(patterns: &[String]) -> Result<Self, BadOption> {
         let (mut anchored, mut floating, mut absolute) = (Vec::new(), Vec::new(), Vec::new());
         let mut plain = Vec::new();
-        let patterns: Vec<String> = patterns.iter().map(|pattern| readable(pattern)).collect::<Result<_, _>>()?;
+        let patterns: Vec<String> = patterns
+            .iter()
+            .map(|pattern| readable(pattern))
+            .collect::<Result<_, _>>()?;
         // Both as written and where it leads.
-        let leading = patterns.iter().filter(|pattern| is_absolute(pattern)).map(|pattern| without_links(pattern));
+        let leading = patterns
+            .iter()
+            .filter(|pattern| is_absolute(pattern))
+            .map(|pattern| without_links(pattern));
         for pattern in patterns.iter().cloned().chain(leading) {
             let pattern = fold_case(&pattern);
             // What is inside a directory is covered by the directory.
-            let pattern = pattern.strip_suffix("/**").filter(|rest| !rest.is_empty()).unwrap_or(&pattern);
+            let pattern = pattern
+                .strip_suffix("/**")
+                .filter(|rest| !rest.is_empty())
+                .unwrap_or(&pattern);
             if !pattern.contains(['*', '?', '[', '{', '\\']) {
                 plain.push(pattern.split('/').map(str::to_owned).collect());
             }
@@ -44,7 +53,12 @@ impl AnyOf {
         }
         let [anchored, floating, absolute] =
             [anchored, floating, absolute].map(|patterns| lists::paths("rules", &patterns));
-        Ok(Self { anchored: anchored?, floating: floating?, absolute: absolute?, plain })
+        Ok(Self {
+            anchored: anchored?,
+            floating: floating?,
+            absolute: absolute?,
+            plain,
+        })
     }
 
     /// Whether a text that a shell or a tool expands could lead to one of the patterns that are plain paths.
@@ -64,7 +78,8 @@ impl AnyOf {
 
     pub(crate) fn matches(&self, spot: &Spot) -> bool {
         let Spot { absolute, inside } = spot;
-        let below = |path: &str, globs: &GlobSet| prefixes(path).any(|prefix| globs.is_match(prefix));
+        let below =
+            |path: &str, globs: &GlobSet| prefixes(path).any(|prefix| globs.is_match(prefix));
         let relative = match inside {
             // Not the directories above the root: a workspace below `build` is not all forbidden with `build`.
             Some(inside) => below(inside, &self.anchored) || below(inside, &self.floating),
@@ -83,45 +98,79 @@ pub(crate) struct Within {
 
 impl Within {
     pub(crate) fn new(patterns: &[String]) -> Result<Self, BadOption> {
-        let readable: Vec<String> = patterns.iter().map(|pattern| readable(pattern)).collect::<Result<_, _>>()?;
-        let (absolute, relative): (Vec<_>, Vec<_>) = readable.into_iter().partition(|pattern| is_absolute(pattern));
-        let absolute: Vec<String> = absolute.iter().map(|pattern| without_links(pattern)).collect();
-        Ok(Self { relative: lists::paths("rules", &relative)?, absolute: lists::paths("rules", &absolute)? })
+        let readable: Vec<String> = patterns
+            .iter()
+            .map(|pattern| readable(pattern))
+            .collect::<Result<_, _>>()?;
+        let (absolute, relative): (Vec<_>, Vec<_>) = readable
+            .into_iter()
+            .partition(|pattern| is_absolute(pattern));
+        let absolute: Vec<String> = absolute
+            .iter()
+            .map(|pattern| without_links(pattern))
+            .collect();
+        Ok(Self {
+            relative: lists::paths("rules", &relative)?,
+            absolute: lists::paths("rules", &absolute)?,
+        })
     }
 
     pub(crate) fn matches(&self, spot: &Spot) -> bool {
-        let inside = spot.inside.as_ref().is_some_and(|inside| self.relative.is_match(inside));
+        let inside = spot
+            .inside
+            .as_ref()
+            .is_some_and(|inside| self.relative.is_match(inside));
         inside || self.absolute.is_match(&spot.absolute)
     }
 }
 
 /// A pattern as it is compiled: no `./` in front, no slash behind, the home directory written out.
 fn readable(pattern: &str) -> Result<String, BadOption> {
-    let bad = |problem: &str| BadOption::new("rules", format!("the path pattern {pattern:?} {problem}"));
+    let bad =
+        |problem: &str| BadOption::new("rules", format!("the path pattern {pattern:?} {problem}"));
     let mut text = pattern.trim_start_matches("./").to_owned();
     if let Some(rest) = text.strip_prefix("~/") {
-        let home = std::env::home_dir().ok_or_else(|| bad("needs a home directory and there is none"))?;
+        let home =
+            std::env::home_dir().ok_or_else(|| bad("needs a home directory and there is none"))?;
         text = format!("{}/{rest}", slashes(&home.to_string_lossy()));
     }
     if climbs(&text) {
-        return Err(bad("has `..` in it, which no resolved path has; write where it leads"));
+        return Err(bad(
+            "has `..` in it, which no resolved path has; write where it leads",
+        ));
     }
     while text.len() > 1 && text.ends_with('/') {
         text.pop();
     }
-    if text.trim().is_empty() || text.contains('\0') { Err(bad("names no path")) } else { Ok(text) }
+    if text.trim().is_empty() || text.contains('\0') {
+        Err(bad("names no path"))
+    } else {
+        Ok(text)
+    }
 }
 
 /// An absolute pattern with the links in its literal part resolved, as those of paths are.
 fn without_links(pattern: &str) -> String {
     let is_literal = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
     let parts: Vec<&str> = pattern.split('/').collect();
-    let literal = parts.iter().copied().take_while(is_literal).collect::<Vec<_>>();
+    let literal = parts
+        .iter()
+        .copied()
+        .take_while(is_literal)
+        .collect::<Vec<_>>();
     let resolved = follow(Path::new("/"), Path::new(&literal.join("/"))).ok();
-    match resolved.as_ref().and_then(|path| path.to_str()).filter(|_| literal.len() > 1) {
+    match resolved
+        .as_ref()
+        .and_then(|path| path.to_str())
+        .filter(|_| literal.len() > 1)
+    {
         Some(path) => {
             let path = globset::escape(slashes(path).trim_end_matches('/'));
-            [path.as_str()].into_iter().chain(parts[literal.len()..].iter().copied()).collect::<Vec<_>>().join("/")
+            [path.as_str()]
+                .into_iter()
+                .chain(parts[literal.len()..].iter().copied())
+                .collect::<Vec<_>>()
+                .join("/")
         }
         None => pattern.to_owned(),
     }
@@ -129,7 +178,10 @@ fn without_links(pattern: &str) -> String {
 
 /// `a`, `a/b`, `a/b/c` for `a/b/c`.
 fn prefixes(path: &str) -> impl Iterator<Item = &str> {
-    let ends = path.char_indices().filter(|(at, c)| *c == '/' && *at > 0).map(|(at, _)| at);
+    let ends = path
+        .char_indices()
+        .filter(|(at, c)| *c == '/' && *at > 0)
+        .map(|(at, _)| at);
     ends.chain([path.len()]).map(move |end| &path[..end])
 }
 
@@ -146,13 +198,18 @@ mod tests {
     fn a_pattern_that_could_never_match_is_refused() {
         for bad in ["", "../x", "src/../x", "[", "./"] {
             let bad = [bad.to_owned()];
-            assert!(Within::new(&bad).is_err() && AnyOf::new(&bad).is_err(), "{bad:?}");
+            assert!(
+                Within::new(&bad).is_err() && AnyOf::new(&bad).is_err(),
+                "{bad:?}"
+            );
         }
     }
 
     #[test]
     fn no_patterns_fit_nothing() {
-        let place = Root::new(Path::new("/nowhere")).locate("src").expect("a path");
+        let place = Root::new(Path::new("/nowhere"))
+            .locate("src")
+            .expect("a path");
         assert!(!place.is_within(&Within::new(&[]).expect("no patterns")));
         assert!(!place.may_be(&AnyOf::new(&[]).expect("no patterns")));
     }

@@ -57,7 +57,8 @@ impl Root {
         let home = std::env::home_dir().filter(|home| home.is_absolute());
         let text = path.to_string_lossy();
         let text = slashes(&text);
-        let folded = [fold(&text), fold_case(&text)].map(|root| root.trim_end_matches('/').to_owned());
+        let folded =
+            [fold(&text), fold_case(&text)].map(|root| root.trim_end_matches('/').to_owned());
         Self { path, folded, home }
     }
 
@@ -67,7 +68,10 @@ impl Root {
         for spelling in self.spellings(text) {
             self.fold_into(&lexical(&self.path, Path::new(&*spelling)), &mut folded);
         }
-        Place { folded, exact: None }
+        Place {
+            folded,
+            exact: None,
+        }
     }
 
     /// Finds out where `text` leads.
@@ -82,7 +86,11 @@ impl Root {
             let tidy = lexical(&self.path, Path::new(&*spelling));
             let led = follow(&self.path, Path::new(&*spelling))?;
             // A tool that tidies a path before it opens it does not end up where the links lead.
-            let tidied = if climbs(&spelling) { Some(follow(&self.path, &tidy)?) } else { None };
+            let tidied = if climbs(&spelling) {
+                Some(follow(&self.path, &tidy)?)
+            } else {
+                None
+            };
             let leads_to = || iter::once(&led).chain(&tidied);
             for path in leads_to() {
                 exact = exact.and_then(|mut exact| {
@@ -104,7 +112,10 @@ impl Root {
     pub(crate) fn inside(&self, text: &str) -> Option<PathBuf> {
         let spots = self.locate(text).ok()?.exact?;
         let first = spots.first()?.absolute.clone();
-        spots.iter().all(|spot| spot.inside.is_some() && spot.absolute == first).then(|| first.into())
+        spots
+            .iter()
+            .all(|spot| spot.inside.is_some() && spot.absolute == first)
+            .then(|| first.into())
     }
 
     /// Whether there is something of that name.
@@ -130,7 +141,10 @@ impl Root {
             let rest = rest.strip_prefix("//localhost").unwrap_or(rest);
             let bare = rest.split(['?', '#']).next().unwrap_or_default();
             for rest in [rest, bare] {
-                also(format!("/{}", percent_decoded(rest).trim_start_matches('/')));
+                also(format!(
+                    "/{}",
+                    percent_decoded(rest).trim_start_matches('/')
+                ));
             }
         }
         // Some tools read the file that is named behind an `@`.
@@ -138,7 +152,11 @@ impl Root {
             also(rest.to_owned());
         }
         if let (Some(rest), Some(home)) = (text.trim().strip_prefix('~'), &self.home) {
-            also(format!("{}/{}", home.display(), rest.trim_start_matches(['/', '\\'])));
+            also(format!(
+                "{}/{}",
+                home.display(),
+                rest.trim_start_matches(['/', '\\'])
+            ));
         }
         iter::once(Cow::Borrowed(text)).chain(others.into_iter().map(Cow::Owned))
     }
@@ -146,11 +164,17 @@ impl Root {
     fn spot(&self, path: &Path) -> Option<Spot> {
         let text = path.to_str()?;
         // Mostly the root is written in front, which takes less time to see than to compare part by part.
-        let behind_root =
-            || text.strip_prefix(self.path.to_str()?)?.strip_prefix('/').filter(|it| !it.starts_with('/'));
+        let behind_root = || {
+            text.strip_prefix(self.path.to_str()?)?
+                .strip_prefix('/')
+                .filter(|it| !it.starts_with('/'))
+        };
         let inside = behind_root().or_else(|| path.strip_prefix(&self.path).ok()?.to_str());
         let owned = |text| slashes(text).into_owned();
-        Some(Spot { absolute: owned(text), inside: inside.map(owned) })
+        Some(Spot {
+            absolute: owned(text),
+            inside: inside.map(owned),
+        })
     }
 
     /// Adds the plainest spelling of a path, and the one that keeps what some systems cut off.
@@ -182,12 +206,16 @@ impl Place {
 
     /// Whether the place is certain and fits the patterns exactly.
     pub(crate) fn is_within(&self, patterns: &Within) -> bool {
-        self.exact.as_ref().is_some_and(|spots| spots.iter().all(|spot| patterns.matches(spot)))
+        self.exact
+            .as_ref()
+            .is_some_and(|spots| spots.iter().all(|spot| patterns.matches(spot)))
     }
 
     /// Whether the place is for certain the root or below it.
     pub(crate) fn is_inside_root(&self) -> bool {
-        self.exact.as_ref().is_some_and(|spots| spots.iter().all(|spot| spot.inside.is_some()))
+        self.exact
+            .as_ref()
+            .is_some_and(|spots| spots.iter().all(|spot| spot.inside.is_some()))
     }
 
     /// Whether the place, as a whole path, passes a test under any of its spellings.
@@ -230,7 +258,9 @@ pub(crate) fn follow(base: &Path, path: &Path) -> Result<PathBuf, Unresolved> {
                 }
                 let target = fs::read_link(&at).map_err(|_| Unresolved::Failed)?;
                 at.pop();
-                set_out(&target, &mut at, |part| ahead.push(Cow::Owned(part.to_owned())));
+                set_out(&target, &mut at, |part| {
+                    ahead.push(Cow::Owned(part.to_owned()))
+                });
             }
             Ok(_) => {}
             Err(error) => match error.kind() {
@@ -250,7 +280,13 @@ fn set_out<'p>(path: &'p Path, at: &mut PathBuf, mut lies_ahead: impl FnMut(&'p 
             Component::Normal(_) | Component::ParentDir => lies_ahead(part.as_os_str()),
             Component::CurDir => {}
             // Nothing before a root counts.
-            Component::RootDir => *at = at.ancestors().last().map(Path::to_owned).unwrap_or_default(),
+            Component::RootDir => {
+                *at = at
+                    .ancestors()
+                    .last()
+                    .map(Path::to_owned)
+                    .unwrap_or_default()
+            }
             Component::Prefix(_) => *at = PathBuf::from_iter([part, Component::RootDir]),
         }
     }
@@ -283,7 +319,10 @@ fn lexical(base: &Path, path: &Path) -> PathBuf {
 
 /// Whether there is nothing to resolve in a path. On Windows there are too many ways to write one.
 fn is_tidy(path: &Path) -> bool {
-    let below_root = path.to_str().filter(|_| !cfg!(windows)).and_then(|text| text.strip_prefix('/'));
+    let below_root = path
+        .to_str()
+        .filter(|_| !cfg!(windows))
+        .and_then(|text| text.strip_prefix('/'));
     below_root.is_some_and(|text| text.split('/').all(|part| !matches!(part, "" | "." | "..")))
 }
 
@@ -306,13 +345,19 @@ pub(crate) fn fold(path: &str) -> String {
 /// Whether there is nothing in a path that some file system does not see, case aside: then [`fold`] changes nothing else.
 fn is_plain(path: &str) -> bool {
     let visible = |byte: u8| byte.is_ascii_graphic() && byte != b':';
-    let cut_off = |(at, byte): (usize, u8)| byte == b'.' && matches!(path.as_bytes().get(at + 1), None | Some(b'/'));
+    let cut_off = |(at, byte): (usize, u8)| {
+        byte == b'.' && matches!(path.as_bytes().get(at + 1), None | Some(b'/'))
+    };
     path.bytes().all(visible) && !path.bytes().enumerate().any(cut_off)
 }
 
 /// Up and down again: some letters only meet their plain form that way.
 pub(crate) fn fold_case(text: &str) -> String {
-    if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_uppercase().to_lowercase() }
+    if text.is_ascii() {
+        text.to_ascii_lowercase()
+    } else {
+        text.to_uppercase().to_lowercase()
+    }
 }
 
 pub(crate) fn has_no_width(c: char) -> bool {
@@ -322,12 +367,17 @@ pub(crate) fn has_no_width(c: char) -> bool {
 /// Whether a tool might read the text otherwise than the kernel does.
 fn is_odd(text: &str) -> bool {
     let expands = text.contains('$') && (text.contains("${") || text.contains("$HOME"));
-    expands || text.starts_with(['~', '@']) || after_file_scheme(text).is_some() || text.trim() != text
+    expands
+        || text.starts_with(['~', '@'])
+        || after_file_scheme(text).is_some()
+        || text.trim() != text
 }
 
 /// What follows `file:`, however that is written.
 fn after_file_scheme(text: &str) -> Option<&str> {
-    text.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("file:")).map(|_| &text[5..])
+    text.get(..5)
+        .filter(|scheme| scheme.eq_ignore_ascii_case("file:"))
+        .map(|_| &text[5..])
 }
 
 pub(crate) fn climbs(path: &str) -> bool {
@@ -336,7 +386,11 @@ pub(crate) fn climbs(path: &str) -> bool {
 }
 
 pub(crate) fn slashes(path: &str) -> Cow<'_, str> {
-    if cfg!(windows) { path.replace('\\', "/").into() } else { path.into() }
+    if cfg!(windows) {
+        path.replace('\\', "/").into()
+    } else {
+        path.into()
+    }
 }
 
 /// Text with `%2e` and the like written out; what is no escape stays.
@@ -344,7 +398,10 @@ pub(crate) fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
-        let escape = tail.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        let escape = tail
+            .get(..2)
+            .filter(|_| *first == b'%')
+            .and_then(|hex| std::str::from_utf8(hex).ok());
         match escape.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
             Some(byte) => (bytes.push(byte), rest = &tail[2..]).1,
             None => (bytes.push(*first), rest = tail).1,
@@ -381,7 +438,8 @@ mod tests {
 
     fn allowed(root: &Root, text: &str) -> bool {
         let within = Within::new(&patterns(&["src/**"])).expect("readable");
-        root.locate(text).is_ok_and(|place| place.is_within(&within))
+        root.locate(text)
+            .is_ok_and(|place| place.is_within(&within))
     }
 
     fn denied(root: &Root, list: &[&str], text: &str) -> bool {
@@ -393,7 +451,14 @@ mod tests {
     fn an_allowed_path_leads_there_for_certain() {
         let (_dir, root) = workspace();
         let absolute = root.path.join("src/new/leaf").display().to_string();
-        for text in ["src/a", "./src/a", "src/deep/../a", "src/inner/a", "src//a/", &absolute] {
+        for text in [
+            "src/a",
+            "./src/a",
+            "src/deep/../a",
+            "src/inner/a",
+            "src//a/",
+            &absolute,
+        ] {
             assert!(allowed(&root, text), "{text}");
         }
     }
@@ -414,52 +479,98 @@ mod tests {
     fn a_leaf_that_does_not_exist_yet_is_where_its_directory_is() {
         let (_dir, root) = workspace();
         assert!(!allowed(&root, "src/to_dir/new/leaf"));
-        assert!(!allowed(&root, "src/to_later"), "a link to what is not there yet");
+        assert!(
+            !allowed(&root, "src/to_later"),
+            "a link to what is not there yet"
+        );
         assert!(allowed(&root, "src/deep/new/leaf"));
     }
 
     #[test]
     fn dots_lead_back_from_what_is_not_there() {
         let (_dir, root) = workspace();
-        for text in
-            ["gone/../src/to_file", "gone/more/../../src/to_dir/x", "src/new/../to_dir/x", "src/a/b/../../to_file"]
-        {
+        for text in [
+            "gone/../src/to_file",
+            "gone/more/../../src/to_dir/x",
+            "src/new/../to_dir/x",
+            "src/a/b/../../to_file",
+        ] {
             assert!(!allowed(&root, text), "{text} leads out through a link");
         }
         assert!(allowed(&root, "gone/more/../../src/inner/a"));
         assert!(!allowed(&root, "src/gone/../../x"));
         let led = |text: &str| follow(&root.path, Path::new(text)).expect("leads somewhere");
-        assert_eq!(led("gone/more/../../src/to_file"), led("src/to_file"), "links count again on the way back");
+        assert_eq!(
+            led("gone/more/../../src/to_file"),
+            led("src/to_file"),
+            "links count again on the way back"
+        );
         assert_eq!(led("gone/../src/to_dir/x"), led("src/to_dir").join("x"));
-        assert_eq!(led("gone/more/../src/to_file"), root.path.join("gone/src/to_file"), "one step back is not enough");
+        assert_eq!(
+            led("gone/more/../src/to_file"),
+            root.path.join("gone/src/to_file"),
+            "one step back is not enough"
+        );
     }
 
     #[test]
     fn a_path_that_is_too_long_is_refused_wherever_it_leads() {
         let (_dir, root) = workspace();
-        for text in ["gone/".repeat(2_000), "src/".repeat(2_000), format!("gone/{}", "x/".repeat(3_000))] {
-            assert!(matches!(root.locate(&text), Err(Unresolved::TooLong)), "{}", &text[..8]);
+        for text in [
+            "gone/".repeat(2_000),
+            "src/".repeat(2_000),
+            format!("gone/{}", "x/".repeat(3_000)),
+        ] {
+            assert!(
+                matches!(root.locate(&text), Err(Unresolved::TooLong)),
+                "{}",
+                &text[..8]
+            );
         }
     }
 
     #[test]
     fn dots_go_up_from_where_the_links_led() {
         let (_dir, root) = workspace();
-        for text in ["src/../x", "src/../../x", "src/a/../../x", "src/to_dir/../outside/a", "src/to_dir/../a", "../x"] {
+        for text in [
+            "src/../x",
+            "src/../../x",
+            "src/a/../../x",
+            "src/to_dir/../outside/a",
+            "src/to_dir/../a",
+            "../x",
+        ] {
             assert!(!allowed(&root, text), "{text}");
         }
         assert!(allowed(&root, "shortcut/a"));
-        assert!(!allowed(&root, "shortcut/../a"), "a tool that tidies first does not end up in src");
-        assert!(denied(&root, &["src/a"], "src/to_dir/../a"), "for a tool that tidies first");
-        assert!(denied(&root, &["src/a"], "src/to_dir/../work/src/a"), "for one that follows");
+        assert!(
+            !allowed(&root, "shortcut/../a"),
+            "a tool that tidies first does not end up in src"
+        );
+        assert!(
+            denied(&root, &["src/a"], "src/to_dir/../a"),
+            "for a tool that tidies first"
+        );
+        assert!(
+            denied(&root, &["src/a"], "src/to_dir/../work/src/a"),
+            "for one that follows"
+        );
     }
 
     #[test]
     fn other_spellings_are_never_allowed_and_always_denied() {
         let (_dir, root) = workspace();
-        for text in
-            ["SRC/a", "src\\a", " src/a", "src/a ", "~/src/a", "file:src/a", "/src/a", "src/$HOME/a", "src/${x}/a"]
-        {
+        for text in [
+            "SRC/a",
+            "src\\a",
+            " src/a",
+            "src/a ",
+            "~/src/a",
+            "file:src/a",
+            "/src/a",
+            "src/$HOME/a",
+            "src/${x}/a",
+        ] {
             assert!(!allowed(&root, text), "{text}");
         }
         for text in [
@@ -477,25 +588,55 @@ mod tests {
         ] {
             assert!(denied(&root, &[".env"], text), "{text}");
         }
-        assert!(denied(&root, &["**/.ssh/**"], ".\u{17f}sh/key"), "letters that differ only in case");
+        assert!(
+            denied(&root, &["**/.ssh/**"], ".\u{17f}sh/key"),
+            "letters that differ only in case"
+        );
         let absolute = root.path.join("a/.env").display().to_string();
         assert!(denied(&root, &[".env"], &absolute));
-        assert!(denied(&root, &[".env"], &format!("file://{}", absolute.replace(".env", "%2Eenv"))));
-        assert!(denied(&root, &[".env"], &format!("FILE://{absolute}?x#y")) && denied(&root, &[".env"], "@.env"));
+        assert!(denied(
+            &root,
+            &[".env"],
+            &format!("file://{}", absolute.replace(".env", "%2Eenv"))
+        ));
+        assert!(
+            denied(&root, &[".env"], &format!("FILE://{absolute}?x#y"))
+                && denied(&root, &[".env"], "@.env")
+        );
         for odd in ["logs:prod", "odd.", "notes.txt:more"] {
-            assert!(denied(&root, &[odd], &format!("{odd}/x")), "a pattern fits what it spells: {odd}");
+            assert!(
+                denied(&root, &[odd], &format!("{odd}/x")),
+                "a pattern fits what it spells: {odd}"
+            );
         }
         assert!(!denied(&root, &[".env"], "environment"));
     }
 
     #[test]
     fn what_is_plain_folds_to_its_small_letters_and_nothing_else_is_plain() {
-        for plain in ["", "/", "/Work/src/main.rs", "a//b", "/x/.env", "/x/a..b/c", "/x/#a+b%20"] {
+        for plain in [
+            "",
+            "/",
+            "/Work/src/main.rs",
+            "a//b",
+            "/x/.env",
+            "/x/a..b/c",
+            "/x/#a+b%20",
+        ] {
             assert!(is_plain(plain), "{plain}");
             assert_eq!(fold(plain), fold_case(plain), "{plain}");
         }
-        let odd =
-            ["/x/a.", "/x/a./b", "/x/..", "/x/a b", "/x/a\t", "/x/a:b", "/x/\u{e4}", "/x/a\u{200b}", "/x/a\u{7f}"];
+        let odd = [
+            "/x/a.",
+            "/x/a./b",
+            "/x/..",
+            "/x/a b",
+            "/x/a\t",
+            "/x/a:b",
+            "/x/\u{e4}",
+            "/x/a\u{200b}",
+            "/x/a\u{7f}",
+        ];
         for odd in odd {
             assert!(!is_plain(odd), "{odd:?}");
         }
@@ -516,7 +657,10 @@ mod tests {
             assert!(denied(&root, &[pattern], "src/deep/x"), "{pattern}");
         }
         assert!(denied(&root, &["src/**"], "src"), "listing it too");
-        assert!(!denied(&root, &["work"], "src/deep/x"), "the name of the root");
+        assert!(
+            !denied(&root, &["work"], "src/deep/x"),
+            "the name of the root"
+        );
         assert!(!denied(&root, &["src/x"], "/src/x"), "another root");
         assert!(denied(&root, &["file"], "src/to_file"), "through a link");
     }
@@ -537,7 +681,10 @@ mod tests {
         let (_dir, root) = workspace();
         assert_eq!(root.locate("src/a\0.txt").err(), Some(Unresolved::Nul));
         assert_eq!(root.locate("src/loop/x").err(), Some(Unresolved::Failed));
-        assert_eq!(root.locate(&"x".repeat(5000)).err(), Some(Unresolved::TooLong));
+        assert_eq!(
+            root.locate(&"x".repeat(5000)).err(),
+            Some(Unresolved::TooLong)
+        );
         assert!(root.locate("src/missing").is_ok());
     }
 }

@@ -7,8 +7,9 @@ use std::{
 
 use moka::{policy::EvictionPolicy, sync::Cache};
 use toolgate_core::{
-    Answer, ApprovalRequest, Band, Call, CallError, CallId, Changed, Digest, ErrorCategory, Keyring, Layer,
-    LayerTraits, Next, Outcome, SessionId, Status, ToolName, Verdict, contained_sync,
+    Answer, ApprovalRequest, Band, Call, CallError, CallId, Changed, Digest, ErrorCategory,
+    Keyring, Layer, LayerTraits, Next, Outcome, SessionId, Status, ToolName, Verdict,
+    contained_sync,
 };
 
 use crate::{
@@ -75,23 +76,38 @@ enum Decided {
 impl Policy {
     /// Makes a policy whose relative paths start at the current directory.
     pub fn new(options: PolicyOptions) -> Result<Self, BadOption> {
-        Ok(Self::of(vec![Arc::new(RuleSet::new(options)?)], Root::new(Path::new("."))))
+        Ok(Self::of(
+            vec![Arc::new(RuleSet::new(options)?)],
+            Root::new(Path::new(".")),
+        ))
     }
 
     /// Says where relative paths start.
     pub fn in_workspace(self, workspace: &Workspace) -> Self {
-        Self { root: Arc::new(Root::new(workspace.root())), ..self }
+        Self {
+            root: Arc::new(Root::new(workspace.root())),
+            ..self
+        }
     }
 
     /// Leaves the asking to a layer further in, which finds out by [`Policy::requires_approval`] what to ask about.
     pub fn asked_below(self) -> Self {
-        Self { asks: Asks::Below(None), ..self }
+        Self {
+            asks: Asks::Below(None),
+            ..self
+        }
     }
 
     /// Takes only approvals that were signed with one of these keys. What was approved under another version of the
     /// rules is asked about again.
     pub fn keyring(self, keyring: Keyring) -> Self {
-        Self { boundary: Boundary { keyring: Some(keyring), ..self.boundary }, ..self }
+        Self {
+            boundary: Boundary {
+                keyring: Some(keyring),
+                ..self.boundary
+            },
+            ..self
+        }
     }
 
     /// A policy whose answer is always the stricter one of both. It takes the workspace of this one. It asks by itself
@@ -100,8 +116,16 @@ impl Policy {
         let sets = self.sets.iter().chain(other.sets.iter()).cloned().collect();
         let mut both = Self::of(sets, Root::clone(&self.root));
         // A layer further in that knows of one of them only would let through what the other wants asked about.
-        both.asks = if self.asks.is_same_below(&other.asks) { self.asks.clone() } else { Asks::Here };
-        both.boundary.keyring = self.boundary.keyring.clone().or_else(|| other.boundary.keyring.clone());
+        both.asks = if self.asks.is_same_below(&other.asks) {
+            self.asks.clone()
+        } else {
+            Asks::Here
+        };
+        both.boundary.keyring = self
+            .boundary
+            .keyring
+            .clone()
+            .or_else(|| other.boundary.keyring.clone());
         both
     }
 
@@ -110,15 +134,24 @@ impl Policy {
         let earlier = self.seen.as_ref().map_or(0, |seen| seen.earlier(call));
         let facts = Facts::of(call, &self.root, self.needs, earlier);
         let answers = self.sets.iter().map(|rules| rules.judge(&facts));
-        answers.reduce(Judgement::or_stricter).expect("a policy has at least one set of rules")
+        answers
+            .reduce(Judgement::or_stricter)
+            .expect("a policy has at least one set of rules")
     }
 
     /// Why somebody has to agree before the call runs, if so. What is denied or cannot be judged is not free to run
     /// either.
     pub fn requires_approval(&self, call: &Call) -> Option<String> {
         match contained_sync(|| self.judge(call)) {
-            Ok(Judgement { effect: Effect::Allow, .. }) => None,
-            Ok(Judgement { effect: Effect::Ask | Effect::Deny, reason, .. }) => Some(reason.to_string()),
+            Ok(Judgement {
+                effect: Effect::Allow,
+                ..
+            }) => None,
+            Ok(Judgement {
+                effect: Effect::Ask | Effect::Deny,
+                reason,
+                ..
+            }) => Some(reason.to_string()),
             Err(_) => Some(NOT_APPLIED.to_owned()),
         }
     }
@@ -135,20 +168,42 @@ impl Policy {
     }
 
     fn of(sets: Vec<Arc<RuleSet>>, root: Root) -> Self {
-        let needs = sets.iter().map(|rules| rules.needs()).fold(Needs::default(), |a, b| Needs {
-            paths: a.paths || b.paths,
-            commands: a.commands || b.commands,
-            urls: a.urls || b.urls,
-        });
-        let seen = sets.iter().filter_map(|rules| rules.most_repeats()).max().map(Seen::new);
+        let needs = sets
+            .iter()
+            .map(|rules| rules.needs())
+            .fold(Needs::default(), |a, b| Needs {
+                paths: a.paths || b.paths,
+                commands: a.commands || b.commands,
+                urls: a.urls || b.urls,
+            });
+        let seen = sets
+            .iter()
+            .filter_map(|rules| rules.most_repeats())
+            .max()
+            .map(Seen::new);
         let versions: Vec<Digest> = sets.iter().map(|rules| rules.version()).collect();
         let version = match versions.as_slice() {
             [one] => *one,
-            many => Digest::of_bytes(many.iter().map(Digest::to_string).collect::<Vec<_>>().join("\n").as_bytes()),
+            many => Digest::of_bytes(
+                many.iter()
+                    .map(Digest::to_string)
+                    .collect::<Vec<_>>()
+                    .join("\n")
+                    .as_bytes(),
+            ),
         };
         let version_text = version.to_string().into();
         let (asks, boundary) = (Asks::Here, Boundary::default());
-        Self { sets: sets.into(), needs, root: Arc::new(root), seen, asks, boundary, version, version_text }
+        Self {
+            sets: sets.into(),
+            needs,
+            root: Arc::new(root),
+            seen,
+            asks,
+            boundary,
+            version,
+            version_text,
+        }
     }
 
     /// What the rules make of the call, and says so.
@@ -157,7 +212,8 @@ impl Policy {
             Ok(judgement) => judgement,
             Err(report) => {
                 next.because(NOT_APPLIED);
-                let error = CallError::new(ErrorCategory::Refused, NOT_APPLIED).with_operator(report);
+                let error =
+                    CallError::new(ErrorCategory::Refused, NOT_APPLIED).with_operator(report);
                 return Decided::Refused(Outcome::error(Status::Blocked, error));
             }
         };
@@ -197,7 +253,9 @@ impl Policy {
         match answer.decision.verdict {
             Verdict::Deny { .. } => Held::Firm,
             Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
-                self.boundary.hold(call, answer, Some(&self.version_text)).await
+                self.boundary
+                    .hold(call, answer, Some(&self.version_text))
+                    .await
             }
         }
     }
@@ -252,7 +310,9 @@ impl Layer for Policy {
             Decided::Refused(refusal) => refusal,
         };
         outcome.noting(|notes| {
-            notes.metadata.insert("policy_version".into(), (*self.version_text).into());
+            notes
+                .metadata
+                .insert("policy_version".into(), (*self.version_text).into());
         })
     }
 
@@ -270,7 +330,8 @@ impl Layer for Policy {
 
 impl Configurable for Policy {
     const NAME: &'static str = "policy";
-    const SUMMARY: &'static str = "Allows, asks about or denies calls by rules over tools, paths, commands and hosts.";
+    const SUMMARY: &'static str =
+        "Allows, asks about or denies calls by rules over tools, paths, commands and hosts.";
     type Options = PolicyOptions;
 
     fn configure(options: PolicyOptions, parts: &Parts) -> Result<Self, BadOption> {
@@ -281,9 +342,14 @@ impl Configurable for Policy {
         if let Some(keyring) = parts.get::<Keyring>() {
             policy = policy.keyring(keyring);
         }
-        let marks = parts.get::<PolicyAsks>().and_then(|asks| asks.marks(policy.version));
+        let marks = parts
+            .get::<PolicyAsks>()
+            .and_then(|asks| asks.marks(policy.version));
         Ok(match marks {
-            Some(marks) => Self { asks: Asks::Below(Some(marks)), ..policy },
+            Some(marks) => Self {
+                asks: Asks::Below(Some(marks)),
+                ..policy
+            },
             None => policy,
         })
     }
@@ -303,17 +369,29 @@ impl Seen {
     const MOST_CALLS: u64 = 10_000;
 
     fn new(most_repeats: u32) -> Self {
-        let calls = Cache::builder().max_capacity(Self::MOST_CALLS).eviction_policy(EvictionPolicy::lru()).build();
-        Self { calls, most: most_repeats as usize }
+        let calls = Cache::builder()
+            .max_capacity(Self::MOST_CALLS)
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        Self {
+            calls,
+            most: most_repeats as usize,
+        }
     }
 
     /// How many times the same call was made before this one. The call itself counts from now on: once, however often
     /// it comes back, and not if it is only rehearsed.
     fn earlier(&self, call: &Call) -> usize {
-        let key = (call.turn().session, call.tool.clone(), call.arguments.digest());
+        let key = (
+            call.turn().session,
+            call.tool.clone(),
+            call.arguments.digest(),
+        );
         if call.is_rehearsal() {
             let ids = self.calls.get(&key);
-            return ids.map_or(0, |ids| position(&ids.lock().unwrap_or_else(PoisonError::into_inner), call.id));
+            return ids.map_or(0, |ids| {
+                position(&ids.lock().unwrap_or_else(PoisonError::into_inner), call.id)
+            });
         }
         let ids = self.calls.get_with(key, Arc::default);
         let mut ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
@@ -326,7 +404,9 @@ impl Seen {
 }
 
 fn position(ids: &[CallId], id: CallId) -> usize {
-    ids.iter().position(|known| *known == id).unwrap_or(ids.len())
+    ids.iter()
+        .position(|known| *known == id)
+        .unwrap_or(ids.len())
 }
 
 #[cfg(test)]
@@ -338,12 +418,21 @@ mod tests {
     async fn a_policy_that_panics_while_judging_blocks_the_call() {
         let broken = Policy::of(Vec::new(), Root::new(Path::new(".")));
         let executor = Scripted::new();
-        let stack = toolgate_core::Stack::over(executor.clone()).layer(broken.clone()).build().expect("in order");
+        let stack = toolgate_core::Stack::over(executor.clone())
+            .layer(broken.clone())
+            .build()
+            .expect("in order");
         let outcome = stack.run(call("x")).await;
         assert_eq!(outcome.status(), Some(Status::Blocked));
-        assert_eq!(outcome.settled().expect("settled").model_text(), NOT_APPLIED);
+        assert_eq!(
+            outcome.settled().expect("settled").model_text(),
+            NOT_APPLIED
+        );
         assert!(executor.seen().is_empty());
-        assert_eq!(broken.requires_approval(&call("x")).as_deref(), Some(NOT_APPLIED));
+        assert_eq!(
+            broken.requires_approval(&call("x")).as_deref(),
+            Some(NOT_APPLIED)
+        );
     }
 
     #[test]
@@ -356,7 +445,11 @@ mod tests {
                 ..toolgate_testkit::seed("x", serde_json::json!({}))
             }));
         }
-        let kept: Vec<usize> = seen.calls.iter().map(|(_, ids)| ids.lock().expect("whole").len()).collect();
+        let kept: Vec<usize> = seen
+            .calls
+            .iter()
+            .map(|(_, ids)| ids.lock().expect("whole").len())
+            .collect();
         assert_eq!(kept, [3]);
     }
 }

@@ -36,17 +36,24 @@ pub struct PolicyOverride {
 impl PolicyOverride {
     /// What holds under both: never looser than either.
     pub fn tighten(&self, ambient: &Self) -> Self {
-        let both = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.intersection(b).cloned().collect();
+        let both =
+            |a: &BTreeSet<String>, b: &BTreeSet<String>| a.intersection(b).cloned().collect();
         Self {
             allowed_tools: tighter(&self.allowed_tools, &ambient.allowed_tools, both),
-            side_effect_level: tighter(&self.side_effect_level, &ambient.side_effect_level, |a, b| *a.min(b)),
+            side_effect_level: tighter(
+                &self.side_effect_level,
+                &ambient.side_effect_level,
+                |a, b| *a.min(b),
+            ),
             max_calls: tighter(&self.max_calls, &ambient.max_calls, |a, b| *a.min(b)),
         }
     }
 
     /// Whether a tool with this effect may be called after `made` calls.
     pub fn allows(&self, tool: &ToolName, effect: SideEffect, made: u64) -> bool {
-        self.allowed_tools.as_ref().is_none_or(|tools| tools.contains(tool.as_str()))
+        self.allowed_tools
+            .as_ref()
+            .is_none_or(|tools| tools.contains(tool.as_str()))
             && self.side_effect_level.is_none_or(|level| effect <= level)
             && self.max_calls.is_none_or(|most| made < most)
     }
@@ -77,11 +84,13 @@ mod tests {
     fn limits() -> impl Strategy<Value = PolicyOverride> {
         let tools = option::of(btree_set("[abc]", 0..3));
         let effect = option::of((0..EFFECTS.len()).prop_map(|at| EFFECTS[at]));
-        (tools, effect, option::of(0_u64..4)).prop_map(|(allowed_tools, side_effect_level, max_calls)| PolicyOverride {
-            allowed_tools,
-            side_effect_level,
-            max_calls,
-        })
+        (tools, effect, option::of(0_u64..4)).prop_map(
+            |(allowed_tools, side_effect_level, max_calls)| PolicyOverride {
+                allowed_tools,
+                side_effect_level,
+                max_calls,
+            },
+        )
     }
 
     proptest! {
@@ -102,7 +111,10 @@ mod tests {
 
     #[test]
     fn an_empty_list_allows_nothing_and_no_list_everything() {
-        let none = PolicyOverride { allowed_tools: Some(BTreeSet::new()), ..PolicyOverride::default() };
+        let none = PolicyOverride {
+            allowed_tools: Some(BTreeSet::new()),
+            ..PolicyOverride::default()
+        };
         assert!(!none.allows(&"a".into(), SideEffect::None, 0));
         assert!(PolicyOverride::default().allows(&"a".into(), SideEffect::Network, u64::MAX));
         assert_eq!(PolicyOverride::default().tighten(&none), none);
@@ -111,6 +123,8 @@ mod tests {
     #[test]
     fn an_unknown_limit_is_refused() {
         assert!(serde_json::from_str::<PolicyOverride>(r#"{"max_cals":1}"#).is_err());
-        assert!(serde_json::from_str::<PolicyOverride>(r#"{"side_effect_level":"anything"}"#).is_err());
+        assert!(
+            serde_json::from_str::<PolicyOverride>(r#"{"side_effect_level":"anything"}"#).is_err()
+        );
     }
 }

@@ -103,7 +103,9 @@ impl FilePreview {
         let place = self.0.inside(path)?;
         let meta = match fs::symlink_metadata(&place) {
             Ok(meta) => meta,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Found::Missing),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Some(Found::Missing);
+            }
             Err(_) => return None,
         };
         if !meta.is_file() {
@@ -124,24 +126,34 @@ impl FilePreview {
     /// The patch as it is, with the files it names as they are now.
     fn patch(&self, patch: &str) -> Option<Previewed> {
         let changes = patch_files(patch);
-        let mut paths: Vec<String> =
-            changes.into_iter().flat_map(|change| [Some(change.path), change.old_path]).flatten().collect();
+        let mut paths: Vec<String> = changes
+            .into_iter()
+            .flat_map(|change| [Some(change.path), change.old_path])
+            .flatten()
+            .collect();
         paths.sort();
         paths.dedup();
         if paths.is_empty() {
             return None;
         }
-        let states: Vec<(String, Option<FileState>)> =
-            paths.into_iter().map(|path| (path.clone(), self.state(&path))).collect();
+        let states: Vec<(String, Option<FileState>)> = paths
+            .into_iter()
+            .map(|path| (path.clone(), self.state(&path)))
+            .collect();
         let lost = states.iter().filter(|(_, state)| state.is_none());
         let mut shown: String = lost
-            .map(|(path, _)| format!("not looked at: {path} is no plain file of the workspace for certain\n"))
+            .map(|(path, _)| {
+                format!("not looked at: {path} is no plain file of the workspace for certain\n")
+            })
             .collect();
         match patch.len() <= Self::MOST_SHOWN {
             true => shown.push_str(patch),
             false => shown.push_str("no diff: the change is too large to be shown"),
         }
-        Some(Previewed { shown: shown.into(), files: states.into_iter().filter_map(|(_, state)| state).collect() })
+        Some(Previewed {
+            shown: shown.into(),
+            files: states.into_iter().filter_map(|(_, state)| state).collect(),
+        })
     }
 }
 
@@ -153,7 +165,10 @@ impl Preview for FilePreview {
         let (path, edit) = (path_of(call)?, Edit::of(call)?);
         let Some(found) = self.find(path) else {
             let shown = format!("no diff: {path} does not lead into the workspace for certain");
-            return Some(Previewed { shown: shown.into(), files: Vec::new() });
+            return Some(Previewed {
+                shown: shown.into(),
+                files: Vec::new(),
+            });
         };
         let (text, digest) = match &found {
             Found::Missing => (Ok(""), None),
@@ -161,10 +176,18 @@ impl Preview for FilePreview {
             Found::Other(why, digest) => (Err((*why).to_owned()), *digest),
         };
         let is_certain = digest.is_some() || matches!(found, Found::Missing);
-        let shown = text.and_then(|old| edit.apply(old)).and_then(|(old, new)| diff(path, &old, &new));
+        let shown = text
+            .and_then(|old| edit.apply(old))
+            .and_then(|(old, new)| diff(path, &old, &new));
         let shown = shown.unwrap_or_else(|why| format!("no diff: {why}"));
-        let file = is_certain.then(|| FileState { path: path.to_owned(), digest });
-        Some(Previewed { shown: shown.into(), files: file.into_iter().collect() })
+        let file = is_certain.then(|| FileState {
+            path: path.to_owned(),
+            digest,
+        });
+        Some(Previewed {
+            shown: shown.into(),
+            files: file.into_iter().collect(),
+        })
     }
 
     fn state(&self, path: &str) -> Option<FileState> {
@@ -173,14 +196,26 @@ impl Preview for FilePreview {
             Found::Text(_, digest) => Some(digest),
             Found::Other(_, digest) => Some(digest?),
         };
-        Some(FileState { path: path.to_owned(), digest })
+        Some(FileState {
+            path: path.to_owned(),
+            digest,
+        })
     }
 }
 
 /// The one path that a call names.
 fn path_of(call: &Call) -> Option<&str> {
-    let paths = call.annotations().resources.iter().filter(|resource| resource.kind == ResourceKind::Path);
-    let mut paths = paths.filter_map(|resource| call.arguments.as_json().pointer(&resource.argument)?.as_str());
+    let paths = call
+        .annotations()
+        .resources
+        .iter()
+        .filter(|resource| resource.kind == ResourceKind::Path);
+    let mut paths = paths.filter_map(|resource| {
+        call.arguments
+            .as_json()
+            .pointer(&resource.argument)?
+            .as_str()
+    });
     paths.next().filter(|_| paths.next().is_none())
 }
 
@@ -193,14 +228,22 @@ fn diff(path: &str, old: &str, new: &str) -> Result<String, String> {
         return Ok(format!("{path} stays as it is"));
     }
     let (before, after) = (format!("a/{path}"), format!("b/{path}"));
-    Ok(TextDiff::from_lines(old, new).unified_diff().context_radius(3).header(&before, &after).to_string())
+    Ok(TextDiff::from_lines(old, new)
+        .unified_diff()
+        .context_radius(3)
+        .header(&before, &after)
+        .to_string())
 }
 
 /// The text of a file in UTF-8, or in UTF-16 with a mark that says so.
 fn text_of(bytes: Vec<u8>) -> Option<String> {
     let wide = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
-        let (pairs, []) = bytes.as_chunks::<2>() else { return None };
-        char::decode_utf16(pairs.iter().copied().map(unit)).collect::<Result<String, _>>().ok()
+        let (pairs, []) = bytes.as_chunks::<2>() else {
+            return None;
+        };
+        char::decode_utf16(pairs.iter().copied().map(unit))
+            .collect::<Result<String, _>>()
+            .ok()
     };
     match bytes.as_slice() {
         [0xff, 0xfe, rest @ ..] => wide(rest, u16::from_le_bytes),
@@ -220,7 +263,12 @@ fn read(path: &Path) -> Option<Vec<u8>> {
         options.custom_flags(flags.bits() as i32);
     }
     let mut bytes = Vec::new();
-    options.open(path).ok()?.take(FilePreview::MOST_READ + 1).read_to_end(&mut bytes).ok()?;
+    options
+        .open(path)
+        .ok()?
+        .take(FilePreview::MOST_READ + 1)
+        .read_to_end(&mut bytes)
+        .ok()?;
     Some(bytes)
 }
 
@@ -244,7 +292,8 @@ mod tests {
     fn call(arguments: Value) -> Call {
         let registry = Registry::new();
         let annotations = Annotations::default().with_resource(Resource::path("path"));
-        let spec = ToolSpec::new("edit", "Edits.", Schema::any_object()).with_annotations(annotations);
+        let spec =
+            ToolSpec::new("edit", "Edits.", Schema::any_object()).with_annotations(annotations);
         registry.register_host(spec).expect("a good spec");
         Call::new(seed_for(&View::of(&registry), "edit", arguments))
     }
@@ -257,36 +306,66 @@ mod tests {
     #[test]
     fn a_write_shows_the_difference_from_the_file_as_it_is_now() {
         let (_dir, preview) = workspace();
-        let (diff, files) = shown(&preview, json!({ "path": "a.txt", "content": "one\n2\nthree\n" }));
-        assert_eq!(diff, "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n");
+        let (diff, files) = shown(
+            &preview,
+            json!({ "path": "a.txt", "content": "one\n2\nthree\n" }),
+        );
+        assert_eq!(
+            diff,
+            "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
+        );
         let digest = Digest::of_bytes(b"one\ntwo\nthree\n");
-        assert_eq!(files, [FileState { path: "a.txt".into(), digest: Some(digest) }]);
+        assert_eq!(
+            files,
+            [FileState {
+                path: "a.txt".into(),
+                digest: Some(digest)
+            }]
+        );
     }
 
     #[test]
     fn an_edit_shows_the_part_that_changes_under_every_name_for_it() {
         let (_dir, preview) = workspace();
-        for (old, new) in [("old", "new"), ("old_text", "new_text"), ("old_string", "new_string")] {
+        for (old, new) in [
+            ("old", "new"),
+            ("old_text", "new_text"),
+            ("old_string", "new_string"),
+        ] {
             let (diff, _) = shown(&preview, json!({ "path": "a.txt", old: "two", new: "2" }));
             assert!(diff.contains("-two\n+2\n"), "{diff}");
         }
-        let (diff, _) = shown(&preview, json!({ "path": "a.txt", "old": "o", "new": "0", "replace_all": true }));
+        let (diff, _) = shown(
+            &preview,
+            json!({ "path": "a.txt", "old": "o", "new": "0", "replace_all": true }),
+        );
         assert!(diff.contains("-one\n") && diff.contains("+tw0\n"), "{diff}");
         let (diff, files) = shown(&preview, json!({ "path": "a.txt", "old": "o", "new": "0" }));
-        assert!(diff.contains("occurs 2 times") && files.len() == 1, "{diff}");
+        assert!(
+            diff.contains("occurs 2 times") && files.len() == 1,
+            "{diff}"
+        );
     }
 
     #[test]
     fn several_edits_show_one_diff_or_why_they_cannot_be_made() {
         let (_dir, preview) = workspace();
         let edits = |edits: Value| shown(&preview, json!({ "path": "a.txt", "edits": edits }));
-        let (diff, files) = edits(json!([{ "old": "one", "new": "1" }, { "old": "three", "new": "3" }]));
-        assert_eq!(diff, "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n-one\n+1\n two\n-three\n+3\n");
+        let (diff, files) =
+            edits(json!([{ "old": "one", "new": "1" }, { "old": "three", "new": "3" }]));
+        assert_eq!(
+            diff,
+            "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n-one\n+1\n two\n-three\n+3\n"
+        );
         assert_eq!(files.len(), 1);
         let (diff, _) = edits(json!([{ "old": "o", "new": "0", "all": true }]));
         assert!(diff.contains("+tw0\n"), "{diff}");
-        let (why, files) = edits(json!([{ "old": "one\ntwo", "new": "1" }, { "old": "two\nthree", "new": "3" }]));
-        assert!(why.contains("two edits change the same text") && files.len() == 1, "{why}");
+        let (why, files) =
+            edits(json!([{ "old": "one\ntwo", "new": "1" }, { "old": "two\nthree", "new": "3" }]));
+        assert!(
+            why.contains("two edits change the same text") && files.len() == 1,
+            "{why}"
+        );
         let (why, _) = edits(json!([{ "old": "one", "new": "1" }, { "old": "four", "new": "4" }]));
         assert!(why.contains("occurs 0 times"), "{why}");
     }
@@ -296,13 +375,26 @@ mod tests {
         let (dir, preview) = workspace();
         let put = |bytes: &[u8]| fs::write(dir.path().join("work/a.txt"), bytes).expect("written");
         let expected = "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n";
-        let wide: Vec<u8> =
-            [0xff, 0xfe].into_iter().chain("one\r\ntwo\r\n".encode_utf16().flat_map(u16::to_le_bytes)).collect();
-        for bytes in [b"one\r\ntwo\r\n".as_slice(), b"\xef\xbb\xbfone\ntwo\n", &wide] {
+        let wide: Vec<u8> = [0xff, 0xfe]
+            .into_iter()
+            .chain("one\r\ntwo\r\n".encode_utf16().flat_map(u16::to_le_bytes))
+            .collect();
+        for bytes in [
+            b"one\r\ntwo\r\n".as_slice(),
+            b"\xef\xbb\xbfone\ntwo\n",
+            &wide,
+        ] {
             put(bytes);
-            assert_eq!(shown(&preview, json!({ "path": "a.txt", "content": "one\n2\n" })).0, expected);
             assert_eq!(
-                shown(&preview, json!({ "path": "a.txt", "edits": [{ "old": "two\n", "new": "2\n" }] })).0,
+                shown(&preview, json!({ "path": "a.txt", "content": "one\n2\n" })).0,
+                expected
+            );
+            assert_eq!(
+                shown(
+                    &preview,
+                    json!({ "path": "a.txt", "edits": [{ "old": "two\n", "new": "2\n" }] })
+                )
+                .0,
                 expected
             );
         }
@@ -311,18 +403,35 @@ mod tests {
     #[test]
     fn a_patch_is_shown_with_every_file_it_names_as_it_is_now() {
         let (_dir, preview) = workspace();
-        let patch =
-            "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+x\n";
+        let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+x\n";
         let (diff, files) = shown(&preview, json!({ "patch": patch }));
         assert_eq!(diff, patch);
-        assert_eq!(files, [preview.state("a.txt").expect("known"), FileState { path: "new.txt".into(), digest: None }]);
-        let (diff, files) = shown(&preview, json!({ "patch": patch.replace("new.txt", "../secret") }));
+        assert_eq!(
+            files,
+            [
+                preview.state("a.txt").expect("known"),
+                FileState {
+                    path: "new.txt".into(),
+                    digest: None
+                }
+            ]
+        );
+        let (diff, files) = shown(
+            &preview,
+            json!({ "patch": patch.replace("new.txt", "../secret") }),
+        );
         assert!(
-            diff.starts_with("not looked at: ../secret") && !diff.contains("hunter2") && files.len() == 1,
+            diff.starts_with("not looked at: ../secret")
+                && !diff.contains("hunter2")
+                && files.len() == 1,
             "{diff}"
         );
         let long = format!("{patch}{}", "+x\n".repeat(FilePreview::MOST_SHOWN));
-        assert!(shown(&preview, json!({ "patch": long })).0.contains("too large"));
+        assert!(
+            shown(&preview, json!({ "patch": long }))
+                .0
+                .contains("too large")
+        );
         assert_eq!(preview.preview(&call(json!({ "patch": "words" }))), None);
     }
 
@@ -343,7 +452,10 @@ mod tests {
         symlink(dir.path(), dir.path().join("work/up")).expect("linked");
         for path in ["link", "up/secret", "../secret", "/etc/passwd", "a\0b"] {
             let (diff, files) = shown(&preview, json!({ "path": path, "content": "x" }));
-            assert!(diff.starts_with("no diff") && !diff.contains("hunter2") && files.is_empty(), "{path}: {diff}");
+            assert!(
+                diff.starts_with("no diff") && !diff.contains("hunter2") && files.is_empty(),
+                "{path}: {diff}"
+            );
             assert_eq!(preview.state(path), None, "{path}");
         }
     }
@@ -352,20 +464,39 @@ mod tests {
     fn what_is_no_text_or_too_large_is_not_shown_but_still_compared() {
         let (dir, preview) = workspace();
         fs::write(dir.path().join("work/bytes"), [0xff, 0xff]).expect("written");
-        fs::write(dir.path().join("work/large"), "x".repeat(FilePreview::MOST_SHOWN + 1)).expect("written");
+        fs::write(
+            dir.path().join("work/large"),
+            "x".repeat(FilePreview::MOST_SHOWN + 1),
+        )
+        .expect("written");
         for path in ["bytes", "large"] {
             let (diff, files) = shown(&preview, json!({ "path": path, "content": "x" }));
-            assert!(diff.starts_with("no diff") && files[0].digest.is_some(), "{path}: {diff}");
+            assert!(
+                diff.starts_with("no diff") && files[0].digest.is_some(),
+                "{path}: {diff}"
+            );
         }
         let many = "x\n".repeat(FilePreview::MOST_LINES + 1);
-        assert!(shown(&preview, json!({ "path": "a.txt", "content": many })).0.starts_with("no diff"));
-        assert!(shown(&preview, json!({ "path": ".", "content": "x" })).0.contains("not a plain file"));
+        assert!(
+            shown(&preview, json!({ "path": "a.txt", "content": many }))
+                .0
+                .starts_with("no diff")
+        );
+        assert!(
+            shown(&preview, json!({ "path": ".", "content": "x" }))
+                .0
+                .contains("not a plain file")
+        );
     }
 
     #[test]
     fn calls_that_change_no_single_file_show_nothing() {
         let (_dir, preview) = workspace();
-        for arguments in [json!({ "path": "a.txt" }), json!({ "content": "x" }), json!({ "path": 1, "content": "x" })] {
+        for arguments in [
+            json!({ "path": "a.txt" }),
+            json!({ "content": "x" }),
+            json!({ "path": 1, "content": "x" }),
+        ] {
             assert_eq!(preview.preview(&call(arguments)), None);
         }
     }

@@ -21,7 +21,11 @@ pub(crate) struct Part<'a> {
 }
 
 /// What the parts of an edit are called.
-const NAMES: [(&str, &str); 3] = [("old", "new"), ("old_text", "new_text"), ("old_string", "new_string")];
+const NAMES: [(&str, &str); 3] = [
+    ("old", "new"),
+    ("old_text", "new_text"),
+    ("old_string", "new_string"),
+];
 
 impl<'a> Edit<'a> {
     /// What the arguments say, if they are those of an edit.
@@ -31,7 +35,10 @@ impl<'a> Edit<'a> {
             return Some(Self::Replace(content));
         }
         if let Some(edits) = arguments.get("edits").and_then(Value::as_array) {
-            let parts: Option<Vec<Part<'a>>> = edits.iter().map(|edit| Part::of(edit.as_object()?)).collect();
+            let parts: Option<Vec<Part<'a>>> = edits
+                .iter()
+                .map(|edit| Part::of(edit.as_object()?))
+                .collect();
             return parts.filter(|parts| !parts.is_empty()).map(Self::Parts);
         }
         Part::of(arguments).map(|part| Self::Parts(vec![part]))
@@ -45,9 +52,20 @@ impl<'a> Edit<'a> {
         let plain = text.strip_prefix('\u{feff}').unwrap_or(text);
         match self {
             Self::Replace(content) => {
-                let keeps = !content.contains('\r') && plain.matches("\r\n").count() == plain.matches('\n').count();
-                let old = if keeps { plain.replace("\r\n", "\n") } else { plain.to_owned() };
-                Ok((old, content.strip_prefix('\u{feff}').unwrap_or(content).to_owned()))
+                let keeps = !content.contains('\r')
+                    && plain.matches("\r\n").count() == plain.matches('\n').count();
+                let old = if keeps {
+                    plain.replace("\r\n", "\n")
+                } else {
+                    plain.to_owned()
+                };
+                Ok((
+                    old,
+                    content
+                        .strip_prefix('\u{feff}')
+                        .unwrap_or(content)
+                        .to_owned(),
+                ))
             }
             Self::Parts(parts) => {
                 let old = plain.replace("\r\n", "\n");
@@ -61,8 +79,12 @@ impl<'a> Edit<'a> {
 impl<'a> Part<'a> {
     fn of(fields: &'a Map<String, Value>) -> Option<Self> {
         let text = |name: &str| fields.get(name)?.as_str();
-        let (old, new) = NAMES.into_iter().find_map(|(old, new)| Some((text(old)?, text(new)?)))?;
-        let all = ["all", "replace_all"].iter().any(|name| fields.get(*name).and_then(Value::as_bool) == Some(true));
+        let (old, new) = NAMES
+            .into_iter()
+            .find_map(|(old, new)| Some((text(old)?, text(new)?)))?;
+        let all = ["all", "replace_all"]
+            .iter()
+            .any(|name| fields.get(*name).and_then(Value::as_bool) == Some(true));
         Some(Self { old, new, all })
     }
 
@@ -71,7 +93,10 @@ impl<'a> Part<'a> {
         if old.is_empty() {
             return Err("the text to be replaced is empty".to_owned());
         }
-        let found: Vec<Range<usize>> = text.match_indices(&old).map(|(at, old)| at..at + old.len()).collect();
+        let found: Vec<Range<usize>> = text
+            .match_indices(&old)
+            .map(|(at, old)| at..at + old.len())
+            .collect();
         match found.len() {
             1 => Ok(found),
             _ if self.all => Ok(found),
@@ -85,7 +110,11 @@ fn replaced(text: &str, parts: &[Part<'_>]) -> Result<String, String> {
     let mut places = Vec::new();
     for part in parts {
         let new = part.new.replace("\r\n", "\n");
-        places.extend(part.places(text)?.into_iter().map(|place| (place, new.clone())));
+        places.extend(
+            part.places(text)?
+                .into_iter()
+                .map(|place| (place, new.clone())),
+        );
     }
     places.sort_by_key(|(place, _)| place.start);
     let (mut result, mut from) = (String::with_capacity(text.len()), 0);

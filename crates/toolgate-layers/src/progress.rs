@@ -42,19 +42,26 @@ pub struct ProgressOptions {
 impl Progress {
     /// Lists calls in `manager`.
     pub fn new(manager: ProgressManager) -> Self {
-        Self { manager, options: ProgressOptions::default() }
+        Self {
+            manager,
+            options: ProgressOptions::default(),
+        }
     }
 
     /// Shows calls of `tool` under `label`.
     pub fn long_running(mut self, tool: &str, label: &str) -> Self {
-        self.options.long_running_tools.insert(tool.to_owned(), label.to_owned());
+        self.options
+            .long_running_tools
+            .insert(tool.to_owned(), label.to_owned());
         self
     }
 
     /// The operator's word comes before the tool's own.
     fn label<'a>(&'a self, call: &'a Call) -> Option<&'a str> {
         let named = self.options.long_running_tools.get(call.tool.as_str());
-        named.or(call.annotations().long_running.as_ref()).map(String::as_str)
+        named
+            .or(call.annotations().long_running.as_ref())
+            .map(String::as_str)
     }
 }
 
@@ -64,16 +71,28 @@ impl Configurable for Progress {
     type Options = ProgressOptions;
 
     fn configure(options: ProgressOptions, parts: &Parts) -> Result<Self, BadOption> {
-        if let Some((tool, _)) = options.long_running_tools.iter().find(|(_, label)| label.trim().is_empty()) {
-            return Err(BadOption::new("long_running_tools", format!("the label of {tool} is empty")));
+        if let Some((tool, _)) = options
+            .long_running_tools
+            .iter()
+            .find(|(_, label)| label.trim().is_empty())
+        {
+            return Err(BadOption::new(
+                "long_running_tools",
+                format!("the label of {tool} is empty"),
+            ));
         }
-        Ok(Self { options, ..Self::new(parts.get_or_default()) })
+        Ok(Self {
+            options,
+            ..Self::new(parts.get_or_default())
+        })
     }
 }
 
 impl Layer for Progress {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        let Some(label) = self.label(&call).filter(|_| !call.is_rehearsal()) else { return next.run(call).await };
+        let Some(label) = self.label(&call).filter(|_| !call.is_rehearsal()) else {
+            return next.run(call).await;
+        };
         if call.closing().is_some() {
             // It is over, whatever a screen still shows.
             self.manager.done(&call.id.to_string());
@@ -148,7 +167,11 @@ mod tests {
             assert_eq!(labels, ["Building"]);
             next.run(call)
         });
-        let stack = Stack::over(Scripted::new()).layer(building(&manager)).layer(look).build().expect("in order");
+        let stack = Stack::over(Scripted::new())
+            .layer(building(&manager))
+            .layer(look)
+            .build()
+            .expect("in order");
         assert!(stack.run(call("build")).await.is_ok());
         assert!(manager.active().is_empty());
     }
@@ -164,7 +187,11 @@ mod tests {
             next.run(call).await
         });
         let executor = Scripted::new();
-        let stack = Stack::over(executor.clone()).layer(building(&manager)).layer(thrice).build().expect("in order");
+        let stack = Stack::over(executor.clone())
+            .layer(building(&manager))
+            .layer(thrice)
+            .build()
+            .expect("in order");
         stack.run(call("build")).await;
         assert_eq!(executor.seen().len(), 3);
         assert_eq!(*counts.lock().expect("whole"), [1, 0]);
@@ -183,7 +210,10 @@ mod tests {
     async fn a_call_that_is_dropped_or_panics_leaves_the_list() {
         let manager = ProgressManager::new();
         let executor = Scripted::new().then_hang().then_panic("boom");
-        let stack = Stack::over(executor).layer(building(&manager)).build().expect("in order");
+        let stack = Stack::over(executor)
+            .layer(building(&manager))
+            .build()
+            .expect("in order");
         let mut hanging = Box::pin(stack.run(call("build")));
         assert!((&mut hanging).now_or_never().is_none());
         assert_eq!(manager.active().len(), 1);
@@ -198,36 +228,56 @@ mod tests {
         let manager = ProgressManager::new();
         let labels = Arc::new(Mutex::new(Vec::new()));
         let kept = labels.clone();
-        manager.on_change(move |items| kept.lock().expect("whole").extend(items.iter().map(|item| item.label.clone())));
+        manager.on_change(move |items| {
+            kept.lock()
+                .expect("whole")
+                .extend(items.iter().map(|item| item.label.clone()))
+        });
         let registry = Registry::new();
         let mut annotations = Annotations::default();
         annotations.long_running = Some("its own words".into());
         for name in ["build", "test"] {
-            let spec = ToolSpec::new(name, "Works.", Schema::any_object()).with_annotations(annotations.clone());
+            let spec = ToolSpec::new(name, "Works.", Schema::any_object())
+                .with_annotations(annotations.clone());
             registry.register_host(spec).expect("a new name");
         }
         let view = View::of(&registry);
-        let stack = Stack::over(Scripted::new()).layer(building(&manager)).build().expect("in order");
+        let stack = Stack::over(Scripted::new())
+            .layer(building(&manager))
+            .build()
+            .expect("in order");
         for tool in ["build", "test"] {
             stack.run(Call::new(seed_for(&view, tool, json!({})))).await;
         }
         stack.run(call("quick")).await;
-        assert_eq!(*labels.lock().expect("whole"), ["Building", "its own words"]);
+        assert_eq!(
+            *labels.lock().expect("whole"),
+            ["Building", "its own words"]
+        );
     }
 
     #[tokio::test]
     async fn a_rehearsal_shows_nothing() {
         let manager = ProgressManager::new();
         let counts = counted(&manager);
-        let stack = Stack::over(Scripted::new()).layer(building(&manager)).build().expect("in order");
-        stack.run(Call::new(CallSeed { rehearsal: true, ..seed("build", json!({})) })).await;
+        let stack = Stack::over(Scripted::new())
+            .layer(building(&manager))
+            .build()
+            .expect("in order");
+        stack
+            .run(Call::new(CallSeed {
+                rehearsal: true,
+                ..seed("build", json!({}))
+            }))
+            .await;
         assert!(counts.lock().expect("whole").is_empty());
     }
 
     #[test]
     fn a_label_that_is_empty_is_refused() {
         let long_running_tools = BTreeMap::from([("build".to_owned(), " ".to_owned())]);
-        let error = Progress::configure(ProgressOptions { long_running_tools }, &Parts::new()).expect_err("empty");
+        let error = Progress::configure(ProgressOptions { long_running_tools }, &Parts::new())
+            .expect_err("empty");
         assert_eq!(error.key, "long_running_tools");
     }
 
@@ -235,7 +285,12 @@ mod tests {
     fn the_manager_is_the_one_that_the_program_watches() {
         let parts = Parts::new();
         let layer = Progress::configure(ProgressOptions::default(), &parts).expect("fine");
-        layer.manager.begin(ProgressItem::new("a", "A", toolgate_core::Timestamp::EPOCH));
-        assert_eq!(parts.get::<ProgressManager>().expect("kept").active().len(), 1);
+        layer
+            .manager
+            .begin(ProgressItem::new("a", "A", toolgate_core::Timestamp::EPOCH));
+        assert_eq!(
+            parts.get::<ProgressManager>().expect("kept").active().len(),
+            1
+        );
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use toolgate_core::{CallId, Event, LoopEvent, Progress, ProgressKind, SessionId, Timestamp, ToolEvent};
+use toolgate_core::{
+    CallId, Event, LoopEvent, Progress, ProgressKind, SessionId, Timestamp, ToolEvent,
+};
 
 use crate::observed::{Changed, Observed};
 
@@ -77,7 +79,13 @@ impl ProgressItem {
     /// The same work with other numbers.
     fn with_numbers(mut self, kind: ProgressKind, current: u64, total: Option<u64>) -> Self {
         (self.kind, self.current, self.total) = (kind, current, total);
-        self.percent = Progress { kind, current: Some(current), total, message: None }.percent();
+        self.percent = Progress {
+            kind,
+            current: Some(current),
+            total,
+            message: None,
+        }
+        .percent();
         self
     }
 }
@@ -163,16 +171,26 @@ impl ProgressManager {
         if let Some(what) = event.as_loop() {
             return self.apply_loop(event.turn_info().session, what, event.at());
         }
-        let Some((invocation, what)) = event.as_tool() else { return };
+        let Some((invocation, what)) = event.as_tool() else {
+            return;
+        };
         match what {
             ToolEvent::ToolExecutionProgress { progress } => {
-                self.report(invocation.id, invocation.tool.as_str(), progress, event.at());
+                self.report(
+                    invocation.id,
+                    invocation.tool.as_str(),
+                    progress,
+                    event.at(),
+                );
             }
             // Another attempt begins at the beginning.
             ToolEvent::ToolExecutionStarted { attempt, .. } if *attempt > 1 => {
                 self.edit(&invocation.id.to_string(), |item| {
                     let (kind, total) = (item.kind, item.total);
-                    ProgressItem { message: None, ..item.with_numbers(kind, 0, total) }
+                    ProgressItem {
+                        message: None,
+                        ..item.with_numbers(kind, 0, total)
+                    }
                 });
             }
             // Told late, it may concern an earlier pass than the one that runs now.
@@ -196,9 +214,17 @@ impl ProgressManager {
     fn apply_loop(&self, session: SessionId, what: &LoopEvent, now: Timestamp) {
         let id = format!("recursive/{session}");
         match what {
-            LoopEvent::RecursiveIteration { ready: true, .. } | LoopEvent::RunEnded { .. } => self.done(&id),
-            LoopEvent::RecursiveIteration { iteration, max, summary, .. } => {
-                let progress = Progress::step((*iteration).into(), (*max).into()).with_message(summary);
+            LoopEvent::RecursiveIteration { ready: true, .. } | LoopEvent::RunEnded { .. } => {
+                self.done(&id)
+            }
+            LoopEvent::RecursiveIteration {
+                iteration,
+                max,
+                summary,
+                ..
+            } => {
+                let progress =
+                    Progress::step((*iteration).into(), (*max).into()).with_message(summary);
                 self.report_as(id.into(), "Working over a large context", &progress, now);
             }
             LoopEvent::UserMessage { .. }
@@ -226,7 +252,9 @@ impl ProgressManager {
 
     fn edit(&self, id: &str, edit: impl FnOnce(ProgressItem) -> ProgressItem) {
         self.0.change(|items| {
-            let Some(item) = items.iter_mut().find(|item| *item.id == *id) else { return ((), Changed::No) };
+            let Some(item) = items.iter_mut().find(|item| *item.id == *id) else {
+                return ((), Changed::No);
+            };
             let edited = edit(item.clone());
             let changed = edited != *item;
             *item = edited;
@@ -246,15 +274,28 @@ impl ProgressManager {
 impl ProgressItem {
     /// The same work after a report. What the report does not say stays as it was.
     fn with(self, progress: &Progress) -> Self {
-        let message = progress.message.as_deref().map(bounded).or_else(|| self.message.clone());
-        let (current, total) = (progress.current.unwrap_or(self.current), progress.total.or(self.total));
-        Self { message, ..self.with_numbers(progress.kind, current, total) }
+        let message = progress
+            .message
+            .as_deref()
+            .map(bounded)
+            .or_else(|| self.message.clone());
+        let (current, total) = (
+            progress.current.unwrap_or(self.current),
+            progress.total.or(self.total),
+        );
+        Self {
+            message,
+            ..self.with_numbers(progress.kind, current, total)
+        }
     }
 }
 
 /// Labels and messages are one line on a screen.
 fn bounded(text: &str) -> String {
-    text.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars()
+        .take(200)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 #[cfg(test)]
@@ -274,14 +315,24 @@ mod tests {
 
     fn event(at: i64, what: ToolEvent) -> Event {
         let seed = seed("build", serde_json::json!({}));
-        let invocation =
-            Invocation { id: seed.id, call_id: "c".into(), tool: "build".into(), emit_order: 0, turn: seed.turn };
+        let invocation = Invocation {
+            id: seed.id,
+            call_id: "c".into(),
+            tool: "build".into(),
+            emit_order: 0,
+            turn: seed.turn,
+        };
         Event::tool(1, Timestamp::from_micros(at), Arc::new(invocation), what).expect("valid")
     }
 
     fn started(attempt: u32) -> ToolEvent {
         let arguments_digest = Digest::of_bytes(b"");
-        ToolEvent::ToolExecutionStarted { attempt, executor: None, external: false, arguments_digest }
+        ToolEvent::ToolExecutionStarted {
+            attempt,
+            executor: None,
+            external: false,
+            arguments_digest,
+        }
     }
 
     fn asked() -> ToolEvent {
@@ -321,7 +372,10 @@ mod tests {
         let items = manager.active();
         let ids: Vec<_> = items.iter().map(|item| &*item.id).collect();
         assert_eq!(ids, ["b", "a"]);
-        assert_eq!((items[1].current, items[1].total, items[1].label.as_str()), (0, Some(5), "again"));
+        assert_eq!(
+            (items[1].current, items[1].total, items[1].label.as_str()),
+            (0, Some(5), "again")
+        );
     }
 
     #[test]
@@ -341,10 +395,19 @@ mod tests {
     fn the_list_is_bounded_and_the_oldest_makes_room() {
         let manager = ProgressManager::new();
         for n in 0..=ProgressManager::MOST {
-            manager.start(n.to_string(), "x".repeat(10_000), ProgressKind::Indeterminate, None, NOW);
+            manager.start(
+                n.to_string(),
+                "x".repeat(10_000),
+                ProgressKind::Indeterminate,
+                None,
+                NOW,
+            );
         }
         let items = manager.active();
-        assert_eq!((items.len(), &*items[0].id, items[0].label.len()), (ProgressManager::MOST, "1", 200));
+        assert_eq!(
+            (items.len(), &*items[0].id, items[0].label.len()),
+            (ProgressManager::MOST, "1", 200)
+        );
     }
 
     #[test]
@@ -358,7 +421,10 @@ mod tests {
     fn a_call_is_followed_by_its_events() {
         let manager = ProgressManager::new();
         manager.apply(&event(1, started(1)));
-        assert!(manager.active().is_empty(), "not every call is worth a line on the screen");
+        assert!(
+            manager.active().is_empty(),
+            "not every call is worth a line on the screen"
+        );
         let progress = Progress::step(1, 4).with_message("linking");
         manager.apply(&event(2, ToolEvent::ToolExecutionProgress { progress }));
         let item = manager.active().remove(0);
@@ -368,8 +434,15 @@ mod tests {
         );
         manager.apply(&event(3, started(2)));
         let item = manager.active().remove(0);
-        assert_eq!((item.current, item.message), (0, None), "another attempt begins at the beginning");
-        manager.apply(&event(4, ToolEvent::settling(&Settled::new(Status::Ok), true, None, None)));
+        assert_eq!(
+            (item.current, item.message),
+            (0, None),
+            "another attempt begins at the beginning"
+        );
+        manager.apply(&event(
+            4,
+            ToolEvent::settling(&Settled::new(Status::Ok), true, None, None),
+        ));
         assert!(manager.active().is_empty());
     }
 
@@ -380,7 +453,15 @@ mod tests {
 
     fn step(iteration: u32, ready: bool) -> LoopEvent {
         let (summary, scratchpad) = (format!("search {iteration}"), String::new());
-        LoopEvent::RecursiveIteration { iteration, max: 4, ready, tokens: 9, summary, scratchpad, budget: 25 }
+        LoopEvent::RecursiveIteration {
+            iteration,
+            max: 4,
+            ready,
+            tokens: 9,
+            summary,
+            scratchpad,
+            budget: 25,
+        }
     }
 
     #[test]
@@ -390,15 +471,36 @@ mod tests {
         manager.apply(&around(2, step(2, false)));
         let items = manager.active();
         let item = &items[0];
-        assert_eq!((items.len(), item.current, item.percent), (1, 2, Some(50.0)));
-        assert_eq!((item.message.as_deref(), item.started_at), (Some("search 2"), Timestamp::from_micros(1)));
+        assert_eq!(
+            (items.len(), item.current, item.percent),
+            (1, 2, Some(50.0))
+        );
+        assert_eq!(
+            (item.message.as_deref(), item.started_at),
+            (Some("search 2"), Timestamp::from_micros(1))
+        );
         manager.apply(&around(3, step(3, true)));
         assert!(manager.active().is_empty(), "the answer is there");
         manager.apply(&around(4, step(1, false)));
-        let (usage, cost) = (toolgate_core::Usage::default(), toolgate_core::Cost::Unknown);
+        let (usage, cost) = (
+            toolgate_core::Usage::default(),
+            toolgate_core::Cost::Unknown,
+        );
         let end = toolgate_core::RunEnd::Suspended;
-        manager.apply(&around(5, LoopEvent::RunEnded { end, error: None, iterations: 1, usage, cost }));
-        assert!(manager.active().is_empty(), "nothing goes on while the run waits");
+        manager.apply(&around(
+            5,
+            LoopEvent::RunEnded {
+                end,
+                error: None,
+                iterations: 1,
+                usage,
+                cost,
+            },
+        ));
+        assert!(
+            manager.active().is_empty(),
+            "nothing goes on while the run waits"
+        );
     }
 
     #[test]
@@ -406,16 +508,28 @@ mod tests {
         let manager = ProgressManager::new();
         let id = seed("build", serde_json::json!({})).id.to_string();
         manager.begin(ProgressItem::new(id, "Building", NOW));
-        manager.apply(&event(9, ToolEvent::ToolExecutionProgress { progress: Progress::of(1, 2) }));
+        manager.apply(&event(
+            9,
+            ToolEvent::ToolExecutionProgress {
+                progress: Progress::of(1, 2),
+            },
+        ));
         let items = manager.active();
-        assert_eq!((items.len(), items[0].label.as_str(), items[0].percent), (1, "Building", Some(50.0)));
+        assert_eq!(
+            (items.len(), items[0].label.as_str(), items[0].percent),
+            (1, "Building", Some(50.0))
+        );
     }
 
     #[test]
     fn a_late_word_of_a_question_does_not_end_the_pass_that_followed_it() {
         let manager = ProgressManager::new();
         let id = seed("build", serde_json::json!({})).id.to_string();
-        manager.begin(ProgressItem::new(id, "Building", Timestamp::from_micros(10)));
+        manager.begin(ProgressItem::new(
+            id,
+            "Building",
+            Timestamp::from_micros(10),
+        ));
         manager.apply(&event(9, asked()));
         assert_eq!(manager.active().len(), 1);
         manager.apply(&event(10, asked()));

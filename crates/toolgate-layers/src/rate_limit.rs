@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
-    Band, Call, Json, Layer, LayerTraits, Next, Outcome, RecordKey, SessionId, Status, Timestamp, ToolName,
+    Band, Call, Json, Layer, LayerTraits, Next, Outcome, RecordKey, SessionId, Status, Timestamp,
+    ToolName,
 };
 
 use crate::{
@@ -114,27 +115,59 @@ impl Counted {
 impl RateLimit {
     /// Allows `calls` calls in total.
     pub fn max_calls(calls: u64) -> Self {
-        let counts = Mutex::new(Counts { total: 0, windows: Vec::new() });
-        Self { tools: None, max_calls: Some(calls), limits: Vec::new(), counts }
+        let counts = Mutex::new(Counts {
+            total: 0,
+            windows: Vec::new(),
+        });
+        Self {
+            tools: None,
+            max_calls: Some(calls),
+            limits: Vec::new(),
+            counts,
+        }
     }
 
     /// Limits as `options` say.
     pub fn new(options: RateLimitOptions) -> Result<Self, BadOption> {
-        let RateLimitOptions { max_calls, limits, tools } = options;
+        let RateLimitOptions {
+            max_calls,
+            limits,
+            tools,
+        } = options;
         if max_calls.is_none() && limits.is_empty() {
-            return Err(BadOption::new("max_calls", "has to be given if there are no `limits`"));
+            return Err(BadOption::new(
+                "max_calls",
+                "has to be given if there are no `limits`",
+            ));
         }
         for limit in &limits {
             if limit.period.get().is_zero() {
-                return Err(BadOption::new("limits", "a period has to be longer than nothing"));
+                return Err(BadOption::new(
+                    "limits",
+                    "a period has to be longer than nothing",
+                ));
             }
             if limit.calls > MOST_CALLS {
-                return Err(BadOption::new("limits", format!("calls can be {MOST_CALLS} at most")));
+                return Err(BadOption::new(
+                    "limits",
+                    format!("calls can be {MOST_CALLS} at most"),
+                ));
             }
         }
-        let tools = tools.as_deref().map(|tools| ToolGlobs::read("tools", tools)).transpose()?;
-        let windows = limits.iter().map(|limit| Window::new(limit.calls as usize, limit.period.get())).collect();
-        Ok(Self { tools, max_calls, limits, counts: Mutex::new(Counts { total: 0, windows }) })
+        let tools = tools
+            .as_deref()
+            .map(|tools| ToolGlobs::read("tools", tools))
+            .transpose()?;
+        let windows = limits
+            .iter()
+            .map(|limit| Window::new(limit.calls as usize, limit.period.get()))
+            .collect();
+        Ok(Self {
+            tools,
+            max_calls,
+            limits,
+            counts: Mutex::new(Counts { total: 0, windows }),
+        })
     }
 
     // Counts are checked first and then changed whole.
@@ -171,7 +204,10 @@ struct Refusal {
 
 impl Refusal {
     fn total(max: u64) -> Self {
-        Self { text: format!("the limit of {max} calls is used up; no further calls are made"), retry_at: None }
+        Self {
+            text: format!("the limit of {max} calls is used up; no further calls are made"),
+            retry_at: None,
+        }
     }
 
     fn window(limit: &CallsPer, full: Full, now: Timestamp) -> Self {
@@ -186,26 +222,41 @@ impl Refusal {
             Full::For(left) => {
                 // Rounded up: trying again after the time it says has to help.
                 let secs = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-                let text = format!("only {calls} calls{whose} are allowed per {period}; try again in {secs} s");
-                Self { text, retry_at: Some(now.plus(left)) }
+                let text = format!(
+                    "only {calls} calls{whose} are allowed per {period}; try again in {secs} s"
+                );
+                Self {
+                    text,
+                    retry_at: Some(now.plus(left)),
+                }
             }
-            Full::Always => Self { text: format!("no calls{whose} are allowed"), retry_at: None },
-            Full::Crowded => {
-                Self { text: "too many are calling at the moment; try again later".into(), retry_at: None }
-            }
+            Full::Always => Self {
+                text: format!("no calls{whose} are allowed"),
+                retry_at: None,
+            },
+            Full::Crowded => Self {
+                text: "too many are calling at the moment; try again later".into(),
+                retry_at: None,
+            },
         }
     }
 
     fn into_outcome(self) -> Outcome {
         Outcome::refused(Status::RateLimited, self.text).noting(|notes| {
-            notes.metadata.insert("rate_limit".into(), json!({ "retry_at": self.retry_at }));
+            notes
+                .metadata
+                .insert("rate_limit".into(), json!({ "retry_at": self.retry_at }));
         })
     }
 }
 
 impl Layer for RateLimit {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        if self.tools.as_ref().is_some_and(|tools| !tools.matches(&call.tool)) {
+        if self
+            .tools
+            .as_ref()
+            .is_some_and(|tools| !tools.matches(&call.tool))
+        {
             return next.run(call).await;
         }
         // A store that cannot tell makes the call count again, which never allows more than the limit.
@@ -249,7 +300,8 @@ async fn was_counted(call: &Call, next: &Next) -> bool {
 
 impl Configurable for RateLimit {
     const NAME: &'static str = "rate_limit";
-    const SUMMARY: &'static str = "Refuses calls beyond a total or beyond so many per stretch of time.";
+    const SUMMARY: &'static str =
+        "Refuses calls beyond a total or beyond so many per stretch of time.";
     type Options = RateLimitOptions;
 
     fn configure(options: RateLimitOptions, _: &Parts) -> Result<Self, BadOption> {

@@ -35,7 +35,11 @@ pub(crate) enum Full {
 
 impl<K: Eq + Hash + Clone> Window<K> {
     pub(crate) fn new(calls: usize, period: Duration) -> Self {
-        Self { calls, period, taken: HashMap::new() }
+        Self {
+            calls,
+            period,
+            taken: HashMap::new(),
+        }
     }
 
     /// Whether there is room for a call at `now`. Nothing is counted.
@@ -43,10 +47,14 @@ impl<K: Eq + Hash + Clone> Window<K> {
         if self.calls == 0 {
             return Err(Full::Always);
         }
-        let Some(taken) = self.taken.get_mut(key) else { return self.room_for_a_key(now) };
+        let Some(taken) = self.taken.get_mut(key) else {
+            return self.room_for_a_key(now);
+        };
         forget(taken, self.period, now);
         match taken.front() {
-            Some(first) if taken.len() >= self.calls => Err(Full::For(self.period - now.since(*first))),
+            Some(first) if taken.len() >= self.calls => {
+                Err(Full::For(self.period - now.since(*first)))
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -68,13 +76,20 @@ impl<K: Eq + Hash + Clone> Window<K> {
             !taken.is_empty()
         });
         // Forgetting somebody who has calls in the window would let them have more.
-        if self.taken.len() < MOST_KEYS { Ok(()) } else { Err(Full::Crowded) }
+        if self.taken.len() < MOST_KEYS {
+            Ok(())
+        } else {
+            Err(Full::Crowded)
+        }
     }
 }
 
 /// Forgets what is no longer in the window.
 fn forget(taken: &mut VecDeque<Timestamp>, period: Duration, now: Timestamp) {
-    while taken.front().is_some_and(|moment| now.since(*moment) >= period) {
+    while taken
+        .front()
+        .is_some_and(|moment| now.since(*moment) >= period)
+    {
         taken.pop_front();
     }
 }
@@ -95,7 +110,10 @@ mod tests {
             assert_eq!(window.check(&(), at(moment)), Ok(()));
             window.take(&(), at(moment));
         }
-        assert_eq!(window.check(&(), at(7)), Err(Full::For(Duration::from_secs(3))));
+        assert_eq!(
+            window.check(&(), at(7)),
+            Err(Full::For(Duration::from_secs(3)))
+        );
         assert_eq!(window.check(&(), at(10)), Ok(()));
     }
 

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use toolgate_core::{
-    Annotations, Arguments, Context, Digest, ErrorCategory, Record, RecordKey, Schema, SessionId, StoreHandle, Tool,
-    ToolError, ToolOutput, ToolSpec, typed,
+    Annotations, Arguments, Context, Digest, ErrorCategory, Record, RecordKey, Schema, SessionId,
+    StoreHandle, Tool, ToolError, ToolOutput, ToolSpec, typed,
 };
 
 use crate::OutputCapOptions;
@@ -51,7 +51,9 @@ impl ReadOutput {
 
     /// Reads parts that stay below the cap of `options`.
     pub fn below(options: &OutputCapOptions) -> Self {
-        Self { most: (options.max_bytes as u64 / 2).max(1) }
+        Self {
+            most: (options.max_bytes as u64 / 2).max(1),
+        }
     }
 }
 
@@ -65,19 +67,29 @@ impl Tool for ReadOutput {
     fn spec(&self) -> ToolSpec {
         let description = "Reads a part of an earlier result that was too long to be shown whole. \
              Go on with next_offset until it is null.";
-        ToolSpec::new(Self::NAME, description, Schema::of::<Input>()).with_annotations(Annotations::read_only())
+        ToolSpec::new(Self::NAME, description, Schema::of::<Input>())
+            .with_annotations(Annotations::read_only())
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
-        let Input { output, offset, limit } = typed(&arguments)?;
+        let Input {
+            output,
+            offset,
+            limit,
+        } = typed(&arguments)?;
         let digest: Digest = output.parse().map_err(|_| unknown())?;
         let store = cx.env().store();
-        let total = kept_size(store, cx.turn().session, digest).await?.ok_or_else(unknown)?;
+        let total = kept_size(store, cx.turn().session, digest)
+            .await?
+            .ok_or_else(unknown)?;
         let limit = limit.unwrap_or(self.most).clamp(1, self.most);
         // Room for what is left of a character at the beginning and for one whole character.
         let range = offset..offset.saturating_add(limit).saturating_add(8);
         let bytes = store.blob(digest, range).await?.ok_or_else(unknown)?;
-        let skipped = bytes.iter().take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000).count();
+        let skipped = bytes
+            .iter()
+            .take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000)
+            .count();
         let text = part(&bytes[skipped..], limit);
         let begin = offset.min(total) + skipped as u64;
         let end = begin + text.len() as u64;
@@ -85,7 +97,10 @@ impl Tool for ReadOutput {
             return Err(ToolError::new("the kept output cannot be read there"));
         }
         let next = (end < total).then_some(end);
-        let go_on = next.map_or_else(|| "the end".to_owned(), |next| format!("go on with offset {next}"));
+        let go_on = next.map_or_else(
+            || "the end".to_owned(),
+            |next| format!("go on with offset {next}"),
+        );
         let shown = format!("[bytes {begin} to {end} of {total}; {go_on}]\n{text}");
         let value = json!({ "text": text, "offset": begin, "bytes": text.len(), "total": total, "next_offset": next });
         Ok(ToolOutput::from(value).with_text(shown))
@@ -106,7 +121,11 @@ pub(crate) async fn keep(
 }
 
 /// The size of an output, if this session kept it.
-async fn kept_size(store: &StoreHandle, session: SessionId, digest: Digest) -> Result<Option<u64>, ToolError> {
+async fn kept_size(
+    store: &StoreHandle,
+    session: SessionId,
+    digest: Digest,
+) -> Result<Option<u64>, ToolError> {
     Ok(match store.record(&key(session, digest)).await? {
         Some(Record::Json(size)) => size.as_u64(),
         Some(_) | None => None,
@@ -160,32 +179,55 @@ mod tests {
     /// A stack with the tool, and a text that its session has kept.
     async fn reading(text: &str) -> (Reading, Digest) {
         let registry = Registry::new();
-        registry.register(ReadOutput::default()).expect("a new name");
-        let (view, stack) = (View::of(&registry), Stack::over(registry).build().expect("no layers"));
+        registry
+            .register(ReadOutput::default())
+            .expect("a new name");
+        let (view, stack) = (
+            View::of(&registry),
+            Stack::over(registry).build().expect("no layers"),
+        );
         let seed = seed_for(&view, "read_output", json!({}));
         let bytes = bytes::Bytes::copy_from_slice(text.as_bytes());
-        let digest = keep(seed.env.store(), seed.turn.session, bytes).await.expect("kept");
+        let digest = keep(seed.env.store(), seed.turn.session, bytes)
+            .await
+            .expect("kept");
         (Reading { stack, view, seed }, digest)
     }
 
     impl Reading {
         async fn read(&self, arguments: Value) -> toolgate_core::Settled {
             let admission = seed_for(&self.view, "read_output", arguments).admission;
-            let outcome = self.stack.run(Call::new(CallSeed { admission, ..self.seed.clone() })).await;
+            let outcome = self
+                .stack
+                .run(Call::new(CallSeed {
+                    admission,
+                    ..self.seed.clone()
+                }))
+                .await;
             outcome.settled().expect("settled").clone()
         }
     }
 
     #[tokio::test]
     async fn a_long_text_can_be_read_back_completely() {
-        let text: String = (0..480_000).map(|n| ["a", "é", "漢", "🦀", "\u{1b}[1m", "\n"][n % 6]).collect();
+        let text: String = (0..480_000)
+            .map(|n| ["a", "é", "漢", "🦀", "\u{1b}[1m", "\n"][n % 6])
+            .collect();
         assert!(text.len() > 1_000_000);
         let (reading, digest) = reading(&text).await;
         let (mut back, mut offset, mut rounds) = (String::new(), json!(0), 0);
         while !offset.is_null() {
-            let settled = reading.read(json!({ "output": digest, "offset": offset })).await;
-            assert!(settled.value_size() < OutputCapOptions::default().max_bytes, "never cut in turn");
-            assert!(settled.model_size() < OutputCapOptions::default().max_bytes, "never cut in turn");
+            let settled = reading
+                .read(json!({ "output": digest, "offset": offset }))
+                .await;
+            assert!(
+                settled.value_size() < OutputCapOptions::default().max_bytes,
+                "never cut in turn"
+            );
+            assert!(
+                settled.model_size() < OutputCapOptions::default().max_bytes,
+                "never cut in turn"
+            );
             back.push_str(settled.value["text"].as_str().expect("text"));
             assert_eq!(settled.value["total"], text.len());
             offset = settled.value["next_offset"].clone();
@@ -197,24 +239,56 @@ mod tests {
 
     #[tokio::test]
     async fn a_model_can_follow_the_marker_of_a_cut_result_to_the_end() {
-        let whole: String = (0..3000).map(|n| format!("line {n} \u{1b}[32mé\n")).collect();
-        let cap = OutputCapOptions { max_bytes: 2000, ..OutputCapOptions::default() };
+        let whole: String = (0..3000)
+            .map(|n| format!("line {n} \u{1b}[32mé\n"))
+            .collect();
+        let cap = OutputCapOptions {
+            max_bytes: 2000,
+            ..OutputCapOptions::default()
+        };
         let (registry, dump) = (Registry::new(), whole.clone());
-        registry.register(ReadOutput::below(&cap)).expect("a new name");
-        let tool = tool_fn("dump", "Dumps.", move |_: serde_json::Map<String, Value>, _| {
-            std::future::ready(Ok::<_, ToolError>(dump.clone()))
-        });
+        registry
+            .register(ReadOutput::below(&cap))
+            .expect("a new name");
+        let tool = tool_fn(
+            "dump",
+            "Dumps.",
+            move |_: serde_json::Map<String, Value>, _| {
+                std::future::ready(Ok::<_, ToolError>(dump.clone()))
+            },
+        );
         registry.register(tool).expect("a new name");
         let layer = OutputCap::configure(cap.clone(), &Parts::new()).expect("makes sense");
-        let (view, stack) = (View::of(&registry), Stack::over(registry).layer(layer).build().expect("in order"));
+        let (view, stack) = (
+            View::of(&registry),
+            Stack::over(registry)
+                .layer(layer)
+                .build()
+                .expect("in order"),
+        );
         let env = seed_for(&view, "dump", json!({})).env;
         let run = async |tool: &str, arguments: Value| {
-            let seed = CallSeed { env: env.clone(), ..seed_for(&view, tool, arguments) };
-            stack.run(Call::new(seed)).await.settled().expect("settled").clone()
+            let seed = CallSeed {
+                env: env.clone(),
+                ..seed_for(&view, tool, arguments)
+            };
+            stack
+                .run(Call::new(seed))
+                .await
+                .settled()
+                .expect("settled")
+                .clone()
         };
         let cut = run("dump", json!({})).await.model_text().into_owned();
-        let (mut back, rest) = cut.split_once("\n…[").map(|(head, rest)| (head.to_owned(), rest)).expect("cut");
-        let arguments = rest.split_once("read_output ").and_then(|(_, rest)| rest.split_once("]…")).expect("told").0;
+        let (mut back, rest) = cut
+            .split_once("\n…[")
+            .map(|(head, rest)| (head.to_owned(), rest))
+            .expect("cut");
+        let arguments = rest
+            .split_once("read_output ")
+            .and_then(|(_, rest)| rest.split_once("]…"))
+            .expect("told")
+            .0;
         let mut arguments: Value = serde_json::from_str(arguments).expect("ready to be used");
         while !arguments["offset"].is_null() {
             let settled = run("read_output", arguments.clone()).await;
@@ -229,8 +303,14 @@ mod tests {
         for text in ["\u{1}", "\\", "\"", "\n"] {
             let (reading, digest) = reading(&text.repeat(100_000)).await;
             let settled = reading.read(json!({ "output": digest })).await;
-            assert!(settled.value_size() < OutputCapOptions::default().max_bytes, "{text:?}");
-            assert!(settled.value_size() > OutputCapOptions::default().max_bytes / 3, "{text:?}");
+            assert!(
+                settled.value_size() < OutputCapOptions::default().max_bytes,
+                "{text:?}"
+            );
+            assert!(
+                settled.value_size() > OutputCapOptions::default().max_bytes / 3,
+                "{text:?}"
+            );
         }
     }
 
@@ -246,22 +326,38 @@ mod tests {
             (11, 5, "", 11, Value::Null),
             (u64::MAX, 5, "", 11, Value::Null),
         ] {
-            let value = reading.read(json!({ "output": digest, "offset": offset, "limit": limit })).await.value;
-            let expected =
-                json!({ "text": text, "offset": begin, "bytes": text.len(), "total": 11, "next_offset": next });
+            let value = reading
+                .read(json!({ "output": digest, "offset": offset, "limit": limit }))
+                .await
+                .value;
+            let expected = json!({ "text": text, "offset": begin, "bytes": text.len(), "total": 11, "next_offset": next });
             assert_eq!(*value.as_value(), expected, "{offset}");
         }
         let first = reading.read(json!({ "output": digest, "limit": 3 })).await;
-        assert_eq!(first.model_text(), "[bytes 0 to 3 of 11; go on with offset 3]\naé");
+        assert_eq!(
+            first.model_text(),
+            "[bytes 0 to 3 of 11; go on with offset 3]\naé"
+        );
     }
 
     #[tokio::test]
     async fn an_output_is_forgotten_with_its_session() {
         let (reading, digest) = reading("secret").await;
         let (store, session) = (reading.seed.env.store().clone(), reading.seed.turn.session);
-        assert!(kept_size(&store, session, digest).await.expect("reads").is_some());
-        store.erase(session, toolgate_core::Timestamp::EPOCH).await.expect("erases");
-        assert_eq!(kept_size(&store, session, digest).await.expect("reads"), None);
+        assert!(
+            kept_size(&store, session, digest)
+                .await
+                .expect("reads")
+                .is_some()
+        );
+        store
+            .erase(session, toolgate_core::Timestamp::EPOCH)
+            .await
+            .expect("erases");
+        assert_eq!(
+            kept_size(&store, session, digest).await.expect("reads"),
+            None
+        );
     }
 
     #[tokio::test]
@@ -269,16 +365,34 @@ mod tests {
         let (mut reading, digest) = reading("secret").await;
         let other = Digest::of_bytes(b"other");
         // The store has it, but no session has kept it.
-        let bare = reading.seed.env.store().put_blob("bare".into()).await.expect("kept");
-        for output in [other.to_string(), bare.to_string(), "sha256:12".to_owned(), String::new()] {
+        let bare = reading
+            .seed
+            .env
+            .store()
+            .put_blob("bare".into())
+            .await
+            .expect("kept");
+        for output in [
+            other.to_string(),
+            bare.to_string(),
+            "sha256:12".to_owned(),
+            String::new(),
+        ] {
             let settled = reading.read(json!({ "output": output })).await;
             let error = settled.error.expect("refused");
-            assert_eq!((settled.status, error.category), (Status::ExecutorError, ErrorCategory::NotFound));
+            assert_eq!(
+                (settled.status, error.category),
+                (Status::ExecutorError, ErrorCategory::NotFound)
+            );
             assert!(error.model.contains("no such output"));
         }
         let turn = &reading.seed.turn;
         reading.seed.turn = Arc::new(TurnInfo::new(SessionId::new(turn.turn.uuid()), turn.turn));
         let settled = reading.read(json!({ "output": digest })).await;
-        assert_eq!(settled.error.expect("refused").category, ErrorCategory::NotFound, "another session's output");
+        assert_eq!(
+            settled.error.expect("refused").category,
+            ErrorCategory::NotFound,
+            "another session's output"
+        );
     }
 }

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_core::{
-    AgentId, Band, CallId, Consent, Digest, ErrorCategory, ExecutorTag, Hints, Kind, LayerName, LayerStatus, Principal,
-    Provenance, SessionId, Status, Timestamp, ToolName, TurnId,
+    AgentId, Band, CallId, Consent, Digest, ErrorCategory, ExecutorTag, Hints, Kind, LayerName,
+    LayerStatus, Principal, Provenance, SessionId, Status, Timestamp, ToolName, TurnId,
 };
 
 use crate::Commitment;
@@ -212,9 +212,13 @@ impl Receipt {
 
     /// Whether somebody had a say in the call under this name.
     pub(crate) fn is_approved_by(&self, approver: &Principal) -> bool {
-        let named =
-            |approval: &ReceiptApproval| approval.by.as_ref() == Some(approver) || approval.with.contains(approver);
+        let named = |approval: &ReceiptApproval| {
+            approval.by.as_ref() == Some(approver) || approval.with.contains(approver)
+        };
         self.approval.as_ref().is_some_and(named)
-            || self.consent.as_ref().is_some_and(|consent| consent.decided_by == *approver)
+            || self
+                .consent
+                .as_ref()
+                .is_some_and(|consent| consent.decided_by == *approver)
     }
 }

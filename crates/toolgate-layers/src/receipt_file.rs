@@ -54,7 +54,11 @@ impl JsonlReceipts {
         let dir = dir.into();
         // Fixed now: a program that changes its directory later still finds its receipts in one place.
         let dir = std::path::absolute(&dir).unwrap_or(dir);
-        Self { dir, patience: PATIENCE, logs: Arc::default() }
+        Self {
+            dir,
+            patience: PATIENCE,
+            logs: Arc::default(),
+        }
     }
 
     /// Waits at most so long for another process that has locked the file.
@@ -107,18 +111,33 @@ impl ReceiptSink for JsonlReceipts {
         let session = call.turn().session;
         let log = self.log(session);
         // An open file that nobody has locked needs no second look; this one holds nobody up.
-        if log.try_lock().is_ok_and(|log| log.as_ref().is_some_and(Log::is_free)) {
+        if log
+            .try_lock()
+            .is_ok_and(|log| log.as_ref().is_some_and(Log::is_free))
+        {
             return Box::pin(std::future::ready(Ok(())));
         }
         Box::pin(self.with_log(session, |log, until| log.locked(until, |_| Ok(()))))
     }
 
-    fn write<'a>(&'a self, _: &'a Call, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
+    fn write<'a>(
+        &'a self,
+        _: &'a Call,
+        receipt: &'a Arc<Receipt>,
+    ) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
         Box::pin(async move {
-            let mut line = serde_json::to_vec(&**receipt).map_err(|error| SinkError::new(error.to_string()))?;
+            let mut line = serde_json::to_vec(&**receipt)
+                .map_err(|error| SinkError::new(error.to_string()))?;
             line.push(b'\n');
-            let number = self.with_log(receipt.session_id, move |log, until| log.append(line, until)).await?;
-            Ok(Some(format!("{}#L{number}", file_uri(&self.path(receipt.session_id)))))
+            let number = self
+                .with_log(receipt.session_id, move |log, until| {
+                    log.append(line, until)
+                })
+                .await?;
+            Ok(Some(format!(
+                "{}#L{number}",
+                file_uri(&self.path(receipt.session_id))
+            )))
         })
     }
 }
@@ -141,12 +160,25 @@ impl Log {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        let file =
-            OpenOptions::new().read(true).append(true).create(true).mode(0o600).custom_flags(no_follow).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(no_follow)
+            .open(path)?;
         if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a regular file",
+            ));
         }
-        Ok(Self { file, length: 0, lines: 0, torn: false })
+        Ok(Self {
+            file,
+            length: 0,
+            lines: 0,
+            torn: false,
+        })
     }
 
     /// Whether the path still names this file: somebody may have moved or removed it.
@@ -179,7 +211,11 @@ impl Log {
     }
 
     /// Does something while no other process may write, if that can be had in time.
-    fn locked<T>(&mut self, until: Option<Instant>, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
+    fn locked<T>(
+        &mut self,
+        until: Option<Instant>,
+        work: impl FnOnce(&mut Self) -> io::Result<T>,
+    ) -> io::Result<T> {
         lock(&self.file, until)?;
         let done = work(self);
         self.file.unlock()?;
@@ -199,7 +235,9 @@ impl Log {
         let mut buffer = [0; 16 * 1024];
         loop {
             let read = self.file.read(&mut buffer)?;
-            let Some(last) = buffer[..read].last() else { return Ok(()) };
+            let Some(last) = buffer[..read].last() else {
+                return Ok(());
+            };
             self.torn = *last != b'\n';
             self.lines += buffer[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
             self.length += read as u64;
@@ -215,7 +253,10 @@ fn lock(file: &File, until: Option<Instant>) -> io::Result<()> {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(error)) => return Err(error),
             Err(TryLockError::WouldBlock) if until.is_some_and(|until| Instant::now() >= until) => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps the file locked"));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "another process keeps the file locked",
+                ));
             }
             Err(TryLockError::WouldBlock) => thread::sleep(pause),
         }
@@ -224,7 +265,9 @@ fn lock(file: &File, until: Option<Instant>) -> io::Result<()> {
 }
 
 /// Does blocking work where it holds nobody up, if there is such a place. Nothing comes back if the work was stopped.
-pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(crate) async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime.spawn_blocking(work).await.ok(),
         Err(_) => Some(work()),
@@ -235,7 +278,9 @@ fn file_uri(path: &Path) -> String {
     let mut uri = String::from("file://");
     for byte in path.as_os_str().as_encoded_bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => uri.push(char::from(*byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
+                uri.push(char::from(*byte))
+            }
             other => write!(uri, "%{other:02X}").expect("a string takes any text"),
         }
     }
@@ -256,12 +301,24 @@ mod tests {
     }
 
     fn lines(path: &Path) -> Vec<String> {
-        std::fs::read_to_string(path).expect("readable").lines().map(str::to_owned).collect()
+        std::fs::read_to_string(path)
+            .expect("readable")
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     fn uri_of(outcome: &Outcome) -> String {
-        let notes = outcome.settled().expect("settled").notes.fields().expect("notes");
-        notes.metadata["receipt_uri"].as_str().expect("text").to_owned()
+        let notes = outcome
+            .settled()
+            .expect("settled")
+            .notes
+            .fields()
+            .expect("notes");
+        notes.metadata["receipt_uri"]
+            .as_str()
+            .expect("text")
+            .to_owned()
     }
 
     #[tokio::test]
@@ -276,7 +333,14 @@ mod tests {
         assert!(uri.contains("/a%20b/c/"));
         let second: Receipt = serde_json::from_str(&lines(&file)[1]).expect("a receipt");
         assert_eq!(second.tool_name, "two");
-        assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&file)
+                .expect("there")
+                .permissions()
+                .mode()
+                & 0o777,
+            0o600
+        );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -284,12 +348,21 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         // Eight sinks on one file stand for eight processes: they share nothing but the file.
         let stacks = [(); 8].map(|()| echo_under(Receipts::to(JsonlReceipts::new(dir.path()))));
-        let run = |n: usize| tokio::spawn(stacks[n % 8].run(call_with("t", json!({ "text": "x".repeat(n * 50) }))));
+        let run = |n: usize| {
+            tokio::spawn(stacks[n % 8].run(call_with("t", json!({ "text": "x".repeat(n * 50) }))))
+        };
         let outcomes = futures::future::join_all((0..200).map(run)).await;
-        let mut uris: Vec<_> = outcomes.into_iter().map(|done| uri_of(&done.expect("no panic"))).collect();
+        let mut uris: Vec<_> = outcomes
+            .into_iter()
+            .map(|done| uri_of(&done.expect("no panic")))
+            .collect();
         let lines = lines(&file_in(dir.path()));
         assert_eq!(lines.len(), 200);
-        assert!(lines.iter().all(|line| serde_json::from_str::<Receipt>(line).is_ok()));
+        assert!(
+            lines
+                .iter()
+                .all(|line| serde_json::from_str::<Receipt>(line).is_ok())
+        );
         uris.sort();
         uris.dedup();
         assert_eq!(uris.len(), 200, "every receipt has a line of its own");
@@ -303,8 +376,15 @@ mod tests {
         let other = File::open(&path).expect("opens");
         other.lock_shared().expect("locked");
         let (done, written) = std::sync::mpsc::channel();
-        let writer = std::thread::spawn(move || done.send(log.append(b"line\n".to_vec(), None).expect("written")));
-        assert!(written.recv_timeout(std::time::Duration::from_millis(50)).is_err(), "it waits for its turn");
+        let writer = std::thread::spawn(move || {
+            done.send(log.append(b"line\n".to_vec(), None).expect("written"))
+        });
+        assert!(
+            written
+                .recv_timeout(std::time::Duration::from_millis(50))
+                .is_err(),
+            "it waits for its turn"
+        );
         other.unlock().expect("unlocked");
         assert_eq!(written.recv(), Ok(1));
         writer.join().expect("no panic").expect("heard");
@@ -317,14 +397,20 @@ mod tests {
         std::fs::write(&file, "").expect("written");
         let executor = Scripted::new();
         let sink = JsonlReceipts::new(dir.path()).patience(Duration::from_millis(20));
-        let stack = Stack::over(executor.clone()).layer(Receipts::to(sink)).build().expect("in order");
+        let stack = Stack::over(executor.clone())
+            .layer(Receipts::to(sink))
+            .build()
+            .expect("in order");
         let other = File::open(&file).expect("opens");
         // The second round finds the file open already.
         for before in 0..2 {
             other.lock_shared().expect("locked");
             let outcome = stack.run(call("t")).await;
             assert_eq!(outcome.status(), Some(Status::ExecutorError));
-            let detail = outcome.settled().and_then(|settled| settled.error.clone()?.operator).expect("a detail");
+            let detail = outcome
+                .settled()
+                .and_then(|settled| settled.error.clone()?.operator)
+                .expect("a detail");
             assert!(detail.contains("keeps the file locked"), "{detail}");
             assert_eq!(executor.seen().len(), before);
             other.unlock().expect("unlocked");
@@ -344,8 +430,15 @@ mod tests {
             call
         });
         let sink = JsonlReceipts::new(dir.path()).patience(Duration::from_millis(20));
-        let stack = Stack::over(Scripted::new()).layer(Receipts::to(sink)).layer(locking).build().expect("in order");
-        assert_eq!(stack.run(call("t")).await.status(), Some(Status::LayerException));
+        let stack = Stack::over(Scripted::new())
+            .layer(Receipts::to(sink))
+            .layer(locking)
+            .build()
+            .expect("in order");
+        assert_eq!(
+            stack.run(call("t")).await.status(),
+            Some(Status::LayerException)
+        );
     }
 
     #[tokio::test]
@@ -353,7 +446,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = file_in(dir.path());
         std::fs::write(&file, "{\"whole\":1}\n{\"to").expect("written");
-        let outcome = echo_under(Receipts::to(JsonlReceipts::new(dir.path()))).run(call("t")).await;
+        let outcome = echo_under(Receipts::to(JsonlReceipts::new(dir.path())))
+            .run(call("t"))
+            .await;
         assert!(uri_of(&outcome).ends_with("#L3"));
         let lines = lines(&file);
         assert_eq!(lines[1], "{\"to");
@@ -363,7 +458,10 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_was_moved_away_is_begun_again() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (file, stack) = (file_in(dir.path()), echo_under(Receipts::to(JsonlReceipts::new(dir.path()))));
+        let (file, stack) = (
+            file_in(dir.path()),
+            echo_under(Receipts::to(JsonlReceipts::new(dir.path()))),
+        );
         stack.run(call("one")).await;
         std::fs::rename(&file, dir.path().join("old")).expect("moved");
         assert!(uri_of(&stack.run(call("two")).await).ends_with("#L1"));
@@ -373,7 +471,11 @@ mod tests {
     #[tokio::test]
     async fn no_call_runs_while_the_file_is_a_link_a_directory_or_below_a_file() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (linked, taken, blocked) = (dir.path().join("l"), dir.path().join("d"), dir.path().join("f"));
+        let (linked, taken, blocked) = (
+            dir.path().join("l"),
+            dir.path().join("d"),
+            dir.path().join("f"),
+        );
         std::fs::create_dir(&linked).expect("made");
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), file_in(&linked)).expect("linked");
         std::fs::create_dir_all(file_in(&taken)).expect("made");
@@ -381,7 +483,10 @@ mod tests {
         for place in [linked, taken, blocked] {
             let executor = Scripted::new();
             let receipts = Receipts::to(JsonlReceipts::new(&place));
-            let stack = Stack::over(executor.clone()).layer(receipts).build().expect("in order");
+            let stack = Stack::over(executor.clone())
+                .layer(receipts)
+                .build()
+                .expect("in order");
             let outcome = stack.run(call("t")).await;
             assert_eq!(outcome.status(), Some(Status::ExecutorError), "{place:?}");
             assert!(executor.seen().is_empty());
@@ -400,9 +505,19 @@ mod tests {
             call
         });
         let executor = Scripted::new();
-        let stack = Stack::over(executor.clone()).layer(Receipts::to(sink)).layer(spoil).build().expect("in order");
-        assert_eq!(stack.run(call("t")).await.status(), Some(Status::LayerException));
-        assert_eq!(stack.run(call("t")).await.status(), Some(Status::ExecutorError));
+        let stack = Stack::over(executor.clone())
+            .layer(Receipts::to(sink))
+            .layer(spoil)
+            .build()
+            .expect("in order");
+        assert_eq!(
+            stack.run(call("t")).await.status(),
+            Some(Status::LayerException)
+        );
+        assert_eq!(
+            stack.run(call("t")).await.status(),
+            Some(Status::ExecutorError)
+        );
         assert_eq!(executor.seen().len(), 1);
     }
 

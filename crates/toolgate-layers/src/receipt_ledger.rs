@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use toolgate_core::{
-    CallId, Checkpoint, Digest, DoubtfulCheckpoint, Json, LedgerCheck, LedgerHead, LedgerKey, LedgerName,
-    LedgerVerifier, Principal, Record, RecordKey, SealedEntry, SessionId, Status, StoreError, StoreHandle, Tampered,
-    Tampering, Timestamp, ToolName, Verified,
+    CallId, Checkpoint, Digest, DoubtfulCheckpoint, Json, LedgerCheck, LedgerHead, LedgerKey,
+    LedgerName, LedgerVerifier, Principal, Record, RecordKey, SealedEntry, SessionId, Status,
+    StoreError, StoreHandle, Tampered, Tampering, Timestamp, ToolName, Verified,
 };
 
 use crate::{Receipt, receipt_store::receipt_uri};
@@ -105,7 +105,16 @@ pub struct SealedReceipt {
 impl Default for ReceiptFilter {
     fn default() -> Self {
         let (from, until, tool, status, session, approver) = (None, None, None, None, None, None);
-        Self { from, until, tool, status, session, approver, after: 0, limit: 100 }
+        Self {
+            from,
+            until,
+            tool,
+            status,
+            session,
+            approver,
+            after: 0,
+            limit: 100,
+        }
     }
 }
 
@@ -114,10 +123,18 @@ impl ReceiptFilter {
     pub fn wants(&self, receipt: &Receipt) -> bool {
         self.from.is_none_or(|from| receipt.ended_at >= from)
             && self.until.is_none_or(|until| receipt.ended_at < until)
-            && self.tool.as_ref().is_none_or(|tool| receipt.tool_name == *tool)
+            && self
+                .tool
+                .as_ref()
+                .is_none_or(|tool| receipt.tool_name == *tool)
             && self.status.is_none_or(|status| receipt.status == status)
-            && self.session.is_none_or(|session| receipt.session_id == session)
-            && self.approver.as_ref().is_none_or(|approver| receipt.is_approved_by(approver))
+            && self
+                .session
+                .is_none_or(|session| receipt.session_id == session)
+            && self
+                .approver
+                .as_ref()
+                .is_none_or(|approver| receipt.is_approved_by(approver))
     }
 }
 
@@ -142,7 +159,12 @@ impl Ledger {
         let (mut receipts, mut after) = (Vec::new(), filter.after);
         while receipts.len() < filter.limit {
             let entries = self.entries(after).await?;
-            let Some(last) = entries.last() else { return Ok(ReceiptPage { receipts, next: None }) };
+            let Some(last) = entries.last() else {
+                return Ok(ReceiptPage {
+                    receipts,
+                    next: None,
+                });
+            };
             after = last.counter;
             for entry in entries {
                 let sealed = self.read(&entry)?;
@@ -150,23 +172,36 @@ impl Ledger {
                     receipts.push(sealed);
                 }
                 if receipts.len() == filter.limit {
-                    return Ok(ReceiptPage { receipts, next: Some(entry.counter) });
+                    return Ok(ReceiptPage {
+                        receipts,
+                        next: Some(entry.counter),
+                    });
                 }
             }
         }
-        Ok(ReceiptPage { receipts, next: Some(after) })
+        Ok(ReceiptPage {
+            receipts,
+            next: Some(after),
+        })
     }
 
     /// The receipt of an invocation. The newest are looked through first.
     pub async fn show(&self, invocation: CallId) -> Result<Option<SealedReceipt>, LedgerError> {
         let heads = self.store.ledgers().await?;
-        let mut end = heads.iter().find(|head| head.ledger == self.name).map_or(0, |head| head.counter);
+        let mut end = heads
+            .iter()
+            .find(|head| head.ledger == self.name)
+            .map_or(0, |head| head.counter);
         let wanted = invocation.to_string();
         while end > 0 {
             let start = end.saturating_sub(PAGE as u64);
             let entries = self.store.entries(&self.name, start, PAGE).await?;
             // Looking for the text first is cheaper than reading every receipt.
-            for entry in entries.iter().rev().filter(|entry| entry.body.contains(&wanted)) {
+            for entry in entries
+                .iter()
+                .rev()
+                .filter(|entry| entry.body.contains(&wanted))
+            {
                 let sealed = self.read(entry)?;
                 if sealed.receipt.invocation_id == invocation {
                     return Ok(Some(sealed));
@@ -202,9 +237,15 @@ impl Ledger {
     ///
     /// What came since the last checkpoint by this key is verified first: nobody signs what was tampered with. If nothing
     /// came, that checkpoint is returned. Where one by another key is kept already, the new one is only returned.
-    pub async fn checkpoint(&self, key: &LedgerKey, now: Timestamp) -> Result<Checkpoint, LedgerError> {
+    pub async fn checkpoint(
+        &self,
+        key: &LedgerKey,
+        now: Timestamp,
+    ) -> Result<Checkpoint, LedgerError> {
         let last = self.last_by(key).await?;
-        let from = last.as_ref().map_or_else(|| LedgerHead::start(self.name.clone()), Checkpoint::head);
+        let from = last
+            .as_ref()
+            .map_or_else(|| LedgerHead::start(self.name.clone()), Checkpoint::head);
         if from.counter > 0 {
             self.stands_at(&from).await?;
         }
@@ -217,11 +258,19 @@ impl Ledger {
         let value = serde_json::to_value(&checkpoint).expect("a checkpoint is plain data");
         let record = Record::Json(Json::new(value).expect("a checkpoint is not deep"));
         let place = format!("{}{:020}", self.prefix(), checkpoint.counter);
-        match self.store.once(RecordKey::Other(place.into()), record).await? {
+        match self
+            .store
+            .once(RecordKey::Other(place.into()), record)
+            .await?
+        {
             // Somebody else was faster; if it was one of us, both have signed the same place.
             Some(there) => {
                 let there = self.read_checkpoint(&there, checkpoint.counter)?;
-                Ok(if key.verifier().verify(&there).is_ok() { there } else { checkpoint })
+                Ok(if key.verifier().verify(&there).is_ok() {
+                    there
+                } else {
+                    checkpoint
+                })
             }
             None => Ok(checkpoint),
         }
@@ -236,7 +285,12 @@ impl Ledger {
                 Err(DoubtfulCheckpoint::UnknownKey(_)) => {}
                 Err(doubt @ DoubtfulCheckpoint::Forged) => {
                     let (ledger, counter) = (self.name.clone(), checkpoint.counter);
-                    return Err(Box::new(Tampered { ledger, counter, what: Tampering::Checkpoint(doubt) }).into());
+                    return Err(Box::new(Tampered {
+                        ledger,
+                        counter,
+                        what: Tampering::Checkpoint(doubt),
+                    })
+                    .into());
                 }
             }
         }
@@ -251,7 +305,10 @@ impl Ledger {
             let page = self.store.list(&prefix, after.as_deref(), PAGE).await?;
             for (place, record) in &page {
                 // A ledger whose name goes on behind a slash has the same beginning.
-                let number = place.strip_prefix(&*prefix).filter(|rest| rest.len() == 20).map(str::parse);
+                let number = place
+                    .strip_prefix(&*prefix)
+                    .filter(|rest| rest.len() == 20)
+                    .map(str::parse);
                 if let Some(Ok(counter)) = number {
                     checkpoints.push(self.read_checkpoint(record, counter)?);
                 }
@@ -286,28 +343,49 @@ impl Ledger {
 
     /// Makes sure that the ledger still has the entry that was signed.
     pub(crate) async fn stands_at(&self, head: &LedgerHead) -> Result<(), LedgerError> {
-        let entry = self.store.entries(&self.name, head.counter - 1, 1).await?.pop();
+        let entry = self
+            .store
+            .entries(&self.name, head.counter - 1, 1)
+            .await?
+            .pop();
         let what = match entry {
             Some(entry) if entry.head() == *head => return Ok(()),
             Some(_) => Tampering::NotAsSigned { since: 0 },
             None => Tampering::Truncated(head.counter),
         };
-        Err(Box::new(Tampered { ledger: self.name.clone(), counter: head.counter, what }).into())
+        Err(Box::new(Tampered {
+            ledger: self.name.clone(),
+            counter: head.counter,
+            what,
+        })
+        .into())
     }
 
     pub(crate) fn read(&self, entry: &SealedEntry) -> Result<SealedReceipt, LedgerError> {
-        let receipt: Receipt = serde_json::from_str(&entry.body).map_err(|_| self.unreadable(entry.counter))?;
+        let receipt: Receipt =
+            serde_json::from_str(&entry.body).map_err(|_| self.unreadable(entry.counter))?;
         let uri = receipt_uri(&self.name, receipt.invocation_id);
-        Ok(SealedReceipt { counter: entry.counter, hash: entry.hash, uri, receipt })
+        Ok(SealedReceipt {
+            counter: entry.counter,
+            hash: entry.hash,
+            uri,
+            receipt,
+        })
     }
 
     fn read_checkpoint(&self, record: &Record, counter: u64) -> Result<Checkpoint, LedgerError> {
-        let Record::Json(json) = record else { return Err(self.unreadable(counter).into()) };
+        let Record::Json(json) = record else {
+            return Err(self.unreadable(counter).into());
+        };
         serde_json::from_value(json.as_value().clone()).map_err(|_| self.unreadable(counter).into())
     }
 
     fn unreadable(&self, counter: u64) -> Box<Tampered> {
-        Box::new(Tampered { ledger: self.name.clone(), counter, what: Tampering::Unreadable })
+        Box::new(Tampered {
+            ledger: self.name.clone(),
+            counter,
+            what: Tampering::Unreadable,
+        })
     }
 
     fn prefix(&self) -> String {
@@ -328,17 +406,30 @@ pub struct Checkpoints {
 impl Checkpoints {
     /// Signs when at least `n` receipts have come since the last checkpoint; at least one.
     pub fn every(n: u64, ledger: Ledger, key: LedgerKey) -> Self {
-        Self { ledger, key, every: n.max(1), signed: AtomicU64::new(0) }
+        Self {
+            ledger,
+            key,
+            every: n.max(1),
+            signed: AtomicU64::new(0),
+        }
     }
 
     /// Signs if it is time. Asking costs one read where it is not.
     pub async fn sign_if_due(&self, now: Timestamp) -> Result<Option<Checkpoint>, LedgerError> {
         let signed = match self.signed.load(Ordering::Relaxed).checked_sub(1) {
             Some(signed) => signed,
-            None => self.ledger.last_by(&self.key).await?.map_or(0, |last| last.counter),
+            None => self
+                .ledger
+                .last_by(&self.key)
+                .await?
+                .map_or(0, |last| last.counter),
         };
         self.signed.store(signed + 1, Ordering::Relaxed);
-        let due = self.ledger.store.entries(&self.ledger.name, signed + self.every - 1, 1).await?;
+        let due = self
+            .ledger
+            .store
+            .entries(&self.ledger.name, signed + self.every - 1, 1)
+            .await?;
         if due.is_empty() {
             return Ok(None);
         }

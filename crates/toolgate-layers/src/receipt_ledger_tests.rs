@@ -17,20 +17,35 @@ fn id(n: u128) -> CallId {
 
 /// A ledger of `count` receipts: call `n` is of the tool `t<n % 3>`, every fourth is denied by Ann, at second `n`.
 async fn ledger_of(count: u128) -> Ledger {
-    let (clock, store) = (toolgate_testkit::TestClock::new(), StoreHandle::new(MemoryStore::new()));
+    let (clock, store) = (
+        toolgate_testkit::TestClock::new(),
+        StoreHandle::new(MemoryStore::new()),
+    );
     for n in 1..=count {
         clock.advance(std::time::Duration::from_secs(1));
-        let env =
-            toolgate_core::Env::new(std::sync::Arc::new(clock.clone()), store.clone(), env_at(&clock).probe().clone());
-        let mut seed = CallSeed { id: id(n), env, ..seed(&format!("t{}", n % 3), json!({ "n": n as u64 })) };
+        let env = toolgate_core::Env::new(
+            std::sync::Arc::new(clock.clone()),
+            store.clone(),
+            env_at(&clock).probe().clone(),
+        );
+        let mut seed = CallSeed {
+            id: id(n),
+            env,
+            ..seed(&format!("t{}", n % 3), json!({ "n": n as u64 }))
+        };
         let mut script = Scripted::new();
         if n % 4 == 0 {
             let request = toolgate_core::ApprovalRequest::about(&Call::new(seed.clone()));
             let decision = toolgate_core::Decision::deny("ann", None);
-            seed.resumed.answers.push(toolgate_core::Answer::to(&request, decision));
+            seed.resumed
+                .answers
+                .push(toolgate_core::Answer::to(&request, decision));
             script = script.then(Outcome::denied(None));
         }
-        let stack = Stack::over(script).layer(Receipts::to_store()).build().expect("in order");
+        let stack = Stack::over(script)
+            .layer(Receipts::to_store())
+            .build()
+            .expect("in order");
         stack.run(Call::new(seed)).await;
     }
     Ledger::main(store)
@@ -45,24 +60,80 @@ async fn receipts_are_listed_by_what_is_asked_for() {
     let ledger = ledger_of(12).await;
     let all = ledger.list(&ReceiptFilter::default()).await.expect("reads");
     assert_eq!((all.receipts.len(), all.next), (12, None));
-    let listed = async |filter: ReceiptFilter| counters(&ledger.list(&filter).await.expect("reads"));
+    let listed =
+        async |filter: ReceiptFilter| counters(&ledger.list(&filter).await.expect("reads"));
     let none = ReceiptFilter::default;
-    assert_eq!(listed(ReceiptFilter { tool: Some("t1".into()), ..none() }).await, [1, 4, 7, 10]);
-    assert_eq!(listed(ReceiptFilter { status: Some(Status::Denied), ..none() }).await, [4, 8, 12]);
-    assert_eq!(listed(ReceiptFilter { approver: Some("ann".into()), ..none() }).await, [4, 8, 12]);
-    assert_eq!(listed(ReceiptFilter { approver: Some("ben".into()), ..none() }).await, [0_u64; 0]);
+    assert_eq!(
+        listed(ReceiptFilter {
+            tool: Some("t1".into()),
+            ..none()
+        })
+        .await,
+        [1, 4, 7, 10]
+    );
+    assert_eq!(
+        listed(ReceiptFilter {
+            status: Some(Status::Denied),
+            ..none()
+        })
+        .await,
+        [4, 8, 12]
+    );
+    assert_eq!(
+        listed(ReceiptFilter {
+            approver: Some("ann".into()),
+            ..none()
+        })
+        .await,
+        [4, 8, 12]
+    );
+    assert_eq!(
+        listed(ReceiptFilter {
+            approver: Some("ben".into()),
+            ..none()
+        })
+        .await,
+        [0_u64; 0]
+    );
     let at = |n: usize| Some(all.receipts[n - 1].receipt.ended_at);
-    assert_eq!(listed(ReceiptFilter { from: at(3), until: at(6), ..none() }).await, [3, 4, 5]);
+    assert_eq!(
+        listed(ReceiptFilter {
+            from: at(3),
+            until: at(6),
+            ..none()
+        })
+        .await,
+        [3, 4, 5]
+    );
     let session = all.receipts[0].receipt.session_id;
-    assert_eq!(listed(ReceiptFilter { session: Some(session), ..none() }).await.len(), 12);
+    assert_eq!(
+        listed(ReceiptFilter {
+            session: Some(session),
+            ..none()
+        })
+        .await
+        .len(),
+        12
+    );
     let other = format!("{:032x}", 99).parse().expect("an id");
-    assert!(listed(ReceiptFilter { session: Some(other), ..none() }).await.is_empty());
+    assert!(
+        listed(ReceiptFilter {
+            session: Some(other),
+            ..none()
+        })
+        .await
+        .is_empty()
+    );
 }
 
 #[tokio::test]
 async fn a_list_goes_on_where_the_page_before_ended() {
     let ledger = ledger_of(10).await;
-    let mut filter = ReceiptFilter { tool: Some("t1".into()), limit: 2, ..ReceiptFilter::default() };
+    let mut filter = ReceiptFilter {
+        tool: Some("t1".into()),
+        limit: 2,
+        ..ReceiptFilter::default()
+    };
     let (mut seen, mut pages) = (Vec::new(), 0);
     loop {
         let page = ledger.list(&filter).await.expect("reads");
@@ -73,8 +144,18 @@ async fn a_list_goes_on_where_the_page_before_ended() {
         }
     }
     assert_eq!((seen, pages), (vec![1, 4, 7, 10], 3));
-    let nothing = ReceiptFilter { limit: 0, ..ReceiptFilter::default() };
-    assert!(ledger.list(&nothing).await.expect("reads").receipts.is_empty());
+    let nothing = ReceiptFilter {
+        limit: 0,
+        ..ReceiptFilter::default()
+    };
+    assert!(
+        ledger
+            .list(&nothing)
+            .await
+            .expect("reads")
+            .receipts
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -82,7 +163,10 @@ async fn the_receipt_of_an_invocation_is_found_wherever_it_stands() {
     let ledger = ledger_of(3 + PAGE as u128).await;
     for n in [1, 3, PAGE as u128, 3 + PAGE as u128] {
         let sealed = ledger.show(id(n)).await.expect("reads").expect("there");
-        assert_eq!((u128::from(sealed.counter), sealed.receipt.invocation_id), (n, id(n)));
+        assert_eq!(
+            (u128::from(sealed.counter), sealed.receipt.invocation_id),
+            (n, id(n))
+        );
         assert_eq!(sealed.uri, format!("toolgate:receipt/main/{}", id(n)));
     }
     assert_eq!(ledger.show(id(9_999)).await.expect("reads"), None);
@@ -91,19 +175,37 @@ async fn the_receipt_of_an_invocation_is_found_wherever_it_stands() {
 #[tokio::test]
 async fn a_checkpoint_is_signed_once_for_each_place_and_found_again() {
     let ledger = ledger_of(3).await;
-    let first = ledger.checkpoint(&key(), Timestamp::from_micros(1)).await.expect("signed");
-    assert_eq!((first.counter, key().verifier().verify(&first)), (3, Ok(())));
-    let again = ledger.checkpoint(&key(), Timestamp::from_micros(2)).await.expect("signed");
+    let first = ledger
+        .checkpoint(&key(), Timestamp::from_micros(1))
+        .await
+        .expect("signed");
+    assert_eq!(
+        (first.counter, key().verifier().verify(&first)),
+        (3, Ok(()))
+    );
+    let again = ledger
+        .checkpoint(&key(), Timestamp::from_micros(2))
+        .await
+        .expect("signed");
     assert_eq!(again, first, "nothing came in between");
     ledger.store.seal(vec![draft("{}")]).await.expect("sealed");
-    let second = ledger.checkpoint(&key(), Timestamp::from_micros(3)).await.expect("signed");
+    let second = ledger
+        .checkpoint(&key(), Timestamp::from_micros(3))
+        .await
+        .expect("signed");
     assert_eq!(ledger.checkpoints().await.expect("reads"), [first, second]);
-    let verified = ledger.verify(&[], Some(&key().verifier())).await.expect("as written");
+    let verified = ledger
+        .verify(&[], Some(&key().verifier()))
+        .await
+        .expect("as written");
     assert_eq!((verified.counter, verified.signed), (4, Some(4)));
 }
 
 fn draft(body: &str) -> LedgerDraft {
-    LedgerDraft { ledger: LedgerName::main(), body: body.into() }
+    LedgerDraft {
+        ledger: LedgerName::main(),
+        body: body.into(),
+    }
 }
 
 #[tokio::test]
@@ -111,9 +213,18 @@ async fn a_ledger_whose_name_goes_on_has_checkpoints_of_its_own() {
     let store = StoreHandle::new(MemoryStore::new());
     for name in ["a", "a/b"] {
         let name: LedgerName = name.parse().expect("a name");
-        store.seal(vec![LedgerDraft { ledger: name.clone(), body: "{}".into() }]).await.expect("sealed");
+        store
+            .seal(vec![LedgerDraft {
+                ledger: name.clone(),
+                body: "{}".into(),
+            }])
+            .await
+            .expect("sealed");
         let ledger = Ledger::new(store.clone(), name);
-        ledger.checkpoint(&key(), Timestamp::EPOCH).await.expect("signed");
+        ledger
+            .checkpoint(&key(), Timestamp::EPOCH)
+            .await
+            .expect("signed");
     }
     let ledger = Ledger::new(store, "a".parse().expect("a name"));
     assert_eq!(ledger.checkpoints().await.expect("reads").len(), 1);
@@ -123,45 +234,87 @@ async fn a_ledger_whose_name_goes_on_has_checkpoints_of_its_own() {
 #[tokio::test]
 async fn a_ledger_that_lost_its_end_is_found_out_and_not_signed_again() {
     let whole = ledger_of(5).await;
-    let checkpoint = whole.checkpoint(&key(), Timestamp::EPOCH).await.expect("signed");
+    let checkpoint = whole
+        .checkpoint(&key(), Timestamp::EPOCH)
+        .await
+        .expect("signed");
     // Another store with the same beginning, as if the last two records and their checkpoint had been removed.
     let cut = ledger_of(3).await;
     let verifier = key().verifier();
-    assert!(cut.verify(&[], Some(&verifier)).await.is_ok(), "nothing here says that there was more");
-    let Err(LedgerError::Tampered(bad)) = cut.verify(std::slice::from_ref(&checkpoint), Some(&verifier)).await else {
+    assert!(
+        cut.verify(&[], Some(&verifier)).await.is_ok(),
+        "nothing here says that there was more"
+    );
+    let Err(LedgerError::Tampered(bad)) = cut
+        .verify(std::slice::from_ref(&checkpoint), Some(&verifier))
+        .await
+    else {
         panic!("a checkpoint kept elsewhere says so")
     };
     assert_eq!((bad.counter, bad.what), (4, Tampering::Truncated(5)));
     let value = serde_json::to_value(&checkpoint).expect("writes");
     let place = RecordKey::Other("checkpoint/main/00000000000000000005".into());
-    cut.store.once(place, Record::Json(Json::new(value).expect("shallow"))).await.expect("kept");
-    assert!(matches!(cut.checkpoint(&key(), Timestamp::EPOCH).await, Err(LedgerError::Tampered(_))));
-    assert!(cut.verify(&[], None).await.is_ok(), "without a verifier only the chain itself is checked");
+    cut.store
+        .once(place, Record::Json(Json::new(value).expect("shallow")))
+        .await
+        .expect("kept");
+    assert!(matches!(
+        cut.checkpoint(&key(), Timestamp::EPOCH).await,
+        Err(LedgerError::Tampered(_))
+    ));
+    assert!(
+        cut.verify(&[], None).await.is_ok(),
+        "without a verifier only the chain itself is checked"
+    );
 }
 
 #[tokio::test]
 async fn a_body_that_is_no_receipt_is_named_when_it_is_read() {
     let ledger = ledger_of(2).await;
-    ledger.store.seal(vec![draft(r#"{"n":1}"#)]).await.expect("sealed");
-    let Err(LedgerError::Tampered(bad)) = ledger.list(&ReceiptFilter::default()).await else { panic!("unreadable") };
+    ledger
+        .store
+        .seal(vec![draft(r#"{"n":1}"#)])
+        .await
+        .expect("sealed");
+    let Err(LedgerError::Tampered(bad)) = ledger.list(&ReceiptFilter::default()).await else {
+        panic!("unreadable")
+    };
     assert_eq!((bad.counter, bad.what), (3, Tampering::Unreadable));
 }
 
 #[tokio::test]
 async fn checkpoints_are_signed_when_they_are_due_also_after_a_restart() {
     let ledger = ledger_of(5).await;
-    let add = async |n: usize| drop(ledger.store.seal(vec![draft("{}"); n]).await.expect("sealed"));
+    let add = async |n: usize| {
+        drop(
+            ledger
+                .store
+                .seal(vec![draft("{}"); n])
+                .await
+                .expect("sealed"),
+        )
+    };
     let signed = async |checkpoints: &Checkpoints| {
-        checkpoints.sign_if_due(Timestamp::EPOCH).await.expect("signs").map(|checkpoint| checkpoint.counter)
+        checkpoints
+            .sign_if_due(Timestamp::EPOCH)
+            .await
+            .expect("signs")
+            .map(|checkpoint| checkpoint.counter)
     };
     let every = Checkpoints::every(3, ledger.clone(), key());
-    assert_eq!((signed(&every).await, signed(&every).await), (Some(5), None));
+    assert_eq!(
+        (signed(&every).await, signed(&every).await),
+        (Some(5), None)
+    );
     add(2).await;
     assert_eq!(signed(&every).await, None);
     let restarted = Checkpoints::every(3, ledger.clone(), key());
     assert_eq!(signed(&restarted).await, None);
     add(1).await;
-    assert_eq!((signed(&restarted).await, signed(&every).await), (Some(8), Some(8)));
+    assert_eq!(
+        (signed(&restarted).await, signed(&every).await),
+        (Some(8), Some(8))
+    );
 }
 
 async fn exported(ledger: &Ledger, filter: ReceiptFilter) -> Vec<u8> {
@@ -173,11 +326,25 @@ async fn exported(ledger: &Ledger, filter: ReceiptFilter) -> Vec<u8> {
 #[tokio::test]
 async fn an_export_is_verified_without_a_store_and_an_excerpt_too() {
     let ledger = ledger_of(9).await;
-    ledger.checkpoint(&key(), Timestamp::EPOCH).await.expect("signed");
+    ledger
+        .checkpoint(&key(), Timestamp::EPOCH)
+        .await
+        .expect("signed");
     let verifier = key().verifier();
-    let all = verify_export(&*exported(&ledger, ReceiptFilter::default()).await, &[], Some(&verifier)).expect("whole");
-    assert_eq!((all.chain.counter, all.chain.signed, all.outlines), (9, Some(9), 0));
-    let denied = ReceiptFilter { status: Some(Status::Denied), ..ReceiptFilter::default() };
+    let all = verify_export(
+        &*exported(&ledger, ReceiptFilter::default()).await,
+        &[],
+        Some(&verifier),
+    )
+    .expect("whole");
+    assert_eq!(
+        (all.chain.counter, all.chain.signed, all.outlines),
+        (9, Some(9), 0)
+    );
+    let denied = ReceiptFilter {
+        status: Some(Status::Denied),
+        ..ReceiptFilter::default()
+    };
     let some = exported(&ledger, denied).await;
     let excerpt = verify_export(&*some, &[], Some(&verifier)).expect("whole");
     assert_eq!((excerpt.chain, excerpt.outlines), (all.chain, 7));
@@ -190,7 +357,10 @@ async fn an_export_that_was_cut_off_is_found_also_without_a_checkpoint() {
     let ledger = ledger_of(3).await;
     let bytes = exported(&ledger, ReceiptFilter::default()).await;
     for cut in 0..bytes.len() {
-        assert!(verify_export(&bytes[..cut], &[], None).is_err(), "after {cut} bytes");
+        assert!(
+            verify_export(&bytes[..cut], &[], None).is_err(),
+            "after {cut} bytes"
+        );
     }
     assert!(verify_export(&*bytes, &[], None).is_ok());
 }
@@ -199,15 +369,34 @@ async fn an_export_that_was_cut_off_is_found_also_without_a_checkpoint() {
 async fn a_mirror_catches_up_and_writes_nothing_twice() {
     let dir = tempfile::tempdir().expect("a directory");
     let (ledger, path) = (ledger_of(4).await, dir.path().join("main.jsonl"));
-    let mut mirror = LedgerMirror::open(ledger.clone(), &path).await.expect("opens");
-    assert_eq!((mirror.catch_up().await.expect("writes"), mirror.catch_up().await.expect("writes")), (4, 0));
-    assert!(LedgerMirror::open(ledger.clone(), &path).await.is_err(), "one at a time");
+    let mut mirror = LedgerMirror::open(ledger.clone(), &path)
+        .await
+        .expect("opens");
+    assert_eq!(
+        (
+            mirror.catch_up().await.expect("writes"),
+            mirror.catch_up().await.expect("writes")
+        ),
+        (4, 0)
+    );
+    assert!(
+        LedgerMirror::open(ledger.clone(), &path).await.is_err(),
+        "one at a time"
+    );
     drop(mirror);
     ledger.store.seal(vec![draft("{}")]).await.expect("sealed");
-    let mut mirror = LedgerMirror::open(ledger.clone(), &path).await.expect("opens");
+    let mut mirror = LedgerMirror::open(ledger.clone(), &path)
+        .await
+        .expect("opens");
     assert_eq!(mirror.catch_up().await.expect("writes"), 1);
     let file = std::fs::read(&path).expect("reads");
-    assert_eq!(verify_export(&*file, &[], None).expect("whole").chain.counter, 5);
+    assert_eq!(
+        verify_export(&*file, &[], None)
+            .expect("whole")
+            .chain
+            .counter,
+        5
+    );
     assert_eq!(mirror.head().map(|head| head.counter), Some(5));
 }
 
@@ -215,13 +404,31 @@ async fn a_mirror_catches_up_and_writes_nothing_twice() {
 async fn a_mirror_survives_a_line_that_was_torn_anywhere() {
     let dir = tempfile::tempdir().expect("a directory");
     let (ledger, path) = (ledger_of(3).await, dir.path().join("main.jsonl"));
-    LedgerMirror::open(ledger.clone(), &path).await.expect("opens").catch_up().await.expect("writes");
+    LedgerMirror::open(ledger.clone(), &path)
+        .await
+        .expect("opens")
+        .catch_up()
+        .await
+        .expect("writes");
     let whole = std::fs::read(&path).expect("reads");
-    let before_last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("lines") + 1;
+    let before_last = whole[..whole.len() - 1]
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .expect("lines")
+        + 1;
     for cut in (0..20).chain(before_last..whole.len()) {
         std::fs::write(&path, &whole[..cut]).expect("written");
-        LedgerMirror::open(ledger.clone(), &path).await.expect("opens").catch_up().await.expect("writes");
-        assert_eq!(std::fs::read(&path).expect("reads"), whole, "torn after {cut} bytes");
+        LedgerMirror::open(ledger.clone(), &path)
+            .await
+            .expect("opens")
+            .catch_up()
+            .await
+            .expect("writes");
+        assert_eq!(
+            std::fs::read(&path).expect("reads"),
+            whole,
+            "torn after {cut} bytes"
+        );
     }
 }
 
@@ -230,37 +437,75 @@ async fn a_mirror_that_disagrees_is_found_and_left_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("main.jsonl");
     let longer = ledger_of(5).await;
-    LedgerMirror::open(longer, &path).await.expect("opens").catch_up().await.expect("writes");
+    LedgerMirror::open(longer, &path)
+        .await
+        .expect("opens")
+        .catch_up()
+        .await
+        .expect("writes");
     let whole = std::fs::read(&path).expect("reads");
     let shorter = ledger_of(3).await;
-    let mut mirror = LedgerMirror::open(shorter.clone(), &path).await.expect("opens");
-    let Err(LedgerError::Tampered(bad)) = mirror.catch_up().await else { panic!("the ledger has lost records") };
+    let mut mirror = LedgerMirror::open(shorter.clone(), &path)
+        .await
+        .expect("opens");
+    let Err(LedgerError::Tampered(bad)) = mirror.catch_up().await else {
+        panic!("the ledger has lost records")
+    };
     assert_eq!((bad.counter, bad.what), (5, Tampering::Truncated(5)));
     drop(mirror);
-    shorter.store.seal(vec![draft("{}"), draft("{}")]).await.expect("sealed");
+    shorter
+        .store
+        .seal(vec![draft("{}"), draft("{}")])
+        .await
+        .expect("sealed");
     let mut mirror = LedgerMirror::open(shorter, &path).await.expect("opens");
-    assert!(matches!(mirror.catch_up().await, Err(LedgerError::Tampered(_))), "the ledger went another way");
+    assert!(
+        matches!(mirror.catch_up().await, Err(LedgerError::Tampered(_))),
+        "the ledger went another way"
+    );
     drop(mirror);
     assert_eq!(std::fs::read(&path).expect("reads"), whole);
-    std::fs::write(&path, String::from_utf8(whole).expect("text").replace(r#"\"ok\""#, r#"\"no\""#)).expect("written");
+    std::fs::write(
+        &path,
+        String::from_utf8(whole)
+            .expect("text")
+            .replace(r#"\"ok\""#, r#"\"no\""#),
+    )
+    .expect("written");
     let opened = LedgerMirror::open(ledger_of(5).await, &path).await;
     assert!(matches!(opened, Err(LedgerError::Tampered(bad)) if bad.counter == 1));
     std::fs::write(&path, "something else\n").expect("written");
-    assert!(matches!(LedgerMirror::open(ledger_of(5).await, &path).await, Err(LedgerError::Line { line: 1, .. })));
+    assert!(matches!(
+        LedgerMirror::open(ledger_of(5).await, &path).await,
+        Err(LedgerError::Line { line: 1, .. })
+    ));
 }
 
 #[tokio::test]
 async fn nobody_signs_behind_a_checkpoint_that_somebody_else_made_up() {
     let ledger = ledger_of(3).await;
     let forged = async |checkpoint: Checkpoint| {
-        let record = Record::Json(Json::new(serde_json::to_value(&checkpoint).expect("plain")).expect("small"));
+        let record = Record::Json(
+            Json::new(serde_json::to_value(&checkpoint).expect("plain")).expect("small"),
+        );
         let place = format!("{}{:020}", ledger.prefix(), checkpoint.counter);
-        ledger.store.once(RecordKey::Other(place.into()), record).await.expect("kept");
+        ledger
+            .store
+            .once(RecordKey::Other(place.into()), record)
+            .await
+            .expect("kept");
     };
     let entry = ledger.entries(2).await.expect("reads").remove(0);
     let real = Checkpoint::sign(&entry.head(), Timestamp::EPOCH, &key());
-    forged(Checkpoint { at: Timestamp::from_micros(1), ..real }).await;
-    let refused = ledger.checkpoint(&key(), Timestamp::EPOCH).await.expect_err("not signed");
+    forged(Checkpoint {
+        at: Timestamp::from_micros(1),
+        ..real
+    })
+    .await;
+    let refused = ledger
+        .checkpoint(&key(), Timestamp::EPOCH)
+        .await
+        .expect_err("not signed");
     assert!(
         matches!(&refused, LedgerError::Tampered(bad) if matches!(bad.what, Tampering::Checkpoint(_))),
         "{refused:?}"
@@ -270,7 +515,13 @@ async fn nobody_signs_behind_a_checkpoint_that_somebody_else_made_up() {
     let ledger = ledger_of(3).await;
     let entry = ledger.entries(2).await.expect("reads").remove(0);
     let stranger = LedgerKey::from_bytes(&[8; 32]);
-    ledger.checkpoint(&stranger, Timestamp::EPOCH).await.expect("signs");
-    let ours = ledger.checkpoint(&key(), Timestamp::EPOCH).await.expect("signs");
+    ledger
+        .checkpoint(&stranger, Timestamp::EPOCH)
+        .await
+        .expect("signs");
+    let ours = ledger
+        .checkpoint(&key(), Timestamp::EPOCH)
+        .await
+        .expect("signs");
     assert_eq!((ours.head(), ours.key), (entry.head(), key().id()));
 }

@@ -91,7 +91,10 @@ pub struct MemoryReceipts {
 impl MemoryReceipts {
     /// Keeps at most `most` receipts; the oldest go first.
     pub fn bounded(most: usize) -> Self {
-        Self { kept: Arc::default(), most }
+        Self {
+            kept: Arc::default(),
+            most,
+        }
     }
 
     /// What is kept, oldest first.
@@ -112,7 +115,11 @@ impl Default for MemoryReceipts {
 }
 
 impl ReceiptSink for MemoryReceipts {
-    fn write<'a>(&'a self, _: &'a Call, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
+    fn write<'a>(
+        &'a self,
+        _: &'a Call,
+        receipt: &'a Arc<Receipt>,
+    ) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
         let mut kept = self.kept();
         kept.push_back(receipt.clone());
         while kept.len() > self.most {
@@ -149,7 +156,11 @@ where
     F: Fn(Arc<Receipt>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Option<String>, SinkError>> + Send + 'static,
 {
-    fn write<'a>(&'a self, _: &'a Call, receipt: &'a Arc<Receipt>) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
+    fn write<'a>(
+        &'a self,
+        _: &'a Call,
+        receipt: &'a Arc<Receipt>,
+    ) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
         Box::pin((self.0)(receipt.clone()))
     }
 }
@@ -167,7 +178,10 @@ pub struct BothReceipts {
 impl BothReceipts {
     /// Writes to `first`, then to `second`.
     pub fn new(first: impl ReceiptSink, second: impl ReceiptSink) -> Self {
-        Self { first: SharedReceiptSink::new(first), second: SharedReceiptSink::new(second) }
+        Self {
+            first: SharedReceiptSink::new(first),
+            second: SharedReceiptSink::new(second),
+        }
     }
 }
 
@@ -188,7 +202,10 @@ impl ReceiptSink for BothReceipts {
             let Some(uri) = self.first.write(call, receipt).await? else {
                 return self.second.write(call, receipt).await;
             };
-            let copy = Receipt { receipt_uri: Some(uri.clone()), ..Receipt::clone(receipt) };
+            let copy = Receipt {
+                receipt_uri: Some(uri.clone()),
+                ..Receipt::clone(receipt)
+            };
             self.second.write(call, &Arc::new(copy)).await?;
             Ok(Some(uri))
         })
@@ -208,20 +225,36 @@ mod tests {
         let noting = |name: &'static str, uri: Option<&'static str>| {
             let order = order.clone();
             receipt_fn(move |receipt: Arc<Receipt>| {
-                order.lock().expect("whole").push((name, receipt.receipt_uri.clone()));
+                order
+                    .lock()
+                    .expect("whole")
+                    .push((name, receipt.receipt_uri.clone()));
                 std::future::ready(Ok(uri.map(str::to_owned)))
             })
         };
         let both = BothReceipts::new(noting("local", Some("file:///r#L1")), noting("host", None));
         let outcome = echo_under(Receipts::to(both)).run(call("t")).await;
-        assert_eq!(*order.lock().expect("whole"), [("local", None), ("host", Some("file:///r#L1".to_owned()))]);
-        let notes = outcome.settled().expect("settled").notes.fields().expect("notes").clone();
+        assert_eq!(
+            *order.lock().expect("whole"),
+            [("local", None), ("host", Some("file:///r#L1".to_owned()))]
+        );
+        let notes = outcome
+            .settled()
+            .expect("settled")
+            .notes
+            .fields()
+            .expect("notes")
+            .clone();
         assert_eq!(notes.metadata["receipt_uri"], "file:///r#L1");
         for uri in [None, Some("file:///r#L2")] {
             let failing = receipt_fn(async |_| Err(SinkError::new("disk full")));
             let lost = BothReceipts::new(noting("local", uri), failing);
             let outcome = echo_under(Receipts::to(lost)).run(call("t")).await;
-            assert_eq!(outcome.status(), Some(Status::LayerException), "a lost mirror is a lost receipt");
+            assert_eq!(
+                outcome.status(),
+                Some(Status::LayerException),
+                "a lost mirror is a lost receipt"
+            );
         }
     }
 
@@ -232,7 +265,11 @@ mod tests {
         for tool in ["a", "b", "c"] {
             stack.run(call(tool)).await;
         }
-        let names: Vec<_> = kept.receipts().iter().map(|receipt| receipt.tool_name.clone()).collect();
+        let names: Vec<_> = kept
+            .receipts()
+            .iter()
+            .map(|receipt| receipt.tool_name.clone())
+            .collect();
         assert_eq!(names, ["b", "c"]);
     }
 }

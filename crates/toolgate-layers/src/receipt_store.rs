@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    Call, CallId, InvalidLedgerName, LedgerDraft, LedgerName, RecordKey, SessionId, StoreError, canonical_json,
+    Call, CallId, InvalidLedgerName, LedgerDraft, LedgerName, RecordKey, SessionId, StoreError,
+    canonical_json,
 };
 
 use crate::{Receipt, ReceiptSink, SinkError};
@@ -48,19 +49,28 @@ impl StoreReceipts {
     /// Seals into the ledger of this name. `{session}` in it is replaced by the id of the session, so that each has a
     /// ledger of its own.
     pub fn named(ledger: &str) -> Result<Self, InvalidLedgerName> {
-        let nil: SessionId = format!("{:032x}", 0).parse().map_err(|_| InvalidLedgerName(ledger.to_owned()))?;
+        let nil: SessionId = format!("{:032x}", 0)
+            .parse()
+            .map_err(|_| InvalidLedgerName(ledger.to_owned()))?;
         let name: LedgerName = ledger.replace(SESSION, &nil.to_string()).parse()?;
         let per_session = ledger.contains(SESSION);
-        Ok(Self { ledger: if per_session { Which::PerSession(ledger.into()) } else { Which::One(name) } })
+        Ok(Self {
+            ledger: if per_session {
+                Which::PerSession(ledger.into())
+            } else {
+                Which::One(name)
+            },
+        })
     }
 
     /// The ledger of a session.
     pub fn ledger(&self, session: SessionId) -> LedgerName {
         match &self.ledger {
             Which::One(name) => name.clone(),
-            Which::PerSession(name) => {
-                name.replace(SESSION, &session.to_string()).parse().expect("a name with one id has one with another")
-            }
+            Which::PerSession(name) => name
+                .replace(SESSION, &session.to_string())
+                .parse()
+                .expect("a name with one id has one with another"),
         }
     }
 }
@@ -68,7 +78,9 @@ impl StoreReceipts {
 /// Seals into the ledger `main`.
 impl Default for StoreReceipts {
     fn default() -> Self {
-        Self { ledger: Which::One(LedgerName::main()) }
+        Self {
+            ledger: Which::One(LedgerName::main()),
+        }
     }
 }
 
@@ -79,7 +91,12 @@ impl ReceiptSink for StoreReceipts {
             Ok(false) => Box::pin(async move {
                 // Any key will do: only whether there is an answer counts.
                 let key = RecordKey::Layer(call.id, "receipts".into());
-                call.env().store().record(&key).await.map(drop).map_err(|error| failed(&error))
+                call.env()
+                    .store()
+                    .record(&key)
+                    .await
+                    .map(drop)
+                    .map_err(|error| failed(&error))
             }),
             Err(stopped) => Box::pin(std::future::ready(Err(SinkError::new(stopped.to_string())))),
         }
@@ -94,12 +111,22 @@ impl ReceiptSink for StoreReceipts {
         let uri = receipt_uri(&ledger, receipt.invocation_id);
         let body = match serde_json::to_value(&**receipt) {
             Ok(value) => canonical_json(&value).into(),
-            Err(error) => return Box::pin(std::future::ready(Err(SinkError::new(error.to_string())))),
+            Err(error) => {
+                return Box::pin(std::future::ready(Err(SinkError::new(error.to_string()))));
+            }
         };
-        match call.env().probe().seal_with_outcome(call, LedgerDraft { ledger, body }) {
+        match call
+            .env()
+            .probe()
+            .seal_with_outcome(call, LedgerDraft { ledger, body })
+        {
             Ok(()) => Box::pin(std::future::ready(Ok(Some(uri)))),
             Err(draft) => Box::pin(async move {
-                call.env().store().seal(vec![draft]).await.map_err(|error| failed(&error))?;
+                call.env()
+                    .store()
+                    .seal(vec![draft])
+                    .await
+                    .map_err(|error| failed(&error))?;
                 Ok(Some(uri))
             }),
         }
@@ -112,7 +139,9 @@ pub(crate) fn receipt_uri(ledger: &LedgerName, invocation: CallId) -> String {
 }
 
 fn failed(error: &StoreError) -> SinkError {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    let cause = std::error::Error::source(error)
+        .map(|cause| format!(": {cause}"))
+        .unwrap_or_default();
     SinkError::new(format!("{error}{cause}"))
 }
 

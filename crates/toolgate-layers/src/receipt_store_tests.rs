@@ -4,13 +4,15 @@ use std::sync::Mutex;
 
 use serde_json::json;
 use toolgate_core::{
-    CallSeed, Env, LogLevel, MemoryStore, Outcome, Probe, Progress, SealedEntry, Stack, Starting, Status, StopReason,
-    StoreHandle,
+    CallSeed, Env, LogLevel, MemoryStore, Outcome, Probe, Progress, SealedEntry, Stack, Starting,
+    Status, StopReason, StoreHandle,
 };
 use toolgate_testkit::{Fault, FaultyStore, Scripted, StoreCall, TestClock, call, seed};
 
 use super::*;
-use crate::{Configurable, MemoryReceipts, Parts, Receipts, ReceiptsOptions, SharedReceiptSink, Workspace};
+use crate::{
+    Configurable, MemoryReceipts, Parts, Receipts, ReceiptsOptions, SharedReceiptSink, Workspace,
+};
 
 /// Takes entries as a runtime does, or has failed.
 #[derive(Default)]
@@ -26,7 +28,11 @@ impl Probe for Journal {
     fn progress(&self, _: &Call, _: Progress) {}
     fn log(&self, _: &Call, _: LogLevel, _: &str) {}
     fn seals_with_outcome(&self, _: &Call) -> Result<bool, StopReason> {
-        if self.failed { Err(StopReason::NotRecorded("disk full".into())) } else { Ok(true) }
+        if self.failed {
+            Err(StopReason::NotRecorded("disk full".into()))
+        } else {
+            Ok(true)
+        }
     }
     fn seal_with_outcome(&self, _: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
         self.taken.lock().expect("whole").push(entry);
@@ -36,15 +42,26 @@ impl Probe for Journal {
 
 fn store_call(store: StoreHandle, probe: Arc<dyn Probe>) -> Call {
     let env = Env::new(Arc::new(TestClock::new()), store, probe);
-    Call::new(CallSeed { env, ..seed("t", json!({ "n": 1.5 })) })
+    Call::new(CallSeed {
+        env,
+        ..seed("t", json!({ "n": 1.5 }))
+    })
 }
 
 fn uri_of(outcome: &Outcome) -> String {
-    outcome.settled().and_then(|settled| settled.notes.fields()).expect("notes").metadata["receipt_uri"].to_string()
+    outcome
+        .settled()
+        .and_then(|settled| settled.notes.fields())
+        .expect("notes")
+        .metadata["receipt_uri"]
+        .to_string()
 }
 
 async fn main_entries(store: &StoreHandle) -> Vec<SealedEntry> {
-    store.entries(&LedgerName::main(), 0, 10).await.expect("reads")
+    store
+        .entries(&LedgerName::main(), 0, 10)
+        .await
+        .expect("reads")
 }
 
 #[tokio::test]
@@ -52,15 +69,27 @@ async fn the_receipt_is_handed_over_with_the_outcome_and_costs_no_write_of_its_o
     let journal = Arc::new(Journal::default());
     let store = FaultyStore::new(MemoryStore::new(), |_, _| Fault::Pass);
     let call = store_call(StoreHandle::new(store.clone()), journal.clone());
-    let outcome = toolgate_testkit::echo_under(Receipts::to_store()).run(call.clone()).await;
-    assert_eq!(uri_of(&outcome), format!("\"toolgate:receipt/main/{}\"", call.id));
+    let outcome = toolgate_testkit::echo_under(Receipts::to_store())
+        .run(call.clone())
+        .await;
+    assert_eq!(
+        uri_of(&outcome),
+        format!("\"toolgate:receipt/main/{}\"", call.id)
+    );
     assert_eq!((store.writes(), store.reads()), (0, 0));
     let taken = journal.taken.lock().expect("whole");
     assert_eq!((taken.len(), taken[0].ledger.as_str()), (1, "main"));
     let receipt: Receipt = serde_json::from_str(&taken[0].body).expect("a receipt");
-    assert_eq!((receipt.invocation_id, receipt.status), (call.id, Status::Ok));
+    assert_eq!(
+        (receipt.invocation_id, receipt.status),
+        (call.id, Status::Ok)
+    );
     let value = serde_json::from_str(&taken[0].body).expect("JSON");
-    assert_eq!(canonical_json(&value), *taken[0].body, "written in canonical form");
+    assert_eq!(
+        canonical_json(&value),
+        *taken[0].body,
+        "written in canonical form"
+    );
 }
 
 #[tokio::test]
@@ -70,7 +99,13 @@ async fn where_nobody_keeps_outcomes_the_receipt_is_sealed_by_itself() {
     stack.run(call.clone()).await;
     stack.run(call.clone()).await;
     let entries = main_entries(call.env().store()).await;
-    assert_eq!(entries.iter().map(|entry| entry.counter).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(
+        entries
+            .iter()
+            .map(|entry| entry.counter)
+            .collect::<Vec<_>>(),
+        [1, 2]
+    );
     assert!(entries[1].follows(&entries[0].head()));
 }
 
@@ -78,16 +113,25 @@ async fn where_nobody_keeps_outcomes_the_receipt_is_sealed_by_itself() {
 async fn nothing_runs_while_the_journal_has_failed_or_the_store_does_not_answer() {
     let down = |_, _| Fault::Fail(StoreError::Backend("disk full".into()));
     let broken = StoreHandle::new(FaultyStore::new(MemoryStore::new(), down));
-    let failed = Arc::new(Journal { failed: true, ..Journal::default() });
+    let failed = Arc::new(Journal {
+        failed: true,
+        ..Journal::default()
+    });
     for call in [
         store_call(StoreHandle::new(MemoryStore::new()), failed),
         store_call(broken, Arc::new(toolgate_core::Unwatched)),
     ] {
         let executor = Scripted::new();
-        let stack = Stack::over(executor.clone()).layer(Receipts::to_store()).build().expect("in order");
+        let stack = Stack::over(executor.clone())
+            .layer(Receipts::to_store())
+            .build()
+            .expect("in order");
         let outcome = stack.run(call).await;
         assert_eq!(outcome.status(), Some(Status::ExecutorError));
-        let detail = outcome.settled().and_then(|settled| settled.error.clone()?.operator).expect("says why");
+        let detail = outcome
+            .settled()
+            .and_then(|settled| settled.error.clone()?.operator)
+            .expect("says why");
         assert!(detail.contains("disk full"), "{detail}");
         assert!(executor.seen().is_empty());
     }
@@ -102,7 +146,10 @@ async fn a_receipt_that_cannot_be_sealed_afterwards_stops_the_run() {
     let store = StoreHandle::new(FaultyStore::new(MemoryStore::new(), full));
     let stack = toolgate_testkit::echo_under(Receipts::to_store());
     let call = store_call(store, Arc::new(toolgate_core::Unwatched));
-    assert_eq!(stack.run(call.clone()).await.status(), Some(Status::LayerException));
+    assert_eq!(
+        stack.run(call.clone()).await.status(),
+        Some(Status::LayerException)
+    );
     assert_eq!(stack.run(call).await.status(), Some(Status::ExecutorError));
 }
 
@@ -110,9 +157,14 @@ async fn a_receipt_that_cannot_be_sealed_afterwards_stops_the_run() {
 async fn each_session_can_have_a_ledger_of_its_own() {
     let sink = StoreReceipts::named("sessions/{session}").expect("a name");
     let call = call("t");
-    toolgate_testkit::echo_under(Receipts::to(sink)).run(call.clone()).await;
+    toolgate_testkit::echo_under(Receipts::to(sink))
+        .run(call.clone())
+        .await;
     let heads = call.env().store().ledgers().await.expect("reads");
-    assert_eq!(heads[0].ledger.as_str(), format!("sessions/{}", call.turn().session));
+    assert_eq!(
+        heads[0].ledger.as_str(),
+        format!("sessions/{}", call.turn().session)
+    );
     for bad in ["", "a b", "{session} "] {
         assert!(StoreReceipts::named(bad).is_err(), "{bad:?}");
     }
@@ -122,13 +174,26 @@ async fn each_session_can_have_a_ledger_of_its_own() {
 async fn both_keeps_the_receipt_here_first_and_then_tells_the_host_where() {
     let dir = tempfile::tempdir().expect("a directory");
     let kept = MemoryReceipts::default();
-    let parts = Parts::new().with(Workspace::new(dir.path())).with(SharedReceiptSink::new(kept.clone()));
-    let options: ReceiptsOptions = serde_json::from_value(json!({ "sink": "both" })).expect("options");
+    let parts = Parts::new()
+        .with(Workspace::new(dir.path()))
+        .with(SharedReceiptSink::new(kept.clone()));
+    let options: ReceiptsOptions =
+        serde_json::from_value(json!({ "sink": "both" })).expect("options");
     let call = call("t");
-    toolgate_testkit::echo_under(Receipts::configure(options, &parts).expect("fine")).run(call.clone()).await;
+    toolgate_testkit::echo_under(Receipts::configure(options, &parts).expect("fine"))
+        .run(call.clone())
+        .await;
     let uri = format!("toolgate:receipt/main/{}", call.id);
     assert_eq!(kept.receipts()[0].receipt_uri.as_ref(), Some(&uri));
     assert_eq!(main_entries(call.env().store()).await.len(), 1);
-    let file = dir.path().join(".toolgate/receipts").join(format!("{}.jsonl", call.turn().session));
-    assert!(std::fs::read_to_string(file).expect("written").contains(&uri), "the file says where the record is");
+    let file = dir
+        .path()
+        .join(".toolgate/receipts")
+        .join(format!("{}.jsonl", call.turn().session));
+    assert!(
+        std::fs::read_to_string(file)
+            .expect("written")
+            .contains(&uri),
+        "the file says where the record is"
+    );
 }

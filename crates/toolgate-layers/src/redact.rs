@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_core::{
-    Arguments, Band, Call, CallError, Json, Layer, LayerTraits, Next, Notes, Outcome, RedactionFailed, Redactor,
-    Settled, Status, ToolName, contained_sync,
+    Arguments, Band, Call, CallError, Json, Layer, LayerTraits, Next, Notes, Outcome,
+    RedactionFailed, Redactor, Settled, Status, ToolName, contained_sync,
 };
 
 use crate::{BadOption, Configurable, Parts, Secrets, SecretsOptions, SharedRedactor};
@@ -35,7 +35,8 @@ pub struct Redact {
     arguments: bool,
 }
 
-type OwnRedactor = Arc<dyn Fn(Phase, &ToolName, &Json) -> Result<Option<Json>, RedactionFailed> + Send + Sync>;
+type OwnRedactor =
+    Arc<dyn Fn(Phase, &ToolName, &Json) -> Result<Option<Json>, RedactionFailed> + Send + Sync>;
 
 /// On which way a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +69,11 @@ impl Redact {
 
     /// Redacts with a redactor that other parts of the program share.
     pub fn with(secrets: SharedRedactor) -> Self {
-        Self { secrets, own: None, arguments: false }
+        Self {
+            secrets,
+            own: None,
+            arguments: false,
+        }
     }
 
     /// Redacts what the tool receives as well.
@@ -85,7 +90,10 @@ impl Redact {
     /// does not run at all.
     pub fn own<F>(mut self, redactor: F) -> Self
     where
-        F: Fn(Phase, &ToolName, &Json) -> Result<Option<Json>, RedactionFailed> + Send + Sync + 'static,
+        F: Fn(Phase, &ToolName, &Json) -> Result<Option<Json>, RedactionFailed>
+            + Send
+            + Sync
+            + 'static,
     {
         self.own = Some(Arc::new(redactor));
         self
@@ -97,8 +105,15 @@ impl Redact {
     }
 
     /// What the user's redactor makes of a value. One that panics has failed.
-    fn own_copy(&self, phase: Phase, call: &Call, value: &Json) -> Result<Option<Json>, RedactionFailed> {
-        let Some(own) = &self.own else { return Ok(None) };
+    fn own_copy(
+        &self,
+        phase: Phase,
+        call: &Call,
+        value: &Json,
+    ) -> Result<Option<Json>, RedactionFailed> {
+        let Some(own) = &self.own else {
+            return Ok(None);
+        };
         contained_sync(|| own(phase, &call.tool, value)).unwrap_or(Err(RedactionFailed))
     }
 
@@ -127,7 +142,11 @@ impl Redact {
         }
         if let Some(error) = &mut settled.error {
             error.model = self.text(call, &error.model)?;
-            error.operator = error.operator.as_deref().map(|text| self.text(call, text)).transpose()?;
+            error.operator = error
+                .operator
+                .as_deref()
+                .map(|text| self.text(call, text))
+                .transpose()?;
         }
         self.notes(call, &mut settled.notes)
     }
@@ -143,22 +162,37 @@ impl Redact {
         }
         match self.own_copy(Phase::Out, call, &Json::from(text))? {
             None => self.secrets.redact_text(text),
-            Some(own) => self.secrets.redact_text(own.as_str().ok_or(RedactionFailed)?),
+            Some(own) => self
+                .secrets
+                .redact_text(own.as_str().ok_or(RedactionFailed)?),
         }
     }
 
     fn notes(&self, call: &Call, notes: &mut Notes) -> Result<(), RedactionFailed> {
-        let Some(fields) = notes.fields().filter(|fields| fields.has_remarks()) else { return Ok(()) };
+        let Some(fields) = notes.fields().filter(|fields| fields.has_remarks()) else {
+            return Ok(());
+        };
         let summary = self.changed_text(call, fields.summary.as_deref())?;
         let description = self.changed_text(call, fields.description.as_deref())?;
-        let scope = fields.scope.as_ref().map(|scope| self.changed(call, scope.clone())).transpose()?.flatten();
+        let scope = fields
+            .scope
+            .as_ref()
+            .map(|scope| self.changed(call, scope.clone()))
+            .transpose()?
+            .flatten();
         let metadata = self.changed_map(call, &fields.metadata)?;
         let mut superseded = Vec::new();
         for (at, entry) in fields.superseded.iter().enumerate() {
             // The name says what the value is.
-            let name = entry.field.rsplit('/').next().unwrap_or_default().to_owned();
+            let name = entry
+                .field
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
             let alone = self.changed_map(call, &Map::from_iter([(name, entry.value.clone())]))?;
-            superseded.extend(alone.map(|alone| (at, alone.into_iter().next().map(|(_, value)| value))));
+            superseded
+                .extend(alone.map(|alone| (at, alone.into_iter().next().map(|(_, value)| value))));
         }
         let texts = summary.is_some() || description.is_some();
         if !texts && scope.is_none() && metadata.is_none() && superseded.is_empty() {
@@ -176,7 +210,11 @@ impl Redact {
     }
 
     /// The text without secrets; nothing if there are none in it.
-    fn changed_text(&self, call: &Call, text: Option<&str>) -> Result<Option<String>, RedactionFailed> {
+    fn changed_text(
+        &self,
+        call: &Call,
+        text: Option<&str>,
+    ) -> Result<Option<String>, RedactionFailed> {
         match text {
             None => Ok(None),
             Some(text) if self.own.is_none() => self.secrets.changed_text(text),
@@ -188,7 +226,11 @@ impl Redact {
     fn changed(&self, call: &Call, value: Value) -> Result<Option<Value>, RedactionFailed> {
         let json = Json::new(value).map_err(|_| RedactionFailed)?;
         let clean = self.value(call, &json)?;
-        Ok(if clean == json { None } else { Some(clean.as_value().clone()) })
+        Ok(if clean == json {
+            None
+        } else {
+            Some(clean.as_value().clone())
+        })
     }
 
     fn changed_map(
@@ -205,9 +247,13 @@ impl Redact {
         match self.changed(call, Value::Object(map.clone()))? {
             None => Ok(None),
             Some(Value::Object(map)) => Ok(Some(map)),
-            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-                Err(RedactionFailed)
-            }
+            Some(
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::String(_)
+                | Value::Array(_),
+            ) => Err(RedactionFailed),
         }
     }
 }
@@ -221,7 +267,11 @@ impl Default for Redact {
 impl Layer for Redact {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         // Of a call that has ended already, the arguments go nowhere any more.
-        let call = if call.closing().is_some() { Ok(call) } else { self.inbound(call) };
+        let call = if call.closing().is_some() {
+            Ok(call)
+        } else {
+            self.inbound(call)
+        };
         let Ok(call) = call else {
             next.because("redaction of the arguments failed");
             return Outcome::refused(
@@ -245,7 +295,11 @@ impl Layer for Redact {
 
     fn traits(&self) -> LayerTraits {
         let traits = LayerTraits::of(Self::NAME).redacting();
-        if self.arguments { traits.rewriting() } else { traits }
+        if self.arguments {
+            traits.rewriting()
+        } else {
+            traits
+        }
     }
 }
 
@@ -264,18 +318,36 @@ impl Configurable for Redact {
     type Options = RedactOptions;
 
     fn configure(options: RedactOptions, parts: &Parts) -> Result<Self, BadOption> {
-        let RedactOptions { arguments, fields, shown_fields, environment } = options;
-        let known = environment.iter().filter_map(|name| std::env::var(name).ok());
-        let secrets = Secrets::with(SecretsOptions { fields, shown_fields }, known);
+        let RedactOptions {
+            arguments,
+            fields,
+            shown_fields,
+            environment,
+        } = options;
+        let known = environment
+            .iter()
+            .filter_map(|name| std::env::var(name).ok());
+        let secrets = Secrets::with(
+            SecretsOptions {
+                fields,
+                shown_fields,
+            },
+            known,
+        );
         // What the program brought along works first, and what an earlier layer of this stack knows is kept.
-        let earlier =
-            parts.get::<StackRedactor>().and_then(|stack| stack.made).or_else(|| parts.get::<SharedRedactor>());
+        let earlier = parts
+            .get::<StackRedactor>()
+            .and_then(|stack| stack.made)
+            .or_else(|| parts.get::<SharedRedactor>());
         let redactor = match earlier {
             Some(earlier) => earlier.and(secrets),
             None => SharedRedactor::bundled(secrets),
         };
         StackRedactor::made(parts, redactor.clone());
-        Ok(Self { arguments, ..Self::with(redactor) })
+        Ok(Self {
+            arguments,
+            ..Self::with(redactor)
+        })
     }
 }
 
@@ -289,21 +361,30 @@ struct StackRedactor {
 impl StackRedactor {
     fn made(parts: &Parts, redactor: SharedRedactor) {
         let stack = parts.get_or_default::<Self>();
-        parts.put(Self { made: Some(redactor), ..stack });
+        parts.put(Self {
+            made: Some(redactor),
+            ..stack
+        });
     }
 }
 
 impl Redact {
     /// Forgets what an earlier stack left among the parts.
     pub(crate) fn begin(parts: &Parts) {
-        let (before, now) = (parts.get_or_default::<StackRedactor>(), parts.get::<SharedRedactor>());
+        let (before, now) = (
+            parts.get_or_default::<StackRedactor>(),
+            parts.get::<SharedRedactor>(),
+        );
         let ours = matches!((&before.made, &now), (Some(made), Some(now)) if made.same(now));
         let program = if ours { before.program } else { now };
         match &program {
             Some(program) => parts.put(program.clone()),
             None => drop(parts.take::<SharedRedactor>()),
         }
-        parts.put(StackRedactor { program, made: None });
+        parts.put(StackRedactor {
+            program,
+            made: None,
+        });
     }
 
     /// Leaves what the redacting layers of this stack know for the layers that record, and for the program.
@@ -316,7 +397,10 @@ impl Redact {
 
 impl std::fmt::Debug for Redact {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redact").field("arguments", &self.arguments).field("own", &self.own.is_some()).finish()
+        f.debug_struct("Redact")
+            .field("arguments", &self.arguments)
+            .field("own", &self.own.is_some())
+            .finish()
     }
 }
 
@@ -330,21 +414,36 @@ mod tests {
     const TOKEN: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
 
     async fn after(outcome: Outcome, layer: Redact) -> String {
-        let stack = Stack::over(Scripted::new().then(outcome)).layer(layer).build().expect("in order");
-        format!("{}", json!(stack.run(call("x")).await.settled().expect("settled")))
+        let stack = Stack::over(Scripted::new().then(outcome))
+            .layer(layer)
+            .build()
+            .expect("in order");
+        format!(
+            "{}",
+            json!(stack.run(call("x")).await.settled().expect("settled"))
+        )
     }
 
     fn failing(when: Phase) -> Redact {
-        Redact::new().own(move |phase, _, _| if phase == when { Err(RedactionFailed) } else { Ok(None) })
+        Redact::new().own(move |phase, _, _| {
+            if phase == when {
+                Err(RedactionFailed)
+            } else {
+                Ok(None)
+            }
+        })
     }
 
     #[tokio::test]
     async fn secrets_leave_results_texts_errors_and_notes() {
         let note = |notes: &mut NoteFields| {
             notes.summary = Some(format!("used {TOKEN}"));
-            notes.metadata.insert("m".into(), json!({ "deep": [TOKEN] }));
+            notes
+                .metadata
+                .insert("m".into(), json!({ "deep": [TOKEN] }));
         };
-        let error = ToolError::new(format!("cannot use {TOKEN}")).with_operator(format!("{TOKEN} at db"));
+        let error =
+            ToolError::new(format!("cannot use {TOKEN}")).with_operator(format!("{TOKEN} at db"));
         let outcomes = [
             Outcome::ok(json!({ "out": format!("token {TOKEN}"), TOKEN: 1 })),
             Outcome::ok(ToolOutput::from(json!(1)).with_text(format!("see {TOKEN}"))),
@@ -355,15 +454,24 @@ mod tests {
             let shown = after(outcome, Redact::new()).await;
             // Nothing above reads the key that was taken out; the trail names places only, and this is one.
             let shown = shown.replace(&format!("/{TOKEN}"), "");
-            assert!(shown.contains("[redacted:github_token]") && !shown.contains(TOKEN), "{shown}");
+            assert!(
+                shown.contains("[redacted:github_token]") && !shown.contains(TOKEN),
+                "{shown}"
+            );
         }
     }
 
     #[tokio::test]
     async fn the_tool_gets_raw_arguments_unless_they_are_asked_for() {
-        for (layer, expected) in [(Redact::new(), TOKEN), (Redact::new().arguments(), "[redacted:github_token]")] {
+        for (layer, expected) in [
+            (Redact::new(), TOKEN),
+            (Redact::new().arguments(), "[redacted:github_token]"),
+        ] {
             let tool = Scripted::new();
-            let stack = Stack::over(tool.clone()).layer(layer).build().expect("in order");
+            let stack = Stack::over(tool.clone())
+                .layer(layer)
+                .build()
+                .expect("in order");
             stack.run(call_with("x", json!({ "a": TOKEN }))).await;
             assert_eq!(tool.seen()[0].arguments.get("a"), Some(&json!(expected)));
         }
@@ -374,20 +482,35 @@ mod tests {
         let panics = Redact::new().own(|_, _, _| panic!("{TOKEN}"));
         for layer in [failing(Phase::In), panics] {
             let tool = Scripted::new();
-            let stack = Stack::over(tool.clone()).layer(layer).build().expect("in order");
+            let stack = Stack::over(tool.clone())
+                .layer(layer)
+                .build()
+                .expect("in order");
             let outcome = stack.run(call_with("write", json!({ "a": TOKEN }))).await;
             assert_eq!(outcome.status(), Some(Status::Redacted));
-            assert!(tool.seen().is_empty() && !json!(outcome.settled()).to_string().contains(TOKEN));
+            assert!(
+                tool.seen().is_empty() && !json!(outcome.settled()).to_string().contains(TOKEN)
+            );
         }
     }
 
     #[tokio::test]
     async fn a_redactor_that_fails_or_panics_on_a_result_withholds_it_with_its_notes() {
-        let panics = Redact::new().own(|phase, _, _| if phase == Phase::Out { panic!("{TOKEN}") } else { Ok(None) });
+        let panics = Redact::new().own(|phase, _, _| {
+            if phase == Phase::Out {
+                panic!("{TOKEN}")
+            } else {
+                Ok(None)
+            }
+        });
         for layer in [failing(Phase::Out), panics] {
-            let outcome = Outcome::ok(json!({ "plain": "prose" })).noting(|notes| notes.summary = Some("prose".into()));
+            let outcome = Outcome::ok(json!({ "plain": "prose" }))
+                .noting(|notes| notes.summary = Some("prose".into()));
             let shown = after(outcome, layer).await;
-            assert!(shown.contains(r#""status":"redacted""#) && !shown.contains("prose"), "{shown}");
+            assert!(
+                shown.contains(r#""status":"redacted""#) && !shown.contains("prose"),
+                "{shown}"
+            );
         }
     }
 
@@ -395,17 +518,26 @@ mod tests {
     async fn an_own_redactor_works_before_the_bundled_one() {
         let own = Redact::new().own(|phase, tool, value| {
             assert_eq!(tool.as_str(), "x");
-            Ok((phase == Phase::Out).then(|| Json::from(value.to_string().replace("Ann", "somebody"))))
+            Ok((phase == Phase::Out)
+                .then(|| Json::from(value.to_string().replace("Ann", "somebody"))))
         });
         let shown = after(Outcome::ok(json!({ "by": "Ann", "with": TOKEN })), own).await;
-        assert!(shown.contains("somebody") && shown.contains("[redacted:github_token]"), "{shown}");
+        assert!(
+            shown.contains("somebody") && shown.contains("[redacted:github_token]"),
+            "{shown}"
+        );
     }
 
     #[tokio::test]
     async fn an_own_redactor_sees_everything_that_the_model_and_the_notes_say() {
         let own = || {
             Redact::new().own(|_, _, value: &Json| {
-                value.to_string().replace("Ann", "somebody").parse().map(Some).map_err(|_| RedactionFailed)
+                value
+                    .to_string()
+                    .replace("Ann", "somebody")
+                    .parse()
+                    .map(Some)
+                    .map_err(|_| RedactionFailed)
             })
         };
         for outcome in [
@@ -414,22 +546,32 @@ mod tests {
             Outcome::ok("x").noting(|notes| notes.summary = Some("Ann".into())),
         ] {
             let shown = after(outcome, own()).await;
-            assert!(shown.contains("somebody") && !shown.contains("Ann"), "{shown}");
+            assert!(
+                shown.contains("somebody") && !shown.contains("Ann"),
+                "{shown}"
+            );
         }
     }
 
     #[tokio::test]
     async fn notes_are_redacted_by_their_names_too() {
         let outcome = Outcome::ok("x").noting(|notes| {
-            notes.metadata.insert("password".into(), json!("Tr0ub4dor9"));
+            notes
+                .metadata
+                .insert("password".into(), json!("Tr0ub4dor9"));
             notes.metadata.insert(TOKEN.into(), json!(1));
         });
         let shown = after(outcome, Redact::new()).await;
-        assert!(!shown.contains("Tr0ub4dor9") && !shown.contains(TOKEN), "{shown}");
+        assert!(
+            !shown.contains("Tr0ub4dor9") && !shown.contains(TOKEN),
+            "{shown}"
+        );
     }
 
     #[tokio::test]
     async fn a_second_pass_does_the_same() {
-        run_twice(Redact::new().arguments(), seed("x", json!({ "a": TOKEN }))).await.assert_replays();
+        run_twice(Redact::new().arguments(), seed("x", json!({ "a": TOKEN })))
+            .await
+            .assert_replays();
     }
 }

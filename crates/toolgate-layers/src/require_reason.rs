@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Band, Call, Layer, LayerName, LayerTraits, Next, NoteFields, Outcome, Status, ToolSpec, Transform,
+    Band, Call, Layer, LayerName, LayerTraits, Next, NoteFields, Outcome, Status, ToolSpec,
+    Transform,
 };
 
 use crate::{BadOption, Configurable, Parts, SharedRedactor};
@@ -92,18 +93,33 @@ impl RequireReason {
 
     /// Requires a reason as by default.
     pub fn new() -> Self {
-        Self { options: Arc::new(RequireReasonOptions::default()), redactor: None }
+        Self {
+            options: Arc::new(RequireReasonOptions::default()),
+            redactor: None,
+        }
     }
 
     /// Sets what can be set, if it makes sense.
     pub fn with_options(options: RequireReasonOptions) -> Result<Self, BadOption> {
         let problem = |key, problem| Err(BadOption::new(key, problem));
         match &options {
-            o if o.field.trim().is_empty() => problem("field", "a parameter needs a name, such as reason"),
-            o if o.audit_key.trim().is_empty() => problem("audit_key", "has to name a note, such as summary"),
-            o if o.min_length == 0 => problem("min_length", "with 0 no reason would be required; use at least 1"),
-            o if o.min_length > Self::MOST => problem("min_length", "no reason is kept beyond 1000 characters"),
-            _ => Ok(Self { options: Arc::new(options), redactor: None }),
+            o if o.field.trim().is_empty() => {
+                problem("field", "a parameter needs a name, such as reason")
+            }
+            o if o.audit_key.trim().is_empty() => {
+                problem("audit_key", "has to name a note, such as summary")
+            }
+            o if o.min_length == 0 => problem(
+                "min_length",
+                "with 0 no reason would be required; use at least 1",
+            ),
+            o if o.min_length > Self::MOST => {
+                problem("min_length", "no reason is kept beyond 1000 characters")
+            }
+            _ => Ok(Self {
+                options: Arc::new(options),
+                redactor: None,
+            }),
         }
     }
 
@@ -115,8 +131,14 @@ impl RequireReason {
 
     /// Whether the parameter is one that this layer added, so that it may take it out.
     fn is_ours(&self, call: &Call) -> bool {
-        let Some(shown) = call.shown() else { return true };
-        match shown.injected.iter().find(|injected| injected.parameter == self.options.field) {
+        let Some(shown) = call.shown() else {
+            return true;
+        };
+        match shown
+            .injected
+            .iter()
+            .find(|injected| injected.parameter == self.options.field)
+        {
             Some(injected) => injected.by.as_str() == Self::NAME,
             None => !shown.entry.spec.input.mentions(&self.options.field),
         }
@@ -125,7 +147,10 @@ impl RequireReason {
     /// Whether the model was shown a tool that takes no reason.
     fn cannot_be_given(&self, call: &Call) -> bool {
         call.shown().is_some_and(|shown| {
-            let added = shown.injected.iter().any(|injected| injected.parameter == self.options.field);
+            let added = shown
+                .injected
+                .iter()
+                .any(|injected| injected.parameter == self.options.field);
             !added && !shown.entry.spec.input.takes_more()
         })
     }
@@ -134,11 +159,16 @@ impl RequireReason {
     fn given<'a>(&self, call: &'a Call, ours: bool) -> Option<Cow<'a, str>> {
         let field = &self.options.field;
         // Another layer of this kind may have taken it out already.
-        let value = call.arguments.get(field).or_else(|| call.original().get(field).filter(|_| ours))?;
+        let value = call
+            .arguments
+            .get(field)
+            .or_else(|| call.original().get(field).filter(|_| ours))?;
         let text = match value {
             Value::String(text) => Cow::Borrowed(text.trim()),
             // A tool's own parameter may be of any type.
-            Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_) => Cow::Owned(value.to_string()),
+            Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                Cow::Owned(value.to_string())
+            }
             Value::Null => return None,
         };
         (!text.is_empty()).then_some(text)
@@ -150,7 +180,9 @@ impl RequireReason {
             Some(redactor) => redactor.text(reason).map(Cow::Owned),
             None => Some(Cow::Borrowed(reason)),
         };
-        let Some(safe) = safe else { return "(reason withheld)".to_owned() };
+        let Some(safe) = safe else {
+            return "(reason withheld)".to_owned();
+        };
         let one_line = self.options.audit_key == "summary";
         let flat = |c: char| if one_line && c.is_control() { ' ' } else { c };
         safe.chars().take(Self::MOST).map(flat).collect()
@@ -165,12 +197,16 @@ impl RequireReason {
     }
 
     fn refusal(&self) -> Outcome {
-        let RequireReasonOptions { field, min_length, .. } = &*self.options;
+        let RequireReasonOptions {
+            field, min_length, ..
+        } = &*self.options;
         let length = match min_length {
             1 => String::new(),
             least => format!(" of at least {least} characters"),
         };
-        let text = format!("Give a {field}{length}: add \"{field}\" to the arguments and say why you make this call.");
+        let text = format!(
+            "Give a {field}{length}: add \"{field}\" to the arguments and say why you make this call."
+        );
         Outcome::refused(Status::SchemaViolation, text)
     }
 }
@@ -187,7 +223,10 @@ impl Configurable for RequireReason {
     type Options = RequireReasonOptions;
 
     fn configure(options: RequireReasonOptions, parts: &Parts) -> Result<Self, BadOption> {
-        Ok(Self { redactor: parts.get(), ..Self::with_options(options)? })
+        Ok(Self {
+            redactor: parts.get(),
+            ..Self::with_options(options)?
+        })
     }
 }
 
@@ -197,7 +236,14 @@ impl Transform for RequireReason {
     }
 
     fn transform(&self, mut spec: ToolSpec) -> Option<ToolSpec> {
-        let RequireReasonOptions { field, description, min_length, schema_required, on_missing, .. } = &*self.options;
+        let RequireReasonOptions {
+            field,
+            description,
+            min_length,
+            schema_required,
+            on_missing,
+            ..
+        } = &*self.options;
         let mut parameter = json!({ "type": "string", "description": description });
         // A blank that is to be filled in must get past the schema.
         if *on_missing == OnMissing::Reject && *schema_required {
@@ -205,7 +251,11 @@ impl Transform for RequireReason {
         }
         // With one parameter more, a schema that takes no more would take nothing at all.
         let asks = spec.input.takes_more() && !spec.input.mentions(field);
-        if asks && let Ok(Some(input)) = spec.input.with_parameter(field, parameter, *schema_required) {
+        if asks
+            && let Ok(Some(input)) = spec
+                .input
+                .with_parameter(field, parameter, *schema_required)
+        {
             spec.input = input;
         }
         Some(spec)
@@ -216,7 +266,9 @@ impl Layer for RequireReason {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let ours = self.is_ours(&call);
         let reason = match (self.given(&call, ours), self.options.on_missing) {
-            (Some(reason), OnMissing::Reject) if reason.chars().count() < self.options.min_length => {
+            (Some(reason), OnMissing::Reject)
+                if reason.chars().count() < self.options.min_length =>
+            {
                 next.because("the reason is too short");
                 return self.refusal();
             }
@@ -233,10 +285,14 @@ impl Layer for RequireReason {
         };
         let strip = self.options.strip && ours && call.arguments.get(&self.options.field).is_some();
         let call = match strip {
-            true => call.clone().with_arguments(call.arguments.without(&self.options.field)),
+            true => call
+                .clone()
+                .with_arguments(call.arguments.without(&self.options.field)),
             false => call,
         };
-        next.run(call).await.noting(|notes| self.note(notes, reason))
+        next.run(call)
+            .await
+            .noting(|notes| self.note(notes, reason))
     }
 
     fn name(&self) -> LayerName {
@@ -260,8 +316,8 @@ impl Layer for RequireReason {
 mod tests {
     use super::*;
     use toolgate_core::{
-        Annotations, Arguments, CallSeed, Json, RedactionFailed, Redactor, Registry, Schema, Settled, Stack, Tool,
-        ToolError, ToolRequest, View,
+        Annotations, Arguments, CallSeed, Json, RedactionFailed, Redactor, Registry, Schema,
+        Settled, Stack, Tool, ToolError, ToolRequest, View,
     };
     use toolgate_testkit::{Scripted, call_with, run_twice, seed, seed_for};
 
@@ -276,7 +332,8 @@ mod tests {
 
     impl Tool for Strict {
         fn spec(&self) -> ToolSpec {
-            let schema = json!({ "type": "object", "properties": self.1, "additionalProperties": false });
+            let schema =
+                json!({ "type": "object", "properties": self.1, "additionalProperties": false });
             let input = Schema::new(schema).expect("valid");
             ToolSpec::new(self.0, "Works.", input).with_annotations(Annotations::read_only())
         }
@@ -291,22 +348,32 @@ mod tests {
 
     fn registry() -> Registry {
         let registry = Registry::new();
-        registry.register(Strict("open", json!({ "path": { "type": "string" } }))).expect("new");
-        registry.register(Strict("fire", json!({ "reason": { "type": "string" } }))).expect("new");
+        registry
+            .register(Strict("open", json!({ "path": { "type": "string" } })))
+            .expect("new");
+        registry
+            .register(Strict("fire", json!({ "reason": { "type": "string" } })))
+            .expect("new");
         registry
     }
 
     /// Sends a call the whole way: shown, admitted, handled, run.
     async fn sent(layer: RequireReason, tool: &str, arguments: Value) -> Settled {
         let registry = registry();
-        let stack = Stack::over(registry.clone()).layer(layer).build().expect("in order");
+        let stack = Stack::over(registry.clone())
+            .layer(layer)
+            .build()
+            .expect("in order");
         let view = View::under(&registry, &stack).expect("additive");
         let outcome = stack.run(Call::new(seed_for(&view, tool, arguments))).await;
         outcome.settled().expect("settled").clone()
     }
 
     fn summary(settled: &Settled) -> Option<&str> {
-        settled.notes.fields().and_then(|notes| notes.summary.as_deref())
+        settled
+            .notes
+            .fields()
+            .and_then(|notes| notes.summary.as_deref())
     }
 
     fn with(change: impl FnOnce(&mut RequireReasonOptions)) -> RequireReason {
@@ -315,40 +382,84 @@ mod tests {
 
     #[tokio::test]
     async fn a_reason_is_required_noted_and_taken_out_before_a_strict_tool() {
-        let settled = sent(RequireReason::new(), "open", json!({ "path": "a", "reason": " to\nread it " })).await;
-        assert_eq!((settled.status, summary(&settled)), (Status::Ok, Some("to read it")));
-        assert_eq!(*settled.value.as_value(), json!({ "path": "a" }), "the tool never sees it");
+        let settled = sent(
+            RequireReason::new(),
+            "open",
+            json!({ "path": "a", "reason": " to\nread it " }),
+        )
+        .await;
+        assert_eq!(
+            (settled.status, summary(&settled)),
+            (Status::Ok, Some("to read it"))
+        );
+        assert_eq!(
+            *settled.value.as_value(),
+            json!({ "path": "a" }),
+            "the tool never sees it"
+        );
         for arguments in [json!({ "path": "a" }), json!({ "path": "a", "reason": "" })] {
-            assert_eq!(sent(RequireReason::new(), "open", arguments).await.status, Status::SchemaViolation);
+            assert_eq!(
+                sent(RequireReason::new(), "open", arguments).await.status,
+                Status::SchemaViolation
+            );
         }
     }
 
     #[tokio::test]
     async fn without_the_schema_the_layer_refuses_in_helpful_words() {
         let layer = || with(|options| (options.schema_required, options.min_length) = (false, 5));
-        for arguments in [json!({}), json!({ "reason": "  ab   " }), json!({ "reason": "éééé" })] {
+        for arguments in [
+            json!({}),
+            json!({ "reason": "  ab   " }),
+            json!({ "reason": "éééé" }),
+        ] {
             let settled = sent(layer(), "open", arguments).await;
             let text = settled.model_text().into_owned();
             assert_eq!(settled.status, Status::SchemaViolation);
-            assert!(text.contains("\"reason\"") && text.contains("at least 5 characters"), "{text}");
+            assert!(
+                text.contains("\"reason\"") && text.contains("at least 5 characters"),
+                "{text}"
+            );
         }
-        assert_eq!(sent(layer(), "open", json!({ "reason": "ééééé" })).await.status, Status::Ok);
+        assert_eq!(
+            sent(layer(), "open", json!({ "reason": "ééééé" }))
+                .await
+                .status,
+            Status::Ok
+        );
     }
 
     #[tokio::test]
     async fn a_blank_can_be_filled_in() {
-        let layer = || with(|options| (options.schema_required, options.on_missing) = (false, OnMissing::FillBlank));
-        for arguments in [json!({ "path": "a" }), json!({ "path": "a", "reason": " " })] {
+        let layer = || {
+            with(|options| {
+                (options.schema_required, options.on_missing) = (false, OnMissing::FillBlank)
+            })
+        };
+        for arguments in [
+            json!({ "path": "a" }),
+            json!({ "path": "a", "reason": " " }),
+        ] {
             let settled = sent(layer(), "open", arguments).await;
-            assert_eq!((settled.status, summary(&settled)), (Status::Ok, Some("(no reason given)")));
-            assert_eq!(*settled.value.as_value(), json!({ "path": "a" }), "the real arguments stay intact");
+            assert_eq!(
+                (settled.status, summary(&settled)),
+                (Status::Ok, Some("(no reason given)"))
+            );
+            assert_eq!(
+                *settled.value.as_value(),
+                json!({ "path": "a" }),
+                "the real arguments stay intact"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_parameter_of_the_tool_itself_counts_and_stays() {
         let settled = sent(RequireReason::new(), "fire", json!({ "reason": "budget" })).await;
-        assert_eq!((settled.status, summary(&settled)), (Status::Ok, Some("budget")));
+        assert_eq!(
+            (settled.status, summary(&settled)),
+            (Status::Ok, Some("budget"))
+        );
         assert_eq!(*settled.value.as_value(), json!({ "reason": "budget" }));
         let refused = sent(RequireReason::new(), "fire", json!({})).await;
         assert_eq!(refused.status, Status::SchemaViolation);
@@ -356,8 +467,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tool_with_closed_alternatives_stays_callable_and_needs_no_reason() {
-        let branch =
-            |name: &str| json!({ "properties": { name: {} }, "required": [name], "additionalProperties": false });
+        let branch = |name: &str| json!({ "properties": { name: {} }, "required": [name], "additionalProperties": false });
         let registry = Registry::new();
         for (tool, other) in [("either", "b"), ("own", "reason")] {
             let schema = json!({ "type": "object", "oneOf": [branch("a"), branch(other)] });
@@ -365,7 +475,10 @@ mod tests {
             registry.register_host(spec).expect("a new name");
         }
         let executor = Scripted::new();
-        let stack = Stack::over(executor.clone()).layer(RequireReason::new()).build().expect("in order");
+        let stack = Stack::over(executor.clone())
+            .layer(RequireReason::new())
+            .build()
+            .expect("in order");
         let view = View::under(&registry, &stack).expect("additive");
         let run = async |tool: &str, arguments: Value| {
             let shown = view.get(tool).expect("shown");
@@ -375,10 +488,20 @@ mod tests {
             (settled.status, summary(settled).map(str::to_owned))
         };
         for tool in ["either", "own"] {
-            assert_eq!(run(tool, json!({ "a": 1 })).await, (Status::Ok, Some("(no reason given)".into())), "{tool}");
+            assert_eq!(
+                run(tool, json!({ "a": 1 })).await,
+                (Status::Ok, Some("(no reason given)".into())),
+                "{tool}"
+            );
         }
-        assert_eq!(run("own", json!({ "reason": "mine" })).await, (Status::Ok, Some("mine".into())));
-        assert!(executor.seen()[2].arguments.get("reason").is_some(), "the tool's own parameter stays");
+        assert_eq!(
+            run("own", json!({ "reason": "mine" })).await,
+            (Status::Ok, Some("mine".into()))
+        );
+        assert!(
+            executor.seen()[2].arguments.get("reason").is_some(),
+            "the tool's own parameter stays"
+        );
     }
 
     #[tokio::test]
@@ -389,7 +512,9 @@ mod tests {
                 "other".into()
             }
             fn transform(&self, mut spec: ToolSpec) -> Option<ToolSpec> {
-                let input = spec.input.with_parameter("reason", json!({ "type": "string" }), false);
+                let input = spec
+                    .input
+                    .with_parameter("reason", json!({ "type": "string" }), false);
                 spec.input = input.ok().flatten().unwrap_or(spec.input);
                 Some(spec)
             }
@@ -398,12 +523,21 @@ mod tests {
         let view = View::of(&registry()).transform([&other]).expect("additive");
         let executor = Scripted::new();
         let take_out = toolgate_core::map_call(|call: Call| {
-            assert!(call.arguments.get("reason").is_some(), "its own layer still finds it");
+            assert!(
+                call.arguments.get("reason").is_some(),
+                "its own layer still finds it"
+            );
             let rest = call.arguments.without("reason");
             call.with_arguments(rest)
         });
-        let stack = Stack::over(executor).layer(RequireReason::new()).layer(take_out).build().expect("in order");
-        let outcome = stack.run(Call::new(seed_for(&view, "open", json!({ "reason": "r" })))).await;
+        let stack = Stack::over(executor)
+            .layer(RequireReason::new())
+            .layer(take_out)
+            .build()
+            .expect("in order");
+        let outcome = stack
+            .run(Call::new(seed_for(&view, "open", json!({ "reason": "r" }))))
+            .await;
         assert!(outcome.is_ok());
     }
 
@@ -411,22 +545,46 @@ mod tests {
     async fn the_same_layer_twice_asks_once() {
         let registry = registry();
         let named = toolgate_core::LayerExt::named(RequireReason::new(), "again");
-        let stack = Stack::over(registry.clone()).layer(RequireReason::new()).layer(named).build().expect("in order");
+        let stack = Stack::over(registry.clone())
+            .layer(RequireReason::new())
+            .layer(named)
+            .build()
+            .expect("in order");
         let view = View::under(&registry, &stack).expect("additive");
-        let outcome = stack.run(Call::new(seed_for(&view, "open", json!({ "reason": "r" })))).await;
-        assert_eq!(outcome.settled().map(|settled| (settled.status, summary(settled))), Some((Status::Ok, Some("r"))));
+        let outcome = stack
+            .run(Call::new(seed_for(&view, "open", json!({ "reason": "r" }))))
+            .await;
+        assert_eq!(
+            outcome
+                .settled()
+                .map(|settled| (settled.status, summary(settled))),
+            Some((Status::Ok, Some("r")))
+        );
     }
 
     #[tokio::test]
     async fn outside_a_view_a_reason_that_is_there_is_taken_out() {
         let executor = Scripted::new();
-        let stack = Stack::over(executor.clone()).layer(RequireReason::new()).build().expect("in order");
-        stack.run(call_with("any", json!({ "reason": "r", "n": 1 }))).await;
-        assert_eq!(*executor.seen()[0].arguments.as_json().as_value(), json!({ "n": 1 }));
-        let stack =
-            Stack::over(executor.clone()).layer(with(|options| options.strip = false)).build().expect("in order");
+        let stack = Stack::over(executor.clone())
+            .layer(RequireReason::new())
+            .build()
+            .expect("in order");
+        stack
+            .run(call_with("any", json!({ "reason": "r", "n": 1 })))
+            .await;
+        assert_eq!(
+            *executor.seen()[0].arguments.as_json().as_value(),
+            json!({ "n": 1 })
+        );
+        let stack = Stack::over(executor.clone())
+            .layer(with(|options| options.strip = false))
+            .build()
+            .expect("in order");
         stack.run(call_with("any", json!({ "reason": "r" }))).await;
-        assert!(executor.seen()[1].arguments.get("reason").is_some(), "unless it is to stay");
+        assert!(
+            executor.seen()[1].arguments.get("reason").is_some(),
+            "unless it is to stay"
+        );
     }
 
     #[tokio::test]
@@ -434,12 +592,23 @@ mod tests {
         let noted = async |key: &str| {
             let key = key.to_owned();
             let executor = Scripted::new().then(Outcome::denied(None));
-            let stack = Stack::over(executor).layer(with(|options| options.audit_key = key)).build().expect("in order");
-            let outcome = stack.run(call_with("any", json!({ "reason": "a\nb" }))).await;
-            outcome.settled().and_then(|settled| settled.notes.fields().cloned()).expect("noted")
+            let stack = Stack::over(executor)
+                .layer(with(|options| options.audit_key = key))
+                .build()
+                .expect("in order");
+            let outcome = stack
+                .run(call_with("any", json!({ "reason": "a\nb" })))
+                .await;
+            outcome
+                .settled()
+                .and_then(|settled| settled.notes.fields().cloned())
+                .expect("noted")
         };
         assert_eq!(noted("summary").await.summary.as_deref(), Some("a b"));
-        assert_eq!(noted("description").await.description.as_deref(), Some("a\nb"));
+        assert_eq!(
+            noted("description").await.description.as_deref(),
+            Some("a\nb")
+        );
         assert_eq!(noted("why").await.metadata["why"], "a\nb");
     }
 
@@ -451,7 +620,11 @@ mod tests {
                 Ok(value.clone())
             }
             fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
-                if text.contains("poison") { Err(RedactionFailed) } else { Ok(text.replace("s3cret", "***")) }
+                if text.contains("poison") {
+                    Err(RedactionFailed)
+                } else {
+                    Ok(text.replace("s3cret", "***"))
+                }
             }
         }
         let layer = || RequireReason::new().redactor(SharedRedactor::new(Censor));
@@ -466,16 +639,32 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_suspends_hands_down_the_same_arguments_again() {
-        let twice = run_twice(RequireReason::new(), seed("any", json!({ "reason": "r", "n": 1 }))).await;
+        let twice = run_twice(
+            RequireReason::new(),
+            seed("any", json!({ "reason": "r", "n": 1 })),
+        )
+        .await;
         twice.assert_replays();
-        assert_eq!(*twice.handed_down[1].as_json().as_value(), json!({ "n": 1 }));
+        assert_eq!(
+            *twice.handed_down[1].as_json().as_value(),
+            json!({ "n": 1 })
+        );
     }
 
     #[tokio::test]
     async fn a_rehearsal_gets_the_same_verdict() {
-        let stack = Stack::over(Scripted::new()).layer(RequireReason::new()).build().expect("in order");
+        let stack = Stack::over(Scripted::new())
+            .layer(RequireReason::new())
+            .build()
+            .expect("in order");
         let run = async |arguments| {
-            stack.run(Call::new(CallSeed { rehearsal: true, ..seed("any", arguments) })).await.status()
+            stack
+                .run(Call::new(CallSeed {
+                    rehearsal: true,
+                    ..seed("any", arguments)
+                }))
+                .await
+                .status()
         };
         assert_eq!(run(json!({})).await, Some(Status::SchemaViolation));
         assert_eq!(run(json!({ "reason": "r" })).await, Some(Status::DryRun));
@@ -484,24 +673,46 @@ mod tests {
     #[test]
     fn the_injected_parameter_is_described_and_bounded() {
         let registry = registry();
-        let stack =
-            Stack::over(registry.clone()).layer(with(|options| options.min_length = 3)).build().expect("in order");
+        let stack = Stack::over(registry.clone())
+            .layer(with(|options| options.min_length = 3))
+            .build()
+            .expect("in order");
         let view = View::under(&registry, &stack).expect("additive");
-        let schema = view.get("open").expect("shown").spec.input.as_json().clone();
+        let schema = view
+            .get("open")
+            .expect("shown")
+            .spec
+            .input
+            .as_json()
+            .clone();
         assert_eq!(schema["properties"]["reason"]["minLength"], 3);
         assert_eq!(schema["required"], json!(["reason"]));
-        assert!(view.admit(&ToolRequest::json("c", "open", json!({ "reason": "no" }))).refusal.is_some());
+        assert!(
+            view.admit(&ToolRequest::json("c", "open", json!({ "reason": "no" })))
+                .refusal
+                .is_some()
+        );
     }
 
     #[test]
     fn nonsense_is_refused() {
         let refused = |change: fn(&mut RequireReasonOptions)| {
-            RequireReason::with_options(options(change)).map(drop).map_err(|error| error.key)
+            RequireReason::with_options(options(change))
+                .map(drop)
+                .map_err(|error| error.key)
         };
         assert_eq!(refused(|options| options.min_length = 0), Err("min_length"));
-        assert_eq!(refused(|options| options.min_length = 1001), Err("min_length"));
+        assert_eq!(
+            refused(|options| options.min_length = 1001),
+            Err("min_length")
+        );
         assert_eq!(refused(|options| options.field = " ".into()), Err("field"));
-        assert_eq!(refused(|options| options.audit_key.clear()), Err("audit_key"));
-        assert!(serde_json::from_str::<RequireReasonOptions>(r#"{"on_missing":"rejects"}"#).is_err());
+        assert_eq!(
+            refused(|options| options.audit_key.clear()),
+            Err("audit_key")
+        );
+        assert!(
+            serde_json::from_str::<RequireReasonOptions>(r#"{"on_missing":"rejects"}"#).is_err()
+        );
     }
 }

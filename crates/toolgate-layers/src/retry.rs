@@ -9,7 +9,9 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use toolgate_core::{Band, Call, CallError, Layer, LayerTraits, Next, Outcome, Status, contained_sync};
+use toolgate_core::{
+    Band, Call, CallError, Layer, LayerTraits, Next, Outcome, Status, contained_sync,
+};
 
 use crate::{BadOption, Configurable, Parts, Span};
 
@@ -66,18 +68,31 @@ impl Retry {
     /// Tries calls again as `options` say.
     pub fn new(options: RetryOptions) -> Result<Self, BadOption> {
         if options.max_attempts == 0 {
-            return Err(BadOption::new("max_attempts", "has to be at least 1, which makes each call once"));
+            return Err(BadOption::new(
+                "max_attempts",
+                "has to be at least 1, which makes each call once",
+            ));
         }
         if options.initial_delay > options.max_delay {
-            return Err(BadOption::new("initial_delay", "cannot be longer than max_delay"));
+            return Err(BadOption::new(
+                "initial_delay",
+                "cannot be longer than max_delay",
+            ));
         }
         if !(options.multiplier.is_finite() && options.multiplier >= 1.0) {
-            return Err(BadOption::new("multiplier", "has to be a number of at least 1"));
+            return Err(BadOption::new(
+                "multiplier",
+                "has to be a number of at least 1",
+            ));
         }
         if !(0.0..=1.0).contains(&options.jitter) {
             return Err(BadOption::new("jitter", "has to be between 0 and 1"));
         }
-        Ok(Self { options, retry_if: None, random: Mutex::new(fastrand::Rng::new()) })
+        Ok(Self {
+            options,
+            retry_if: None,
+            random: Mutex::new(fastrand::Rng::new()),
+        })
     }
 
     /// Decides by `test` instead of by the type of the error which failures and time-outs are tried again.
@@ -95,12 +110,17 @@ impl Retry {
     }
 
     fn may_pass(&self, outcome: &Outcome) -> bool {
-        let Some((status, error)) = outcome.settled().and_then(|s| Some((s.status, s.error.as_ref()?))) else {
+        let Some((status, error)) = outcome
+            .settled()
+            .and_then(|s| Some((s.status, s.error.as_ref()?)))
+        else {
             return false;
         };
         match (&self.retry_if, status) {
             (None, Status::ExecutorError) => error.category.is_transient(),
-            (Some(test), Status::ExecutorError | Status::Timeout) => contained_sync(|| test(error)).unwrap_or(false),
+            (Some(test), Status::ExecutorError | Status::Timeout) => {
+                contained_sync(|| test(error)).unwrap_or(false)
+            }
             (None | Some(_), _) => false,
         }
     }
@@ -113,9 +133,15 @@ impl Retry {
         let exponent = i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX);
         let growth = self.options.multiplier.powi(exponent).min(f64::MAX);
         let plain = (self.options.initial_delay.get().as_secs_f64() * growth).min(most);
-        let random = self.random.lock().unwrap_or_else(PoisonError::into_inner).f64();
+        let random = self
+            .random
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .f64();
         let jittered = plain * (1.0 + self.options.jitter * (2.0 * random - 1.0));
-        Duration::try_from_secs_f64(jittered).unwrap_or(Duration::MAX).min(self.options.max_delay.get())
+        Duration::try_from_secs_f64(jittered)
+            .unwrap_or(Duration::MAX)
+            .min(self.options.max_delay.get())
     }
 
     /// Waits before the attempt that follows `attempt`, or says why there will be none.
@@ -128,11 +154,20 @@ impl Retry {
             return Ok(());
         }
         let (delay, clock) = (self.delay(attempt), call.env().clock());
-        if call.deadline.is_some_and(|deadline| clock.now().plus(delay) >= deadline) {
+        if call
+            .deadline
+            .is_some_and(|deadline| clock.now().plus(delay) >= deadline)
+        {
             return Err(Stop::NoTimeLeft);
         }
-        next.because(format!("attempt {attempt} failed; the next one follows after {}", Span::from(delay)));
-        call.cancel.run_until_cancelled(clock.sleep(delay)).await.ok_or(Stop::Cancelled)
+        next.because(format!(
+            "attempt {attempt} failed; the next one follows after {}",
+            Span::from(delay)
+        ));
+        call.cancel
+            .run_until_cancelled(clock.sleep(delay))
+            .await
+            .ok_or(Stop::Cancelled)
     }
 }
 
@@ -162,8 +197,12 @@ impl Layer for Retry {
             // Boxed, so that calls that need no second attempt have no room for it.
             match Box::pin(self.wait(attempt, &call, &next)).await {
                 Ok(()) => attempt += 1,
-                Err(Stop::Exhausted) => return gave_up(outcome, attempt, &next, "all attempts are used up"),
-                Err(Stop::NoTimeLeft) => return gave_up(outcome, attempt, &next, "no time is left to wait"),
+                Err(Stop::Exhausted) => {
+                    return gave_up(outcome, attempt, &next, "all attempts are used up");
+                }
+                Err(Stop::NoTimeLeft) => {
+                    return gave_up(outcome, attempt, &next, "no time is left to wait");
+                }
                 Err(Stop::Cancelled) => {
                     next.because("cancelled while waiting for the next attempt");
                     let text = "the call failed and was cancelled before it was tried again";
@@ -185,13 +224,17 @@ impl Layer for Retry {
 fn gave_up(outcome: Outcome, attempts: u32, next: &Next, why: &'static str) -> Outcome {
     next.because(why);
     outcome.noting(|notes| {
-        notes.metadata.insert("retry".into(), json!({ "attempts": attempts, "gave_up": true }));
+        notes.metadata.insert(
+            "retry".into(),
+            json!({ "attempts": attempts, "gave_up": true }),
+        );
     })
 }
 
 impl Configurable for Retry {
     const NAME: &'static str = "retry";
-    const SUMMARY: &'static str = "Tries calls again that failed in a way that passes, if the tool may be repeated.";
+    const SUMMARY: &'static str =
+        "Tries calls again that failed in a way that passes, if the tool may be repeated.";
     type Options = RetryOptions;
 
     fn configure(options: RetryOptions, _: &Parts) -> Result<Self, BadOption> {
@@ -207,7 +250,9 @@ impl Default for Retry {
 
 impl fmt::Debug for Retry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Retry").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Retry")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 

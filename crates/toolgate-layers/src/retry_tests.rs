@@ -9,11 +9,17 @@ use toolgate_core::{CallSeed, ErrorCategory, Settled, Stack, ToolError};
 use toolgate_testkit::{Scripted, TestClock, run_twice};
 
 fn steady() -> RetryOptions {
-    RetryOptions { jitter: 0.0, ..RetryOptions::default() }
+    RetryOptions {
+        jitter: 0.0,
+        ..RetryOptions::default()
+    }
 }
 
 fn stack(retry: Retry, tool: &Scripted) -> Stack {
-    Stack::over(tool.clone()).layer(retry).build().expect("in order")
+    Stack::over(tool.clone())
+        .layer(retry)
+        .build()
+        .expect("in order")
 }
 
 /// Runs a call and moves the clock in small steps while it waits; also returns how long it waited.
@@ -39,20 +45,30 @@ async fn a_transient_error_is_tried_again_until_it_passes() {
     assert!(outcome.is_ok());
     assert_eq!(outcome.settled().map(|s| s.attempts), Some(3));
     assert_eq!(waited, Duration::from_millis(600), "200 ms, then 400 ms");
-    let keys: Vec<_> = tool.seen().iter().map(|call| call.idempotency_key()).collect();
+    let keys: Vec<_> = tool
+        .seen()
+        .iter()
+        .map(|call| call.idempotency_key())
+        .collect();
     assert!(keys.iter().all(|key| *key == keys[0]));
 }
 
 #[tokio::test]
 async fn the_last_error_stands_when_the_attempts_are_used_up() {
-    let (clock, tool) = (TestClock::new(), Scripted::new().then(busy()).then(busy()).then(busy()));
+    let (clock, tool) = (
+        TestClock::new(),
+        Scripted::new().then(busy()).then(busy()).then(busy()),
+    );
     let stack = stack(Retry::default(), &tool);
     let (outcome, _) = run_through(&stack, &clock, call_at(&clock, "look", json!({}))).await;
     assert_eq!(outcome.status(), Some(Status::ExecutorError));
     let settled = outcome.settled().expect("settled");
     assert_eq!(settled.model_text(), "the server is busy");
     let notes = settled.notes.fields().expect("noted");
-    assert_eq!(notes.metadata["retry"], json!({ "attempts": 3, "gave_up": true }));
+    assert_eq!(
+        notes.metadata["retry"],
+        json!({ "attempts": 3, "gave_up": true })
+    );
     assert_eq!(tool.seen().len(), 3);
 }
 
@@ -61,12 +77,17 @@ async fn a_tool_that_may_write_is_never_repeated() {
     let (clock, tool) = (TestClock::new(), Scripted::new().then(busy()));
     let run = stack(Retry::default(), &tool).run(call_at(&clock, "change", json!({})));
     let outcome = run.now_or_never().expect("no wait");
-    assert_eq!((outcome.status(), tool.seen().len()), (Some(Status::ExecutorError), 1));
+    assert_eq!(
+        (outcome.status(), tool.seen().len()),
+        (Some(Status::ExecutorError), 1)
+    );
 }
 
 #[tokio::test]
 async fn only_transient_errors_by_type_are_repeated() {
-    let error = |category| Outcome::failed(ToolError::new("timeout, connection refused").with_category(category));
+    let error = |category| {
+        Outcome::failed(ToolError::new("timeout, connection refused").with_category(category))
+    };
     for outcome in [
         error(ErrorCategory::Internal),
         error(ErrorCategory::InvalidInput),
@@ -78,7 +99,11 @@ async fn only_transient_errors_by_type_are_repeated() {
         let (clock, tool) = (TestClock::new(), Scripted::new().then(outcome.clone()));
         let run = stack(Retry::default(), &tool).run(call_at(&clock, "look", json!({})));
         let got = run.now_or_never().expect("no wait");
-        assert_eq!((got.status(), tool.seen().len()), (outcome.status(), 1), "{outcome:?}");
+        assert_eq!(
+            (got.status(), tool.seen().len()),
+            (outcome.status(), 1),
+            "{outcome:?}"
+        );
     }
 }
 
@@ -87,14 +112,22 @@ async fn a_test_of_ones_own_decides_instead_and_one_that_panics_asks_for_nothing
     let late = || Outcome::failed(ToolError::new("late").with_category(ErrorCategory::Timeout));
     let (clock, tool) = (TestClock::new(), Scripted::new().then(late()));
     let eager = Retry::default().retry_if(|error| error.category == ErrorCategory::Timeout);
-    let (outcome, _) = run_through(&stack(eager, &tool), &clock, call_at(&clock, "look", json!({}))).await;
+    let (outcome, _) = run_through(
+        &stack(eager, &tool),
+        &clock,
+        call_at(&clock, "look", json!({})),
+    )
+    .await;
     assert!(outcome.is_ok());
 
     let tool = Scripted::new().then(busy());
     let broken = Retry::default().retry_if(|_| panic!("no"));
     let run = stack(broken, &tool).run(call_at(&clock, "look", json!({})));
     let outcome = run.now_or_never().expect("no wait");
-    assert_eq!((outcome.status(), tool.seen().len()), (Some(Status::ExecutorError), 1));
+    assert_eq!(
+        (outcome.status(), tool.seen().len()),
+        (Some(Status::ExecutorError), 1)
+    );
 }
 
 #[tokio::test]
@@ -106,8 +139,13 @@ async fn cancelling_during_a_wait_returns_at_once() {
     assert!(poll!(&mut run).is_pending());
     assert_eq!(clock.sleepers(), 1);
     cancel.cancel();
-    let Poll::Ready(outcome) = poll!(&mut run) else { panic!("still waiting") };
-    assert_eq!((outcome.status(), tool.seen().len()), (Some(Status::Cancelled), 1));
+    let Poll::Ready(outcome) = poll!(&mut run) else {
+        panic!("still waiting")
+    };
+    assert_eq!(
+        (outcome.status(), tool.seen().len()),
+        (Some(Status::Cancelled), 1)
+    );
 }
 
 #[tokio::test]
@@ -116,23 +154,39 @@ async fn no_wait_reaches_past_the_deadline() {
     let call = call_at(&clock, "look", json!({})).with_time_limit(Duration::from_millis(200));
     let run = stack(Retry::new(steady()).expect("fine"), &tool).run(call);
     let outcome = run.now_or_never().expect("no wait");
-    assert_eq!((outcome.status(), tool.seen().len()), (Some(Status::ExecutorError), 1));
+    assert_eq!(
+        (outcome.status(), tool.seen().len()),
+        (Some(Status::ExecutorError), 1)
+    );
 }
 
 #[tokio::test]
 async fn known_attempts_are_walked_through_without_waiting() {
     let clock = TestClock::new();
     let failed = busy().settled().cloned().expect("settled");
-    let mut seed = CallSeed { generation: 2, ..seed_at(&clock, "look", json!({})) };
-    seed.resumed.results = vec![(1, Arc::new(failed)), (2, Arc::new(Settled::new(Status::Ok)))];
+    let mut seed = CallSeed {
+        generation: 2,
+        ..seed_at(&clock, "look", json!({}))
+    };
+    seed.resumed.results = vec![
+        (1, Arc::new(failed)),
+        (2, Arc::new(Settled::new(Status::Ok))),
+    ];
     let tool = Scripted::new();
-    let outcome = stack(Retry::default(), &tool).run(Call::new(seed)).now_or_never().expect("no wait");
+    let outcome = stack(Retry::default(), &tool)
+        .run(Call::new(seed))
+        .now_or_never()
+        .expect("no wait");
     assert_eq!((outcome.status(), tool.seen().len()), (Some(Status::Ok), 0));
 }
 
 #[tokio::test]
 async fn a_suspended_call_is_returned_as_it_is_and_comes_back() {
-    let twice = run_twice(Retry::default(), seed_at(&TestClock::new(), "look", json!({ "n": 1 }))).await;
+    let twice = run_twice(
+        Retry::default(),
+        seed_at(&TestClock::new(), "look", json!({ "n": 1 })),
+    )
+    .await;
     assert!(twice.first.suspension().is_some());
     assert!(twice.second.is_ok());
     twice.assert_replays();
@@ -142,13 +196,55 @@ async fn a_suspended_call_is_returned_as_it_is_and_comes_back() {
 fn options_that_make_no_sense_are_refused() {
     let defaults = RetryOptions::default;
     for (options, key) in [
-        (RetryOptions { max_attempts: 0, ..defaults() }, "max_attempts"),
-        (RetryOptions { multiplier: 0.5, ..defaults() }, "multiplier"),
-        (RetryOptions { multiplier: f64::NAN, ..defaults() }, "multiplier"),
-        (RetryOptions { multiplier: f64::INFINITY, ..defaults() }, "multiplier"),
-        (RetryOptions { jitter: 1.1, ..defaults() }, "jitter"),
-        (RetryOptions { jitter: f64::NAN, ..defaults() }, "jitter"),
-        (RetryOptions { initial_delay: Span::secs(9), ..defaults() }, "initial_delay"),
+        (
+            RetryOptions {
+                max_attempts: 0,
+                ..defaults()
+            },
+            "max_attempts",
+        ),
+        (
+            RetryOptions {
+                multiplier: 0.5,
+                ..defaults()
+            },
+            "multiplier",
+        ),
+        (
+            RetryOptions {
+                multiplier: f64::NAN,
+                ..defaults()
+            },
+            "multiplier",
+        ),
+        (
+            RetryOptions {
+                multiplier: f64::INFINITY,
+                ..defaults()
+            },
+            "multiplier",
+        ),
+        (
+            RetryOptions {
+                jitter: 1.1,
+                ..defaults()
+            },
+            "jitter",
+        ),
+        (
+            RetryOptions {
+                jitter: f64::NAN,
+                ..defaults()
+            },
+            "jitter",
+        ),
+        (
+            RetryOptions {
+                initial_delay: Span::secs(9),
+                ..defaults()
+            },
+            "initial_delay",
+        ),
     ] {
         assert_eq!(Retry::new(options).expect_err("refused").key, key);
     }

@@ -9,8 +9,8 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{
-    ApprovalFilter, ApprovalId, ApprovalState, Call, Json, Principal, Record, RecordKey, SessionId, StoreError,
-    StoreHandle, Timestamp, ToolName,
+    ApprovalFilter, ApprovalId, ApprovalState, Call, Json, Principal, Record, RecordKey, SessionId,
+    StoreError, StoreHandle, Timestamp, ToolName,
 };
 
 use crate::{
@@ -116,19 +116,31 @@ impl RuleBook {
 
     /// The rules of this store.
     pub fn new(store: StoreHandle) -> Self {
-        Self { store, project: None, read: Arc::default() }
+        Self {
+            store,
+            project: None,
+            read: Arc::default(),
+        }
     }
 
     /// Says which project the calls belong to. Without one, no rule of a project holds.
     pub fn in_project(self, project: &str) -> Self {
-        Self { project: Some(project.into()), ..self }
+        Self {
+            project: Some(project.into()),
+            ..self
+        }
     }
 
     /// Keeps a rule. When this returns, it holds.
     pub async fn add(&self, rule: AllowRule) -> Result<(), RuleError> {
         let ready = ReadyRule::new(rule)?;
-        let value = serde_json::to_value(&ready.rule).ok().and_then(|value| Json::new(value).ok());
-        let value = value.ok_or_else(|| BadRule::Part { part: "a value", problem: "is nested too deeply".into() })?;
+        let value = serde_json::to_value(&ready.rule)
+            .ok()
+            .and_then(|value| Json::new(value).ok());
+        let value = value.ok_or_else(|| BadRule::Part {
+            part: "a value",
+            problem: "is nested too deeply".into(),
+        })?;
         let key = RecordKey::Other(format!("{KEPT}{}", ready.rule.id).into());
         if self.store.once(key, Record::Json(value)).await?.is_some() {
             return Err(RuleError::Taken(ready.rule.id));
@@ -139,16 +151,31 @@ impl RuleBook {
 
     /// The rules that were not taken back, by name, also those that have ended.
     pub async fn list(&self) -> Result<Vec<AllowRule>, RuleError> {
-        Ok(self.load().await?.into_iter().map(|ready| ready.rule).collect())
+        Ok(self
+            .load()
+            .await?
+            .into_iter()
+            .map(|ready| ready.rule)
+            .collect())
     }
 
     /// Takes a rule back. When this returns, it does not hold any more.
-    pub async fn revoke(&self, id: &str, by: impl Into<Principal>, at: Timestamp) -> Result<(), RuleError> {
+    pub async fn revoke(
+        &self,
+        id: &str,
+        by: impl Into<Principal>,
+        at: Timestamp,
+    ) -> Result<(), RuleError> {
         if !self.load().await?.iter().any(|ready| ready.rule.id == id) {
             return Err(RuleError::Unknown(id.to_owned()));
         }
         let gone = Json::new(json!({ "by": by.into(), "at": at })).unwrap_or_else(|_| Json::null());
-        self.store.once(RecordKey::Other(format!("{REVOKED}{id}").into()), Record::Json(gone)).await?;
+        self.store
+            .once(
+                RecordKey::Other(format!("{REVOKED}{id}").into()),
+                Record::Json(gone),
+            )
+            .await?;
         self.forget();
         Ok(())
     }
@@ -160,15 +187,31 @@ impl RuleBook {
         let ready = ReadyRule::new(rule.clone())?;
         let (mut matched, mut after, mut tried) = (Vec::new(), None, 0);
         while tried < Self::MOST_TRIED {
-            let filter = ApprovalFilter { pending: false, after, limit: Self::PAGE, ..ApprovalFilter::default() };
+            let filter = ApprovalFilter {
+                pending: false,
+                after,
+                limit: Self::PAGE,
+                ..ApprovalFilter::default()
+            };
             let page = self.store.approvals(filter).await?;
             for row in page.iter().filter(|row| !row.request.withheld) {
                 let (tool, arguments) = (&row.request.tool, &row.request.arguments);
-                let call = RuledCall { tool, arguments, session: row.session, project: None };
+                let call = RuledCall {
+                    tool,
+                    arguments,
+                    session: row.session,
+                    project: None,
+                };
                 if ready.fits(call, rule.created_at) {
                     let (approval_id, tool) = (row.request.approval_id, tool.clone());
                     let (session, asked_at, state) = (row.session, row.asked_at, row.state);
-                    matched.push(MatchedCall { approval_id, tool, session, asked_at, state });
+                    matched.push(MatchedCall {
+                        approval_id,
+                        tool,
+                        session,
+                        asked_at,
+                        state,
+                    });
                 }
             }
             tried += page.len();
@@ -183,12 +226,23 @@ impl RuleBook {
     /// What the rules say about a call.
     pub(crate) async fn rule(&self, call: &Call) -> Ruling {
         let now = call.env().clock().now();
-        let Ok(rules) = self.fresh(now).await else { return Ruling::Unreadable };
+        let Ok(rules) = self.fresh(now).await else {
+            return Ruling::Unreadable;
+        };
         let (tool, arguments, session) = (&call.tool, &call.arguments, call.turn().session);
         // No project is not the same as any project.
         let project = Some(self.project.as_deref().unwrap_or_default());
-        let ruled = RuledCall { tool, arguments, session, project };
-        let fitting = |effect| rules.iter().find(|ready| ready.rule.effect == effect && ready.fits(ruled, now));
+        let ruled = RuledCall {
+            tool,
+            arguments,
+            session,
+            project,
+        };
+        let fitting = |effect| {
+            rules
+                .iter()
+                .find(|ready| ready.rule.effect == effect && ready.fits(ruled, now))
+        };
         match fitting(RuleEffect::Deny).or_else(|| fitting(RuleEffect::Allow)) {
             Some(ready) => Ruling::Ruled(Box::new(ready.rule.clone())),
             None => Ruling::Silent,
@@ -196,13 +250,20 @@ impl RuleBook {
     }
 
     async fn fresh(&self, now: Timestamp) -> Result<Arc<[ReadyRule]>, RuleError> {
-        let known = self.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self
+            .read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         // A clock that was turned back makes nothing fresh.
         if let Some(read) = known.filter(|read| now >= read.at && now < read.at.plus(Self::FRESH)) {
             return Ok(read.rules);
         }
         let rules: Arc<[ReadyRule]> = self.load().await?.into();
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(Read { at: now, rules: rules.clone() });
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(Read {
+            at: now,
+            rules: rules.clone(),
+        });
         Ok(rules)
     }
 
@@ -216,7 +277,10 @@ impl RuleBook {
         if kept.len().max(gone.len()) > Self::MOST_RULES {
             return Err(RuleError::TooMany);
         }
-        let gone: BTreeSet<&str> = gone.iter().filter_map(|(key, _)| key.strip_prefix(REVOKED)).collect();
+        let gone: BTreeSet<&str> = gone
+            .iter()
+            .filter_map(|(key, _)| key.strip_prefix(REVOKED))
+            .collect();
         let is_gone = |key: &str| key.strip_prefix(KEPT).is_some_and(|id| gone.contains(id));
         let mut rules = Vec::new();
         for (key, record) in kept.into_iter().filter(|(key, _)| !is_gone(key)) {
@@ -225,7 +289,10 @@ impl RuleBook {
                 _ => serde_json::from_value(serde_json::Value::Null),
             };
             // A rule that cannot be read may be one that denies.
-            let damaged = |source| StoreError::Damaged { what: key.to_string(), source };
+            let damaged = |source| StoreError::Damaged {
+                what: key.to_string(),
+                source,
+            };
             let rule = rule.map_err(|error| damaged(error.into()))?;
             rules.push(ReadyRule::new(rule)?);
         }
@@ -238,6 +305,8 @@ const REVOKED: &str = "rule-revoked/";
 
 impl fmt::Debug for RuleBook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RuleBook").field("project", &self.project).finish_non_exhaustive()
+        f.debug_struct("RuleBook")
+            .field("project", &self.project)
+            .finish_non_exhaustive()
     }
 }

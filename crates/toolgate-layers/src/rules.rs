@@ -20,7 +20,11 @@ pub struct PolicyOptions {
 
 impl Default for PolicyOptions {
     fn default() -> Self {
-        Self { default: Fallback::default(), rules: Vec::new(), secrets_files: true }
+        Self {
+            default: Fallback::default(),
+            rules: Vec::new(),
+            secrets_files: true,
+        }
     }
 }
 
@@ -40,7 +44,9 @@ pub enum Fallback {
 }
 
 /// What a rule says, from loose to strict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// The call may run.
@@ -130,9 +136,27 @@ impl Rule {
     }
 
     fn lists(&self) -> [Option<usize>; 8] {
-        let texts = [&self.tool, &self.path, &self.command, &self.url, &self.domain, &self.mcp_server, &self.agent];
-        let [tool, path, command, url, domain, server, agent] = texts.map(|list| list.as_ref().map(|list| list.len()));
-        [tool, path, command, url, domain, server, agent, self.kind.as_ref().map(|list| list.len())]
+        let texts = [
+            &self.tool,
+            &self.path,
+            &self.command,
+            &self.url,
+            &self.domain,
+            &self.mcp_server,
+            &self.agent,
+        ];
+        let [tool, path, command, url, domain, server, agent] =
+            texts.map(|list| list.as_ref().map(|list| list.len()));
+        [
+            tool,
+            path,
+            command,
+            url,
+            domain,
+            server,
+            agent,
+            self.kind.as_ref().map(|list| list.len()),
+        ]
     }
 }
 
@@ -147,7 +171,9 @@ pub(crate) fn check(rule: &Rule) -> Result<(), BadOption> {
         return bad("repeat has to be at least 1");
     }
     if rule.effect != Effect::Allow && lists.contains(&Some(0)) {
-        return bad("an empty list would never ask or deny; leave the condition out or name something");
+        return bad(
+            "an empty list would never ask or deny; leave the condition out or name something",
+        );
     }
     Ok(())
 }

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolgate_core::{Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, SideEffect, Status};
+use toolgate_core::{
+    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, SideEffect, Status,
+};
 
 use crate::{BadOption, Capability, Configurable, Parts, ScopePolicy, Violation};
 
@@ -34,29 +36,49 @@ impl Scope {
     /// A scope with these limits.
     pub fn new(policy: ScopePolicy) -> Self {
         let (stage, on_violation) = (Arc::from(DEFAULT_STAGE), OnViolation::Reject);
-        Self { policy, stage, on_violation, note: Value::Null }.noted()
+        Self {
+            policy,
+            stage,
+            on_violation,
+            note: Value::Null,
+        }
+        .noted()
     }
 
     /// A scope of exactly these tools; no names allow no calls.
     pub fn only<'a>(tools: impl IntoIterator<Item = &'a str>) -> Self {
         let tools = tools.into_iter().map(globset::escape).collect();
-        let options = ScopeOptions { allowed_tools: Some(tools), ..ScopeOptions::default() };
+        let options = ScopeOptions {
+            allowed_tools: Some(tools),
+            ..ScopeOptions::default()
+        };
         Self::new(ScopePolicy::new(options).expect("escaped names are readable globs"))
     }
 
     /// Says what the stage is called in notes and refusals.
     pub fn stage(self, stage: &str) -> Self {
-        Self { stage: stage.into(), ..self }.noted()
+        Self {
+            stage: stage.into(),
+            ..self
+        }
+        .noted()
     }
 
     /// Narrows the scope to what `ambient` allows as well.
     pub fn within(self, ambient: &ScopePolicy) -> Self {
-        Self { policy: self.policy.intersect(ambient), ..self }.noted()
+        Self {
+            policy: self.policy.intersect(ambient),
+            ..self
+        }
+        .noted()
     }
 
     /// Says what happens to a call outside the scope.
     pub fn on_violation(self, on_violation: OnViolation) -> Self {
-        Self { on_violation, ..self }
+        Self {
+            on_violation,
+            ..self
+        }
     }
 
     /// What the scope allows.
@@ -83,20 +105,27 @@ impl Scope {
         let text = format!("{violation} in the stage {:?}", self.stage);
         match self.on_violation {
             OnViolation::Reject => Outcome::refused(Status::OutOfScope, text),
-            OnViolation::Raise => Outcome::error(Status::LayerException, CallError::new(ErrorCategory::Refused, text)),
+            OnViolation::Raise => Outcome::error(
+                Status::LayerException,
+                CallError::new(ErrorCategory::Refused, text),
+            ),
         }
     }
 }
 
 impl Layer for Scope {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        let outcome = match self.policy.judge(call.tool.as_str(), call.annotations(), &call.arguments) {
-            Ok(()) => next.run(call).await,
-            Err(violation) => {
-                next.because(violation.to_string());
-                self.refuse(&violation)
-            }
-        };
+        let outcome =
+            match self
+                .policy
+                .judge(call.tool.as_str(), call.annotations(), &call.arguments)
+            {
+                Ok(()) => next.run(call).await,
+                Err(violation) => {
+                    next.because(violation.to_string());
+                    self.refuse(&violation)
+                }
+            };
         outcome.noting(|notes| notes.scope = Some(self.note.clone()))
     }
 
@@ -111,7 +140,8 @@ impl Layer for Scope {
 
 impl Configurable for Scope {
     const NAME: &'static str = "scope";
-    const SUMMARY: &'static str = "Narrows which tools, effects and arguments a stage of work may use.";
+    const SUMMARY: &'static str =
+        "Narrows which tools, effects and arguments a stage of work may use.";
     type Options = ScopeOptions;
 
     fn configure(options: ScopeOptions, parts: &Parts) -> Result<Self, BadOption> {
@@ -119,7 +149,9 @@ impl Configurable for Scope {
         if stage.trim().is_empty() {
             return Err(BadOption::new("stage", "a stage needs a name"));
         }
-        let scope = Self::new(ScopePolicy::new(options)?).stage(&stage).on_violation(on_violation);
+        let scope = Self::new(ScopePolicy::new(options)?)
+            .stage(&stage)
+            .on_violation(on_violation);
         Ok(match parts.get::<ScopePolicy>() {
             Some(ambient) => scope.within(&ambient),
             None => scope,
@@ -203,28 +235,45 @@ mod tests {
             let settled = outcome.settled().expect("settled");
             assert_eq!(settled.status, status);
             let note = settled.notes.fields().and_then(|notes| notes.scope.clone());
-            assert_eq!(note, Some(json!({ "stage": "research", "allowed_tools": ["search"] })));
+            assert_eq!(
+                note,
+                Some(json!({ "stage": "research", "allowed_tools": ["search"] }))
+            );
         }
     }
 
     #[tokio::test]
     async fn an_empty_allow_list_allows_nothing_and_a_missing_one_does_not_restrict() {
         let empty = echo_under(configured(json!({ "allowed_tools": [] })).expect("fine"));
-        assert_eq!(empty.run(call("echo")).await.status(), Some(Status::OutOfScope));
+        assert_eq!(
+            empty.run(call("echo")).await.status(),
+            Some(Status::OutOfScope)
+        );
         let missing = echo_under(configured(json!({})).expect("fine"));
         assert!(missing.run(call("echo")).await.is_ok());
         assert_eq!(
-            Scope::only([]).policy().judge("x", &Annotations::default(), &Arguments::empty()),
+            Scope::only([])
+                .policy()
+                .judge("x", &Annotations::default(), &Arguments::empty()),
             Err(Violation::Tool)
         );
     }
 
     #[tokio::test]
     async fn a_tool_that_declares_nothing_counts_as_the_strongest() {
-        let stack = echo_under(configured(json!({ "side_effect_level": "read_only" })).expect("fine"));
-        assert_eq!(stack.run(call("echo")).await.status(), Some(Status::OutOfScope));
+        let stack =
+            echo_under(configured(json!({ "side_effect_level": "read_only" })).expect("fine"));
+        assert_eq!(
+            stack.run(call("echo")).await.status(),
+            Some(Status::OutOfScope)
+        );
         let reads = annotated(Annotations::read_only());
-        assert!(stack.run(Call::new(seed_for(&reads, "tool", json!({})))).await.is_ok());
+        assert!(
+            stack
+                .run(Call::new(seed_for(&reads, "tool", json!({}))))
+                .await
+                .is_ok()
+        );
     }
 
     #[tokio::test]
@@ -232,7 +281,10 @@ mod tests {
         let stack = echo_under(Scope::only([]).on_violation(OnViolation::Raise));
         let outcome = stack.run(call("echo")).await;
         assert_eq!(outcome.status(), Some(Status::LayerException));
-        let category = outcome.settled().and_then(|s| s.error.as_ref()).map(|error| error.category);
+        let category = outcome
+            .settled()
+            .and_then(|s| s.error.as_ref())
+            .map(|error| error.category);
         assert_eq!(category, Some(ErrorCategory::Refused));
     }
 
@@ -255,15 +307,26 @@ mod tests {
     #[tokio::test]
     async fn a_policy_among_the_parts_narrows_a_configured_scope() {
         let ambient = Scope::only(["a", "b"]).policy().clone();
-        let options = ScopeOptions { allowed_tools: Some(vec!["*".into()]), ..ScopeOptions::default() };
-        let stack = echo_under(Scope::configure(options, &Parts::new().with(ambient)).expect("fine"));
+        let options = ScopeOptions {
+            allowed_tools: Some(vec!["*".into()]),
+            ..ScopeOptions::default()
+        };
+        let stack =
+            echo_under(Scope::configure(options, &Parts::new().with(ambient)).expect("fine"));
         assert!(stack.run(call("a")).await.is_ok());
-        assert_eq!(stack.run(call("c")).await.status(), Some(Status::OutOfScope));
+        assert_eq!(
+            stack.run(call("c")).await.status(),
+            Some(Status::OutOfScope)
+        );
     }
 
     #[tokio::test]
     async fn a_call_that_comes_back_is_judged_the_same() {
-        run_twice(Scope::only(["echo"]), seed("echo", json!({}))).await.assert_replays();
-        run_twice(Scope::only([]), seed("echo", json!({}))).await.assert_replays();
+        run_twice(Scope::only(["echo"]), seed("echo", json!({})))
+            .await
+            .assert_replays();
+        run_twice(Scope::only([]), seed("echo", json!({})))
+            .await
+            .assert_replays();
     }
 }

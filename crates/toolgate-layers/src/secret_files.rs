@@ -48,7 +48,13 @@ const FILES: &[&str] = &[
 const ENVIRONMENTS: &[&str] = &[".env", ".env.*", ".env-*", ".env_*", ".env~", "*.env"];
 
 /// Directories all of which is secret.
-const DIRECTORIES: &[&str] = &[".ssh", ".gnupg", ".azure", ".config/gcloud", ".password-store"];
+const DIRECTORIES: &[&str] = &[
+    ".ssh",
+    ".gnupg",
+    ".azure",
+    ".config/gcloud",
+    ".password-store",
+];
 
 /// What stands in for the real file and is meant to be read.
 const EXAMPLES: &[&str] = &[
@@ -92,7 +98,8 @@ pub(crate) fn is_secret(place: &Place) -> bool {
 ///
 /// Paths are compared by hand: making sets of globs takes longer than most programs look at paths.
 static NAMES: LazyLock<[Vec<Name>; 3]> = LazyLock::new(|| {
-    [FILES, ENVIRONMENTS, EXAMPLES].map(|names| names.iter().flat_map(|name| Name::read(name)).collect())
+    [FILES, ENVIRONMENTS, EXAMPLES]
+        .map(|names| names.iter().flat_map(|name| Name::read(name)).collect())
 });
 
 /// A name with a star at most, and the directories that it has to be in.
@@ -110,22 +117,33 @@ impl Name {
         let (above, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
         let (begin, end) = name.split_once(['*', '{']).unwrap_or((name, ""));
         let star = name.contains('*');
-        end.trim_end_matches('}').split(',').map(move |end| Self { above, begin, end, star })
+        end.trim_end_matches('}').split(',').map(move |end| Self {
+            above,
+            begin,
+            end,
+            star,
+        })
     }
 
     fn fits(&self, above: &str, name: &str) -> bool {
         let rest = name.strip_prefix(self.begin);
         let whole = |rest: &str| rest.is_empty() || rest.ends_with('/');
-        rest.is_some_and(|rest| if self.star { rest.ends_with(self.end) } else { rest == self.end })
-            && (self.above.is_empty() || above.strip_suffix(self.above).is_some_and(whole))
+        rest.is_some_and(|rest| {
+            if self.star {
+                rest.ends_with(self.end)
+            } else {
+                rest == self.end
+            }
+        }) && (self.above.is_empty() || above.strip_suffix(self.above).is_some_and(whole))
     }
 }
 
 /// The path is folded: plain spelling, small letters.
 fn is_secret_path(path: &str) -> bool {
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-    let [file, environment, example] =
-        NAMES.each_ref().map(|names| || names.iter().any(|known| known.fits(above, name)));
+    let [file, environment, example] = NAMES
+        .each_ref()
+        .map(|names| || names.iter().any(|known| known.fits(above, name)));
     file()
         || has_part(path, DIRECTORIES)
         || name == "environ" && has_part(above, &["proc"])
@@ -136,23 +154,37 @@ fn is_secret_path(path: &str) -> bool {
 fn has_part(path: &str, names: &[&str]) -> bool {
     let mut begins = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
     let whole = |rest: &str| rest.is_empty() || rest.starts_with('/');
-    begins.any(|at| names.iter().any(|name| path[at..].strip_prefix(name).is_some_and(whole)))
+    begins.any(|at| {
+        names
+            .iter()
+            .any(|name| path[at..].strip_prefix(name).is_some_and(whole))
+    })
 }
 
 /// Whether a text that a shell or a tool expands could become the name of a secrets file.
 pub(crate) fn expands_to_secret(text: &str) -> bool {
     let text = text.trim().to_lowercase();
     let parts: Vec<&str> = text.split('/').collect();
-    let Some(last) = parts.last().filter(|_| text.len() <= 512) else { return false };
+    let Some(last) = parts.last().filter(|_| text.len() <= 512) else {
+        return false;
+    };
     // `*.ke?`; but `*.*` means "everything here" rather than one kind of file.
     let kind = |name: &&str| {
         let wanted = name.strip_prefix("*.").filter(|kind| !kind.contains('*'));
-        let given = last.rsplit_once('.').map(|(_, kind)| kind).filter(|kind| letters(kind) > 0);
-        wanted.zip(given).is_some_and(|(wanted, given)| lists::may_expand_to(given, wanted))
+        let given = last
+            .rsplit_once('.')
+            .map(|(_, kind)| kind)
+            .filter(|kind| letters(kind) > 0);
+        wanted
+            .zip(given)
+            .is_some_and(|(wanted, given)| lists::may_expand_to(given, wanted))
     };
     let file = |name: &&str| !name.contains('*') && ends_like(&parts, name);
     let directory = |name: &&str| (1..=parts.len()).any(|end| ends_like(&parts[..end], name));
-    FILES.iter().chain(ENVIRONMENTS).any(|name| kind(name) || file(name))
+    FILES
+        .iter()
+        .chain(ENVIRONMENTS)
+        .any(|name| kind(name) || file(name))
         || TELLTALES.iter().any(file)
         || DIRECTORIES.iter().any(directory)
 }
@@ -160,21 +192,37 @@ pub(crate) fn expands_to_secret(text: &str) -> bool {
 /// Whether the last parts of a path may stand for `name`, and say enough to mean it.
 fn ends_like(parts: &[&str], name: &str) -> bool {
     let names: Vec<&str> = name.split('/').collect();
-    let Some(parts) = parts.len().checked_sub(names.len()).map(|from| &parts[from..]) else { return false };
+    let Some(parts) = parts
+        .len()
+        .checked_sub(names.len())
+        .map(|from| &parts[from..])
+    else {
+        return false;
+    };
     // A star leaves out what begins with a dot.
     let fits = |(part, name): (&&str, &&str)| {
         !(part.starts_with('*') && name.starts_with('.')) && lists::may_expand_to(part, name)
     };
     // `*.json` says what kind of file, not which one.
-    let stem = |part: &str| part.rsplit_once('.').map(|(stem, _)| stem.to_owned()).filter(|stem| stem.contains('*'));
-    let said: usize = parts.iter().map(|part| letters(&stem(part).unwrap_or_else(|| (*part).to_owned()))).sum();
+    let stem = |part: &str| {
+        part.rsplit_once('.')
+            .map(|(stem, _)| stem.to_owned())
+            .filter(|stem| stem.contains('*'))
+    };
+    let said: usize = parts
+        .iter()
+        .map(|part| letters(&stem(part).unwrap_or_else(|| (*part).to_owned())))
+        .sum();
     let enough = said >= 3 || parts[0].starts_with('.');
     enough && parts.iter().zip(&names).all(fits)
 }
 
 /// How many characters of a pattern stand for themselves.
 fn letters(pattern: &str) -> usize {
-    pattern.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']')).count()
+    pattern
+        .chars()
+        .filter(|c| !matches!(c, '*' | '?' | '[' | ']'))
+        .count()
 }
 
 #[cfg(all(test, unix))]
@@ -268,7 +316,9 @@ mod tests {
         symlink(".env", dir.path().join(".env.example")).expect("linked");
         symlink("/etc/shadow", dir.path().join("later")).expect("linked");
         let root = Root::new(dir.path());
-        assert!(secret(&root, "notes.txt") && secret(&root, ".env.example") && secret(&root, "later"));
+        assert!(
+            secret(&root, "notes.txt") && secret(&root, ".env.example") && secret(&root, "later")
+        );
         assert!(names_secret(&root, "cat notes.txt"));
     }
 
@@ -325,15 +375,27 @@ mod tests {
 
     /// Pieces of secret paths and what may stand between, before and behind them.
     fn path() -> impl Strategy<Value = String> {
-        let names = FILES.iter().chain(ENVIRONMENTS).chain(DIRECTORIES).chain(EXAMPLES).chain(TELLTALES);
+        let names = FILES
+            .iter()
+            .chain(ENVIRONMENTS)
+            .chain(DIRECTORIES)
+            .chain(EXAMPLES)
+            .chain(TELLTALES);
         let known: Vec<String> = names
             .flat_map(|name| ["", "x", ".e"].map(|text| name.replace('*', text)))
-            .chain(["secrets.toml", "secrets.yml", "secrets.", "proc", "environ"].map(str::to_owned))
+            .chain(
+                ["secrets.toml", "secrets.yml", "secrets.", "proc", "environ"].map(str::to_owned),
+            )
             .collect();
         let piece = prop_oneof![4 => prop::sample::select(known), 2 => Just("/".to_owned()), 1 => "[a-z./*é\n]{0,2}"];
         let glue = prop::sample::select(vec!["/", "/", "/", "", "."]);
         prop::collection::vec((piece, glue), 1..5)
-            .prop_map(|parts| parts.into_iter().flat_map(|(piece, glue)| [piece, glue.to_owned()]).collect::<String>())
+            .prop_map(|parts| {
+                parts
+                    .into_iter()
+                    .flat_map(|(piece, glue)| [piece, glue.to_owned()])
+                    .collect::<String>()
+            })
             .prop_map(|path| path.strip_suffix('/').map(str::to_owned).unwrap_or(path))
     }
 

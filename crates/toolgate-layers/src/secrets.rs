@@ -45,35 +45,50 @@ struct Anchors {
 }
 
 /// The bundled anchors alone: most stacks know no values.
-static BUNDLED_ANCHORS: LazyLock<Arc<Anchors>> = LazyLock::new(|| Arc::new(Anchors::new(Vec::new())));
+static BUNDLED_ANCHORS: LazyLock<Arc<Anchors>> =
+    LazyLock::new(|| Arc::new(Anchors::new(Vec::new())));
 
 impl Anchors {
     fn new(known: Vec<String>) -> Self {
         let beginnings = Beginnings::new(patterns(&known));
-        Self { known, beginnings, automaton: OnceLock::new() }
+        Self {
+            known,
+            beginnings,
+            automaton: OnceLock::new(),
+        }
     }
 
     fn find_iter<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Match> + 'a {
         let look = |from| self.automaton().find_iter(Input::new(text).range(from..));
-        self.first_in(text.as_bytes()).map(look).into_iter().flatten()
+        self.first_in(text.as_bytes())
+            .map(look)
+            .into_iter()
+            .flatten()
     }
 
     /// A place before which no anchor begins; mostly the place of the first one.
     fn first_in(&self, text: &[u8]) -> Option<usize> {
         // A text that looks like anchors again and again is what the automaton is for.
         const MOST_LOOKS: usize = 16;
-        self.beginnings.in_text(text).enumerate().find_map(|(looks, (at, patterns))| {
-            let begins = |(_, pattern): &(usize, usize)| {
-                let pattern = self.pattern(*pattern).as_bytes();
-                text[at..].get(..pattern.len()).is_some_and(|here| here.eq_ignore_ascii_case(pattern))
-            };
-            (looks == MOST_LOOKS || patterns.iter().any(begins)).then_some(at)
-        })
+        self.beginnings
+            .in_text(text)
+            .enumerate()
+            .find_map(|(looks, (at, patterns))| {
+                let begins = |(_, pattern): &(usize, usize)| {
+                    let pattern = self.pattern(*pattern).as_bytes();
+                    text[at..]
+                        .get(..pattern.len())
+                        .is_some_and(|here| here.eq_ignore_ascii_case(pattern))
+                };
+                (looks == MOST_LOOKS || patterns.iter().any(begins)).then_some(at)
+            })
     }
 
     fn pattern(&self, number: usize) -> &str {
         let bundled = |number: usize| BUNDLED[number - self.known.len()].anchor;
-        self.known.get(number).map_or_else(|| bundled(number), String::as_str)
+        self.known
+            .get(number)
+            .map_or_else(|| bundled(number), String::as_str)
     }
 
     fn automaton(&self) -> &AhoCorasick {
@@ -90,7 +105,10 @@ impl Anchors {
 }
 
 fn patterns(known: &[String]) -> impl Iterator<Item = &str> {
-    known.iter().map(String::as_str).chain(BUNDLED.iter().map(|detector| detector.anchor))
+    known
+        .iter()
+        .map(String::as_str)
+        .chain(BUNDLED.iter().map(|detector| detector.anchor))
 }
 
 /// With which three letters patterns begin. Most short texts have none of them anywhere, which is seen several times as
@@ -109,29 +127,44 @@ impl Beginnings {
 
     fn new<'p>(patterns: impl Iterator<Item = &'p str>) -> Self {
         let kind = |pattern: &str| {
-            let letters = pattern.as_bytes().first_chunk::<{ Self::LETTERS }>().expect("patterns are longer");
-            letters.iter().fold(0, |kind, letter| Self::next(kind, *letter))
+            let letters = pattern
+                .as_bytes()
+                .first_chunk::<{ Self::LETTERS }>()
+                .expect("patterns are longer");
+            letters
+                .iter()
+                .fold(0, |kind, letter| Self::next(kind, *letter))
         };
-        let mut patterns: Vec<_> = patterns.map(kind).enumerate().map(|(number, kind)| (kind, number)).collect();
+        let mut patterns: Vec<_> = patterns
+            .map(kind)
+            .enumerate()
+            .map(|(number, kind)| (kind, number))
+            .collect();
         patterns.sort_unstable();
         let mut kinds = Box::new([0; Self::KINDS / 64]);
-        patterns.iter().for_each(|(kind, _)| kinds[kind / 64] |= 1 << (kind % 64));
+        patterns
+            .iter()
+            .for_each(|(kind, _)| kinds[kind / 64] |= 1 << (kind % 64));
         Self { kinds, patterns }
     }
 
     /// The places where patterns may begin, with those patterns.
-    fn in_text<'t>(&'t self, text: &'t [u8]) -> impl Iterator<Item = (usize, &'t [(usize, usize)])> {
+    fn in_text<'t>(
+        &'t self,
+        text: &'t [u8],
+    ) -> impl Iterator<Item = (usize, &'t [(usize, usize)])> {
         let mut kind = 0;
         let kinds = text.iter().map(move |letter| {
             kind = Self::next(kind, *letter);
             kind
         });
         let ends = kinds.enumerate().skip(Self::LETTERS - 1);
-        ends.filter(|(_, kind)| self.kinds[kind / 64] >> (kind % 64) & 1 == 1).map(|(end, kind)| {
-            let first = self.patterns.partition_point(|(other, _)| *other < kind);
-            let same = self.patterns[first..].partition_point(|(other, _)| *other == kind);
-            (end + 1 - Self::LETTERS, &self.patterns[first..first + same])
-        })
+        ends.filter(|(_, kind)| self.kinds[kind / 64] >> (kind % 64) & 1 == 1)
+            .map(|(end, kind)| {
+                let first = self.patterns.partition_point(|(other, _)| *other < kind);
+                let same = self.patterns[first..].partition_point(|(other, _)| *other == kind);
+                (end + 1 - Self::LETTERS, &self.patterns[first..first + same])
+            })
     }
 
     fn next(kind: usize, letter: u8) -> usize {
@@ -195,14 +228,25 @@ impl Secrets {
     ///
     /// Known values of less than eight bytes are not searched for: they would turn up in ordinary text.
     pub fn with(options: SecretsOptions, known: impl IntoIterator<Item = String>) -> Self {
-        let known: Vec<String> = known.into_iter().filter(|value| value.len() >= SHORTEST_KNOWN).collect();
-        let anchors = if known.is_empty() { BUNDLED_ANCHORS.clone() } else { Arc::new(Anchors::new(known)) };
+        let known: Vec<String> = known
+            .into_iter()
+            .filter(|value| value.len() >= SHORTEST_KNOWN)
+            .collect();
+        let anchors = if known.is_empty() {
+            BUNDLED_ANCHORS.clone()
+        } else {
+            Arc::new(Anchors::new(known))
+        };
         let normal = |names: &[String]| {
             let name = |name: &String| field_name(name, &mut [0; LONGEST_NAME]).map(str::to_owned);
             names.iter().filter_map(name).collect()
         };
         let (fields, shown_fields) = (normal(&options.fields), normal(&options.shown_fields));
-        Self(Arc::new(Inner { anchors, fields, shown_fields }))
+        Self(Arc::new(Inner {
+            anchors,
+            fields,
+            shown_fields,
+        }))
     }
 
     /// The text with every secret replaced by a mark such as `[redacted:jwt]`.
@@ -215,12 +259,19 @@ impl Secrets {
             if anchor.start < copied {
                 continue;
             }
-            let (kind, secret) = match found.pattern().as_usize().checked_sub(self.0.anchors.known.len()) {
+            let (kind, secret) = match found
+                .pattern()
+                .as_usize()
+                .checked_sub(self.0.anchors.known.len())
+            {
                 // The anchor itself is the secret.
                 None => ("known", Some(anchor)),
                 Some(bundled) => (BUNDLED[bundled].kind, BUNDLED[bundled].find(text, anchor)),
             };
-            let Some(secret) = secret.filter(|range| !range.is_empty() && range.start >= copied) else { continue };
+            let Some(secret) = secret.filter(|range| !range.is_empty() && range.start >= copied)
+            else {
+                continue;
+            };
             out.push_str(&text[copied..secret.start]);
             out.push_str("[redacted:");
             out.push_str(kind);
@@ -250,7 +301,10 @@ impl Secrets {
     /// The same for an object.
     pub(crate) fn object(&self, map: &Map<String, Value>) -> Option<Map<String, Value>> {
         // `{"name": "DB_PASSWORD", "value": "…"}`
-        let named = ["name", "key"].iter().find_map(|key| map.get(*key)?.as_str()).and_then(|name| self.field(name));
+        let named = ["name", "key"]
+            .iter()
+            .find_map(|key| map.get(*key)?.as_str())
+            .and_then(|name| self.field(name));
         self.members(map, |key, value| match (self.field(key), named) {
             (Some(kind), _) => self.conceal(value, kind),
             (None, Some(kind)) if key == "value" => self.conceal(value, kind),
@@ -307,11 +361,16 @@ impl Secrets {
     /// The lines of a text: a private key may begin in one and end in another.
     fn lines(&self, items: &[Value]) -> Option<Value> {
         let has = |item: &Value, word: &str| item.as_str().is_some_and(|text| text.contains(word));
-        let Some(begin) = items.iter().position(|item| has(item, "-----BEGIN") && has(item, "PRIVATE KEY-----")) else {
+        let Some(begin) = items
+            .iter()
+            .position(|item| has(item, "-----BEGIN") && has(item, "PRIVATE KEY-----"))
+        else {
             return self.words(items);
         };
-        let length =
-            items[begin..].iter().position(|item| has(item, "-----END")).map_or(items.len() - begin, |at| at + 1);
+        let length = items[begin..]
+            .iter()
+            .position(|item| has(item, "-----END"))
+            .map_or(items.len() - begin, |at| at + 1);
         let mark = || Value::String("[redacted:private_key]".to_owned());
         let line = |(at, item): (usize, &Value)| match item {
             Value::String(_) if (begin..begin + length).contains(&at) => mark(),
@@ -327,11 +386,15 @@ impl Secrets {
             Value::String(text) if is_literal(text) => Some(mark()),
             Value::String(_) => self.value(value),
             // `"token": 7` counts something; a password may be all digits.
-            Value::Number(_) => {
-                matches!(kind, "password" | "passwd" | "pwd" | "passphrase" | "secret" | "field").then(mark)
-            }
+            Value::Number(_) => matches!(
+                kind,
+                "password" | "passwd" | "pwd" | "passphrase" | "secret" | "field"
+            )
+            .then(mark),
             Value::Array(items) => each(items, |item| self.conceal(item, kind)),
-            Value::Object(map) => self.members(map, |_, value| self.conceal(value, kind)).map(Value::Object),
+            Value::Object(map) => self
+                .members(map, |_, value| self.conceal(value, kind))
+                .map(Value::Object),
             Value::Null | Value::Bool(_) => None,
         }
     }
@@ -379,7 +442,9 @@ impl Redactor for Secrets {
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // No known values here.
-        f.debug_struct("Secrets").field("known", &self.0.anchors.known.len()).finish_non_exhaustive()
+        f.debug_struct("Secrets")
+            .field("known", &self.0.anchors.known.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -390,13 +455,19 @@ fn each(items: &[Value], change: impl Fn(&Value) -> Option<Value>) -> Option<Val
 
 fn merged(items: &[Value], changed: Vec<Option<Value>>) -> Option<Value> {
     let merge = |(new, old): (Option<Value>, &Value)| new.unwrap_or_else(|| old.clone());
-    changed.iter().any(Option::is_some).then(|| changed.into_iter().zip(items).map(merge).collect())
+    changed
+        .iter()
+        .any(Option::is_some)
+        .then(|| changed.into_iter().zip(items).map(merge).collect())
 }
 
 /// `X-Api-Key`, `api_key` and `apiKey` are one name, written into `buffer`; nothing for a name that is too long to be one.
 fn field_name<'a>(key: &str, buffer: &'a mut [u8; LONGEST_NAME]) -> Option<&'a str> {
     let mut length = 0;
-    for byte in key.bytes().filter(|byte| !matches!(byte, b'_' | b'-' | b' ' | b'.' | b':' | b'?')) {
+    for byte in key
+        .bytes()
+        .filter(|byte| !matches!(byte, b'_' | b'-' | b' ' | b'.' | b':' | b'?'))
+    {
         *buffer.get_mut(length)? = byte.to_ascii_lowercase();
         length += 1;
     }
@@ -408,15 +479,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    static ANCHORS: LazyLock<Anchors> =
-        LazyLock::new(|| Anchors::new(vec!["swordfish-7".to_owned(), "köche-und-köchinnen".to_owned()]));
+    static ANCHORS: LazyLock<Anchors> = LazyLock::new(|| {
+        Anchors::new(vec![
+            "swordfish-7".to_owned(),
+            "köche-und-köchinnen".to_owned(),
+        ])
+    });
 
     fn piece() -> impl Strategy<Value = String> {
-        let anchor = (0..BUNDLED.len(), any::<bool>(), 0..24_usize).prop_map(|(at, large, length)| {
-            let anchor = BUNDLED[at].anchor;
-            let cut = &anchor[..length.min(anchor.len())];
-            if large { cut.to_uppercase() } else { cut.to_owned() }
-        });
+        let anchor =
+            (0..BUNDLED.len(), any::<bool>(), 0..24_usize).prop_map(|(at, large, length)| {
+                let anchor = BUNDLED[at].anchor;
+                let cut = &anchor[..length.min(anchor.len())];
+                if large {
+                    cut.to_uppercase()
+                } else {
+                    cut.to_owned()
+                }
+            });
         let known = prop::sample::select(vec![
             "swordfish-7",
             "SWORDFISH-7",
@@ -440,17 +520,35 @@ mod tests {
     #[test]
     fn a_text_without_anchors_needs_no_automaton() {
         let anchors = Anchors::new(Vec::new());
-        for text in ["", "a", "hello world", "src/lib.rs", "a passing toll", "sha256:9f86d081884c7d659a2feaa0c55ad015"]
-        {
+        for text in [
+            "",
+            "a",
+            "hello world",
+            "src/lib.rs",
+            "a passing toll",
+            "sha256:9f86d081884c7d659a2feaa0c55ad015",
+        ] {
             assert_eq!(anchors.find_iter(text).count(), 0, "{text}");
         }
         assert!(anchors.automaton.get().is_none());
         assert_eq!(anchors.first_in(b"pass the PASSWORD on"), Some(9));
-        let places: Vec<_> =
-            anchors.find_iter("pass the PASSWORD on").map(|found| (found.start(), found.end())).collect();
+        let places: Vec<_> = anchors
+            .find_iter("pass the PASSWORD on")
+            .map(|found| (found.start(), found.end()))
+            .collect();
         assert_eq!(places, [(9, 17)]);
         let teasing = "tok".repeat(1_000) + "token";
-        assert_eq!(anchors.first_in(teasing.as_bytes()), Some(48), "it does not look at each for long");
-        assert_eq!(anchors.find_iter(&teasing).map(|found| found.start()).collect::<Vec<_>>(), [3_000]);
+        assert_eq!(
+            anchors.first_in(teasing.as_bytes()),
+            Some(48),
+            "it does not look at each for long"
+        );
+        assert_eq!(
+            anchors
+                .find_iter(&teasing)
+                .map(|found| found.start())
+                .collect::<Vec<_>>(),
+            [3_000]
+        );
     }
 }

@@ -49,7 +49,11 @@ pub(crate) struct ConfigSection {
 
 impl ConfigSection {
     pub(crate) fn of<T: Section>() -> Self {
-        Self { name: T::NAME, schema: schema_of::<T>, check: |value| read::<T>(value).map(drop) }
+        Self {
+            name: T::NAME,
+            schema: schema_of::<T>,
+            check: |value| read::<T>(value).map(drop),
+        }
     }
 }
 

@@ -17,7 +17,11 @@ pub(crate) fn commands(text: &str) -> Option<Vec<Words>> {
     if cfg!(windows) && text.contains(['\'', '"', '%', '^']) {
         return None;
     }
-    let mut reader = Reader { rest: text, commands: Vec::new(), words: Vec::new() };
+    let mut reader = Reader {
+        rest: text,
+        commands: Vec::new(),
+        words: Vec::new(),
+    };
     while !reader.rest.is_empty() {
         reader.step()?;
     }
@@ -28,7 +32,8 @@ pub(crate) fn commands(text: &str) -> Option<Vec<Words>> {
 /// hand them to a shell.
 pub(crate) fn argv(words: &[&str]) -> Option<Words> {
     let plain = |word: &&str| {
-        let special = |c: char| SPECIAL.contains(c) || c.is_control() || (c.is_whitespace() && c != ' ');
+        let special =
+            |c: char| SPECIAL.contains(c) || c.is_control() || (c.is_whitespace() && c != ' ');
         !word.is_empty() && !word.contains(special)
     };
     let owned: Words = words.iter().map(|word| (*word).to_owned()).collect();
@@ -60,7 +65,8 @@ impl Reader<'_> {
         }
         if let Some(harmless) = HARMLESS.iter().find(|text| trimmed.starts_with(**text)) {
             let rest = &trimmed[harmless.len()..];
-            self.rest = (rest.is_empty() || rest.starts_with([' ', '\t', '\n', ';', '|'])).then_some(rest)?;
+            self.rest = (rest.is_empty() || rest.starts_with([' ', '\t', '\n', ';', '|']))
+                .then_some(rest)?;
             return Some(());
         }
         match OPERATORS.iter().find(|text| trimmed.starts_with(**text)) {
@@ -83,14 +89,20 @@ impl Reader<'_> {
         }
         // Behind these there has to be another command.
         let wants_more = matches!(operator, "&&" | "||" | "|");
-        if wants_more && self.rest.trim().is_empty() { None } else { Some(()) }
+        if wants_more && self.rest.trim().is_empty() {
+            None
+        } else {
+            Some(())
+        }
     }
 
     fn word(&mut self) -> Option<()> {
         let mut word = String::new();
         let mut chars = self.rest.char_indices();
         let end = loop {
-            let Some((at, c)) = chars.next() else { break self.rest.len() };
+            let Some((at, c)) = chars.next() else {
+                break self.rest.len();
+            };
             match c {
                 ' ' | '\t' | '\n' | ';' | '|' => break at,
                 '&' if self.rest[at..].starts_with("&&") => break at,
@@ -113,7 +125,8 @@ impl Reader<'_> {
         if !self.words.is_empty() {
             self.commands.push(self.words);
         }
-        let plain = !self.commands.is_empty() && self.commands.iter().all(|words| is_plain_command(words));
+        let plain =
+            !self.commands.is_empty() && self.commands.iter().all(|words| is_plain_command(words));
         plain.then_some(self.commands)
     }
 }
@@ -133,15 +146,24 @@ fn quoted(quote: char, chars: &mut std::str::CharIndices<'_>, word: &mut String)
 
 /// Whether the words name a program that does its own work and runs no other.
 fn is_plain_command(words: &[String]) -> bool {
-    let Some((first, arguments)) = words.split_first() else { return false };
-    let named = !first.is_empty() && first.chars().all(|c| c.is_ascii_alphanumeric() || "_./+-".contains(c));
+    let Some((first, arguments)) = words.split_first() else {
+        return false;
+    };
+    let named = !first.is_empty()
+        && first
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_./+-".contains(c));
     // `X=1 git` is no name: it changes what the command does.
     named && !first.starts_with('-') && !runs_others(&base_name(first), arguments)
 }
 
 /// The name of a program without its directory.
 pub(crate) fn base_name(word: &str) -> String {
-    let name = word.rsplit(['/', '\\']).next().unwrap_or(word).to_ascii_lowercase();
+    let name = word
+        .rsplit(['/', '\\'])
+        .next()
+        .unwrap_or(word)
+        .to_ascii_lowercase();
     name.strip_suffix(".exe").map(str::to_owned).unwrap_or(name)
 }
 
@@ -163,24 +185,39 @@ const INTERPRETERS: &str = "awk gawk mawk nawk sed gsed perl osascript ed ex vi 
 /// Whether what follows the name is a command of its own: `sudo rm`.
 pub(crate) fn starts_others(name: &str) -> bool {
     let name = base_name(name);
-    [BUILT_IN, STARTERS].iter().any(|list| list.split(' ').any(|known| known == name))
+    [BUILT_IN, STARTERS]
+        .iter()
+        .any(|list| list.split(' ').any(|known| known == name))
 }
 
 /// Whether a program runs what its arguments say, or changes what later commands mean.
 fn runs_others(name: &str, arguments: &[String]) -> bool {
     let any = |test: &dyn Fn(&str) -> bool| arguments.iter().any(|word| test(word));
     match name {
-        name if [BUILT_IN, STARTERS, INTERPRETERS].iter().any(|list| list.split(' ').any(|known| known == name)) => {
+        name if [BUILT_IN, STARTERS, INTERPRETERS]
+            .iter()
+            .any(|list| list.split(' ').any(|known| known == name)) =>
+        {
             true
         }
         "find" | "gfind" | "fd" | "fdfind" => {
-            any(&|word| word.starts_with("-exec") || word.starts_with("-ok") || word.starts_with("--exec"))
-                || any(&|word| name.starts_with("fd") && (word.starts_with("-x") || word.starts_with("-X")))
+            any(&|word| {
+                word.starts_with("-exec") || word.starts_with("-ok") || word.starts_with("--exec")
+            }) || any(&|word| {
+                name.starts_with("fd") && (word.starts_with("-x") || word.starts_with("-X"))
+            })
         }
         "git" => any(&|word| {
-            let sets = word == "-c" || word == "-C" || word.starts_with("--config") || word.starts_with("--exec");
-            let runs = matches!(word, "-x" | "run" | "foreach" | "filter-branch") || word.starts_with("--upload-pack");
-            sets || runs || word.contains("ext::") || word.starts_with("-O") || word.starts_with("--open-files")
+            let sets = word == "-c"
+                || word == "-C"
+                || word.starts_with("--config")
+                || word.starts_with("--exec");
+            let runs = matches!(word, "-x" | "run" | "foreach" | "filter-branch")
+                || word.starts_with("--upload-pack");
+            sets || runs
+                || word.contains("ext::")
+                || word.starts_with("-O")
+                || word.starts_with("--open-files")
         }),
         "tar" | "gtar" | "rsync" | "zip" => any(&|word| {
             word.contains("command")
@@ -192,13 +229,30 @@ fn runs_others(name: &str, arguments: &[String]) -> bool {
                 || word.starts_with("-T")
         }),
         "printf" => any(&|word| word.starts_with("-v")),
-        "npm" | "pnpm" | "yarn" | "bun" => any(&|word| matches!(word, "exec" | "x" | "dlx") || word.starts_with("-e")),
+        "npm" | "pnpm" | "yarn" | "bun" => {
+            any(&|word| matches!(word, "exec" | "x" | "dlx") || word.starts_with("-e"))
+        }
         "docker" | "podman" | "kubectl" => any(&|word| matches!(word, "exec" | "run")),
         name if name.starts_with("python") || name.starts_with("pypy") => {
             any(&|word| word.starts_with('-') && !word.starts_with("--") && word.contains('c'))
         }
-        name if ["node", "ruby", "php", "lua", "deno", "julia", "rscript"].iter().any(|n| name.starts_with(n)) => {
-            let inline = ["-e", "-E", "-r", "-p", "-B", "-R", "--eval", "--print", "--require", "--import", "eval"];
+        name if ["node", "ruby", "php", "lua", "deno", "julia", "rscript"]
+            .iter()
+            .any(|n| name.starts_with(n)) =>
+        {
+            let inline = [
+                "-e",
+                "-E",
+                "-r",
+                "-p",
+                "-B",
+                "-R",
+                "--eval",
+                "--print",
+                "--require",
+                "--import",
+                "eval",
+            ];
             any(&|word| inline.iter().any(|flag| word.starts_with(flag)))
         }
         _ => false,
@@ -211,7 +265,9 @@ fn runs_others(name: &str, arguments: &[String]) -> bool {
 /// something new (`sh -c"rm"`), with expansions left out (`r$@m`), escapes decoded (`$'r\\x6d'`), braces expanded
 /// (`r{m,}`) and groups of patterns opened (`r+(m)`).
 pub(crate) fn runs_anywhere(text: &str) -> Vec<Words> {
-    let joined = text.contains('\\').then(|| text.replace("\\\n", "").replace("\\\r\n", ""));
+    let joined = text
+        .contains('\\')
+        .then(|| text.replace("\\\n", "").replace("\\\r\n", ""));
     let text = joined.as_deref().unwrap_or(text);
     let unquoted = without_quotes(text);
     let mut all = runs(&unquoted);
@@ -228,19 +284,31 @@ pub(crate) fn runs_anywhere(text: &str) -> Vec<Words> {
     if unquoted.contains(['$', '`']) {
         also(&without_expansions(&unquoted));
     }
-    if ["?(", "*(", "+(", "@("].iter().any(|group| unquoted.contains(group)) {
-        let opened = ["?(", "*(", "+(", "@("].iter().fold(unquoted.clone(), |text, group| text.replace(group, ""));
+    if ["?(", "*(", "+(", "@("]
+        .iter()
+        .any(|group| unquoted.contains(group))
+    {
+        let opened = ["?(", "*(", "+(", "@("]
+            .iter()
+            .fold(unquoted.clone(), |text, group| text.replace(group, ""));
         also(&opened.replace([')', '|'], ""));
     }
     if unquoted.contains('{') && unquoted.contains(',') {
         let is_braced = |word: &&str| word.contains('{') && word.len() <= LONGEST_BRACED_WORD;
-        let words = unquoted.split_whitespace().filter(is_braced).take(MOST_BRACED_WORDS);
+        let words = unquoted
+            .split_whitespace()
+            .filter(is_braced)
+            .take(MOST_BRACED_WORDS);
         words.flat_map(braces_expanded).for_each(|word| also(&word));
         let mut left = MOST_BRACED_WORDS;
         let expanded = unquoted.split_whitespace().map(|word| {
             let expands = left > 0 && is_braced(&word);
             left -= usize::from(expands);
-            if expands { braces_expanded(word).join(" ") } else { word.to_owned() }
+            if expands {
+                braces_expanded(word).join(" ")
+            } else {
+                word.to_owned()
+            }
         });
         also(&expanded.collect::<Vec<_>>().join(" "));
     }
@@ -251,7 +319,9 @@ const MOST_BRACED_WORDS: usize = 64;
 const LONGEST_BRACED_WORD: usize = 512;
 
 fn without_quotes(text: &str) -> String {
-    text.chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect()
+    text.chars()
+        .filter(|c| !matches!(c, '\'' | '"' | '\\'))
+        .collect()
 }
 
 /// Leaves out `$x`, `${x}`, `$@`, `$(…)` and what is between backquotes: they may well be empty.
@@ -265,14 +335,21 @@ fn without_expansions(text: &str) -> String {
                 let close = if open == '{' { '}' } else { ')' };
                 let mut depth = 0_usize;
                 for c in chars.by_ref() {
-                    depth = if c == open { depth + 1 } else { depth - usize::from(c == close) };
+                    depth = if c == open {
+                        depth + 1
+                    } else {
+                        depth - usize::from(c == close)
+                    };
                     if depth == 0 {
                         break;
                     }
                 }
             }
             ('$', Some(name)) if name.is_ascii_alphabetic() || name == '_' => {
-                while chars.next_if(|c| c.is_ascii_alphanumeric() || *c == '_').is_some() {}
+                while chars
+                    .next_if(|c| c.is_ascii_alphanumeric() || *c == '_')
+                    .is_some()
+                {}
             }
             ('$', Some(_)) => drop(chars.next()),
             (c, _) => plain.push(c),
@@ -294,8 +371,15 @@ fn escapes_decoded(text: &str) -> String {
             _ => (8, 0, 3),
         };
         let digits = after.get(skip..).unwrap_or_default();
-        let length = digits.chars().take(most).take_while(|c| c.is_digit(radix)).count();
-        match u32::from_str_radix(&digits[..length], radix).ok().and_then(char::from_u32) {
+        let length = digits
+            .chars()
+            .take(most)
+            .take_while(|c| c.is_digit(radix))
+            .count();
+        match u32::from_str_radix(&digits[..length], radix)
+            .ok()
+            .and_then(char::from_u32)
+        {
             Some(c) => (plain.push(c), rest = &digits[length..]).1,
             None => rest = after,
         }
@@ -310,7 +394,9 @@ fn braces_expanded(word: &str) -> Vec<String> {
     let mut open = vec![word.to_owned()];
     while let Some(word) = open.pop() {
         // The innermost pair first.
-        let inner = word.find('}').and_then(|end| Some((word[..end].rfind('{')?, end)));
+        let inner = word
+            .find('}')
+            .and_then(|end| Some((word[..end].rfind('{')?, end)));
         match inner.filter(|_| done.len() + open.len() < MOST) {
             Some((start, end)) => {
                 let (head, tail) = (&word[..start], &word[end + 1..]);
@@ -332,11 +418,16 @@ pub(crate) fn words_of<'a>(runs: impl Iterator<Item = &'a Words>) -> Vec<String>
             continue;
         }
         words.push(word.clone());
-        let attached = word.strip_prefix('-').filter(|rest| !rest.starts_with('-')).and_then(|rest| {
-            let mut rest = rest.chars();
-            rest.next().map(|_| rest.as_str())
-        });
-        let parts = word.split(['=', ',', ':', '@']).filter(|part| part.len() < word.len());
+        let attached = word
+            .strip_prefix('-')
+            .filter(|rest| !rest.starts_with('-'))
+            .and_then(|rest| {
+                let mut rest = rest.chars();
+                rest.next().map(|_| rest.as_str())
+            });
+        let parts = word
+            .split(['=', ',', ':', '@'])
+            .filter(|part| part.len() < word.len());
         for part in parts.chain(attached).filter(|part| !part.is_empty()) {
             if seen.insert(part) {
                 words.push(part.to_owned());
@@ -347,18 +438,38 @@ pub(crate) fn words_of<'a>(runs: impl Iterator<Item = &'a Words>) -> Vec<String>
 }
 
 /// Adds the directories that commands go to: `cd x`, `tar -C x`, `git --directory=x`.
-pub(crate) fn directories<'a>(runs: impl Iterator<Item = &'a Words>, dirs: &mut Vec<String>, most: usize) {
+pub(crate) fn directories<'a>(
+    runs: impl Iterator<Item = &'a Words>,
+    dirs: &mut Vec<String>,
+    most: usize,
+) {
     for run in runs {
         for (at, word) in run.iter().enumerate() {
             let next = || run.get(at + 1).map(String::as_str);
-            let goes = matches!(word.as_str(), "cd" | "pushd" | "chdir" | "-C" | "--directory" | "--cwd" | "--chdir");
-            let attached = ["--directory=", "--cwd=", "--chdir=", "-C"].iter().find_map(|flag| word.strip_prefix(flag));
-            let Some(dir) = attached.filter(|dir| !dir.is_empty()).or_else(|| next().filter(|_| goes)) else {
+            let goes = matches!(
+                word.as_str(),
+                "cd" | "pushd" | "chdir" | "-C" | "--directory" | "--cwd" | "--chdir"
+            );
+            let attached = ["--directory=", "--cwd=", "--chdir=", "-C"]
+                .iter()
+                .find_map(|flag| word.strip_prefix(flag));
+            let Some(dir) = attached
+                .filter(|dir| !dir.is_empty())
+                .or_else(|| next().filter(|_| goes))
+            else {
                 continue;
             };
             let relative = !dir.starts_with(['/', '~']);
-            let deeper: Vec<String> = dirs.iter().filter(|_| relative).map(|from| format!("{from}/{dir}")).collect();
-            let new = deeper.into_iter().chain([dir.to_owned()]).filter(|dir| !dirs.contains(dir)).collect::<Vec<_>>();
+            let deeper: Vec<String> = dirs
+                .iter()
+                .filter(|_| relative)
+                .map(|from| format!("{from}/{dir}"))
+                .collect();
+            let new = deeper
+                .into_iter()
+                .chain([dir.to_owned()])
+                .filter(|dir| !dirs.contains(dir))
+                .collect::<Vec<_>>();
             dirs.extend(new);
             if dirs.len() >= most {
                 return dirs.truncate(most);
@@ -370,8 +481,16 @@ pub(crate) fn directories<'a>(runs: impl Iterator<Item = &'a Words>, dirs: &mut 
 fn runs(text: &str) -> Vec<Words> {
     let ends = |c: char| ";&|<>()`{}\n\r".contains(c);
     let parts = |c: char| c.is_whitespace() || c == '$' || c.is_control();
-    let run = |run: &str| run.split(parts).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Words>();
-    text.split(ends).map(run).filter(|run| !run.is_empty()).collect()
+    let run = |run: &str| {
+        run.split(parts)
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect::<Words>()
+    };
+    text.split(ends)
+        .map(run)
+        .filter(|run| !run.is_empty())
+        .collect()
 }
 
 #[cfg(test)]
@@ -387,7 +506,10 @@ mod tests {
         for (text, expected) in [
             ("git status", vec!["git·status"]),
             ("  ls -la\tsrc  ", vec!["ls·-la·src"]),
-            ("a; b && c || d | e\nf\n\n", vec!["a", "b", "c", "d", "e", "f"]),
+            (
+                "a; b && c || d | e\nf\n\n",
+                vec!["a", "b", "c", "d", "e", "f"],
+            ),
             ("grep 'a;b|c' \"d e\" f''g", vec!["grep·a;b|c·d e·fg"]),
             ("cargo test 2>&1 | tail -5", vec!["cargo·test", "tail·-5"]),
             ("ls *.rs src/[ab]?.rs", vec!["ls·*.rs·src/[ab]?.rs"]),
@@ -508,11 +630,22 @@ mod tests {
 
     #[test]
     fn a_list_of_words_is_one_command_unless_a_shell_would_read_it_otherwise() {
-        assert_eq!(argv(&["git", "status"]), Some(vec!["git".to_owned(), "status".to_owned()]));
-        assert_eq!(argv(&["git", "commit", "-m", "two words"]).map(|words| words.len()), Some(4));
-        for words in
-            [&["git", "; rm"][..], &["git", "$(x)"], &["sh", "-c", "ls"], &[], &["FOO=1", "ls"], &["git", "a\nb"]]
-        {
+        assert_eq!(
+            argv(&["git", "status"]),
+            Some(vec!["git".to_owned(), "status".to_owned()])
+        );
+        assert_eq!(
+            argv(&["git", "commit", "-m", "two words"]).map(|words| words.len()),
+            Some(4)
+        );
+        for words in [
+            &["git", "; rm"][..],
+            &["git", "$(x)"],
+            &["sh", "-c", "ls"],
+            &[],
+            &["FOO=1", "ls"],
+            &["git", "a\nb"],
+        ] {
             assert_eq!(argv(words), None, "{words:?}");
         }
     }
@@ -521,7 +654,13 @@ mod tests {
     fn braces_are_expanded_up_to_a_bound() {
         assert_eq!(braces_expanded("a{b,c}d").len(), 2);
         assert!(braces_expanded(&"{a,b}".repeat(100)).len() < 200);
-        assert!(runs_anywhere(&"{a,b}".repeat(8_000)).iter().map(Vec::len).sum::<usize>() < 50_000);
+        assert!(
+            runs_anywhere(&"{a,b}".repeat(8_000))
+                .iter()
+                .map(Vec::len)
+                .sum::<usize>()
+                < 50_000
+        );
     }
 
     #[test]
@@ -554,7 +693,10 @@ mod tests {
             "$'\\162m' x",
             "r+(m) x",
         ] {
-            let found = runs_anywhere(text).iter().flatten().any(|word| word == "rm");
+            let found = runs_anywhere(text)
+                .iter()
+                .flatten()
+                .any(|word| word == "rm");
             assert!(found, "{text:?}: {:?}", runs_anywhere(text));
         }
     }

@@ -44,9 +44,18 @@ impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
 
     /// Joins the flight for `key`, or starts one.
     pub(crate) fn join(&self, key: K) -> Seat<'_, K, V> {
-        let start = || Arc::new(Flight { lead: Semaphore::new(1), landed: OnceLock::new() });
+        let start = || {
+            Arc::new(Flight {
+                lead: Semaphore::new(1),
+                landed: OnceLock::new(),
+            })
+        };
         let flight = self.map().entry(key.clone()).or_insert_with(start).clone();
-        Seat { flights: self, key, flight: Some(flight) }
+        Seat {
+            flights: self,
+            key,
+            flight: Some(flight),
+        }
     }
 }
 
@@ -59,7 +68,9 @@ impl<K, V> Flights<K, V> {
 
 impl<K: Eq + Hash, V: Clone> Seat<'_, K, V> {
     fn flight(&self) -> &Arc<Flight<V>> {
-        self.flight.as_ref().expect("a seat has its flight until it is dropped")
+        self.flight
+            .as_ref()
+            .expect("a seat has its flight until it is dropped")
     }
 
     /// Waits until it is this one's turn to lead, or somebody else has landed.
@@ -67,7 +78,13 @@ impl<K: Eq + Hash, V: Clone> Seat<'_, K, V> {
         let flight = self.flight();
         match flight.lead.acquire().await {
             Ok(permit) => Turn::Lead(permit),
-            Err(_closed) => Turn::Landed(flight.landed.get().expect("set before it is closed").clone()),
+            Err(_closed) => Turn::Landed(
+                flight
+                    .landed
+                    .get()
+                    .expect("set before it is closed")
+                    .clone(),
+            ),
         }
     }
 
@@ -75,7 +92,10 @@ impl<K: Eq + Hash, V: Clone> Seat<'_, K, V> {
     pub(crate) fn land(&self, value: V) {
         let flight = self.flight();
         let mut map = self.flights.map();
-        if map.get(&self.key).is_some_and(|current| Arc::ptr_eq(current, flight)) {
+        if map
+            .get(&self.key)
+            .is_some_and(|current| Arc::ptr_eq(current, flight))
+        {
             map.remove(&self.key);
         }
         drop(map);
@@ -90,7 +110,10 @@ impl<K: Eq + Hash, V> Drop for Seat<'_, K, V> {
         let mut map = self.flights.map();
         // Under the lock, so that the last to leave sees that it is the last.
         self.flight = None;
-        if map.get(&self.key).is_some_and(|flight| Arc::strong_count(flight) == 1) {
+        if map
+            .get(&self.key)
+            .is_some_and(|flight| Arc::strong_count(flight) == 1)
+        {
             map.remove(&self.key);
         }
     }
@@ -127,7 +150,10 @@ mod tests {
         drop(lead);
         drop(first);
         assert!(matches!(second.now_or_never(), Some(Turn::Lead(_))));
-        assert!(matches!(third.now_or_never(), Some(Turn::Lead(_))), "after the second has left");
+        assert!(
+            matches!(third.now_or_never(), Some(Turn::Lead(_))),
+            "after the second has left"
+        );
     }
 
     #[tokio::test]

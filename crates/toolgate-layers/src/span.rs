@@ -53,7 +53,10 @@ impl ToolSpan {
             Some(_) => (CLOSING, Some(call.generation)),
             None => (call.generation, call.generation.checked_sub(1)),
         };
-        let links = before.map(|generation| SpanLink { trace_id, span_id: SpanId::of(call.id, generation) });
+        let links = before.map(|generation| SpanLink {
+            trace_id,
+            span_id: SpanId::of(call.id, generation),
+        });
         Self {
             name: format!("execute_tool {}", call.tool).into(),
             trace_id,
@@ -70,7 +73,12 @@ impl ToolSpan {
     }
 
     /// Adds a span inside this one.
-    pub(crate) fn child(&mut self, name: String, started_at: Timestamp, ended_at: Timestamp) -> &mut Self {
+    pub(crate) fn child(
+        &mut self,
+        name: String,
+        started_at: Timestamp,
+        ended_at: Timestamp,
+    ) -> &mut Self {
         let number = self.children.len() as u64;
         self.children.push(Self {
             name: name.into(),
@@ -90,8 +98,16 @@ impl ToolSpan {
 
     /// Says that something happened.
     pub(crate) fn event(&mut self, name: &'static str, at: Timestamp) -> &mut Attributes {
-        self.events.push(SpanEvent { name, at, attributes: Attributes::default() });
-        &mut self.events.last_mut().expect("it was just added").attributes
+        self.events.push(SpanEvent {
+            name,
+            at,
+            attributes: Attributes::default(),
+        });
+        &mut self
+            .events
+            .last_mut()
+            .expect("it was just added")
+            .attributes
     }
 
     /// The span itself and all spans inside, outermost first.
@@ -130,7 +146,10 @@ pub struct Attributes(Vec<(&'static str, AttributeValue)>);
 impl Attributes {
     /// The value under a name.
     pub fn get(&self, name: &str) -> Option<&AttributeValue> {
-        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+        self.0
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value)
     }
 
     /// The text under a name.
@@ -151,12 +170,20 @@ impl Attributes {
         self.0.is_empty()
     }
 
-    pub(crate) fn put(&mut self, name: &'static str, value: impl Into<AttributeValue>) -> &mut Self {
+    pub(crate) fn put(
+        &mut self,
+        name: &'static str,
+        value: impl Into<AttributeValue>,
+    ) -> &mut Self {
         self.0.push((name, value.into()));
         self
     }
 
-    pub(crate) fn put_some(&mut self, name: &'static str, value: Option<impl Into<AttributeValue>>) -> &mut Self {
+    pub(crate) fn put_some(
+        &mut self,
+        name: &'static str,
+        value: Option<impl Into<AttributeValue>>,
+    ) -> &mut Self {
         self.0.extend(value.map(|value| (name, value.into())));
         self
     }
@@ -233,7 +260,11 @@ impl TraceId {
             return Self(turn.uuid().into_bytes());
         }
         let digest = Digest::of_bytes(call.uuid().as_bytes());
-        Self(digest.as_bytes()[..16].try_into().expect("a digest has 32 bytes"))
+        Self(
+            digest.as_bytes()[..16]
+                .try_into()
+                .expect("a digest has 32 bytes"),
+        )
     }
 
     /// The bytes.
@@ -253,12 +284,18 @@ impl SpanId {
         bytes[..16].copy_from_slice(call.uuid().as_bytes());
         bytes[16..].copy_from_slice(&generation.to_be_bytes());
         let digest = Digest::of_bytes(&bytes);
-        Self(digest.as_bytes()[..8].try_into().expect("a digest has 32 bytes")).valid()
+        Self(
+            digest.as_bytes()[..8]
+                .try_into()
+                .expect("a digest has 32 bytes"),
+        )
+        .valid()
     }
 
     /// The `number`th span inside this one: the finaliser of SplitMix64, which gives no two numbers the same id.
     fn child(self, number: u64) -> Self {
-        let mut id = u64::from_be_bytes(self.0).wrapping_add((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut id = u64::from_be_bytes(self.0)
+            .wrapping_add((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         Self((id ^ (id >> 31)).to_be_bytes()).valid()
@@ -266,7 +303,11 @@ impl SpanId {
 
     /// Zero means "no span" to collectors.
     fn valid(self) -> Self {
-        if self.0 == [0; 8] { Self([0xff; 8]) } else { self }
+        if self.0 == [0; 8] {
+            Self([0xff; 8])
+        } else {
+            self
+        }
     }
 
     /// The bytes.
@@ -306,12 +347,27 @@ mod tests {
 
     #[test]
     fn ids_depend_on_the_call_and_its_generation_alone() {
-        let call = |generation| Call::new(CallSeed { generation, ..seed("t", serde_json::json!({})) });
-        let root = |generation| ToolSpan::root(&call(generation), Timestamp::EPOCH, Timestamp::EPOCH);
+        let call = |generation| {
+            Call::new(CallSeed {
+                generation,
+                ..seed("t", serde_json::json!({}))
+            })
+        };
+        let root =
+            |generation| ToolSpan::root(&call(generation), Timestamp::EPOCH, Timestamp::EPOCH);
         assert_eq!(root(0), root(0));
-        assert_eq!(root(0).trace_id.to_bytes(), *call(0).turn().turn.uuid().as_bytes());
+        assert_eq!(
+            root(0).trace_id.to_bytes(),
+            *call(0).turn().turn.uuid().as_bytes()
+        );
         assert_ne!(root(0).span_id, root(1).span_id);
-        assert_eq!(root(1).links, [SpanLink { trace_id: root(0).trace_id, span_id: root(0).span_id }]);
+        assert_eq!(
+            root(1).links,
+            [SpanLink {
+                trace_id: root(0).trace_id,
+                span_id: root(0).span_id
+            }]
+        );
         assert!(root(0).links.is_empty());
     }
 
@@ -323,7 +379,18 @@ mod tests {
             root.child(format!("layer {n}"), Timestamp::EPOCH, Timestamp::EPOCH);
         }
         let spans = root.flatten();
-        assert_eq!(spans.iter().map(|span| span.span_id.to_string()).collect::<BTreeSet<_>>().len(), 1_001);
-        assert!(spans[1..].iter().all(|span| span.parent_span_id == Some(root.span_id)));
+        assert_eq!(
+            spans
+                .iter()
+                .map(|span| span.span_id.to_string())
+                .collect::<BTreeSet<_>>()
+                .len(),
+            1_001
+        );
+        assert!(
+            spans[1..]
+                .iter()
+                .all(|span| span.parent_span_id == Some(root.span_id))
+        );
     }
 }

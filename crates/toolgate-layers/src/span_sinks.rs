@@ -103,12 +103,18 @@ pub struct SpanSinks {
 
 impl SpanSinks {
     pub(crate) fn new(sinks: Vec<SharedSpanSink>, counters: TelemetryCounters) -> Self {
-        Self { sinks: sinks.into(), counters }
+        Self {
+            sinks: sinks.into(),
+            counters,
+        }
     }
 
     pub(crate) fn and(&self, sink: SharedSpanSink) -> Self {
         let sinks = self.sinks.iter().cloned().chain([sink]).collect();
-        Self { sinks, counters: self.counters.clone() }
+        Self {
+            sinks,
+            counters: self.counters.clone(),
+        }
     }
 
     pub(crate) fn counting(self, counters: TelemetryCounters) -> Self {
@@ -138,7 +144,8 @@ impl SpanSinks {
 
     /// Waits until every sink has delivered or given up what it took, `bound` for each. It blocks the thread.
     pub fn flush(&self, bound: Duration) -> Result<(), SinkError> {
-        let flush = |sink: &SharedSpanSink| contained_sync(|| sink.flush(bound)).map_err(SinkError::new)?;
+        let flush =
+            |sink: &SharedSpanSink| contained_sync(|| sink.flush(bound)).map_err(SinkError::new)?;
         let results: Vec<_> = self.sinks.iter().map(flush).collect();
         results.into_iter().collect()
     }
@@ -153,7 +160,10 @@ impl SpanSink for StderrSpans {
         let failed = |error: &dyn fmt::Display| SinkError::new(error.to_string());
         let mut line = serde_json::to_vec(&**span).map_err(|error| failed(&error))?;
         line.push(b'\n');
-        std::io::stderr().lock().write_all(&line).map_err(|error| failed(&error))?;
+        std::io::stderr()
+            .lock()
+            .write_all(&line)
+            .map_err(|error| failed(&error))?;
         Ok(Delivery::Done)
     }
 }

@@ -4,12 +4,14 @@ use std::{error::Error, fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    AccountRow, BudgetAlert, BudgetError, BudgetUnit, Budgets, CallId, Charge, ChargeFilter, ChargeId, Cost, Expense,
-    Json, MAX_AMOUNT, Payer, Record, RecordKey, StoreError, StoreHandle, Timestamp, UnknownPrice, contained_sync,
+    AccountRow, BudgetAlert, BudgetError, BudgetUnit, Budgets, CallId, Charge, ChargeFilter,
+    ChargeId, Cost, Expense, Json, MAX_AMOUNT, Payer, Record, RecordKey, StoreError, StoreHandle,
+    Timestamp, UnknownPrice, contained_sync,
 };
 
 use crate::{
-    Accounts, AccountsDown, BudgetAccount, BudgetRefusal, Reservation, Toast, ToastLevel, ToastManager, accounts::units,
+    Accounts, AccountsDown, BudgetAccount, BudgetRefusal, Reservation, Toast, ToastLevel,
+    ToastManager, accounts::units,
 };
 
 /// Pays for calls of tools out of accounts in the store, by the budgets of a configuration file.
@@ -52,7 +54,12 @@ type Listener = Arc<dyn Fn(&BudgetAlert, Timestamp) + Send + Sync>;
 impl StoreAccounts {
     /// Keeps `budgets` in `store`.
     pub fn new(store: StoreHandle, budgets: Budgets) -> Self {
-        Self { store, budgets, payer: Payer::default(), listeners: Vec::new() }
+        Self {
+            store,
+            budgets,
+            payer: Payer::default(),
+            listeners: Vec::new(),
+        }
     }
 
     /// Says who pays as far as no call says it: the organisation and the project.
@@ -63,7 +70,10 @@ impl StoreAccounts {
 
     /// Tells `listener` of each threshold that is passed, and when what passed it was set aside.
     #[must_use]
-    pub fn on_alert(mut self, listener: impl Fn(&BudgetAlert, Timestamp) + Send + Sync + 'static) -> Self {
+    pub fn on_alert(
+        mut self,
+        listener: impl Fn(&BudgetAlert, Timestamp) + Send + Sync + 'static,
+    ) -> Self {
         self.listeners.push(Arc::new(listener));
         self
     }
@@ -78,7 +88,10 @@ impl StoreAccounts {
 
     /// Who pays for a call.
     fn payer(&self, account: &BudgetAccount) -> Payer {
-        let user = account.principal.as_ref().map(|principal| principal.as_str().into());
+        let user = account
+            .principal
+            .as_ref()
+            .map(|principal| principal.as_str().into());
         Payer {
             user: user.or_else(|| self.payer.user.clone()),
             session: Some(account.session),
@@ -91,49 +104,91 @@ impl StoreAccounts {
     /// Looks whether an amount is there, without setting it aside.
     async fn look(&self, account: &BudgetAccount, amount: f64) -> Result<(), BudgetRefusal> {
         let expense = Expense::call(Cost::NanoUsd(nano(amount)?));
-        let lines = self.budgets.lines(&self.payer(account), account.at, &expense, UnknownPrice::Refuse);
+        let lines = self.budgets.lines(
+            &self.payer(account),
+            account.at,
+            &expense,
+            UnknownPrice::Refuse,
+        );
         for line in lines.map_err(refusal)? {
             let row = self.store.account(&line.account).await.map_err(down)?;
-            let left = row.unwrap_or_else(|| AccountRow::empty(line.account.clone())).left(line.limit.min(MAX_AMOUNT));
+            let left = row
+                .unwrap_or_else(|| AccountRow::empty(line.account.clone()))
+                .left(line.limit.min(MAX_AMOUNT));
             if line.amount > left {
-                let short = StoreError::Short { account: line.account, wanted: line.amount, left };
+                let short = StoreError::Short {
+                    account: line.account,
+                    wanted: line.amount,
+                    left,
+                };
                 return Err(refusal(self.budgets.refused(short)));
             }
         }
         Ok(())
     }
 
-    async fn set_aside(&self, call: CallId, account: &BudgetAccount, amount: f64) -> Result<(), BudgetRefusal> {
-        if self.store.record(&booked(call)).await.map_err(down)?.is_some() {
+    async fn set_aside(
+        &self,
+        call: CallId,
+        account: &BudgetAccount,
+        amount: f64,
+    ) -> Result<(), BudgetRefusal> {
+        if self
+            .store
+            .record(&booked(call))
+            .await
+            .map_err(down)?
+            .is_some()
+        {
             // It was paid for, and its process was lost before its outcome was written. What is still open is booked
             // when it ends.
             return Ok(());
         }
         let expense = Expense::call(Cost::NanoUsd(nano(amount)?));
         let (id, payer) = (ChargeId::Call(call), self.payer(account));
-        let charge = self.budgets.charge(id, &payer, account.at, &expense, UnknownPrice::Refuse).map_err(refusal)?;
+        let charge = self
+            .budgets
+            .charge(id, &payer, account.at, &expense, UnknownPrice::Refuse)
+            .map_err(refusal)?;
         if let Some(charge) = charge {
-            self.store.reserve(charge).await.map_err(|error| refusal(self.budgets.refused(error)))?;
+            self.store
+                .reserve(charge)
+                .await
+                .map_err(|error| refusal(self.budgets.refused(error)))?;
         }
         Ok(())
     }
 
     /// The charge that is open for a call, if there is one.
     async fn open(&self, call: CallId) -> Result<Option<Charge>, AccountsDown> {
-        let found = self.store.charges(ChargeFilter::of(ChargeId::Call(call))).await;
+        let found = self
+            .store
+            .charges(ChargeFilter::of(ChargeId::Call(call)))
+            .await;
         Ok(found.map_err(down)?.pop())
     }
 
     async fn book(&self, call: CallId, actual: f64) -> Result<(), AccountsDown> {
         let expense = Expense::call(Cost::NanoUsd(nano(actual)?));
-        let Some(charge) = self.open(call).await? else { return Ok(()) };
+        let Some(charge) = self.open(call).await? else {
+            return Ok(());
+        };
         let (at, actual) = (charge.at, charge.actual(&expense));
         // Before it is booked: in between, the charge is open and is found by the call.
-        self.store.once(booked(call), Record::Json(Json::null())).await.map_err(down)?;
-        let moved = self.store.settle_charge(charge, actual).await.map_err(down)?;
+        self.store
+            .once(booked(call), Record::Json(Json::null()))
+            .await
+            .map_err(down)?;
+        let moved = self
+            .store
+            .settle_charge(charge, actual)
+            .await
+            .map_err(down)?;
         for alert in self.budgets.alerts(&moved) {
             // One who listens badly must not undo what is booked.
-            self.listeners.iter().for_each(|listener| drop(contained_sync(|| listener(&alert, at))));
+            self.listeners
+                .iter()
+                .for_each(|listener| drop(contained_sync(|| listener(&alert, at))));
         }
         Ok(())
     }
@@ -156,12 +211,18 @@ fn refusal(error: BudgetError) -> BudgetRefusal {
 }
 
 fn down(error: StoreError) -> AccountsDown {
-    let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
+    let cause = error
+        .source()
+        .map_or_else(String::new, |cause| format!(": {cause}"));
     AccountsDown(format!("{error}{cause}"))
 }
 
 impl Accounts for StoreAccounts {
-    fn check<'a>(&'a self, account: &'a BudgetAccount, amount: f64) -> BoxFuture<'a, Result<(), BudgetRefusal>> {
+    fn check<'a>(
+        &'a self,
+        account: &'a BudgetAccount,
+        amount: f64,
+    ) -> BoxFuture<'a, Result<(), BudgetRefusal>> {
         Box::pin(self.look(account, amount))
     }
 
@@ -177,7 +238,11 @@ impl Accounts for StoreAccounts {
         })
     }
 
-    fn settle(&self, reservation: Reservation, actual: f64) -> BoxFuture<'_, Result<(), AccountsDown>> {
+    fn settle(
+        &self,
+        reservation: Reservation,
+        actual: f64,
+    ) -> BoxFuture<'_, Result<(), AccountsDown>> {
         Box::pin(self.book(reservation.call, actual))
     }
 
@@ -191,21 +256,30 @@ impl Accounts for StoreAccounts {
     }
 
     fn counts_money(&self) -> bool {
-        self.budgets.rules().iter().any(|rule| rule.unit == BudgetUnit::Usd)
+        self.budgets
+            .rules()
+            .iter()
+            .any(|rule| rule.unit == BudgetUnit::Usd)
     }
 }
 
 impl Toast {
     /// A budget has been used up to a threshold.
     pub fn of_budget(alert: &BudgetAlert, at: Timestamp) -> Self {
-        let level = if alert.percent >= 100 { ToastLevel::Error } else { ToastLevel::Warning };
+        let level = if alert.percent >= 100 {
+            ToastLevel::Error
+        } else {
+            ToastLevel::Warning
+        };
         Self::new(level, "budget", alert.to_string(), at)
     }
 }
 
 impl fmt::Debug for StoreAccounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreAccounts").field("budgets", &self.budgets).finish_non_exhaustive()
+        f.debug_struct("StoreAccounts")
+            .field("budgets", &self.budgets)
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,9 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{Band, Call, Hints, Layer, LayerTraits, Next, Outcome, Settled, Status, contained_sync};
+use toolgate_core::{
+    Band, Call, Hints, Layer, LayerTraits, Next, Outcome, Settled, Status, contained_sync,
+};
 
 use crate::{BadOption, Configurable, Parts, SharedRedactor, keep::bounded};
 
@@ -55,12 +57,18 @@ enum Piece {
 impl Summary {
     /// Asks a function for the line. If it panics or returns nothing but white space, there is none.
     pub fn new(format: impl Fn(&Call, &Outcome) -> String + Send + Sync + 'static) -> Self {
-        Self { format: Format::Function(Arc::new(format)), redactor: None }
+        Self {
+            format: Format::Function(Arc::new(format)),
+            redactor: None,
+        }
     }
 
     /// Fills in a template. See [`SummaryOptions::template`].
     pub fn template(template: &str) -> Result<Self, BadOption> {
-        pieces(template).map(|pieces| Self { format: Format::Template(pieces.into()), redactor: None })
+        pieces(template).map(|pieces| Self {
+            format: Format::Template(pieces.into()),
+            redactor: None,
+        })
     }
 
     /// Takes secrets out of the line.
@@ -74,7 +82,9 @@ impl Summary {
             (Format::Function(format), _) => contained_sync(|| format(call, outcome)).ok()?,
             (Format::Template(pieces), Some(settled)) => {
                 let mut line = String::with_capacity(64);
-                pieces.iter().for_each(|piece| line.push_str(&piece.filled(call, settled, took)));
+                pieces
+                    .iter()
+                    .for_each(|piece| line.push_str(&piece.filled(call, settled, took)));
                 line
             }
             (Format::Template(_), None) => return None,
@@ -93,11 +103,17 @@ impl Summary {
 fn one_line(text: String) -> String {
     // Mostly it is that already.
     let words = text.split(' ');
-    if words.clone().all(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic())) {
+    if words
+        .clone()
+        .all(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic()))
+    {
         return text;
     }
     let is_between = |c: char| c.is_whitespace() || c.is_control();
-    let words: Vec<&str> = text.split(is_between).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> = text
+        .split(is_between)
+        .filter(|word| !word.is_empty())
+        .collect();
     words.join(" ")
 }
 
@@ -121,14 +137,23 @@ impl Layer for Summary {
         let clock = call.env().clock();
         let started_at = clock.now();
         let mut outcome = next.run(call.clone()).await;
-        let Some(settled) = outcome.settled() else { return outcome };
-        let silent = settled.notes.fields().is_none_or(|notes| notes.summary.is_none());
+        let Some(settled) = outcome.settled() else {
+            return outcome;
+        };
+        let silent = settled
+            .notes
+            .fields()
+            .is_none_or(|notes| notes.summary.is_none());
         let took = match call.closing() {
             None => Some(clock.now().since(started_at)),
             // What it took is known only if whoever settled it wrote that down.
             Some(end) => Some(end.ended_at.since(end.started_at)).filter(|took| !took.is_zero()),
         };
-        let line = if silent { self.line(&call, &outcome, took) } else { None };
+        let line = if silent {
+            self.line(&call, &outcome, took)
+        } else {
+            None
+        };
         if let Some(settled) = outcome.settled_mut() {
             fill(settled, &call, line);
         }
@@ -169,14 +194,26 @@ impl Piece {
         })
     }
 
-    fn filled<'a>(&'a self, call: &'a Call, settled: &Settled, took: Option<Duration>) -> Cow<'a, str> {
+    fn filled<'a>(
+        &'a self,
+        call: &'a Call,
+        settled: &Settled,
+        took: Option<Duration>,
+    ) -> Cow<'a, str> {
         match self {
             Self::Text(text) => text.into(),
             Self::Tool => call.tool.as_str().into(),
-            Self::Label => call.annotations().long_running.as_deref().unwrap_or(call.tool.as_str()).into(),
+            Self::Label => call
+                .annotations()
+                .long_running
+                .as_deref()
+                .unwrap_or(call.tool.as_str())
+                .into(),
             Self::Status => in_words(settled.status).into(),
             Self::Duration => match took {
-                Some(took) if took < Duration::from_secs(10) => format!("{} ms", took.as_millis()).into(),
+                Some(took) if took < Duration::from_secs(10) => {
+                    format!("{} ms", took.as_millis()).into()
+                }
                 Some(took) => format!("{} s", took.as_secs()).into(),
                 None => "an unknown time".into(),
             },
@@ -192,15 +229,20 @@ fn pieces(template: &str) -> Result<Vec<Piece>, BadOption> {
     let bad = |problem: String| BadOption::new("template", problem);
     let (mut pieces, mut rest) = (Vec::new(), template);
     while let Some((text, after)) = rest.split_once('{') {
-        let (name, after) = after.split_once('}').ok_or_else(|| bad("has a { without a }".to_owned()))?;
+        let (name, after) = after
+            .split_once('}')
+            .ok_or_else(|| bad("has a { without a }".to_owned()))?;
         let known = "{tool}, {label}, {status}, {duration} and {kind}";
-        let piece = Piece::named(name).ok_or_else(|| bad(format!("{{{name}}} is not known; there are {known}")))?;
+        let piece = Piece::named(name)
+            .ok_or_else(|| bad(format!("{{{name}}} is not known; there are {known}")))?;
         pieces.extend([Piece::Text(text.to_owned()), piece]);
         rest = after;
     }
     pieces.push(Piece::Text(rest.to_owned()));
     match template.trim().is_empty() {
-        true => Err(bad("is empty; write for example {tool}: {status} in {duration}".to_owned())),
+        true => Err(bad(
+            "is empty; write for example {tool}: {status} in {duration}".to_owned(),
+        )),
         false => Ok(pieces),
     }
 }
@@ -239,7 +281,9 @@ pub struct SummaryOptions {
 
 impl Default for SummaryOptions {
     fn default() -> Self {
-        Self { template: "{label}: {status} in {duration}".to_owned() }
+        Self {
+            template: "{label}: {status} in {duration}".to_owned(),
+        }
     }
 }
 
@@ -249,7 +293,10 @@ impl Configurable for Summary {
     type Options = SummaryOptions;
 
     fn configure(options: SummaryOptions, parts: &Parts) -> Result<Self, BadOption> {
-        Ok(Self { redactor: parts.get(), ..Self::template(&options.template)? })
+        Ok(Self {
+            redactor: parts.get(),
+            ..Self::template(&options.template)?
+        })
     }
 }
 
@@ -258,13 +305,19 @@ mod tests {
     use super::*;
     use serde_json::json;
     use toolgate_core::{
-        Annotations, CallSeed, Json, Kind, NoteFields, RedactionFailed, Redactor, Registry, Schema, Stack, Tool,
-        ToolError, ToolOutput, ToolSpec, View, map_outcome,
+        Annotations, CallSeed, Json, Kind, NoteFields, RedactionFailed, Redactor, Registry, Schema,
+        Stack, Tool, ToolError, ToolOutput, ToolSpec, View, map_outcome,
     };
-    use toolgate_testkit::{Scripted, TestClock, call, call_with, echo, echo_under, env_at, run_twice, seed, seed_for};
+    use toolgate_testkit::{
+        Scripted, TestClock, call, call_with, echo, echo_under, env_at, run_twice, seed, seed_for,
+    };
 
     fn notes(outcome: &Outcome) -> NoteFields {
-        outcome.settled().and_then(|settled| settled.notes.fields()).cloned().unwrap_or_default()
+        outcome
+            .settled()
+            .and_then(|settled| settled.notes.fields())
+            .cloned()
+            .unwrap_or_default()
     }
 
     struct Build;
@@ -293,10 +346,25 @@ mod tests {
             outcome
         });
         let script = Scripted::new().then(Outcome::refused(Status::Timeout, "late"));
-        let stack = Stack::over(script).layer(Summary::default()).layer(slow).build().expect("in order");
-        let run = |tool| stack.run(Call::new(CallSeed { env: env_at(&clock), ..seed(tool, json!({ "k": "secret" })) }));
-        assert_eq!(notes(&run("fetch").await).summary.as_deref(), Some("fetch: timed out in 12 ms"));
-        assert_eq!(notes(&run("fetch").await).summary.as_deref(), Some("fetch: ok in 12 ms"));
+        let stack = Stack::over(script)
+            .layer(Summary::default())
+            .layer(slow)
+            .build()
+            .expect("in order");
+        let run = |tool| {
+            stack.run(Call::new(CallSeed {
+                env: env_at(&clock),
+                ..seed(tool, json!({ "k": "secret" }))
+            }))
+        };
+        assert_eq!(
+            notes(&run("fetch").await).summary.as_deref(),
+            Some("fetch: timed out in 12 ms")
+        );
+        assert_eq!(
+            notes(&run("fetch").await).summary.as_deref(),
+            Some("fetch: ok in 12 ms")
+        );
     }
 
     #[tokio::test]
@@ -304,24 +372,44 @@ mod tests {
         let registry = Registry::new();
         registry.register(Build).expect("a good name");
         let view = View::of(&registry);
-        let stack = Stack::over(registry).layer(Summary::default()).build().expect("in order");
-        let noted = notes(&stack.run(Call::new(seed_for(&view, "build", json!({})))).await);
+        let stack = Stack::over(registry)
+            .layer(Summary::default())
+            .build()
+            .expect("in order");
+        let noted = notes(
+            &stack
+                .run(Call::new(seed_for(&view, "build", json!({}))))
+                .await,
+        );
         assert_eq!(noted.summary.as_deref(), Some("Building: ok in 0 ms"));
-        assert_eq!((noted.kind, noted.hints.and_then(|hints| hints.read_only)), (Some(Kind::Execute), Some(true)));
+        assert_eq!(
+            (noted.kind, noted.hints.and_then(|hints| hints.read_only)),
+            (Some(Kind::Execute), Some(true))
+        );
     }
 
     #[tokio::test]
     async fn what_was_noted_below_stands() {
-        let inner =
-            map_outcome(|_: &Call, outcome: Outcome| outcome.noting(|notes| notes.summary = Some("my reason".into())));
-        let stack = Stack::over(echo()).layer(Summary::default()).layer(inner).build().expect("in order");
+        let inner = map_outcome(|_: &Call, outcome: Outcome| {
+            outcome.noting(|notes| notes.summary = Some("my reason".into()))
+        });
+        let stack = Stack::over(echo())
+            .layer(Summary::default())
+            .layer(inner)
+            .build()
+            .expect("in order");
         let noted = notes(&stack.run(call("t")).await);
-        assert_eq!((noted.summary.as_deref(), noted.superseded.len()), (Some("my reason"), 0));
+        assert_eq!(
+            (noted.summary.as_deref(), noted.superseded.len()),
+            (Some("my reason"), 0)
+        );
     }
 
     #[tokio::test]
     async fn a_formatter_that_panics_leaves_the_outcome_alone() {
-        let outcome = echo_under(Summary::new(|_, _| panic!("hunter2"))).run(call("t")).await;
+        let outcome = echo_under(Summary::new(|_, _| panic!("hunter2")))
+            .run(call("t"))
+            .await;
         assert!(outcome.is_ok());
         assert_eq!(notes(&outcome).summary, None);
     }
@@ -329,9 +417,14 @@ mod tests {
     #[tokio::test]
     async fn the_line_is_one_line_and_short() {
         let wild = Summary::new(|call, _| format!("a\nb\u{1b}[2J \t{}", call.arguments.as_json()));
-        let outcome = echo_under(wild).run(call_with("t", json!({ "k": "ü".repeat(500) }))).await;
+        let outcome = echo_under(wild)
+            .run(call_with("t", json!({ "k": "ü".repeat(500) })))
+            .await;
         let line = notes(&outcome).summary.expect("a line");
-        assert!(line.starts_with("a b [2J {") && line.ends_with('…'), "{line}");
+        assert!(
+            line.starts_with("a b [2J {") && line.ends_with('…'),
+            "{line}"
+        );
         assert_eq!(line.chars().count(), MOST);
     }
 
@@ -343,21 +436,38 @@ mod tests {
                 Ok(value.clone())
             }
             fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
-                if text.contains("poison") { Err(RedactionFailed) } else { Ok(text.replace("hunter2", "***")) }
+                if text.contains("poison") {
+                    Err(RedactionFailed)
+                } else {
+                    Ok(text.replace("hunter2", "***"))
+                }
             }
         }
         let line = async |text: String| {
-            let summary = Summary::new(move |_, _| text.clone()).redactor(SharedRedactor::new(Censor));
+            let summary =
+                Summary::new(move |_, _| text.clone()).redactor(SharedRedactor::new(Censor));
             notes(&echo_under(summary).run(call("t")).await).summary
         };
         // The cut would go through the middle of the word.
-        let across = line("x".repeat(MOST - 4) + "hunter2 and more").await.expect("a line");
-        assert!(across.ends_with("x***…") && !across.contains('h'), "{across}");
+        let across = line("x".repeat(MOST - 4) + "hunter2 and more")
+            .await
+            .expect("a line");
+        assert!(
+            across.ends_with("x***…") && !across.contains('h'),
+            "{across}"
+        );
         assert_eq!(line("poison".into()).await, None);
         let parts = Parts::new().with(SharedRedactor::new(Censor));
-        let options = SummaryOptions { template: "hunter2 {status}".into() };
+        let options = SummaryOptions {
+            template: "hunter2 {status}".into(),
+        };
         let configured = Summary::configure(options, &parts).expect("makes sense");
-        assert_eq!(notes(&echo_under(configured).run(call("t")).await).summary.as_deref(), Some("*** ok"));
+        assert_eq!(
+            notes(&echo_under(configured).run(call("t")).await)
+                .summary
+                .as_deref(),
+            Some("*** ok")
+        );
     }
 
     #[tokio::test]

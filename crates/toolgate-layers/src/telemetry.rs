@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use toolgate_core::{Band, Call, Layer, LayerTraits, Next, Outcome, Timestamp, contained_sync};
 
 use crate::{
-    BadOption, Configurable, Parts, SharedRedactor, SharedSpanSink, SinkError, SpanSink, SpanSinks, TelemetryCounters,
-    TelemetryOptions, passage::Passage, tracer::Tracer,
+    BadOption, Configurable, Parts, SharedRedactor, SharedSpanSink, SinkError, SpanSink, SpanSinks,
+    TelemetryCounters, TelemetryOptions, passage::Passage, tracer::Tracer,
 };
 
 /// Sends a [`ToolSpan`](crate::ToolSpan) for every call to one or more sinks, also for calls that were refused or suspended.
@@ -37,7 +37,10 @@ pub struct Telemetry {
 impl Telemetry {
     /// Sends spans to `sink`.
     pub fn to(sink: impl SpanSink) -> Self {
-        Self { sinks: SpanSinks::default().and(SharedSpanSink::new(sink)), tracer: Tracer::default() }
+        Self {
+            sinks: SpanSinks::default().and(SharedSpanSink::new(sink)),
+            tracer: Tracer::default(),
+        }
     }
 
     /// Sends spans to another sink as well.
@@ -81,7 +84,12 @@ impl Telemetry {
 
     fn send(&self, passage: &Passage<'_>, outcome: Option<&Outcome>) {
         // Also what makes the span is contained: a recorder that breaks must not break the call.
-        if contained_sync(|| self.sinks.export(&Arc::new(self.tracer.span(passage, outcome)))).is_err() {
+        if contained_sync(|| {
+            self.sinks
+                .export(&Arc::new(self.tracer.span(passage, outcome)))
+        })
+        .is_err()
+        {
             self.counters().add_dropped(1);
         }
     }
@@ -93,7 +101,13 @@ impl Layer for Telemetry {
             return next.run(call).await;
         }
         let started_at = call.env().clock().now();
-        let mut watch = Watch { telemetry: self, call: &call, next: &next, started_at, over: false };
+        let mut watch = Watch {
+            telemetry: self,
+            call: &call,
+            next: &next,
+            started_at,
+            over: false,
+        };
         let outcome = next.clone().run(call.clone()).await;
         watch.end(Some(&outcome));
         outcome
@@ -121,7 +135,12 @@ impl Watch<'_> {
     fn end(&mut self, outcome: Option<&Outcome>) {
         self.over = true;
         let ended_at = self.call.env().clock().now();
-        let passage = Passage { call: self.call, next: self.next, started_at: self.started_at, ended_at };
+        let passage = Passage {
+            call: self.call,
+            next: self.next,
+            started_at: self.started_at,
+            ended_at,
+        };
         self.telemetry.send(&passage, outcome);
     }
 }
@@ -151,7 +170,11 @@ impl Configurable for Telemetry {
         }
         let sinks = SpanSinks::new(sinks, counters);
         parts.put(sinks.clone());
-        let telemetry = Self { sinks, tracer: Tracer::default() }.capture_content(options.capture_content);
+        let telemetry = Self {
+            sinks,
+            tracer: Tracer::default(),
+        }
+        .capture_content(options.capture_content);
         Ok(match parts.get::<SharedRedactor>() {
             Some(redactor) => telemetry.redactor(redactor),
             None => telemetry,
@@ -185,15 +208,28 @@ mod tests {
             }));
         let outcome = echo_under(telemetry.clone()).run(call("t")).await;
         assert!(outcome.is_ok());
-        assert_eq!((telemetry.dropped(), telemetry.counters().exported()), (2, 1));
-        assert_eq!(*seen.lock().expect("whole"), 1, "the sink after the broken ones has its span");
+        assert_eq!(
+            (telemetry.dropped(), telemetry.counters().exported()),
+            (2, 1)
+        );
+        assert_eq!(
+            *seen.lock().expect("whole"),
+            1,
+            "the sink after the broken ones has its span"
+        );
     }
 
     #[tokio::test]
     async fn a_rehearsal_has_no_span() {
         let telemetry = Telemetry::to(span_fn(|_| Ok(())));
-        let rehearsal = Call::new(CallSeed { rehearsal: true, ..seed("t", json!({})) });
-        assert_eq!(echo_under(telemetry.clone()).run(rehearsal).await.status(), Some(Status::DryRun));
+        let rehearsal = Call::new(CallSeed {
+            rehearsal: true,
+            ..seed("t", json!({}))
+        });
+        assert_eq!(
+            echo_under(telemetry.clone()).run(rehearsal).await.status(),
+            Some(Status::DryRun)
+        );
         assert_eq!(telemetry.counters().exported(), 0);
     }
 
@@ -205,13 +241,19 @@ mod tests {
             seen.lock().expect("whole").push(span.clone());
             Ok(())
         }));
-        let stack = Stack::over(Scripted::new().then_hang()).layer(telemetry).build().expect("in order");
+        let stack = Stack::over(Scripted::new().then_hang())
+            .layer(telemetry)
+            .build()
+            .expect("in order");
         let mut run = Box::pin(stack.run(call("t")));
         assert!(futures::poll!(&mut run).is_pending());
         drop(run);
         let spans = spans.lock().expect("whole");
         assert_eq!(spans.len(), 1);
-        assert_eq!(spans[0].attributes.text("toolgate.status"), Some("interrupted"));
+        assert_eq!(
+            spans[0].attributes.text("toolgate.status"),
+            Some("interrupted")
+        );
     }
 
     #[tokio::test]
@@ -219,8 +261,17 @@ mod tests {
         let parts = Parts::new().with(SharedSpanSink::new(span_fn(|_| Ok(()))));
         let telemetry = configure(json!({ "sink": "noop" }), &parts).expect("fine");
         echo_under(telemetry).run(call("t")).await;
-        assert_eq!(parts.get::<TelemetryCounters>().expect("there").exported(), 1);
-        assert!(parts.get::<SpanSinks>().expect("there").flush(Duration::from_secs(1)).is_ok());
+        assert_eq!(
+            parts.get::<TelemetryCounters>().expect("there").exported(),
+            1
+        );
+        assert!(
+            parts
+                .get::<SpanSinks>()
+                .expect("there")
+                .flush(Duration::from_secs(1))
+                .is_ok()
+        );
     }
 
     #[test]
@@ -228,9 +279,18 @@ mod tests {
         let parts = Parts::new();
         assert!(configure(json!({}), &parts).is_ok());
         for (options, key) in [
-            (json!({ "sink": "stderr", "sinks": ["noop", "stderr"] }), "sinks"),
-            (json!({ "sink": "stderr", "endpoint": "http://localhost" }), "endpoint"),
-            (json!({ "sink": "stderr", "headers": { "a": "b" } }), "headers"),
+            (
+                json!({ "sink": "stderr", "sinks": ["noop", "stderr"] }),
+                "sinks",
+            ),
+            (
+                json!({ "sink": "stderr", "endpoint": "http://localhost" }),
+                "endpoint",
+            ),
+            (
+                json!({ "sink": "stderr", "headers": { "a": "b" } }),
+                "headers",
+            ),
             (json!({ "timeout": "0s" }), "timeout"),
         ] {
             assert_eq!(configure(options, &parts).expect_err("nonsense"), key);

@@ -85,7 +85,10 @@ impl TelemetryOptions {
     /// The sinks that are named.
     pub(crate) fn names(&self) -> Result<Vec<SpanSinkName>, BadOption> {
         let names: Vec<_> = self.sink.iter().chain(&self.sinks).copied().collect();
-        let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+        let twice = names
+            .iter()
+            .enumerate()
+            .find(|(at, name)| names[..*at].contains(name));
         match twice {
             Some((_, name)) => Err(BadOption::new("sinks", format!("names {name} twice"))),
             None => Ok(names),
@@ -96,13 +99,22 @@ impl TelemetryOptions {
     pub(crate) fn check(&self, names: &[SpanSinkName]) -> Result<(), BadOption> {
         let otlp = names.contains(&SpanSinkName::Otlp);
         if !otlp && self.endpoint.is_some() {
-            return Err(BadOption::new("endpoint", "is only used by the sink otlp, which is not named"));
+            return Err(BadOption::new(
+                "endpoint",
+                "is only used by the sink otlp, which is not named",
+            ));
         }
         if !otlp && !self.headers.is_empty() {
-            return Err(BadOption::new("headers", "are only used by the sink otlp, which is not named"));
+            return Err(BadOption::new(
+                "headers",
+                "are only used by the sink otlp, which is not named",
+            ));
         }
         if self.timeout.get().is_zero() {
-            return Err(BadOption::new("timeout", "is zero; give a collector some time, such as 10s"));
+            return Err(BadOption::new(
+                "timeout",
+                "is zero; give a collector some time, such as 10s",
+            ));
         }
         Ok(())
     }
@@ -121,20 +133,35 @@ impl TelemetryOptions {
     }
 
     #[cfg(feature = "otlp")]
-    fn remote(&self, name: SpanSinkName, counters: &TelemetryCounters) -> Result<SharedSpanSink, BadOption> {
+    fn remote(
+        &self,
+        name: SpanSinkName,
+        counters: &TelemetryCounters,
+    ) -> Result<SharedSpanSink, BadOption> {
         use crate::{OtlpSettings, OtlpSpans};
         let environment = |name: &str| std::env::var(name).ok();
         let settings = match name {
             SpanSinkName::Langfuse => OtlpSettings::langfuse(environment)?,
-            _ => OtlpSettings { endpoint: self.endpoint.clone(), headers: self.headers.clone(), ..Default::default() },
+            _ => OtlpSettings {
+                endpoint: self.endpoint.clone(),
+                headers: self.headers.clone(),
+                ..Default::default()
+            },
         };
-        let settings =
-            OtlpSettings { service_name: self.service_name.clone(), timeout: self.timeout.get(), ..settings };
+        let settings = OtlpSettings {
+            service_name: self.service_name.clone(),
+            timeout: self.timeout.get(),
+            ..settings
+        };
         OtlpSpans::start(settings, counters.clone()).map(SharedSpanSink::new)
     }
 
     #[cfg(not(feature = "otlp"))]
-    fn remote(&self, name: SpanSinkName, _: &TelemetryCounters) -> Result<SharedSpanSink, BadOption> {
+    fn remote(
+        &self,
+        name: SpanSinkName,
+        _: &TelemetryCounters,
+    ) -> Result<SharedSpanSink, BadOption> {
         let missing = format!("{name} needs a build with the feature `otlp`; use stderr or noop");
         Err(BadOption::new("sinks", missing))
     }
@@ -147,7 +174,10 @@ mod tests {
     #[test]
     fn header_values_do_not_show_in_debug_output() {
         let headers = BTreeMap::from([("authorization".to_owned(), "hunter2".to_owned())]);
-        let options = TelemetryOptions { headers, ..TelemetryOptions::default() };
+        let options = TelemetryOptions {
+            headers,
+            ..TelemetryOptions::default()
+        };
         assert!(!format!("{options:?}").contains("hunter2"));
     }
 }

@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use toolgate_core::{
-    Band, Call, CallError, Clock, ErrorCategory, Layer, LayerTraits, Next, Outcome, Status, Stopped, Stops,
+    Band, Call, CallError, Clock, ErrorCategory, Layer, LayerTraits, Next, Outcome, Status,
+    Stopped, Stops,
 };
 
 use crate::{BadOption, Configurable, Parts, Span};
@@ -58,7 +59,13 @@ pub struct TimeoutOptions {
 impl Default for TimeoutOptions {
     fn default() -> Self {
         let (per_tool, message, observe) = (BTreeMap::new(), None, false);
-        Self { max_ms: 120_000, per_tool, grace: Span::secs(2), message, observe }
+        Self {
+            max_ms: 120_000,
+            per_tool,
+            grace: Span::secs(2),
+            message,
+            observe,
+        }
     }
 }
 
@@ -66,7 +73,13 @@ impl Timeout {
     /// Gives every attempt `max`.
     pub fn after(max: Duration) -> Self {
         let grace = TimeoutOptions::default().grace.get();
-        Self { max, per_tool: BTreeMap::new(), grace, message: None, observe: false }
+        Self {
+            max,
+            per_tool: BTreeMap::new(),
+            grace,
+            message: None,
+            observe: false,
+        }
     }
 
     /// Gives attempts of one tool another time; zero for no limit.
@@ -89,7 +102,10 @@ impl Timeout {
 
     /// The limit for this call. A word about one tool stands above what the tool says of itself.
     fn limit(&self, call: &Call) -> Option<Duration> {
-        let limit = match (self.per_tool.get(call.tool.as_str()), call.annotations().timeout()) {
+        let limit = match (
+            self.per_tool.get(call.tool.as_str()),
+            call.annotations().timeout(),
+        ) {
             (Some(limit), _) => *limit,
             (None, Some(own)) if self.max.is_zero() => own,
             (None, Some(own)) => own.min(self.max),
@@ -153,12 +169,20 @@ impl Timeout {
                 }
             }
         };
-        let stopped = work.stop(answered.is_some(), &**clock, force.max(FORCE)).await;
+        let stopped = work
+            .stop(answered.is_some(), &**clock, force.max(FORCE))
+            .await;
         self.ended(call, why, answered, stopped)
     }
 
     /// Says what came of a call that was told to stop.
-    fn ended(&self, call: &Call, why: (Duration, End), answered: Option<Outcome>, stopped: Stopped) -> Outcome {
+    fn ended(
+        &self,
+        call: &Call,
+        why: (Duration, End),
+        answered: Option<Outcome>,
+        stopped: Stopped,
+    ) -> Outcome {
         let (limit, end) = why;
         let known = stopped == Stopped::Confirmed || !call.annotations().may_write();
         let how = match answered {
@@ -172,9 +196,11 @@ impl Timeout {
         let status = end.status(known);
         let usual = end.text(known, limit);
         let own = self.message.clone().filter(|_| end == End::OutOfTime);
-        let error = CallError::new(ErrorCategory::of(status), own.unwrap_or(usual)).with_operator(how);
+        let error =
+            CallError::new(ErrorCategory::of(status), own.unwrap_or(usual)).with_operator(how);
         Outcome::error(status, error).noting(|notes| {
-            let ladder = serde_json::json!({ "limit_ms": millis(limit), "stopped": known, "how": how });
+            let ladder =
+                serde_json::json!({ "limit_ms": millis(limit), "stopped": known, "how": how });
             notes.metadata.insert(end.key().into(), ladder);
         })
     }
@@ -218,7 +244,11 @@ impl End {
             Self::OutOfTime => format!("the call took longer than {}", shown(limit)),
             Self::Cancelled => "the call was cancelled".to_owned(),
         };
-        what + if known { " and was stopped" } else { "; it is not known whether it took effect" }
+        what + if known {
+            " and was stopped"
+        } else {
+            "; it is not known whether it took effect"
+        }
     }
 
     /// A result that came although the call had been told to stop.
@@ -232,8 +262,13 @@ impl End {
 
 /// Whether an outcome that came after cancelling says no more than that the work was given up.
 fn gave_up(outcome: &Outcome) -> bool {
-    let Some(settled) = outcome.settled() else { return false };
-    let cancelled = settled.error.as_ref().is_some_and(|error| error.category == ErrorCategory::Cancelled);
+    let Some(settled) = outcome.settled() else {
+        return false;
+    };
+    let cancelled = settled
+        .error
+        .as_ref()
+        .is_some_and(|error| error.category == ErrorCategory::Cancelled);
     cancelled || matches!(settled.status, Status::Cancelled | Status::Timeout)
 }
 
@@ -251,14 +286,26 @@ impl Work {
         stops.take_over();
         // A tool that blocks holds the thread that polls it. On a task of its own that is not the caller's thread;
         // with a single thread there is no other.
-        let many = Handle::try_current().ok().filter(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+        let many = Handle::try_current()
+            .ok()
+            .filter(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
         let Some(handle) = many else {
-            return Self { run: Box::pin(next.run(call)), task: None, stops, over: false };
+            return Self {
+                run: Box::pin(next.run(call)),
+                task: None,
+                stops,
+                over: false,
+            };
         };
         let task = handle.spawn(next.run(call));
         let abort = task.abort_handle();
         let run = task.map(|joined| joined.unwrap_or_else(|_| lost()));
-        Self { run: Box::pin(run), task: Some(abort), stops, over: false }
+        Self {
+            run: Box::pin(run),
+            task: Some(abort),
+            stops,
+            over: false,
+        }
     }
 
     /// The attempt came back by itself.
@@ -319,7 +366,10 @@ impl Drop for Work {
 
 /// The task was lost with its runtime.
 fn lost() -> Outcome {
-    let error = CallError::new(ErrorCategory::Unknown, "the call was lost; it is not known whether it took effect");
+    let error = CallError::new(
+        ErrorCategory::Unknown,
+        "the call was lost; it is not known whether it took effect",
+    );
     Outcome::error(Status::OutcomeUnknown, error)
 }
 
@@ -346,26 +396,56 @@ impl Layer for Timeout {
 
     fn traits(&self) -> LayerTraits {
         // Zero is no limit.
-        let long = |limit: Duration| if limit.is_zero() { Duration::MAX } else { limit };
-        let longest = self.per_tool.values().copied().map(long).fold(long(self.max), Duration::max);
+        let long = |limit: Duration| {
+            if limit.is_zero() {
+                Duration::MAX
+            } else {
+                limit
+            }
+        };
+        let longest = self
+            .per_tool
+            .values()
+            .copied()
+            .map(long)
+            .fold(long(self.max), Duration::max);
         LayerTraits::of(Self::NAME).limiting(longest)
     }
 }
 
 impl Configurable for Timeout {
     const NAME: &'static str = "timeout";
-    const SUMMARY: &'static str = "Gives each attempt a time and really stops the work when it is over.";
+    const SUMMARY: &'static str =
+        "Gives each attempt a time and really stops the work when it is over.";
     type Options = TimeoutOptions;
 
     fn configure(options: TimeoutOptions, _: &Parts) -> Result<Self, BadOption> {
-        let TimeoutOptions { max_ms, per_tool, grace, message, observe } = options;
-        if message.as_ref().is_some_and(|message| message.trim().is_empty()) {
+        let TimeoutOptions {
+            max_ms,
+            per_tool,
+            grace,
+            message,
+            observe,
+        } = options;
+        if message
+            .as_ref()
+            .is_some_and(|message| message.trim().is_empty())
+        {
             return Err(BadOption::new(
                 "message",
                 "the model has to be told something; leave it out for the usual words",
             ));
         }
-        let per_tool = per_tool.into_iter().map(|(tool, ms)| (tool, Duration::from_millis(ms))).collect();
-        Ok(Self { max: Duration::from_millis(max_ms), per_tool, grace: grace.get(), message, observe })
+        let per_tool = per_tool
+            .into_iter()
+            .map(|(tool, ms)| (tool, Duration::from_millis(ms)))
+            .collect();
+        Ok(Self {
+            max: Duration::from_millis(max_ms),
+            per_tool,
+            grace: grace.get(),
+            message,
+            observe,
+        })
     }
 }

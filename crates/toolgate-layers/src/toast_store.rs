@@ -59,7 +59,20 @@ pub struct Toast {
 }
 
 /// Names a message.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(transparent)]
 pub struct ToastId(u64);
 
@@ -91,9 +104,22 @@ impl Toast {
     pub const DURATION: Duration = Duration::from_secs(5);
 
     /// A message that stays for a while.
-    pub fn new(level: ToastLevel, title: impl Into<String>, message: impl Into<String>, created_at: Timestamp) -> Self {
+    pub fn new(
+        level: ToastLevel,
+        title: impl Into<String>,
+        message: impl Into<String>,
+        created_at: Timestamp,
+    ) -> Self {
         let (title, message) = (title.into(), message.into());
-        Self { id: ToastId::default(), level, title, message, duration: Some(Self::DURATION), created_at, action: None }
+        Self {
+            id: ToastId::default(),
+            level,
+            title,
+            message,
+            duration: Some(Self::DURATION),
+            created_at,
+            action: None,
+        }
     }
 
     /// Says how long it stays; `None` is until it is dismissed.
@@ -104,12 +130,16 @@ impl Toast {
 
     /// Offers something to do about it.
     pub fn with_action(mut self, label: impl Into<String>, command: impl Into<String>) -> Self {
-        self.action = Some(ToastAction { label: label.into(), command: command.into() });
+        self.action = Some(ToastAction {
+            label: label.into(),
+            command: command.into(),
+        });
         self
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
-        self.duration.is_some_and(|duration| self.created_at.plus(duration) <= now)
+        self.duration
+            .is_some_and(|duration| self.created_at.plus(duration) <= now)
     }
 }
 
@@ -140,32 +170,69 @@ impl ToastManager {
     }
 
     /// Something is good to know.
-    pub fn info(&self, title: impl Into<String>, message: impl Into<String>, now: Timestamp) -> ToastId {
+    pub fn info(
+        &self,
+        title: impl Into<String>,
+        message: impl Into<String>,
+        now: Timestamp,
+    ) -> ToastId {
         self.show(Toast::new(ToastLevel::Info, title, message, now))
     }
 
     /// Something worked.
-    pub fn success(&self, title: impl Into<String>, message: impl Into<String>, now: Timestamp) -> ToastId {
+    pub fn success(
+        &self,
+        title: impl Into<String>,
+        message: impl Into<String>,
+        now: Timestamp,
+    ) -> ToastId {
         self.show(Toast::new(ToastLevel::Success, title, message, now))
     }
 
     /// Something was refused or is about to go wrong.
-    pub fn warning(&self, title: impl Into<String>, message: impl Into<String>, now: Timestamp) -> ToastId {
+    pub fn warning(
+        &self,
+        title: impl Into<String>,
+        message: impl Into<String>,
+        now: Timestamp,
+    ) -> ToastId {
         self.show(Toast::new(ToastLevel::Warning, title, message, now))
     }
 
     /// Something went wrong.
-    pub fn error(&self, title: impl Into<String>, message: impl Into<String>, now: Timestamp) -> ToastId {
+    pub fn error(
+        &self,
+        title: impl Into<String>,
+        message: impl Into<String>,
+        now: Timestamp,
+    ) -> ToastId {
         self.show(Toast::new(ToastLevel::Error, title, message, now))
     }
 
     /// Shows what people should know of a session, for a screen that hands over its events: how much of a budget is
     /// used. A message that is there already is not shown twice.
     pub fn apply(&self, event: &Event) {
-        let Some(LoopEvent::BudgetAlert { budget, period, percent, spent, limit }) = event.as_loop() else { return };
-        let level = if *percent < 100 { ToastLevel::Warning } else { ToastLevel::Error };
+        let Some(LoopEvent::BudgetAlert {
+            budget,
+            period,
+            percent,
+            spent,
+            limit,
+        }) = event.as_loop()
+        else {
+            return;
+        };
+        let level = if *percent < 100 {
+            ToastLevel::Warning
+        } else {
+            ToastLevel::Error
+        };
         let message = format!("{percent} % of the budget is used: {spent} of {limit} ({period})");
-        if !self.current().iter().any(|shown| shown.title == *budget && shown.message == message) {
+        if !self
+            .current()
+            .iter()
+            .any(|shown| shown.title == *budget && shown.message == message)
+        {
             self.show(Toast::new(level, budget, message, event.at()));
         }
     }
@@ -207,7 +274,11 @@ impl ToastManager {
 
 impl Default for ToastManager {
     fn default() -> Self {
-        Self { toasts: Observed::default(), last_id: Arc::default(), max_count: Self::MAX_COUNT }
+        Self {
+            toasts: Observed::default(),
+            last_id: Arc::default(),
+            max_count: Self::MAX_COUNT,
+        }
     }
 }
 
@@ -224,7 +295,11 @@ mod tests {
     const NOW: Timestamp = Timestamp::EPOCH;
 
     fn titles(toasts: &ToastManager) -> Vec<String> {
-        toasts.current().into_iter().map(|toast| toast.title).collect()
+        toasts
+            .current()
+            .into_iter()
+            .map(|toast| toast.title)
+            .collect()
     }
 
     #[test]
@@ -243,7 +318,9 @@ mod tests {
     #[test]
     fn a_message_goes_when_its_time_is_over_and_not_before() {
         let toasts = ToastManager::new();
-        toasts.show(Toast::new(ToastLevel::Info, "short", "", NOW).lasting(Some(Duration::from_secs(1))));
+        toasts.show(
+            Toast::new(ToastLevel::Info, "short", "", NOW).lasting(Some(Duration::from_secs(1))),
+        );
         toasts.show(Toast::new(ToastLevel::Info, "default", "", NOW));
         toasts.show(Toast::new(ToastLevel::Info, "stays", "", NOW).lasting(None));
         toasts.expire(NOW.plus(Duration::from_millis(999)));
@@ -257,14 +334,20 @@ mod tests {
     #[test]
     fn a_message_can_be_dismissed_once() {
         let toasts = ToastManager::new();
-        let (a, b) = (toasts.success("a", "", NOW), toasts.clone().warning("b", "", NOW));
+        let (a, b) = (
+            toasts.success("a", "", NOW),
+            toasts.clone().warning("b", "", NOW),
+        );
         assert_ne!(a, b, "clones never give out the same id");
         let watching = toasts.subscribe();
         toasts.dismiss(a);
         assert!(watching.has_changed().expect("open"));
         let watching = toasts.subscribe();
         toasts.dismiss(a);
-        assert!(!watching.has_changed().expect("open"), "dismissing again changes nothing");
+        assert!(
+            !watching.has_changed().expect("open"),
+            "dismissing again changes nothing"
+        );
         assert_eq!(titles(&toasts), ["b"]);
     }
 
@@ -275,22 +358,41 @@ mod tests {
         for percent in [75, 75, 90, 100] {
             let (budget, period) = ("recursive tokens".to_owned(), "run".to_owned());
             let (spent, limit) = (format!("{percent}0"), "1000".to_owned());
-            let alert = LoopEvent::BudgetAlert { budget, period, percent, spent, limit };
+            let alert = LoopEvent::BudgetAlert {
+                budget,
+                period,
+                percent,
+                spent,
+                limit,
+            };
             toasts.apply(&Event::around(1, NOW, turn.clone(), alert).expect("valid"));
         }
-        let shown: Vec<_> = toasts.current().into_iter().map(|toast| (toast.level, toast.message)).collect();
-        let message = |percent: u8| format!("{percent} % of the budget is used: {percent}0 of 1000 (run)");
-        let expected = [(ToastLevel::Warning, 75), (ToastLevel::Warning, 90), (ToastLevel::Error, 100)]
-            .map(|(level, percent)| (level, message(percent)));
+        let shown: Vec<_> = toasts
+            .current()
+            .into_iter()
+            .map(|toast| (toast.level, toast.message))
+            .collect();
+        let message =
+            |percent: u8| format!("{percent} % of the budget is used: {percent}0 of 1000 (run)");
+        let expected = [
+            (ToastLevel::Warning, 75),
+            (ToastLevel::Warning, 90),
+            (ToastLevel::Error, 100),
+        ]
+        .map(|(level, percent)| (level, message(percent)));
         assert_eq!(shown, expected);
     }
 
     #[test]
     fn messages_have_the_shape_that_screens_expect() {
-        let toast = Toast::new(ToastLevel::Error, "deploy", "failed", NOW).with_action("Retry", "deploy.retry");
+        let toast = Toast::new(ToastLevel::Error, "deploy", "failed", NOW)
+            .with_action("Retry", "deploy.retry");
         let wire = serde_json::to_value(&toast).expect("writes");
         assert_eq!(wire["level"], "error");
-        assert_eq!(wire["action"], serde_json::json!({ "label": "Retry", "command": "deploy.retry" }));
+        assert_eq!(
+            wire["action"],
+            serde_json::json!({ "label": "Retry", "command": "deploy.retry" })
+        );
         assert_eq!(serde_json::from_value::<Toast>(wire).expect("reads"), toast);
     }
 }

@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{Band, Call, Layer, LayerTraits, Next, Outcome, Settled, Status, Suspension};
 
-use crate::{BadOption, Configurable, Parts, SharedRedactor, Span, Toast, ToastLevel, ToastManager};
+use crate::{
+    BadOption, Configurable, Parts, SharedRedactor, Span, Toast, ToastLevel, ToastManager,
+};
 
 /// Shows a short message for each call that did not go well.
 ///
@@ -47,7 +49,12 @@ pub struct ToastsOptions {
 impl Default for ToastsOptions {
     fn default() -> Self {
         let (levels, duration) = (BTreeMap::new(), Toast::DURATION.into());
-        Self { levels, on_success: false, on_suspended: false, duration }
+        Self {
+            levels,
+            on_success: false,
+            on_suspended: false,
+            duration,
+        }
     }
 }
 
@@ -73,7 +80,11 @@ impl Toasts {
 
     /// Shows messages in `manager`.
     pub fn new(manager: ToastManager) -> Self {
-        Self { manager, redactor: None, options: ToastsOptions::default() }
+        Self {
+            manager,
+            redactor: None,
+            options: ToastsOptions::default(),
+        }
     }
 
     /// Sets what can be set.
@@ -89,7 +100,13 @@ impl Toasts {
     }
 
     fn level(&self, status: Status) -> Option<ToastLevel> {
-        match self.options.levels.get(&status).copied().unwrap_or_else(|| usual(status, self.options.on_success)) {
+        match self
+            .options
+            .levels
+            .get(&status)
+            .copied()
+            .unwrap_or_else(|| usual(status, self.options.on_success))
+        {
             ToastsLevel::Off => None,
             ToastsLevel::Info => Some(ToastLevel::Info),
             ToastsLevel::Success => Some(ToastLevel::Success),
@@ -100,22 +117,36 @@ impl Toasts {
 
     fn show(&self, call: &Call, level: ToastLevel, text: &str) {
         let toast = Toast::new(level, call.tool.as_str(), text, call.env().clock().now());
-        self.manager.show(toast.lasting(Some(self.options.duration.get())));
+        self.manager
+            .show(toast.lasting(Some(self.options.duration.get())));
     }
 
     /// What went wrong, as the model was told, safe and short.
     fn said(&self, settled: &Settled) -> String {
         let Some(error) = &settled.error else {
-            return if settled.status == Status::Ok { "done".to_owned() } else { settled.status.to_string() };
+            return if settled.status == Status::Ok {
+                "done".to_owned()
+            } else {
+                settled.status.to_string()
+            };
         };
         let safe = match &self.redactor {
             // The whole text and then shortened: half a secret would not be recognised.
             Some(redactor) => redactor.text(&error.model),
             None => Some(error.model.clone()),
         };
-        let Some(safe) = safe else { return format!("{} (details withheld)", settled.status) };
-        let line: String = clipped(&safe, Self::MOST).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        if line.len() < safe.len() { line + "…" } else { line }
+        let Some(safe) = safe else {
+            return format!("{} (details withheld)", settled.status);
+        };
+        let line: String = clipped(&safe, Self::MOST)
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        if line.len() < safe.len() {
+            line + "…"
+        } else {
+            line
+        }
     }
 }
 
@@ -126,9 +157,16 @@ impl Configurable for Toasts {
 
     fn configure(options: ToastsOptions, parts: &Parts) -> Result<Self, BadOption> {
         if options.duration == Span::default() {
-            return Err(BadOption::new("duration", "a message that stays for 0s is never seen; try 5s"));
+            return Err(BadOption::new(
+                "duration",
+                "a message that stays for 0s is never seen; try 5s",
+            ));
         }
-        Ok(Self { manager: parts.get_or_default(), redactor: parts.get(), options })
+        Ok(Self {
+            manager: parts.get_or_default(),
+            redactor: parts.get(),
+            options,
+        })
     }
 }
 
@@ -191,20 +229,29 @@ fn usual(status: Status, on_success: bool) -> ToastsLevel {
 
 /// The first `most` characters.
 fn clipped(text: &str, most: usize) -> &str {
-    text.char_indices().nth(most).map_or(text, |(at, _)| &text[..at])
+    text.char_indices()
+        .nth(most)
+        .map_or(text, |(at, _)| &text[..at])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-    use toolgate_core::{CallError, CallSeed, ErrorCategory, Json, RedactionFailed, Redactor, Stack};
+    use toolgate_core::{
+        CallError, CallSeed, ErrorCategory, Json, RedactionFailed, Redactor, Stack,
+    };
     use toolgate_testkit::{Scripted, call, call_with, run_twice, seed};
 
     async fn after(layer: Toasts, outcome: Outcome) -> Vec<Toast> {
         let manager = layer.manager.clone();
-        let stack = Stack::over(Scripted::new().then(outcome)).layer(layer).build().expect("in order");
-        stack.run(call_with("deploy", json!({ "password": "hunter2" }))).await;
+        let stack = Stack::over(Scripted::new().then(outcome))
+            .layer(layer)
+            .build()
+            .expect("in order");
+        stack
+            .run(call_with("deploy", json!({ "password": "hunter2" })))
+            .await;
         manager.current()
     }
 
@@ -229,9 +276,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_names_the_tool_and_what_the_model_was_told_but_no_argument() {
-        let error = CallError::new(ErrorCategory::Internal, "it\nfailed").with_operator("postgres://u:pw@db");
+        let error = CallError::new(ErrorCategory::Internal, "it\nfailed")
+            .with_operator("postgres://u:pw@db");
         let shown = after(plain(), Outcome::error(Status::ExecutorError, error)).await;
-        assert_eq!((shown[0].title.as_str(), shown[0].message.as_str()), ("deploy", "it failed"));
+        assert_eq!(
+            (shown[0].title.as_str(), shown[0].message.as_str()),
+            ("deploy", "it failed")
+        );
         assert!(!format!("{shown:?}").contains("hunter2"));
         assert!(!format!("{shown:?}").contains("postgres"));
     }
@@ -248,29 +299,46 @@ mod tests {
         assert!(after(plain(), Outcome::ok("fine")).await.is_empty());
         let options = ToastsOptions {
             on_success: true,
-            levels: [(Status::Denied, ToastsLevel::Off), (Status::Timeout, ToastsLevel::Info)].into(),
+            levels: [
+                (Status::Denied, ToastsLevel::Off),
+                (Status::Timeout, ToastsLevel::Info),
+            ]
+            .into(),
             ..ToastsOptions::default()
         };
         let with = || plain().with_options(options.clone());
         let shown = after(with(), Outcome::ok("the answer is hunter2")).await;
-        assert_eq!((shown[0].level, shown[0].message.as_str()), (ToastLevel::Success, "done"));
+        assert_eq!(
+            (shown[0].level, shown[0].message.as_str()),
+            (ToastLevel::Success, "done")
+        );
         assert!(after(with(), Outcome::denied(None)).await.is_empty());
-        assert_eq!(after(with(), Outcome::refused(Status::Timeout, "late")).await[0].level, ToastLevel::Info);
+        assert_eq!(
+            after(with(), Outcome::refused(Status::Timeout, "late")).await[0].level,
+            ToastLevel::Info
+        );
     }
 
     #[tokio::test]
     async fn a_call_that_suspends_is_shown_once_when_it_settles() {
         let manager = ToastManager::new();
-        let options = ToastsOptions { on_success: true, ..ToastsOptions::default() };
+        let options = ToastsOptions {
+            on_success: true,
+            ..ToastsOptions::default()
+        };
         let layer = Toasts::new(manager.clone()).with_options(options.clone());
-        run_twice(layer, seed("deploy", json!({}))).await.assert_replays();
+        run_twice(layer, seed("deploy", json!({})))
+            .await
+            .assert_replays();
         assert_eq!(manager.current().len(), 1);
         let layer = Toasts::new(manager.clone()).with_options(ToastsOptions {
             on_suspended: true,
             on_success: false,
             ..options
         });
-        run_twice(layer, seed("deploy", json!({}))).await.assert_replays();
+        run_twice(layer, seed("deploy", json!({})))
+            .await
+            .assert_replays();
         assert_eq!(manager.current()[1].message, "waits for a decision");
     }
 
@@ -279,8 +347,17 @@ mod tests {
         let layer = plain();
         let manager = layer.manager.clone();
         let refuse = toolgate_core::from_fn(async |_, _| Outcome::denied(None));
-        let stack = Stack::over(Scripted::new()).layer(layer).layer(refuse).build().expect("in order");
-        stack.run(Call::new(CallSeed { rehearsal: true, ..seed("deploy", json!({})) })).await;
+        let stack = Stack::over(Scripted::new())
+            .layer(layer)
+            .layer(refuse)
+            .build()
+            .expect("in order");
+        stack
+            .run(Call::new(CallSeed {
+                rehearsal: true,
+                ..seed("deploy", json!({}))
+            }))
+            .await;
         assert!(manager.current().is_empty());
         stack.run(call("deploy")).await;
         assert_eq!(manager.current().len(), 1);
@@ -294,23 +371,47 @@ mod tests {
                 Ok(value.clone())
             }
             fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
-                if text.contains("poison") { Err(RedactionFailed) } else { Ok(text.replace("s3cret", "***")) }
+                if text.contains("poison") {
+                    Err(RedactionFailed)
+                } else {
+                    Ok(text.replace("s3cret", "***"))
+                }
             }
         }
         let layer = || plain().redactor(SharedRedactor::new(Censor));
-        let said = async |text: &str| after(layer(), Outcome::refused(Status::Blocked, text)).await.remove(0).message;
+        let said = async |text: &str| {
+            after(layer(), Outcome::refused(Status::Blocked, text))
+                .await
+                .remove(0)
+                .message
+        };
         assert_eq!(said("no s3cret here").await, "no *** here");
-        assert_eq!(said("poison s3cret").await, "policy_blocked (details withheld)");
+        assert_eq!(
+            said("poison s3cret").await,
+            "policy_blocked (details withheld)"
+        );
     }
 
     #[test]
     fn a_misspelt_word_or_a_duration_of_nothing_is_refused() {
         let read = |text: &str| serde_json::from_str::<ToastsOptions>(text);
         assert!(read(r#"{"levels":{"consent_denied":"warning"},"duration":"3s"}"#).is_ok());
-        for bad in [r#"{"levels":{"denied":"warning"}}"#, r#"{"levels":{"ok":"loud"}}"#, r#"{"on_sucess":true}"#] {
+        for bad in [
+            r#"{"levels":{"denied":"warning"}}"#,
+            r#"{"levels":{"ok":"loud"}}"#,
+            r#"{"on_sucess":true}"#,
+        ] {
             assert!(read(bad).is_err(), "{bad}");
         }
-        let options = ToastsOptions { duration: Span::default(), ..ToastsOptions::default() };
-        assert_eq!(Toasts::configure(options, &Parts::new()).expect_err("0s").key, "duration");
+        let options = ToastsOptions {
+            duration: Span::default(),
+            ..ToastsOptions::default()
+        };
+        assert_eq!(
+            Toasts::configure(options, &Parts::new())
+                .expect_err("0s")
+                .key,
+            "duration"
+        );
     }
 }

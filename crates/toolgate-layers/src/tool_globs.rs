@@ -12,9 +12,15 @@ pub(crate) struct ToolGlobs(GlobSet);
 impl ToolGlobs {
     /// Reads the patterns of the option `key`. A list that names nothing is refused: it reads like "all" to some
     /// and like "none" to others.
-    pub(crate) fn read<S: AsRef<str>>(key: &'static str, patterns: &[S]) -> Result<Self, BadOption> {
+    pub(crate) fn read<S: AsRef<str>>(
+        key: &'static str,
+        patterns: &[S],
+    ) -> Result<Self, BadOption> {
         if patterns.is_empty() {
-            return Err(BadOption::new(key, "names no tool; name at least one or leave it out"));
+            return Err(BadOption::new(
+                key,
+                "names no tool; name at least one or leave it out",
+            ));
         }
         let mut globs = GlobSetBuilder::new();
         for pattern in patterns.iter().map(AsRef::as_ref) {
@@ -24,7 +30,10 @@ impl ToolGlobs {
             let glob = GlobBuilder::new(pattern).build();
             globs.add(glob.map_err(|error| BadOption::new(key, error.to_string()))?);
         }
-        globs.build().map(Self).map_err(|error| BadOption::new(key, error.to_string()))
+        globs
+            .build()
+            .map(Self)
+            .map_err(|error| BadOption::new(key, error.to_string()))
     }
 
     /// Whether a pattern names `tool`.
@@ -46,12 +55,18 @@ pub(crate) enum Covered {
 
 impl Covered {
     /// Reads the options `only` and `except`, of which at most one may be given.
-    pub(crate) fn read(only: Option<&[String]>, except: Option<&[String]>) -> Result<Self, BadOption> {
+    pub(crate) fn read(
+        only: Option<&[String]>,
+        except: Option<&[String]>,
+    ) -> Result<Self, BadOption> {
         match (only, except) {
             (None, None) => Ok(Self::All),
             (Some(only), None) => ToolGlobs::read("only", only).map(Self::Only),
             (None, Some(except)) => ToolGlobs::read("except", except).map(Self::Except),
-            (Some(_), Some(_)) => Err(BadOption::new("except", "cannot be given together with only")),
+            (Some(_), Some(_)) => Err(BadOption::new(
+                "except",
+                "cannot be given together with only",
+            )),
         }
     }
 
@@ -76,7 +91,11 @@ mod tests {
     #[test]
     fn an_unreadable_or_empty_pattern_or_list_is_refused() {
         for bad in [&["["][..], &[""], &["fine", " "], &[]] {
-            assert_eq!(ToolGlobs::read("tools", bad).expect_err("refused").key, "tools", "{bad:?}");
+            assert_eq!(
+                ToolGlobs::read("tools", bad).expect_err("refused").key,
+                "tools",
+                "{bad:?}"
+            );
         }
     }
 
@@ -85,10 +104,23 @@ mod tests {
         let (fs, read) = (list(&["fs_*", "rm"]), list(&["read"]));
         let only = Covered::read(Some(&fs), None).expect("readable");
         let except = Covered::read(None, Some(&fs)).expect("readable");
-        for (tool, named) in [("fs_write", true), ("rm", true), ("rmdir", false), ("xfs_write", false)] {
-            assert_eq!((only.includes(&tool.into()), except.includes(&tool.into())), (named, !named), "{tool}");
+        for (tool, named) in [
+            ("fs_write", true),
+            ("rm", true),
+            ("rmdir", false),
+            ("xfs_write", false),
+        ] {
+            assert_eq!(
+                (only.includes(&tool.into()), except.includes(&tool.into())),
+                (named, !named),
+                "{tool}"
+            );
         }
         assert!(Covered::read(Some(&fs), Some(&read)).is_err());
-        assert!(Covered::read(None, None).expect("fine").includes(&"anything".into()));
+        assert!(
+            Covered::read(None, None)
+                .expect("fine")
+                .includes(&"anything".into())
+        );
     }
 }

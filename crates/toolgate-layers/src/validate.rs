@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Problem, Status, contained_sync,
+    Band, Call, CallError, ErrorCategory, Layer, LayerTraits, Next, Outcome, Problem, Status,
+    contained_sync,
 };
 
 use crate::{BadOption, Configurable, Parts, lists};
@@ -59,7 +60,8 @@ impl Validate {
         parameter: &str,
         check: impl Fn(&Value) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, BadOption> {
-        self.rules.push(Rule::new(tool, parameter, Check::Code(Arc::new(check)))?);
+        self.rules
+            .push(Rule::new(tool, parameter, Check::Code(Arc::new(check)))?);
         Ok(self)
     }
 
@@ -74,16 +76,25 @@ impl Validate {
         let arguments = call.arguments.as_json();
         let schema = call.spec().map(|spec| spec.input.check(arguments));
         let mut problems = schema.and_then(Result::err).unwrap_or_default();
-        for rule in self.rules.iter().filter(|rule| rule.tools.is_match(call.tool.as_str())) {
+        for rule in self
+            .rules
+            .iter()
+            .filter(|rule| rule.tools.is_match(call.tool.as_str()))
+        {
             if let Err(reason) = rule.check.apply(arguments.pointer(&rule.pointer))? {
-                problems.push(Problem { pointer: rule.pointer.clone(), reason });
+                problems.push(Problem {
+                    pointer: rule.pointer.clone(),
+                    reason,
+                });
             }
         }
         Ok(problems)
     }
 
     fn tell(&self, call: &Call, problems: &[Problem]) {
-        let Some(tell) = self.on_error.as_ref().filter(|_| !call.is_rehearsal()) else { return };
+        let Some(tell) = self.on_error.as_ref().filter(|_| !call.is_rehearsal()) else {
+            return;
+        };
         for Problem { pointer, reason } in problems {
             // Whoever listens has no say in what happens to the call.
             drop(contained_sync(|| tell(call.tool.as_str(), pointer, reason)));
@@ -105,7 +116,10 @@ impl Layer for Validate {
             }
             Err(report) => {
                 next.because("a rule could not be applied");
-                let error = CallError::new(ErrorCategory::InvalidInput, "the arguments could not be checked");
+                let error = CallError::new(
+                    ErrorCategory::InvalidInput,
+                    "the arguments could not be checked",
+                );
                 Outcome::error(Status::SchemaViolation, error.with_operator(report))
             }
         }
@@ -122,25 +136,36 @@ impl Layer for Validate {
 
 impl Configurable for Validate {
     const NAME: &'static str = "validate";
-    const SUMMARY: &'static str = "Checks arguments against the tool's schema and rules per parameter.";
+    const SUMMARY: &'static str =
+        "Checks arguments against the tool's schema and rules per parameter.";
     type Options = ValidateOptions;
 
     fn configure(options: ValidateOptions, _: &Parts) -> Result<Self, BadOption> {
         let mut rules = Vec::new();
         for (tool, parameters) in &options.rules {
             for (parameter, rule) in parameters {
-                let written = Written::new(rule)
-                    .map_err(|problem| BadOption::new("rules", format!("{tool}, {parameter}: {problem}")))?;
-                rules.push(Rule::new(tool, parameter, Check::Written(Arc::new(written)))?);
+                let written = Written::new(rule).map_err(|problem| {
+                    BadOption::new("rules", format!("{tool}, {parameter}: {problem}"))
+                })?;
+                rules.push(Rule::new(
+                    tool,
+                    parameter,
+                    Check::Written(Arc::new(written)),
+                )?);
             }
         }
-        Ok(Self { rules, on_error: None })
+        Ok(Self {
+            rules,
+            on_error: None,
+        })
     }
 }
 
 impl fmt::Debug for Validate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Validate").field("rules", &self.rules.len()).finish_non_exhaustive()
+        f.debug_struct("Validate")
+            .field("rules", &self.rules.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -149,7 +174,10 @@ fn violation(problems: &[Problem]) -> Outcome {
     let list: Vec<String> = problems.iter().map(Problem::to_string).collect();
     let text = format!("The arguments do not fit the schema. {}", list.join("; "));
     Outcome::refused(Status::SchemaViolation, text).noting(|notes| {
-        notes.metadata.insert("problems".into(), serde_json::to_value(problems).unwrap_or_default());
+        notes.metadata.insert(
+            "problems".into(),
+            serde_json::to_value(problems).unwrap_or_default(),
+        );
     })
 }
 
@@ -211,7 +239,11 @@ impl Rule {
         if parameter.is_empty() {
             return Err(BadOption::new("rules", "a rule names a parameter"));
         }
-        Ok(Self { tools: lists::names("rules", &[tool])?, pointer: lists::pointer(parameter), check })
+        Ok(Self {
+            tools: lists::names("rules", &[tool])?,
+            pointer: lists::pointer(parameter),
+            check,
+        })
     }
 }
 
@@ -219,7 +251,9 @@ impl Check {
     /// Says what is wrong with a value; the outer error is a rule that could not be applied.
     fn apply(&self, value: Option<&Value>) -> Result<Result<(), String>, String> {
         match (self, value) {
-            (Self::Written(rule), value) => Ok(rule.check(value).map_err(|problem| rule.worded(problem))),
+            (Self::Written(rule), value) => {
+                Ok(rule.check(value).map_err(|problem| rule.worded(problem)))
+            }
             (Self::Code(_), None) => Ok(Ok(())),
             (Self::Code(check), Some(value)) => contained_sync(|| check(value)),
         }
@@ -239,7 +273,12 @@ impl Written {
             let compiled = pattern.as_deref().map(Regex::new).transpose();
             compiled.map_err(|error| format!("the pattern cannot be read: {error}"))
         };
-        if *rule == (ParameterRule { message: rule.message.clone(), ..ParameterRule::default() }) {
+        if *rule
+            == (ParameterRule {
+                message: rule.message.clone(),
+                ..ParameterRule::default()
+            })
+        {
             return Err("the rule demands nothing".to_owned());
         }
         if rule.min.is_some_and(f64::is_nan) || rule.max.is_some_and(f64::is_nan) {
@@ -248,18 +287,34 @@ impl Written {
         if rule.min.zip(rule.max).is_some_and(|(min, max)| min > max) {
             return Err("min is larger than max".to_owned());
         }
-        if rule.min_length.zip(rule.max_length).is_some_and(|(min, max)| min > max) {
+        if rule
+            .min_length
+            .zip(rule.max_length)
+            .is_some_and(|(min, max)| min > max)
+        {
             return Err("min_length is larger than max_length".to_owned());
         }
-        Ok(Self { pattern: regex(&rule.pattern)?, not_pattern: regex(&rule.not_pattern)?, rule: rule.clone() })
+        Ok(Self {
+            pattern: regex(&rule.pattern)?,
+            not_pattern: regex(&rule.not_pattern)?,
+            rule: rule.clone(),
+        })
     }
 
     fn check(&self, value: Option<&Value>) -> Result<(), String> {
         let rule = &self.rule;
         let Some(value) = value else {
-            return if rule.required { Err("is required".to_owned()) } else { Ok(()) };
+            return if rule.required {
+                Err("is required".to_owned())
+            } else {
+                Ok(())
+            };
         };
-        if rule.one_of.as_ref().is_some_and(|allowed| !allowed.contains(value)) {
+        if rule
+            .one_of
+            .as_ref()
+            .is_some_and(|allowed| !allowed.contains(value))
+        {
             return Err("is not one of the allowed values".to_owned());
         }
         self.check_text(value)?;
@@ -273,8 +328,12 @@ impl Written {
         }
         let text = value.as_str().ok_or("has to be a text")?;
         match (&self.pattern, &self.not_pattern) {
-            (Some(pattern), _) if !pattern.is_match(text) => Err(format!("does not fit the pattern {pattern}")),
-            (_, Some(never)) if never.is_match(text) => Err(format!("fits the pattern {never}, which is not allowed")),
+            (Some(pattern), _) if !pattern.is_match(text) => {
+                Err(format!("does not fit the pattern {pattern}"))
+            }
+            (_, Some(never)) if never.is_match(text) => {
+                Err(format!("fits the pattern {never}, which is not allowed"))
+            }
             _ => Ok(()),
         }
     }
@@ -323,12 +382,17 @@ mod tests {
     use toolgate_testkit::{call_with, echo, echo_under, run_twice, seed, seed_for};
 
     fn configured(rules: Value) -> Result<Validate, String> {
-        let options = serde_json::from_value(json!({ "rules": rules })).map_err(|error| error.to_string())?;
+        let options =
+            serde_json::from_value(json!({ "rules": rules })).map_err(|error| error.to_string())?;
         Validate::configure(options, &Parts::new()).map_err(|error| error.to_string())
     }
 
     fn model_text(outcome: &Outcome) -> String {
-        outcome.settled().expect("settled").model_text().into_owned()
+        outcome
+            .settled()
+            .expect("settled")
+            .model_text()
+            .into_owned()
     }
 
     #[tokio::test]
@@ -338,13 +402,32 @@ mod tests {
             "/deep/port": { "min": 1, "max": 65535 },
         } });
         let stack = echo_under(configured(rules).expect("fine"));
-        let outcome = stack.run(call_with("x", json!({ "host": "hunter2!", "deep": { "port": 70000 } }))).await;
+        let outcome = stack
+            .run(call_with(
+                "x",
+                json!({ "host": "hunter2!", "deep": { "port": 70000 } }),
+            ))
+            .await;
         assert_eq!(outcome.status(), Some(Status::SchemaViolation));
         let text = model_text(&outcome);
-        assert!(text.starts_with("The arguments do not fit the schema. "), "{text}");
-        assert!(text.contains("/host: does not fit") && text.contains("/deep/port: is more than 65535"), "{text}");
-        assert!(!text.contains("hunter2") && !text.contains("70000"), "{text}");
-        let fine = stack.run(call_with("x", json!({ "host": "a.b", "deep": { "port": 80 } }))).await;
+        assert!(
+            text.starts_with("The arguments do not fit the schema. "),
+            "{text}"
+        );
+        assert!(
+            text.contains("/host: does not fit") && text.contains("/deep/port: is more than 65535"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("hunter2") && !text.contains("70000"),
+            "{text}"
+        );
+        let fine = stack
+            .run(call_with(
+                "x",
+                json!({ "host": "a.b", "deep": { "port": 80 } }),
+            ))
+            .await;
         assert!(fine.is_ok());
     }
 
@@ -361,14 +444,21 @@ mod tests {
             (json!({ "max_length": 1 }), json!([1]), json!([1, 2])),
         ];
         for (rule, good, bad) in table {
-            let written = Written::new(&serde_json::from_value(rule.clone()).expect("reads")).expect("valid");
+            let written =
+                Written::new(&serde_json::from_value(rule.clone()).expect("reads")).expect("valid");
             assert_eq!(written.check(Some(&good)), Ok(()), "{rule}");
             assert!(written.check(Some(&bad)).is_err(), "{rule}");
             assert_eq!(written.check(None), Ok(()), "{rule}");
         }
-        let nothing = Written::new(&serde_json::from_value(json!({ "one_of": [] })).expect("reads")).expect("valid");
+        let nothing =
+            Written::new(&serde_json::from_value(json!({ "one_of": [] })).expect("reads"))
+                .expect("valid");
         assert!(nothing.check(Some(&json!("a"))).is_err());
-        let required = Written::new(&ParameterRule { required: true, ..ParameterRule::default() }).expect("valid");
+        let required = Written::new(&ParameterRule {
+            required: true,
+            ..ParameterRule::default()
+        })
+        .expect("valid");
         assert!(required.check(None).is_err());
     }
 
@@ -383,44 +473,78 @@ mod tests {
             json!({ "message": "only words" }),
             json!({ "patern": "x" }),
         ] {
-            assert!(configured(json!({ "x": { "p": bad.clone() } })).is_err(), "{bad}");
+            assert!(
+                configured(json!({ "x": { "p": bad.clone() } })).is_err(),
+                "{bad}"
+            );
         }
         assert!(configured(json!({ "[": { "p": { "min": 1 } } })).is_err());
         assert!(configured(json!({ "x": { "": { "min": 1 } } })).is_err());
-        assert!(Written::new(&ParameterRule { min: Some(f64::NAN), ..ParameterRule::default() }).is_err());
+        assert!(
+            Written::new(&ParameterRule {
+                min: Some(f64::NAN),
+                ..ParameterRule::default()
+            })
+            .is_err()
+        );
     }
 
     #[tokio::test]
     async fn the_own_message_of_a_rule_takes_the_place_of_the_words() {
         let rules = json!({ "x": { "p": { "one_of": ["a"], "message": "ask for a" } } });
-        let outcome = echo_under(configured(rules).expect("fine")).run(call_with("x", json!({ "p": "b" }))).await;
+        let outcome = echo_under(configured(rules).expect("fine"))
+            .run(call_with("x", json!({ "p": "b" })))
+            .await;
         assert!(model_text(&outcome).ends_with("/p: ask for a"));
     }
 
     #[tokio::test]
     async fn a_rule_that_panics_refuses_the_call_and_tells_only_the_operator() {
-        let stack = echo_under(Validate::new().rule("*", "p", |_| panic!("hunter2")).expect("fine"));
+        let stack = echo_under(
+            Validate::new()
+                .rule("*", "p", |_| panic!("hunter2"))
+                .expect("fine"),
+        );
         let outcome = stack.run(call_with("x", json!({ "p": 1 }))).await;
         assert_eq!(outcome.status(), Some(Status::SchemaViolation));
         assert!(!model_text(&outcome).contains("hunter2"));
-        let error = outcome.settled().and_then(|settled| settled.error.clone()).expect("an error");
+        let error = outcome
+            .settled()
+            .and_then(|settled| settled.error.clone())
+            .expect("an error");
         assert!(error.operator.is_some_and(|text| text.contains("hunter2")));
-        assert!(stack.run(call_with("x", json!({}))).await.is_ok(), "not given, not checked");
+        assert!(
+            stack.run(call_with("x", json!({}))).await.is_ok(),
+            "not given, not checked"
+        );
     }
 
     #[tokio::test]
     async fn listeners_hear_of_each_problem_but_not_in_a_rehearsal_and_cannot_break_anything() {
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let ears = heard.clone();
-        let layer = configured(json!({ "x": { "p": { "min": 1 } } })).expect("fine").on_error(move |tool, at, what| {
-            ears.lock().expect("whole").push(format!("{tool} {at} {what}"));
-            panic!("deaf");
-        });
+        let layer = configured(json!({ "x": { "p": { "min": 1 } } }))
+            .expect("fine")
+            .on_error(move |tool, at, what| {
+                ears.lock()
+                    .expect("whole")
+                    .push(format!("{tool} {at} {what}"));
+                panic!("deaf");
+            });
         let stack = echo_under(layer);
-        let rehearsal = CallSeed { rehearsal: true, ..seed("x", json!({ "p": 0 })) };
-        assert_eq!(stack.run(Call::new(rehearsal)).await.status(), Some(Status::SchemaViolation));
+        let rehearsal = CallSeed {
+            rehearsal: true,
+            ..seed("x", json!({ "p": 0 }))
+        };
+        assert_eq!(
+            stack.run(Call::new(rehearsal)).await.status(),
+            Some(Status::SchemaViolation)
+        );
         assert_eq!(heard.lock().expect("whole").len(), 0);
-        assert_eq!(stack.run(call_with("x", json!({ "p": 0 }))).await.status(), Some(Status::SchemaViolation));
+        assert_eq!(
+            stack.run(call_with("x", json!({ "p": 0 }))).await.status(),
+            Some(Status::SchemaViolation)
+        );
         assert_eq!(*heard.lock().expect("whole"), ["x /p is less than 1"]);
     }
 
@@ -435,7 +559,10 @@ mod tests {
             let call = Call::new(seed.clone()).with_arguments(value.try_into().expect("object"));
             Validate::new().problems(&call).expect("applied").len()
         };
-        assert_eq!((problems(json!({ "n": 2 })), problems(json!({ "n": "two" }))), (0, 1));
+        assert_eq!(
+            (problems(json!({ "n": 2 })), problems(json!({ "n": "two" }))),
+            (0, 1)
+        );
     }
 
     #[tokio::test]
@@ -445,14 +572,25 @@ mod tests {
             call.with_arguments(arguments)
         });
         let layer = configured(json!({ "x": { "p": { "max": 3 } } })).expect("fine");
-        let stack = toolgate_core::Stack::over(echo()).layer(raise).layer(layer).build().expect("in order");
-        assert_eq!(stack.run(call_with("x", json!({ "p": 1 }))).await.status(), Some(Status::SchemaViolation));
+        let stack = toolgate_core::Stack::over(echo())
+            .layer(raise)
+            .layer(layer)
+            .build()
+            .expect("in order");
+        assert_eq!(
+            stack.run(call_with("x", json!({ "p": 1 }))).await.status(),
+            Some(Status::SchemaViolation)
+        );
     }
 
     #[tokio::test]
     async fn a_call_that_comes_back_is_checked_the_same() {
         let layer = || configured(json!({ "x": { "p": { "min": 1 } } })).expect("fine");
-        run_twice(layer(), seed("x", json!({ "p": 1 }))).await.assert_replays();
-        run_twice(layer(), seed("x", json!({ "p": 0 }))).await.assert_replays();
+        run_twice(layer(), seed("x", json!({ "p": 1 })))
+            .await
+            .assert_replays();
+        run_twice(layer(), seed("x", json!({ "p": 0 })))
+            .await
+            .assert_replays();
     }
 }

@@ -28,32 +28,55 @@ pub(crate) struct Variable {
 
 impl Variable {
     /// Reads a variable; nothing if it is somebody else's, and what is wrong if it is neither.
-    pub(crate) fn read(name: &str, value: String, catalog: &Catalog) -> Result<Option<Self>, String> {
+    pub(crate) fn read(
+        name: &str,
+        value: String,
+        catalog: &Catalog,
+    ) -> Result<Option<Self>, String> {
         if !is_ours(name) {
             return Ok(None);
         }
         let added = |rest: &str| {
             let name = |section: &ConfigSection| format!("{}__", section.name.to_uppercase());
-            catalog.sections().iter().any(|section| rest.starts_with(&name(section)))
+            catalog
+                .sections()
+                .iter()
+                .any(|section| rest.starts_with(&name(section)))
         };
-        let ours = |rest: &&str| SECTIONS.iter().any(|section| rest.starts_with(section)) || added(rest);
+        let ours =
+            |rest: &&str| SECTIONS.iter().any(|section| rest.starts_with(section)) || added(rest);
         let rest = name.strip_prefix(PREFIX).filter(ours);
         let Some(rest) = rest else {
             let known = names(catalog);
             let known: Vec<_> = known.iter().map(String::as_str).collect();
-            let near = closest(name, &known).map_or_else(String::new, |near| format!("; the nearest is `{near}`"));
+            let near = closest(name, &known)
+                .map_or_else(String::new, |near| format!("; the nearest is `{near}`"));
             return Err(format!("it overrides nothing{near}"));
         };
-        let part = |(at, part): (usize, &str)| if at < OUR_PARTS { part.to_lowercase() } else { part.to_owned() };
+        let part = |(at, part): (usize, &str)| {
+            if at < OUR_PARTS {
+                part.to_lowercase()
+            } else {
+                part.to_owned()
+            }
+        };
         let path: Vec<_> = rest.split("__").enumerate().map(part).collect();
         if path.iter().any(String::is_empty) {
             return Err("a part of the name is empty".into());
         }
-        Ok(Some(Self { name: name.to_owned(), path, value }))
+        Ok(Some(Self {
+            name: name.to_owned(),
+            path,
+            value,
+        }))
     }
 
     /// Lays the value over the file; the part that is in the way if there is one.
-    pub(crate) fn lay_over<'a>(&'a self, table: &mut DeTable<'a>, place: &Range<usize>) -> Result<(), String> {
+    pub(crate) fn lay_over<'a>(
+        &'a self,
+        table: &mut DeTable<'a>,
+        place: &Range<usize>,
+    ) -> Result<(), String> {
         overlay(table, &self.path, value_of(&self.value, place), place)
     }
 }
@@ -61,17 +84,24 @@ impl Variable {
 /// Whether a variable can only be meant for a configuration, rightly written or not.
 pub(crate) fn is_ours(name: &str) -> bool {
     let name = name.to_uppercase();
-    let Some(rest) = name.strip_prefix(PREFIX) else { return false };
+    let Some(rest) = name.strip_prefix(PREFIX) else {
+        return false;
+    };
     rest.contains("__") || rest.starts_with("LAYER") || rest.starts_with("STACK")
 }
 
 /// The names of all options, for saying which one was probably meant.
 fn names(catalog: &Catalog) -> Vec<String> {
     let keys = |schema: &Value| -> Vec<String> {
-        schema["properties"].as_object().map(|properties| properties.keys().cloned().collect()).unwrap_or_default()
+        schema["properties"]
+            .as_object()
+            .map(|properties| properties.keys().cloned().collect())
+            .unwrap_or_default()
     };
     let stack = keys(&schemars::schema_for!(crate::StackSection).to_value());
-    let stack = stack.into_iter().map(|key| format!("{PREFIX}STACK__{}", key.to_uppercase()));
+    let stack = stack
+        .into_iter()
+        .map(|key| format!("{PREFIX}STACK__{}", key.to_uppercase()));
     let layers = catalog.entries().iter().flat_map(|entry| {
         let common = ["enabled", "on"].map(str::to_owned);
         let kind = entry.name.to_uppercase();
@@ -80,15 +110,24 @@ fn names(catalog: &Catalog) -> Vec<String> {
     });
     let added = catalog.sections().iter().flat_map(|section| {
         let name = section.name.to_uppercase();
-        keys(&(section.schema)()).into_iter().map(move |key| format!("{PREFIX}{name}__{}", key.to_uppercase()))
+        keys(&(section.schema)())
+            .into_iter()
+            .map(move |key| format!("{PREFIX}{name}__{}", key.to_uppercase()))
     });
     stack.chain(layers).chain(added).collect()
 }
 
 /// The name that reads the same but for underscores, else the most similar one.
 fn closest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let plain = |name: &str| name.to_uppercase().replace('_', "").replacen("LAYERS", "LAYER", 1);
-    let same = known.iter().copied().find(|known| plain(known) == plain(name));
+    let plain = |name: &str| {
+        name.to_uppercase()
+            .replace('_', "")
+            .replacen("LAYERS", "LAYER", 1)
+    };
+    let same = known
+        .iter()
+        .copied()
+        .find(|known| plain(known) == plain(name));
     same.or_else(|| nearest(name, known))
 }
 
@@ -99,7 +138,9 @@ fn overlay<'a>(
     value: Spanned<DeValue<'a>>,
     place: &Range<usize>,
 ) -> Result<(), String> {
-    let (first, rest) = path.split_first().expect("a variable that begins with a prefix has parts");
+    let (first, rest) = path
+        .split_first()
+        .expect("a variable that begins with a prefix has parts");
     if rest.is_empty() {
         table.remove(first.as_str());
         table.insert(Spanned::new(place.clone(), first.clone().into()), value);
@@ -129,13 +170,19 @@ fn replaced<'a>(value: DeValue<'a>, place: &Range<usize>) -> Spanned<DeValue<'a>
     let value = match value {
         DeValue::Table(table) => {
             let moved = table.into_iter().map(|(key, value)| {
-                (Spanned::new(place.clone(), key.into_inner()), replaced(value.into_inner(), place))
+                (
+                    Spanned::new(place.clone(), key.into_inner()),
+                    replaced(value.into_inner(), place),
+                )
             });
             DeValue::Table(moved.collect())
         }
-        DeValue::Array(items) => {
-            DeValue::Array(items.into_iter().map(|item| replaced(item.into_inner(), place)).collect())
-        }
+        DeValue::Array(items) => DeValue::Array(
+            items
+                .into_iter()
+                .map(|item| replaced(item.into_inner(), place))
+                .collect(),
+        ),
         plain => plain,
     };
     Spanned::new(place.clone(), value)
@@ -146,7 +193,9 @@ mod tests {
     use super::*;
 
     fn path(name: &str) -> Option<Vec<String>> {
-        Variable::read(name, String::new(), &Catalog::bundled()).expect(name).map(|variable| variable.path)
+        Variable::read(name, String::new(), &Catalog::bundled())
+            .expect(name)
+            .map(|variable| variable.path)
     }
 
     #[test]
@@ -160,14 +209,26 @@ mod tests {
     #[test]
     fn a_misspelt_name_is_refused_with_the_nearest_one() {
         for (name, near) in [
-            ("TOOLGATE_LAYER__TIMEOUT__MAX_MS", "TOOLGATE_LAYERS__TIMEOUT__MAX_MS"),
-            ("TOOLGATE_LAYERS_TIMEOUT_MAX_MS", "TOOLGATE_LAYERS__TIMEOUT__MAX_MS"),
+            (
+                "TOOLGATE_LAYER__TIMEOUT__MAX_MS",
+                "TOOLGATE_LAYERS__TIMEOUT__MAX_MS",
+            ),
+            (
+                "TOOLGATE_LAYERS_TIMEOUT_MAX_MS",
+                "TOOLGATE_LAYERS__TIMEOUT__MAX_MS",
+            ),
             ("TOOLGATE_STACKS__ORDER", "TOOLGATE_STACK__ORDER"),
             ("TOOLGATE_STACK_ORDER", "TOOLGATE_STACK__ORDER"),
-            ("toolgate_layers__timeout__max_ms", "TOOLGATE_LAYERS__TIMEOUT__MAX_MS"),
+            (
+                "toolgate_layers__timeout__max_ms",
+                "TOOLGATE_LAYERS__TIMEOUT__MAX_MS",
+            ),
         ] {
             let problem = Variable::read(name, String::new(), &Catalog::bundled()).expect_err(name);
-            assert!(problem.ends_with(&format!("the nearest is `{near}`")), "{name}: {problem}");
+            assert!(
+                problem.ends_with(&format!("the nearest is `{near}`")),
+                "{name}: {problem}"
+            );
         }
     }
 }

@@ -5,11 +5,18 @@ use toolgate_core::{AnyLayer, Band, Registry, Schema, Stack, Status};
 use toolgate_layers::{Catalog, Config, ConfigError, Parts, default_stack};
 
 fn refused(text: &str) -> ConfigError {
-    Config::parse(text).and_then(|config| config.layers(&Parts::new()).map(drop)).expect_err(text)
+    Config::parse(text)
+        .and_then(|config| config.layers(&Parts::new()).map(drop))
+        .expect_err(text)
 }
 
 fn names(config: &Config) -> Vec<String> {
-    config.layers(&Parts::new()).expect("valid").iter().map(|layer| layer.name().to_string()).collect()
+    config
+        .layers(&Parts::new())
+        .expect("valid")
+        .iter()
+        .map(|layer| layer.name().to_string())
+        .collect()
 }
 
 fn read(text: &str) -> Config {
@@ -19,8 +26,14 @@ fn read(text: &str) -> Config {
 #[test]
 fn an_unknown_word_of_any_kind_is_refused_with_its_line_and_the_nearest_one() {
     for (text, expected) in [
-        ("[layer.timeout]\n", "toolgate.toml:1:2: the file has no section `layer`; the nearest is `layers`"),
-        ("\n[layers.timeuot]\n", "toolgate.toml:2:9: the catalog has no layer `timeuot`; the nearest is `timeout`"),
+        (
+            "[layer.timeout]\n",
+            "toolgate.toml:1:2: the file has no section `layer`; the nearest is `layers`",
+        ),
+        (
+            "\n[layers.timeuot]\n",
+            "toolgate.toml:2:9: the catalog has no layer `timeuot`; the nearest is `timeout`",
+        ),
         (
             "[layers.timeout]\nmax_ms = 1\nmesage = 'x'\n",
             "toolgate.toml:3:1: layers.timeout has no option `mesage`; the nearest is `message`",
@@ -45,7 +58,10 @@ fn an_unknown_word_of_any_kind_is_refused_with_its_line_and_the_nearest_one() {
             "[stack]\norder = ['timeout',\n 'policy']\nallow_out_of_band = [\n  'tiemout']\n",
             "toolgate.toml:5:3: the stack has no layer `tiemout`; the nearest is `timeout`",
         ),
-        ("[stack]\nordre = []\n", "toolgate.toml:2:1: stack has no option `ordre`; the nearest is `order`"),
+        (
+            "[stack]\nordre = []\n",
+            "toolgate.toml:2:1: stack has no option `ordre`; the nearest is `order`",
+        ),
         (
             "[stack]\norder = ['redact', 'timout']\n[layers.redact]\n",
             "toolgate.toml:2:20: stack.order has no layer `timout`; the nearest is `timeout`",
@@ -72,7 +88,10 @@ fn wrong_types_and_broken_syntax_name_the_line() {
         ("[layers]\ntimeout = 3\n", "toolgate.toml:2:11"),
         ("layers = 3\n", "toolgate.toml:1:10"),
         ("[layers.timeout\nmax_ms = 1\n", "toolgate.toml:1:16"),
-        ("[layers.timeout]\nmax_ms = 1\nmax_ms = 2\n", "toolgate.toml:3:1"),
+        (
+            "[layers.timeout]\nmax_ms = 1\nmax_ms = 2\n",
+            "toolgate.toml:3:1",
+        ),
         ("[layers.timeout]\nmessage = ' '\n", "toolgate.toml:2:11"),
         ("[layers.timeout]\non = ['[']\n", "toolgate.toml:2:6"),
     ] {
@@ -83,18 +102,42 @@ fn wrong_types_and_broken_syntax_name_the_line() {
 #[test]
 fn a_value_of_the_wrong_type_is_named_with_its_key_in_the_words_of_a_file() {
     for (text, expected) in [
-        ("[layers.timeout]\nmax_ms = '30s'\n", "layers.timeout.max_ms takes a whole number of at least 0, not \"30s\""),
-        ("[layers.timeout]\nmax_ms = -1\n", "layers.timeout.max_ms takes a whole number of at least 0, not -1"),
-        ("[layers.timeout]\ngrace = 5\n", "layers.timeout.grace takes a length of time such as \"5s\", not 5"),
+        (
+            "[layers.timeout]\nmax_ms = '30s'\n",
+            "layers.timeout.max_ms takes a whole number of at least 0, not \"30s\"",
+        ),
+        (
+            "[layers.timeout]\nmax_ms = -1\n",
+            "layers.timeout.max_ms takes a whole number of at least 0, not -1",
+        ),
+        (
+            "[layers.timeout]\ngrace = 5\n",
+            "layers.timeout.grace takes a length of time such as \"5s\", not 5",
+        ),
         (
             "[layers.timeout]\nper_tool = { run_shell = '5m' }\n",
             "layers.timeout.per_tool.run_shell takes a whole number of at least 0, not \"5m\"",
         ),
-        ("[layers.timeout]\nenabled = 'yes'\n", "layers.timeout.enabled takes true or false, not \"yes\""),
-        ("[layers.retry]\njitter = 'some'\n", "layers.retry.jitter takes a number, not \"some\""),
-        ("[stack]\norder = 'timeout'\n", "stack.order takes a list, not \"timeout\""),
-        ("[layers.scope]\nallowed_tools = [3]\n", "layers.scope.allowed_tools[0] takes a text in quotes, not 3"),
-        ("[layers.telemetry]\nsink = [1]\n", "layers.telemetry.sink takes a text in quotes or a table"),
+        (
+            "[layers.timeout]\nenabled = 'yes'\n",
+            "layers.timeout.enabled takes true or false, not \"yes\"",
+        ),
+        (
+            "[layers.retry]\njitter = 'some'\n",
+            "layers.retry.jitter takes a number, not \"some\"",
+        ),
+        (
+            "[stack]\norder = 'timeout'\n",
+            "stack.order takes a list, not \"timeout\"",
+        ),
+        (
+            "[layers.scope]\nallowed_tools = [3]\n",
+            "layers.scope.allowed_tools[0] takes a text in quotes, not 3",
+        ),
+        (
+            "[layers.telemetry]\nsink = [1]\n",
+            "layers.telemetry.sink takes a text in quotes or a table",
+        ),
         (
             "[layers.timeout]\nmax_ms = 99999999999999999999\n",
             "layers.timeout.max_ms takes a whole number of at least 0, not 99999999999999999999",
@@ -107,8 +150,14 @@ fn a_value_of_the_wrong_type_is_named_with_its_key_in_the_words_of_a_file() {
             "[layers.rate_limit]\nlimits = [{ calls = 5 }]\n",
             "layers.rate_limit.limits[0] has no `period`, which has to be given",
         ),
-        ("[layers.toasts.levels]\nokay = 'off'\n", "layers.toasts.levels has no word `okay`; the nearest is `ok`"),
-        ("[layers.rate_limit]\n", "layers.rate_limit.max_calls: has to be given if there are no `limits`"),
+        (
+            "[layers.toasts.levels]\nokay = 'off'\n",
+            "layers.toasts.levels has no word `okay`; the nearest is `ok`",
+        ),
+        (
+            "[layers.rate_limit]\n",
+            "layers.rate_limit.max_calls: has to be given if there are no `limits`",
+        ),
     ] {
         assert_eq!(refused(text).problem(), expected, "{text}");
     }
@@ -117,14 +166,25 @@ fn a_value_of_the_wrong_type_is_named_with_its_key_in_the_words_of_a_file() {
 #[test]
 fn only_the_table_of_a_layer_is_offered_the_keys_that_every_layer_has() {
     let nested = refused("[layers.policy]\n[[layers.policy.rules]]\nname = 'x'\nzzz = 1\n");
-    assert!(!nested.hint().expect("a list").contains("enabled"), "{nested:?}");
-    assert!(refused("[layers.policy]\nzzz = 1\n").hint().expect("a list").contains("enabled"));
+    assert!(
+        !nested.hint().expect("a list").contains("enabled"),
+        "{nested:?}"
+    );
+    assert!(
+        refused("[layers.policy]\nzzz = 1\n")
+            .hint()
+            .expect("a list")
+            .contains("enabled")
+    );
 }
 
 #[test]
 fn a_table_named_after_one_kind_cannot_be_another() {
     let error = refused("[layers.policy]\nuse = 'summary'\n");
-    assert_eq!(error.problem(), "layers.policy is the table of the layer `policy` and cannot use `summary`");
+    assert_eq!(
+        error.problem(),
+        "layers.policy is the table of the layer `policy` and cannot use `summary`"
+    );
     assert!(names(&read("[layers.policy]\nuse = 'policy'\n")).contains(&"policy".to_owned()));
 }
 
@@ -138,10 +198,17 @@ fn a_layer_for_no_tool_at_all_is_refused() {
 #[test]
 fn a_stack_is_built_with_the_layers_that_may_stand_outside_their_band() {
     let order = "[stack]\norder = ['timeout', 'policy']\n";
-    let refused = read(order).build(Registry::new(), &Parts::new()).expect_err("out of band");
-    assert!(refused.to_string().contains("allow_out_of_band"), "{refused}");
+    let refused = read(order)
+        .build(Registry::new(), &Parts::new())
+        .expect_err("out of band");
+    assert!(
+        refused.to_string().contains("allow_out_of_band"),
+        "{refused}"
+    );
     let allowed = read(&format!("{order}allow_out_of_band = ['timeout']\n"));
-    let stack = allowed.build(Registry::new(), &Parts::new()).expect("it is meant");
+    let stack = allowed
+        .build(Registry::new(), &Parts::new())
+        .expect("it is meant");
     assert_eq!(stack.layers().count(), 2);
     let bad = read("[layers.retry]\nmax_attempts = 0\n").build(Registry::new(), &Parts::new());
     assert!(matches!(bad, Err(toolgate_layers::BuildError::Config(_))));
@@ -158,13 +225,17 @@ fn pair(name: &str, value: &str) -> [(String, String); 1] {
 
 #[test]
 fn a_variable_that_overrides_nothing_is_refused_with_the_nearest() {
-    let error = Config::default().with_environment(pair("TOOLGATE_LAYER__TIMEOUT__MAX_MS", "5")).expect_err("misspelt");
+    let error = Config::default()
+        .with_environment(pair("TOOLGATE_LAYER__TIMEOUT__MAX_MS", "5"))
+        .expect_err("misspelt");
     assert_eq!(
         error.to_string(),
         "the variable TOOLGATE_LAYER__TIMEOUT__MAX_MS: it overrides nothing; the nearest is \
          `TOOLGATE_LAYERS__TIMEOUT__MAX_MS`"
     );
-    Config::default().with_environment(pair("TOOLGATE_INTERLEAVINGS", "5")).expect("somebody else's");
+    Config::default()
+        .with_environment(pair("TOOLGATE_INTERLEAVINGS", "5"))
+        .expect("somebody else's");
 }
 
 #[test]
@@ -172,13 +243,28 @@ fn of_two_variables_the_later_counts() {
     // No attempt at all is refused when the layer is made.
     let attempts = |text: &str| pair("TOOLGATE_LAYERS__RETRY__MAX_ATTEMPTS", text);
     for (first, second, valid) in [("9", "0", false), ("0", "9", true)] {
-        let config = Config::default().with_environment(attempts(first)).expect("read later");
-        let config = config.with_environment(attempts(second)).expect("read later");
-        assert_eq!(config.layers(&Parts::new()).is_ok(), valid, "{first}, then {second}");
+        let config = Config::default()
+            .with_environment(attempts(first))
+            .expect("read later");
+        let config = config
+            .with_environment(attempts(second))
+            .expect("read later");
+        assert_eq!(
+            config.layers(&Parts::new()).is_ok(),
+            valid,
+            "{first}, then {second}"
+        );
     }
-    let part = Config::default().with_environment(attempts("0")).expect("read later");
-    let whole = part.with_environment(pair("TOOLGATE_LAYERS__RETRY", "{ max_attempts = 2 }")).expect("valid");
-    assert!(whole.layers(&Parts::new()).is_ok(), "a whole laid over a part");
+    let part = Config::default()
+        .with_environment(attempts("0"))
+        .expect("read later");
+    let whole = part
+        .with_environment(pair("TOOLGATE_LAYERS__RETRY", "{ max_attempts = 2 }"))
+        .expect("valid");
+    assert!(
+        whole.layers(&Parts::new()).is_ok(),
+        "a whole laid over a part"
+    );
 }
 
 #[tokio::test]
@@ -189,8 +275,12 @@ async fn the_name_of_a_tool_in_a_variable_is_kept_as_it_is_written() {
         ("TOOLGATE_LAYERS__BUDGET__ON_UNKNOWN", "free"),
     ];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let config = read("[stack]\norder = ['budget']\n").with_environment(variables).expect("valid");
-    let stack = config.build(toolgate_testkit::echo(), &Parts::new()).expect("in order");
+    let config = read("[stack]\norder = ['budget']\n")
+        .with_environment(variables)
+        .expect("valid");
+    let stack = config
+        .build(toolgate_testkit::echo(), &Parts::new())
+        .expect("in order");
     let priced = stack.run(toolgate_testkit::call("DeleteUser")).await;
     assert_eq!(priced.status(), Some(Status::BudgetExceeded));
 }
@@ -198,7 +288,12 @@ async fn the_name_of_a_tool_in_a_variable_is_kept_as_it_is_written() {
 #[test]
 fn a_missing_file_is_named() {
     let error = Config::load("/nowhere/toolgate.toml").expect_err("there is none");
-    assert!(error.to_string().starts_with("/nowhere/toolgate.toml: cannot be read"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("/nowhere/toolgate.toml: cannot be read"),
+        "{error}"
+    );
     assert!(error.hint().is_some());
 }
 
@@ -211,7 +306,9 @@ fn variables_are_laid_over_the_file() {
         ("HOME", "/root"),
     ];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let config = read("[layers.redact]\narguments = true\n").with_environment(variables).expect("valid");
+    let config = read("[layers.redact]\narguments = true\n")
+        .with_environment(variables)
+        .expect("valid");
     assert!(!names(&config).contains(&"redact".to_owned()));
     assert!(names(&config).contains(&"timeout".to_owned()));
 }
@@ -221,14 +318,18 @@ fn a_bad_variable_is_named_instead_of_a_line() {
     let with = |name: &str, value: &str| {
         let variables = [(name.to_owned(), value.to_owned())];
         let config = read("[layers.timeout]\nmax_ms = 5\n").with_environment(variables);
-        config.and_then(|config| config.layers(&Parts::new()).map(drop)).expect_err(name).to_string()
+        config
+            .and_then(|config| config.layers(&Parts::new()).map(drop))
+            .expect_err(name)
+            .to_string()
     };
     assert_eq!(
         with("TOOLGATE_LAYERS__TIMEOUT__MAX_SM", "7"),
         "the variable TOOLGATE_LAYERS__TIMEOUT__MAX_SM: layers.timeout has no option `max_sm`; the nearest is `max_ms`"
     );
     assert!(
-        with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS", "soon").starts_with("the variable TOOLGATE_LAYERS__TIMEOUT__MAX_MS")
+        with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS", "soon")
+            .starts_with("the variable TOOLGATE_LAYERS__TIMEOUT__MAX_MS")
     );
     assert!(with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS__X", "1").contains("`max_ms` is a value"));
     assert!(with("TOOLGATE_LAYERS____X", "1").contains("is empty"));
@@ -237,13 +338,18 @@ fn a_bad_variable_is_named_instead_of_a_line() {
 
 #[test]
 fn a_listed_order_is_the_whole_stack_outermost_first() {
-    let config = read("[stack]\norder = ['redact', 'slow', 'timeout']\n[layers.slow]\nuse = 'timeout'\nmax_ms = 9\n");
+    let config = read(
+        "[stack]\norder = ['redact', 'slow', 'timeout']\n[layers.slow]\nuse = 'timeout'\nmax_ms = 9\n",
+    );
     assert_eq!(names(&config), ["redact", "slow", "timeout"]);
     let twice = refused("[stack]\norder = ['redact', 'redact']\n");
     assert!(twice.to_string().contains("`redact` twice"), "{twice}");
     let unused = refused("[stack]\norder = ['redact']\n\n[layers.timeout]\nmax_ms = 1\n");
     assert_eq!(unused.place(), "toolgate.toml:4:9");
-    assert!(unused.problem().contains("is not in stack.order"), "{unused}");
+    assert!(
+        unused.problem().contains("is not in stack.order"),
+        "{unused}"
+    );
     assert_eq!(names(&read("[stack]\norder = []\n")), [""; 0]);
 }
 
@@ -260,24 +366,40 @@ fn the_default_stack_is_in_band_order_and_builds() {
     let layers = default_stack(&Config::default(), &Parts::new()).expect("valid");
     let bands: Vec<Band> = layers.iter().map(AnyLayer::band).collect();
     assert!(bands.is_sorted(), "{bands:?}");
-    let stack = Stack::over(Registry::new()).any_layers(layers).build().expect("in order");
+    let stack = Stack::over(Registry::new())
+        .any_layers(layers)
+        .build()
+        .expect("in order");
     assert!(stack.layers().count() > 1);
 }
 
 #[test]
 fn every_bundled_layer_is_known_by_its_own_name_in_its_band_and_with_all_its_reasons() {
     let catalog = Catalog::bundled();
-    let all: String = catalog.entries().iter().map(|entry| format!("[layers.{}]\n", entry.name)).collect();
+    let all: String = catalog
+        .entries()
+        .iter()
+        .map(|entry| format!("[layers.{}]\n", entry.name))
+        .collect();
     // Two of them say nothing without a number.
     let all = all
         .replace("[layers.budget]", "[layers.budget]\nlimit = 1")
         .replace("rate_limit]", "rate_limit]\nmax_calls = 9");
-    let layers = read(&all).layers(&Parts::new()).expect("every other layer can be made from its defaults");
+    let layers = read(&all)
+        .layers(&Parts::new())
+        .expect("every other layer can be made from its defaults");
     assert_eq!(layers.len(), catalog.entries().len());
     for (layer, entry) in layers.iter().zip(catalog.entries()) {
-        assert_eq!((layer.name().as_str(), layer.band()), (entry.name, entry.band));
+        assert_eq!(
+            (layer.name().as_str(), layer.band()),
+            (entry.name, entry.band)
+        );
         assert_eq!(layer.traits().kind, Some(entry.name));
-        assert!(!entry.summary.is_empty() && !entry.why.is_empty() && !entry.origin.is_empty(), "{}", entry.name);
+        assert!(
+            !entry.summary.is_empty() && !entry.why.is_empty() && !entry.origin.is_empty(),
+            "{}",
+            entry.name
+        );
     }
 }
 
@@ -286,7 +408,9 @@ fn the_schema_for_editors_takes_what_loads_and_refuses_what_does_not() {
     let schema = Schema::new(Config::json_schema(&Catalog::bundled())).expect("a valid schema");
     let fits = |text: &str| {
         let table: toml::Table = text.parse().expect("valid TOML");
-        schema.check(&serde_json::to_value(table).expect("writes")).is_ok()
+        schema
+            .check(&serde_json::to_value(table).expect("writes"))
+            .is_ok()
     };
     for good in [
         "",
@@ -321,10 +445,18 @@ fn the_schema_for_editors_takes_what_loads_and_refuses_what_does_not() {
 #[test]
 fn the_file_in_the_guide_loads() {
     let guide = include_str!("../../../docs/guide/04-configure-a-stack.md");
-    let file =
-        guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("the guide shows a file");
+    let file = guide
+        .split("```toml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .expect("the guide shows a file");
     let names = names(&read(file));
-    assert!(["research", "policy", "rate_limit"].iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
+    assert!(
+        ["research", "policy", "rate_limit"]
+            .iter()
+            .all(|name| names.contains(&(*name).to_owned())),
+        "{names:?}"
+    );
 }
 
 /// A layer of a program's own that its file can name.
@@ -337,7 +469,11 @@ struct GreetsOptions {
 }
 
 impl toolgate_core::Layer for Greets {
-    async fn handle(&self, call: toolgate_core::Call, next: toolgate_core::Next) -> toolgate_core::Outcome {
+    async fn handle(
+        &self,
+        call: toolgate_core::Call,
+        next: toolgate_core::Next,
+    ) -> toolgate_core::Outcome {
         next.because(self.0.as_str());
         next.run(call).await
     }
@@ -356,10 +492,15 @@ impl toolgate_layers::Configurable for Greets {
 #[test]
 fn a_layer_of_ones_own_can_be_named_like_a_bundled_one() {
     let catalog = || Catalog::bundled().with::<Greets>(Band::Shape);
-    let config = Config::read("mine.toml", "[layers.greets]\nword = 'hello'\n", catalog()).expect("valid");
+    let config =
+        Config::read("mine.toml", "[layers.greets]\nword = 'hello'\n", catalog()).expect("valid");
     let names = names(&config);
     let at = |name: &str| names.iter().position(|known| known == name).expect(name);
     assert!(at("redact") < at("greets") && at("greets") < at("policy"));
-    let wrong = Config::read("mine.toml", "[layers.greets]\nwrod = 'hello'\n", catalog()).expect_err("misspelt");
-    assert_eq!(wrong.to_string(), "mine.toml:2:1: layers.greets has no option `wrod`; the nearest is `word`");
+    let wrong = Config::read("mine.toml", "[layers.greets]\nwrod = 'hello'\n", catalog())
+        .expect_err("misspelt");
+    assert_eq!(
+        wrong.to_string(),
+        "mine.toml:2:1: layers.greets has no option `wrod`; the nearest is `word`"
+    );
 }

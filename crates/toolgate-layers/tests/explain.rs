@@ -4,9 +4,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use toolgate_core::{
-    Annotations, CallSeed, KeyKind, Keyring, Registry, SecretKey, Stack, Status, ToolError, View, tool_fn,
+    Annotations, CallSeed, KeyKind, Keyring, Registry, SecretKey, Stack, Status, ToolError, View,
+    tool_fn,
 };
-use toolgate_layers::{Catalog, Config, Explained, Explanation, Ledger, Parts, ToastManager, default_stack, explain};
+use toolgate_layers::{
+    Catalog, Config, Explained, Explanation, Ledger, Parts, ToastManager, default_stack, explain,
+};
 use toolgate_testkit::{TestClock, env_at, seed_for};
 
 static RUNS: AtomicU32 = AtomicU32::new(0);
@@ -17,8 +20,12 @@ fn registry() -> Registry {
         RUNS.fetch_add(1, Ordering::SeqCst);
         Ok::<_, ToolError>("ran")
     };
-    registry.register(tool_fn("look", "Looks.", run).annotated(Annotations::read_only())).expect("free");
-    registry.register(tool_fn("write", "Writes.", run)).expect("free");
+    registry
+        .register(tool_fn("look", "Looks.", run).annotated(Annotations::read_only()))
+        .expect("free");
+    registry
+        .register(tool_fn("write", "Writes.", run))
+        .expect("free");
     registry
 }
 
@@ -28,18 +35,30 @@ fn everything(parts: &Parts, more: &str) -> (Stack, View) {
     let text = format!(
         "{more}\n[layers.rate_limit]\nmax_calls = 2\n[layers.budget]\nlimit = 10\ndefault_cost = 1\n[layers.idempotency]\n[layers.telemetry]\n"
     );
-    let layers = Config::parse(&text).and_then(|config| default_stack(&config, parts)).expect("valid");
-    let stack = Stack::over(registry.clone()).any_layers(layers).build().expect("in order");
+    let layers = Config::parse(&text)
+        .and_then(|config| default_stack(&config, parts))
+        .expect("valid");
+    let stack = Stack::over(registry.clone())
+        .any_layers(layers)
+        .build()
+        .expect("in order");
     let view = View::under(&registry, &stack).expect("additive");
     (stack, view)
 }
 
 fn seed(view: &View, tool: &str, arguments: serde_json::Value) -> CallSeed {
-    CallSeed { env: env_at(&TestClock::new()), ..seed_for(view, tool, arguments) }
+    CallSeed {
+        env: env_at(&TestClock::new()),
+        ..seed_for(view, tool, arguments)
+    }
 }
 
 fn layer<'a>(explanation: &'a Explanation, name: &str) -> &'a toolgate_layers::ExplainedLayer {
-    explanation.layers.iter().find(|layer| layer.name.as_str() == name).expect(name)
+    explanation
+        .layers
+        .iter()
+        .find(|layer| layer.name.as_str() == name)
+        .expect(name)
 }
 
 #[tokio::test]
@@ -50,13 +69,35 @@ async fn a_call_that_would_run_passes_every_layer_it_concerns_and_nothing_happen
     for _ in 0..5 {
         let explanation = explain(&stack, seed.clone()).await;
         assert_eq!(explanation.verdict, Explained::Runs, "{explanation}");
-        let silent = |name: &&str| !explanation.layers.iter().any(|layer| layer.name.as_str() == *name);
-        let silent: Vec<_> = stack.layers().map(|(name, _)| name.as_str()).filter(silent).collect();
-        assert_eq!(silent, ["progress", "file_changes", "hooks"], "it takes no time, writes nothing and has no hooks");
-        assert!(explanation.layers.iter().all(|layer| layer.verdict == Explained::Runs), "{explanation}");
+        let silent = |name: &&str| {
+            !explanation
+                .layers
+                .iter()
+                .any(|layer| layer.name.as_str() == *name)
+        };
+        let silent: Vec<_> = stack
+            .layers()
+            .map(|(name, _)| name.as_str())
+            .filter(silent)
+            .collect();
+        assert_eq!(
+            silent,
+            ["progress", "file_changes", "hooks"],
+            "it takes no time, writes nothing and has no hooks"
+        );
+        assert!(
+            explanation
+                .layers
+                .iter()
+                .all(|layer| layer.verdict == Explained::Runs),
+            "{explanation}"
+        );
     }
     assert_eq!(RUNS.load(Ordering::SeqCst), 0);
-    assert!(seed.env.store().ledgers().await.expect("reads").is_empty(), "no receipt was sealed");
+    assert!(
+        seed.env.store().ledgers().await.expect("reads").is_empty(),
+        "no receipt was sealed"
+    );
     assert!(parts.get_or_default::<ToastManager>().current().is_empty());
 }
 
@@ -66,47 +107,94 @@ async fn a_call_that_would_be_asked_about_says_who_asks_and_goes_on() {
     let explanation = explain(&stack, seed(&view, "write", json!({}))).await;
     assert_eq!(explanation.verdict, Explained::Asks, "{explanation}");
     assert_eq!(layer(&explanation, "approval").verdict, Explained::Asks);
-    assert!(layer(&explanation, "policy").reason.as_deref().expect("says why").contains("no rule allows"));
-    assert_eq!(layer(&explanation, "timeout").verdict, Explained::Runs, "what lies below is explained as well");
+    assert!(
+        layer(&explanation, "policy")
+            .reason
+            .as_deref()
+            .expect("says why")
+            .contains("no rule allows")
+    );
+    assert_eq!(
+        layer(&explanation, "timeout").verdict,
+        Explained::Runs,
+        "what lies below is explained as well"
+    );
     assert!(explanation.to_string().ends_with("if somebody agrees"));
 }
 
 #[tokio::test]
 async fn a_call_that_would_be_refused_names_the_layer_the_rule_and_what_the_model_reads() {
-    let policy = "[layers.policy]\nrules = [{ name = 'hands off', effect = 'deny', tool = 'write' }]\n";
+    let policy =
+        "[layers.policy]\nrules = [{ name = 'hands off', effect = 'deny', tool = 'write' }]\n";
     let (stack, view) = everything(&Parts::new(), policy);
     let explanation = explain(&stack, seed(&view, "write", json!({}))).await;
     assert_eq!(explanation.verdict, Explained::Settles(Status::Blocked));
-    assert_eq!(layer(&explanation, "policy").verdict, Explained::Settles(Status::Blocked));
-    assert!(explanation.text.as_deref().expect("told").contains("hands off"), "{explanation}");
-    assert!(explanation.layers.iter().all(|layer| layer.name.as_str() != "approval"), "nobody further in was reached");
+    assert_eq!(
+        layer(&explanation, "policy").verdict,
+        Explained::Settles(Status::Blocked)
+    );
+    assert!(
+        explanation
+            .text
+            .as_deref()
+            .expect("told")
+            .contains("hands off"),
+        "{explanation}"
+    );
+    assert!(
+        explanation
+            .layers
+            .iter()
+            .all(|layer| layer.name.as_str() != "approval"),
+        "nobody further in was reached"
+    );
 }
 
 #[tokio::test]
 async fn the_words_of_an_explanation_are_the_words_of_the_receipt() {
     let parts = Parts::new();
-    let policy = "[layers.policy]\nrules = [{ name = 'hands off', effect = 'deny', tool = 'write' }]\n";
+    let policy =
+        "[layers.policy]\nrules = [{ name = 'hands off', effect = 'deny', tool = 'write' }]\n";
     let (stack, view) = everything(&parts, policy);
     let explanation = explain(&stack, seed(&view, "write", json!({}))).await;
     let call = toolgate_core::Call::new(seed(&view, "write", json!({})));
     stack.run(call.clone()).await;
     let ledger = Ledger::main(call.env().store().clone());
-    let receipt = ledger.show(call.id).await.expect("reads").expect("sealed").receipt;
-    let said = receipt.layers.iter().find(|layer| layer.name.as_str() == "policy").expect("was entered");
-    assert_eq!(said.reason.as_deref(), layer(&explanation, "policy").reason.as_deref());
+    let receipt = ledger
+        .show(call.id)
+        .await
+        .expect("reads")
+        .expect("sealed")
+        .receipt;
+    let said = receipt
+        .layers
+        .iter()
+        .find(|layer| layer.name.as_str() == "policy")
+        .expect("was entered");
+    assert_eq!(
+        said.reason.as_deref(),
+        layer(&explanation, "policy").reason.as_deref()
+    );
 }
 
 #[tokio::test]
 async fn an_unknown_tool_and_broken_arguments_are_explained_too() {
     let (stack, view) = everything(&Parts::new(), "");
     let explanation = explain(&stack, seed(&view, "lock", json!({}))).await;
-    assert_eq!(explanation.verdict, Explained::Settles(Status::ToolNotFound));
+    assert_eq!(
+        explanation.verdict,
+        Explained::Settles(Status::ToolNotFound)
+    );
     assert!(explanation.text.expect("told").contains("look"));
 }
 
 #[test]
 fn the_catalog_has_every_layer_of_the_specification() {
-    let names: Vec<_> = Catalog::bundled().entries().iter().map(|entry| entry.name).collect();
+    let names: Vec<_> = Catalog::bundled()
+        .entries()
+        .iter()
+        .map(|entry| entry.name)
+        .collect();
     assert_eq!(
         names,
         [
@@ -145,5 +233,9 @@ async fn where_approvals_are_signed_the_explanation_still_says_why_somebody_is_a
     let (stack, view) = everything(&parts, "");
     let explanation = explain(&stack, seed(&view, "write", json!({}))).await;
     assert_eq!(explanation.verdict, Explained::Asks, "{explanation}");
-    assert_eq!(layer(&explanation, "approval").reason.as_deref(), Some("needs approval"), "{explanation}");
+    assert_eq!(
+        layer(&explanation, "approval").reason.as_deref(),
+        Some("needs approval"),
+        "{explanation}"
+    );
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::json;
 use toolgate_core::{
-    Call, CallSeed, Checkpoint, LedgerCheck, LedgerHead, LedgerKey, LedgerName, MemoryStore, SealedEntry, Store,
-    StoreHandle, Timestamp,
+    Call, CallSeed, Checkpoint, LedgerCheck, LedgerHead, LedgerKey, LedgerName, MemoryStore,
+    SealedEntry, Store, StoreHandle, Timestamp,
 };
 use toolgate_layers::{Ledger, LedgerError, ReceiptFilter, Receipts, verify_export};
 use toolgate_testkit::{TestClock, echo_under, seed};
@@ -20,7 +20,10 @@ fn key() -> LedgerKey {
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime")
+        .block_on(work)
 }
 
 /// A ledger of receipts, its lines as they are exported, and a checkpoint about its end that is kept elsewhere.
@@ -38,23 +41,50 @@ fn whole() -> &'static Whole {
 
 async fn written(count: u64) -> Whole {
     let (clock, store) = (TestClock::new(), StoreHandle::new(MemoryStore::new()));
-    let env = toolgate_core::Env::new(Arc::new(clock), store.clone(), Arc::new(toolgate_core::Unwatched));
+    let env = toolgate_core::Env::new(
+        Arc::new(clock),
+        store.clone(),
+        Arc::new(toolgate_core::Unwatched),
+    );
     let stack = echo_under(Receipts::to_store());
     let ledger = Ledger::main(store.clone());
     for n in 1..=count {
         let id = format!("{n:032x}").parse().expect("an id");
         let arguments = json!({ "n": n, "text": "äöü \"quoted\" \u{1f600}" });
-        stack.run(Call::new(CallSeed { id, env: env.clone(), ..seed("t", arguments) })).await;
+        stack
+            .run(Call::new(CallSeed {
+                id,
+                env: env.clone(),
+                ..seed("t", arguments)
+            }))
+            .await;
         if n == count / 2 {
-            ledger.checkpoint(&key(), Timestamp::EPOCH).await.expect("signed");
+            ledger
+                .checkpoint(&key(), Timestamp::EPOCH)
+                .await
+                .expect("signed");
         }
     }
-    let checkpoint = ledger.checkpoint(&key(), Timestamp::EPOCH).await.expect("signed");
+    let checkpoint = ledger
+        .checkpoint(&key(), Timestamp::EPOCH)
+        .await
+        .expect("signed");
     let mut bytes = Vec::new();
-    ledger.export(&mut bytes, &ReceiptFilter::default()).await.expect("exports");
-    let lines = bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    ledger
+        .export(&mut bytes, &ReceiptFilter::default())
+        .await
+        .expect("exports");
+    let lines = bytes
+        .split_inclusive(|byte| *byte == b'\n')
+        .map(<[u8]>::to_vec)
+        .collect();
     let entries = store.entries(ledger.name(), 0, 100).await.expect("reads");
-    Whole { ledger, entries, lines, checkpoint }
+    Whole {
+        ledger,
+        entries,
+        lines,
+        checkpoint,
+    }
 }
 
 /// What is done to a list.
@@ -98,7 +128,12 @@ fn first_difference<T: PartialEq>(before: &[T], after: &[T]) -> Option<u64> {
 
 fn verified(file: &[u8]) -> Result<u64, LedgerError> {
     let whole = whole();
-    verify_export(file, std::slice::from_ref(&whole.checkpoint), Some(&key().verifier())).map(|all| all.chain.counter)
+    verify_export(
+        file,
+        std::slice::from_ref(&whole.checkpoint),
+        Some(&key().verifier()),
+    )
+    .map(|all| all.chain.counter)
 }
 
 /// The record that an error names; `None` if it names a line that is no record.
@@ -133,7 +168,9 @@ impl Store for Tampered {
         after: u64,
         limit: usize,
     ) -> Result<Vec<SealedEntry>, toolgate_core::StoreError> {
-        let from = usize::try_from(after).expect("small").min(self.entries.len());
+        let from = usize::try_from(after)
+            .expect("small")
+            .min(self.entries.len());
         Ok(self.entries[from..].iter().take(limit).cloned().collect())
     }
     fn posted(&self, session: core::SessionId, after: u64) -> impl Future<Output = ()> + Send {
@@ -171,7 +208,10 @@ impl Store for Tampered {
 }
 
 fn verified_in_store(entries: Vec<SealedEntry>) -> Result<u64, LedgerError> {
-    let ledger = Ledger::main(StoreHandle::new(Tampered { inner: MemoryStore::new(), entries }));
+    let ledger = Ledger::main(StoreHandle::new(Tampered {
+        inner: MemoryStore::new(),
+        entries,
+    }));
     let checkpoint = std::slice::from_ref(&whole().checkpoint);
     block_on(ledger.verify(checkpoint, Some(&key().verifier()))).map(|verified| verified.counter)
 }
@@ -179,9 +219,17 @@ fn verified_in_store(entries: Vec<SealedEntry>) -> Result<u64, LedgerError> {
 #[test]
 fn a_ledger_that_nobody_touched_is_verified() {
     assert_eq!(verified(&whole().lines.concat()).expect("whole"), COUNT);
-    assert_eq!(verified_in_store(whole().entries.clone()).expect("whole"), COUNT);
+    assert_eq!(
+        verified_in_store(whole().entries.clone()).expect("whole"),
+        COUNT
+    );
     let verifier = key().verifier();
-    assert_eq!(block_on(whole().ledger.verify(&[], Some(&verifier))).expect("whole").signed, Some(COUNT));
+    assert_eq!(
+        block_on(whole().ledger.verify(&[], Some(&verifier)))
+            .expect("whole")
+            .signed,
+        Some(COUNT)
+    );
 }
 
 #[test]
@@ -192,7 +240,10 @@ fn every_changed_byte_of_a_file_is_found() {
     for at in 0..bytes.len() {
         let mut changed = bytes.clone();
         changed[at] ^= 1;
-        assert!(verify_export(&*changed, &[], Some(&verifier)).is_err(), "byte {at}");
+        assert!(
+            verify_export(&*changed, &[], Some(&verifier)).is_err(),
+            "byte {at}"
+        );
     }
 }
 
@@ -277,20 +328,37 @@ proptest! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn writers_at_once_never_fork_the_chain() {
     let store = StoreHandle::new(MemoryStore::new());
-    let env = toolgate_core::Env::new(Arc::new(TestClock::new()), store.clone(), Arc::new(toolgate_core::Unwatched));
+    let env = toolgate_core::Env::new(
+        Arc::new(TestClock::new()),
+        store.clone(),
+        Arc::new(toolgate_core::Unwatched),
+    );
     let stack = echo_under(Receipts::to_store());
     let run = |n: u128| {
         let id = format!("{n:032x}").parse().expect("an id");
-        tokio::spawn(stack.run(Call::new(CallSeed { id, env: env.clone(), ..seed("t", json!({})) })))
+        tokio::spawn(stack.run(Call::new(CallSeed {
+            id,
+            env: env.clone(),
+            ..seed("t", json!({}))
+        })))
     };
     let all = (1..=200).map(run).collect::<Vec<_>>();
     for done in all {
         assert!(done.await.expect("no panic").is_ok());
     }
     let ledger = Ledger::main(store);
-    assert_eq!(ledger.verify(&[], None).await.expect("one chain").counter, 200);
-    let filter = ReceiptFilter { limit: 1000, ..ReceiptFilter::default() };
+    assert_eq!(
+        ledger.verify(&[], None).await.expect("one chain").counter,
+        200
+    );
+    let filter = ReceiptFilter {
+        limit: 1000,
+        ..ReceiptFilter::default()
+    };
     let receipts = ledger.list(&filter).await.expect("reads").receipts;
-    let ids: std::collections::BTreeSet<_> = receipts.iter().map(|sealed| sealed.receipt.invocation_id).collect();
+    let ids: std::collections::BTreeSet<_> = receipts
+        .iter()
+        .map(|sealed| sealed.receipt.invocation_id)
+        .collect();
     assert_eq!(ids.len(), 200, "one receipt for each call");
 }

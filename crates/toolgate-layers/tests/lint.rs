@@ -28,7 +28,11 @@ fn says(name: &'static str, band: Band, traits: LayerTraits) -> AnyLayer {
 }
 
 fn audit() -> AnyLayer {
-    says("audit", Band::Record, LayerTraits::of("receipts").recording())
+    says(
+        "audit",
+        Band::Record,
+        LayerTraits::of("receipts").recording(),
+    )
 }
 
 fn redact() -> AnyLayer {
@@ -36,15 +40,27 @@ fn redact() -> AnyLayer {
 }
 
 fn policy() -> AnyLayer {
-    says("policy", Band::Decide, LayerTraits::of("policy").answering())
+    says(
+        "policy",
+        Band::Decide,
+        LayerTraits::of("policy").answering(),
+    )
 }
 
 fn approval() -> AnyLayer {
-    says("approval", Band::Decide, LayerTraits::of("approval").answering().asking())
+    says(
+        "approval",
+        Band::Decide,
+        LayerTraits::of("approval").answering().asking(),
+    )
 }
 
 fn cache() -> AnyLayer {
-    says("cache", Band::Repeat, LayerTraits::of("idempotency").answering().remembering())
+    says(
+        "cache",
+        Band::Repeat,
+        LayerTraits::of("idempotency").answering().remembering(),
+    )
 }
 
 fn retry() -> AnyLayer {
@@ -56,11 +72,19 @@ fn rewrite() -> AnyLayer {
 }
 
 fn rate() -> AnyLayer {
-    says("rate", Band::Decide, LayerTraits::of("rate_limit").answering())
+    says(
+        "rate",
+        Band::Decide,
+        LayerTraits::of("rate_limit").answering(),
+    )
 }
 
 fn cap() -> AnyLayer {
-    says("cap", Band::Shape, LayerTraits::of("output_cap").recording())
+    says(
+        "cap",
+        Band::Shape,
+        LayerTraits::of("output_cap").recording(),
+    )
 }
 
 fn summary() -> AnyLayer {
@@ -68,7 +92,11 @@ fn summary() -> AnyLayer {
 }
 
 fn breaker() -> AnyLayer {
-    says("breaker", Band::Repeat, LayerTraits::of("circuit_breaker").answering())
+    says(
+        "breaker",
+        Band::Repeat,
+        LayerTraits::of("circuit_breaker").answering(),
+    )
 }
 
 fn timeout() -> AnyLayer {
@@ -82,7 +110,11 @@ fn dry_run() -> AnyLayer {
 #[test]
 fn each_bad_stack_gets_the_finding_that_names_what_is_wrong() {
     let cases = [
-        ("record-inside-answer", "audit", vec![policy(), audit(), redact()]),
+        (
+            "record-inside-answer",
+            "audit",
+            vec![policy(), audit(), redact()],
+        ),
         ("record-inside-redaction", "audit", vec![redact(), audit()]),
         ("record-without-redaction", "audit", vec![audit(), policy()]),
         ("spill-inside-redaction", "cap", vec![redact(), cap()]),
@@ -90,67 +122,126 @@ fn each_bad_stack_gets_the_finding_that_names_what_is_wrong() {
         ("cache-outside-decision", "cache", vec![cache(), policy()]),
         ("retry-outside-approval", "retry", vec![retry(), approval()]),
         ("count-inside-retry", "rate", vec![retry(), rate()]),
-        ("rewrite-inside-decide", "rewrite", vec![policy(), rewrite()]),
+        (
+            "rewrite-inside-decide",
+            "rewrite",
+            vec![policy(), rewrite()],
+        ),
         ("ask-before-policy", "approval", vec![approval(), policy()]),
         ("limit-outside-retry", "timeout", vec![timeout(), retry()]),
-        ("limit-outside-approval", "timeout", vec![timeout(), approval()]),
+        (
+            "limit-outside-approval",
+            "timeout",
+            vec![timeout(), approval()],
+        ),
         ("pretend-before-deciding", "dry", vec![dry_run(), policy()]),
         ("same-layer-twice", "retry", vec![retry(), retry()]),
-        ("note-outside-record", "summary", vec![summary(), audit(), redact()]),
+        (
+            "note-outside-record",
+            "summary",
+            vec![summary(), audit(), redact()],
+        ),
         ("breaker-outside-retry", "breaker", vec![breaker(), retry()]),
     ];
     for (rule, layer, stack) in cases {
         let findings = lint(&stack, None);
-        let found: Vec<_> = findings.iter().map(|finding| (finding.rule, finding.layer.as_str())).collect();
+        let found: Vec<_> = findings
+            .iter()
+            .map(|finding| (finding.rule, finding.layer.as_str()))
+            .collect();
         assert_eq!(found, [(rule, layer)]);
-        assert!(findings[0].to_string().len() > rule.len() + layer.len() + 20, "it says why: {}", findings[0]);
+        assert!(
+            findings[0].to_string().len() > rule.len() + layer.len() + 20,
+            "it says why: {}",
+            findings[0]
+        );
     }
 }
 
 #[test]
 fn a_limit_longer_than_the_turn_is_found() {
     let findings = lint(&[timeout()], Some(Duration::from_secs(59)));
-    assert_eq!(findings.iter().map(|finding| finding.rule).collect::<Vec<_>>(), ["limit-beyond-turn"]);
+    assert_eq!(
+        findings
+            .iter()
+            .map(|finding| finding.rule)
+            .collect::<Vec<_>>(),
+        ["limit-beyond-turn"]
+    );
     assert_eq!(lint(&[timeout()], Some(Duration::from_secs(60))), []);
 }
 
 #[test]
 fn no_limit_is_longer_than_any_turn() {
     let none = AnyLayer::new(Timeout::after(Duration::ZERO));
-    let none_for_one = AnyLayer::new(Timeout::after(Duration::from_secs(1)).tool("build", Duration::ZERO));
+    let none_for_one =
+        AnyLayer::new(Timeout::after(Duration::from_secs(1)).tool("build", Duration::ZERO));
     for layer in [none, none_for_one] {
         let findings = lint(&[layer], Some(Duration::from_secs(3600)));
-        assert_eq!(findings.iter().map(|finding| finding.rule).collect::<Vec<_>>(), ["limit-beyond-turn"]);
+        assert_eq!(
+            findings
+                .iter()
+                .map(|finding| finding.rule)
+                .collect::<Vec<_>>(),
+            ["limit-beyond-turn"]
+        );
     }
 }
 
 #[test]
 fn the_right_order_of_the_same_layers_is_clean() {
-    let good =
-        [audit(), cap(), redact(), rewrite(), policy(), rate(), approval(), cache(), retry(), timeout(), dry_run()];
+    let good = [
+        audit(),
+        cap(),
+        redact(),
+        rewrite(),
+        policy(),
+        rate(),
+        approval(),
+        cache(),
+        retry(),
+        timeout(),
+        dry_run(),
+    ];
     assert_eq!(lint(&good, None), []);
     assert_eq!(lint(&[], None), []);
 }
 
 #[test]
 fn a_second_one_with_a_name_of_its_own_is_meant() {
-    let stack = [AnyLayer::new(Timeout::after(Duration::from_secs(1)).named("short")), timeout()];
+    let stack = [
+        AnyLayer::new(Timeout::after(Duration::from_secs(1)).named("short")),
+        timeout(),
+    ];
     assert_eq!(lint(&stack, None), []);
 }
 
 fn clean(text: &str) -> Vec<Finding> {
-    lint(&Config::parse(text).expect(text).layers(&Parts::new()).expect(text), Some(Duration::from_secs(3600)))
+    lint(
+        &Config::parse(text)
+            .expect(text)
+            .layers(&Parts::new())
+            .expect(text),
+        Some(Duration::from_secs(3600)),
+    )
 }
 
 #[test]
 fn the_captain_recipe_is_clean() {
-    assert_eq!(clean(include_str!("../../../examples/captain/captain.toml")), []);
+    assert_eq!(
+        clean(include_str!("../../../examples/captain/captain.toml")),
+        []
+    );
 }
 
 #[test]
 fn the_default_stack_is_clean_with_and_without_everything() {
     assert_eq!(clean(""), []);
-    let all: String = Catalog::bundled().entries().iter().map(|entry| format!("[layers.{}]\n", entry.name)).collect();
+    let all: String = Catalog::bundled()
+        .entries()
+        .iter()
+        .map(|entry| format!("[layers.{}]\n", entry.name))
+        .collect();
     let all = all
         .replace("[layers.budget]", "[layers.budget]\nlimit = 1")
         .replace("rate_limit]", "rate_limit]\nmax_calls = 9");

@@ -2,33 +2,57 @@
 
 use serde_json::{Value, json};
 use toolgate_core::{Call, CallSeed, Digest, Json, Outcome, Stack, map_outcome};
-use toolgate_layers::{CommitmentKey, Ledger, ReceiptFilter, Receipts, Secrets, SharedRedactor, Within};
+use toolgate_layers::{
+    CommitmentKey, Ledger, ReceiptFilter, Receipts, Secrets, SharedRedactor, Within,
+};
 use toolgate_testkit::{echo, seed};
 
 /// Secrets of few possibilities, by the field in which they stand. `pin` and `birthday` are listed by the program.
-const SECRETS: [(&str, &str); 4] =
-    [("pin", "4711"), ("birthday", "1990-01-01"), ("password", "hunter2"), ("api_key", "yes-or-no-7")];
+const SECRETS: [(&str, &str); 4] = [
+    ("pin", "4711"),
+    ("birthday", "1990-01-01"),
+    ("password", "hunter2"),
+    ("api_key", "yes-or-no-7"),
+];
 
 /// What somebody would hash who tries out values.
 fn guesses(field: &str, secret: &str) -> Vec<Digest> {
-    let values = [json!(secret), json!({ field: secret }), json!({ field: secret, "n": 1 }), json!([secret])];
-    let digests = values.iter().map(|value| Json::new(value.clone()).expect("shallow").digest());
-    digests.chain([Digest::of_bytes(secret.as_bytes())]).collect()
+    let values = [
+        json!(secret),
+        json!({ field: secret }),
+        json!({ field: secret, "n": 1 }),
+        json!([secret]),
+    ];
+    let digests = values
+        .iter()
+        .map(|value| Json::new(value.clone()).expect("shallow").digest());
+    digests
+        .chain([Digest::of_bytes(secret.as_bytes())])
+        .collect()
 }
 
 #[tokio::test]
 async fn neither_a_secret_nor_a_digest_of_one_is_in_a_receipt_and_its_owner_can_prove_it() {
     let key = CommitmentKey::new([3; 32]);
-    let receipts = Receipts::to_store().redact(["pin", "birthday"]).commitment_key(key.clone());
+    let receipts = Receipts::to_store()
+        .redact(["pin", "birthday"])
+        .commitment_key(key.clone());
     let receipts = receipts.redactor(SharedRedactor::new(Secrets::standard()));
     let telling = map_outcome(|call: &Call, outcome: Outcome| {
         let arguments = call.arguments.as_json().as_value().clone();
         outcome.noting(|notes| drop(notes.metadata.insert("arguments".into(), arguments)))
     });
-    let stack = Stack::over(echo()).layer(receipts).layer(telling).build().expect("in order");
+    let stack = Stack::over(echo())
+        .layer(receipts)
+        .layer(telling)
+        .build()
+        .expect("in order");
     for (n, (field, secret)) in SECRETS.into_iter().enumerate() {
         let id = format!("{:032x}", n + 1).parse().expect("an id");
-        let call = Call::new(CallSeed { id, ..seed("t", json!({ field: secret, "n": 1 })) });
+        let call = Call::new(CallSeed {
+            id,
+            ..seed("t", json!({ field: secret, "n": 1 }))
+        });
         stack.run(call.clone()).await;
         let ledger = Ledger::main(call.env().store().clone());
         let sealed = ledger.show(call.id).await.expect("reads").expect("there");
@@ -40,11 +64,23 @@ async fn neither_a_secret_nor_a_digest_of_one_is_in_a_receipt_and_its_owner_can_
         }
         for within in [Within::Arguments, Within::Result] {
             let pointer = format!("/{field}");
-            assert!(key.opens(&sealed.receipt, within, &pointer, &Value::from(secret)), "{text}");
+            assert!(
+                key.opens(&sealed.receipt, within, &pointer, &Value::from(secret)),
+                "{text}"
+            );
             assert!(!key.opens(&sealed.receipt, within, &pointer, &Value::from("guess")));
-            assert!(!CommitmentKey::new([4; 32]).opens(&sealed.receipt, within, &pointer, &Value::from(secret)));
+            assert!(!CommitmentKey::new([4; 32]).opens(
+                &sealed.receipt,
+                within,
+                &pointer,
+                &Value::from(secret)
+            ));
         }
         let page = ledger.list(&ReceiptFilter::default()).await.expect("reads");
-        assert_eq!(page.receipts.len(), 1, "each call has a store of its own here");
+        assert_eq!(
+            page.receipts.len(),
+            1,
+            "each call has a store of its own here"
+        );
     }
 }

@@ -10,8 +10,8 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{
-    Annotations, Call, CallSeed, Clock, Context, ErrorCategory, Registry, Settled, Stack, Status, ToolError, View,
-    tool_fn,
+    Annotations, Call, CallSeed, Clock, Context, ErrorCategory, Registry, Settled, Stack, Status,
+    ToolError, View, tool_fn,
 };
 use toolgate_layers::{Config, Parts, default_stack};
 use toolgate_testkit::{TestClock, env_at, seed_for};
@@ -20,7 +20,11 @@ use toolgate_testkit::{TestClock, env_at, seed_for};
 struct Nothing {}
 
 /// What a tool does at an attempt, counted from 1.
-type Attempt = fn(u32, Context, TestClock) -> futures::future::BoxFuture<'static, Result<&'static str, ToolError>>;
+type Attempt = fn(
+    u32,
+    Context,
+    TestClock,
+) -> futures::future::BoxFuture<'static, Result<&'static str, ToolError>>;
 
 /// Runs one call of a tool under the default stack and moves the clock whenever everybody sleeps.
 async fn settle(annotations: Annotations, attempt: Attempt) -> (Settled, u32, TestClock) {
@@ -30,14 +34,23 @@ async fn settle(annotations: Annotations, attempt: Attempt) -> (Settled, u32, Te
     let tool = tool_fn("work", "Works.", move |_: Nothing, cx: Context| {
         attempt(count.fetch_add(1, Ordering::SeqCst) + 1, cx, hands.clone())
     });
-    registry.register(tool.annotated(annotations)).expect("free");
+    registry
+        .register(tool.annotated(annotations))
+        .expect("free");
     // Nobody is there to ask; these tests are about what lies below.
     let config =
-        Config::parse("[layers.policy]\ndefault = 'allow'\n[layers.timeout]\nmax_ms = 30_000\n").expect("valid");
+        Config::parse("[layers.policy]\ndefault = 'allow'\n[layers.timeout]\nmax_ms = 30_000\n")
+            .expect("valid");
     let layers = default_stack(&config, &Parts::new()).expect("valid");
-    let stack = Stack::over(registry.clone()).any_layers(layers).build().expect("in order");
+    let stack = Stack::over(registry.clone())
+        .any_layers(layers)
+        .build()
+        .expect("in order");
     let view = View::under(&registry, &stack).expect("additive");
-    let call = Call::new(CallSeed { env: env_at(&clock), ..seed_for(&view, "work", json!({})) });
+    let call = Call::new(CallSeed {
+        env: env_at(&clock),
+        ..seed_for(&view, "work", json!({}))
+    });
     let run = tokio::spawn(stack.run(call));
     while !run.is_finished() {
         tokio::task::yield_now().await;
@@ -45,7 +58,12 @@ async fn settle(annotations: Annotations, attempt: Attempt) -> (Settled, u32, Te
             clock.advance(Duration::from_secs(1));
         }
     }
-    let settled = run.await.expect("no panic").settled().cloned().expect("settled");
+    let settled = run
+        .await
+        .expect("no panic")
+        .settled()
+        .cloned()
+        .expect("settled");
     (settled, started.load(Ordering::SeqCst), clock)
 }
 
@@ -56,10 +74,19 @@ fn transient() -> ToolError {
 #[tokio::test]
 async fn a_tool_that_fails_once_with_a_transient_error_settles_ok_at_the_second_attempt() {
     let (settled, started, _) = settle(Annotations::read_only(), |attempt, _, _| {
-        Box::pin(async move { if attempt == 1 { Err(transient()) } else { Ok("done") } })
+        Box::pin(async move {
+            if attempt == 1 {
+                Err(transient())
+            } else {
+                Ok("done")
+            }
+        })
     })
     .await;
-    assert_eq!((settled.status, settled.attempts, started), (Status::Ok, 2, 2));
+    assert_eq!(
+        (settled.status, settled.attempts, started),
+        (Status::Ok, 2, 2)
+    );
 }
 
 #[tokio::test]
@@ -68,21 +95,42 @@ async fn every_attempt_has_the_whole_limit_and_a_token_of_its_own() {
         Box::pin(async move {
             // Two thirds of the limit each: together they are over it.
             clock.sleep(Duration::from_secs(20)).await;
-            assert!(!cx.is_cancelled(), "attempt {attempt} starts with a fresh token");
-            if attempt < 3 { Err(transient()) } else { Ok("third time lucky") }
+            assert!(
+                !cx.is_cancelled(),
+                "attempt {attempt} starts with a fresh token"
+            );
+            if attempt < 3 {
+                Err(transient())
+            } else {
+                Ok("third time lucky")
+            }
         })
     })
     .await;
-    assert_eq!((settled.status, settled.attempts, started), (Status::Ok, 3, 3));
+    assert_eq!(
+        (settled.status, settled.attempts, started),
+        (Status::Ok, 3, 3)
+    );
 }
 
 #[tokio::test]
 async fn a_tool_for_which_a_repeat_may_do_harm_is_never_repeated() {
-    let (settled, started, _) = settle(Annotations::default(), |_, _, _| Box::pin(async { Err(transient()) })).await;
-    assert_eq!((settled.status, settled.attempts, started), (Status::ExecutorError, 1, 1));
+    let (settled, started, _) = settle(Annotations::default(), |_, _, _| {
+        Box::pin(async { Err(transient()) })
+    })
+    .await;
+    assert_eq!(
+        (settled.status, settled.attempts, started),
+        (Status::ExecutorError, 1, 1)
+    );
     let idempotent = Annotations::default().with_idempotent(true);
-    let (settled, started, _) = settle(idempotent, |_, _, _| Box::pin(async { Err(transient()) })).await;
-    assert_eq!((settled.status, started), (Status::ExecutorError, 3), "one that says a repeat does no harm is");
+    let (settled, started, _) =
+        settle(idempotent, |_, _, _| Box::pin(async { Err(transient()) })).await;
+    assert_eq!(
+        (settled.status, started),
+        (Status::ExecutorError, 3),
+        "one that says a repeat does no harm is"
+    );
 }
 
 #[tokio::test]
@@ -95,5 +143,8 @@ async fn an_attempt_that_ran_out_of_time_is_not_repeated() {
     })
     .await;
     assert_eq!((settled.status, started), (Status::Timeout, 1));
-    assert_eq!(settled.error.expect("told").category, ErrorCategory::Timeout);
+    assert_eq!(
+        settled.error.expect("told").category,
+        ErrorCategory::Timeout
+    );
 }

@@ -8,34 +8,61 @@ use toolgate_testkit::{call_with, echo, echo_under};
 
 fn options() -> impl Strategy<Value = ScopeOptions> {
     let tool = prop::sample::select(vec!["a", "b", "a*", "*"]).prop_map(str::to_owned);
-    let level = prop::sample::select(vec![None, Some(SideEffect::ReadOnly), Some(SideEffect::ProcessExec)]);
+    let level = prop::sample::select(vec![
+        None,
+        Some(SideEffect::ReadOnly),
+        Some(SideEffect::ProcessExec),
+    ]);
     let word = prop::sample::select(vec!["read", "edit", "*"]).prop_map(str::to_owned);
-    let capability = prop::sample::select(vec![Capability::Workspace, Capability::Process, Capability::Network]);
-    let capabilities = prop::collection::btree_map(capability, prop::collection::vec(word, 0..2), 0..3);
+    let capability = prop::sample::select(vec![
+        Capability::Workspace,
+        Capability::Process,
+        Capability::Network,
+    ]);
+    let capabilities =
+        prop::collection::btree_map(capability, prop::collection::vec(word, 0..2), 0..3);
     let glob = prop::sample::select(vec!["src/**", "*", "x"]).prop_map(str::to_owned);
-    let limits = prop::collection::btree_map(Just("path".to_owned()), prop::collection::vec(glob, 0..2), 0..2);
+    let limits = prop::collection::btree_map(
+        Just("path".to_owned()),
+        prop::collection::vec(glob, 0..2),
+        0..2,
+    );
     let arguments = prop::collection::btree_map(tool.clone(), limits, 0..2);
     let tools = prop::option::of(prop::collection::vec(tool, 0..3));
-    (tools, level, prop::option::of(capabilities), arguments).prop_map(|(tools, level, capabilities, arguments)| {
-        ScopeOptions {
+    (tools, level, prop::option::of(capabilities), arguments).prop_map(
+        |(tools, level, capabilities, arguments)| ScopeOptions {
             allowed_tools: tools,
             side_effect_level: level,
             capabilities,
             arguments,
             ..ScopeOptions::default()
-        }
-    })
+        },
+    )
 }
 
 fn calls() -> impl Strategy<Value = (&'static str, Annotations, Value)> {
-    let effect = prop::sample::select(vec![SideEffect::None, SideEffect::ReadOnly, SideEffect::Network]);
+    let effect = prop::sample::select(vec![
+        SideEffect::None,
+        SideEffect::ReadOnly,
+        SideEffect::Network,
+    ]);
     let kind = prop::sample::select(vec![None, Some(Kind::Read), Some(Kind::Edit)]);
     let path = prop::sample::select(vec![None, Some("src/a"), Some("src/../a"), Some("x")]);
-    (prop::sample::select(vec!["a", "b", "ab"]), effect, kind, path).prop_map(|(tool, effect, kind, path)| {
-        let mut annotations = Annotations::default().with_side_effect(effect);
-        annotations.kind = kind;
-        (tool, annotations, path.map_or(json!({}), |path| json!({ "path": path })))
-    })
+    (
+        prop::sample::select(vec!["a", "b", "ab"]),
+        effect,
+        kind,
+        path,
+    )
+        .prop_map(|(tool, effect, kind, path)| {
+            let mut annotations = Annotations::default().with_side_effect(effect);
+            annotations.kind = kind;
+            (
+                tool,
+                annotations,
+                path.map_or(json!({}), |path| json!({ "path": path })),
+            )
+        })
 }
 
 proptest! {

@@ -6,7 +6,8 @@ use toolgate_layers::{Config, Parts, Secrets, SecretsOptions, SharedRedactor};
 /// Made-up secrets of every kind that is known, each with a text that holds it.
 fn canaries() -> Vec<(&'static str, &'static str, String)> {
     let b = "Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MA";
-    let text = |kind, secret: &'static str, around: &str| (kind, secret, around.replace("{}", secret));
+    let text =
+        |kind, secret: &'static str, around: &str| (kind, secret, around.replace("{}", secret));
     vec![
         text("aws_key_id", "AKIAQ3EGRIHT4NOTREAL", "aws configure set id {} --profile x"),
         text("password", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = {}\nregion = eu"),
@@ -108,7 +109,10 @@ fn every_kind_of_secret_is_found_in_text_and_named() {
     for (kind, secret, text) in canaries {
         let shown = secrets.text(&text);
         assert!(!shown.contains(secret), "{kind}: {shown}");
-        assert!(shown.contains(&format!("[redacted:{kind}]")), "{kind}: {shown}");
+        assert!(
+            shown.contains(&format!("[redacted:{kind}]")),
+            "{kind}: {shown}"
+        );
     }
 }
 
@@ -124,15 +128,25 @@ fn redacting_twice_changes_nothing_more() {
 #[test]
 fn the_text_around_a_secret_stays() {
     let text = "before ghp_0123456789abcdefghijABCDEFGHIJ012345 after 🙂";
-    assert_eq!(Secrets::standard().text(text), "before [redacted:github_token] after 🙂");
+    assert_eq!(
+        Secrets::standard().text(text),
+        "before [redacted:github_token] after 🙂"
+    );
 }
 
 #[test]
 fn ordinary_text_code_hashes_and_images_stay_intact() {
     let secrets = Secrets::standard();
-    let changed: Vec<_> = ORDINARY.iter().filter(|text| secrets.text(text) != **text).collect();
+    let changed: Vec<_> = ORDINARY
+        .iter()
+        .filter(|text| secrets.text(text) != **text)
+        .collect();
     let rate = 100.0 * changed.len() as f64 / ORDINARY.len() as f64;
-    println!("false positives: {} of {} ordinary texts ({rate:.1} %)", changed.len(), ORDINARY.len());
+    println!(
+        "false positives: {} of {} ordinary texts ({rate:.1} %)",
+        changed.len(),
+        ORDINARY.len()
+    );
     assert!(changed.is_empty(), "{changed:#?}");
 }
 
@@ -144,14 +158,21 @@ fn the_projects_own_sources_are_hardly_touched() {
     let (mut lines, mut changed) = (0_usize, Vec::new());
     let mut folders = vec![root.join("crates"), root.join("docs"), root.join("bench")];
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("the sources are there").flatten() {
+        for entry in std::fs::read_dir(folder)
+            .expect("the sources are there")
+            .flatten()
+        {
             let path = entry.path();
             if path.is_dir() {
                 folders.push(path);
                 continue;
             }
-            let planted = path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "target");
-            let source = path.extension().is_some_and(|e| e == "rs" || e == "md" || e == "toml" || e == "json");
+            let planted = path
+                .components()
+                .any(|part| part.as_os_str() == "tests" || part.as_os_str() == "target");
+            let source = path
+                .extension()
+                .is_some_and(|e| e == "rs" || e == "md" || e == "toml" || e == "json");
             if planted || !source {
                 continue;
             }
@@ -164,10 +185,16 @@ fn the_projects_own_sources_are_hardly_touched() {
         }
     }
     let rate = 100.0 * changed.len() as f64 / lines as f64;
-    println!("false positives: {} of {lines} lines of source ({rate:.3} %)", changed.len());
+    println!(
+        "false positives: {} of {lines} lines of source ({rate:.3} %)",
+        changed.len()
+    );
     changed.iter().for_each(|line| println!("    {line}"));
     // Tests beside the code plant a handful of passwords on purpose.
-    assert!(lines > 10_000 && rate < 0.3, "{rate} % of {lines} lines: {changed:#?}");
+    assert!(
+        lines > 10_000 && rate < 0.3,
+        "{rate} % of {lines} lines: {changed:#?}"
+    );
 }
 
 #[test]
@@ -196,13 +223,22 @@ fn fields_are_secret_by_name_at_any_depth_and_harmless_ones_are_shown() {
 
 #[test]
 fn fields_can_be_added_and_shown_and_known_values_are_found_anywhere() {
-    let options = SecretsOptions { fields: vec!["Patient-Name".into()], shown_fields: vec!["token".into()] };
-    let secrets = Secrets::with(options, ["correct horse battery".to_owned(), "short".to_owned()]);
-    let shown =
-        secrets.value(&json!({ "patient_name": "Ann", "token": "t", "log": "said correct horse battery, short" }));
+    let options = SecretsOptions {
+        fields: vec!["Patient-Name".into()],
+        shown_fields: vec!["token".into()],
+    };
+    let secrets = Secrets::with(
+        options,
+        ["correct horse battery".to_owned(), "short".to_owned()],
+    );
+    let shown = secrets.value(
+        &json!({ "patient_name": "Ann", "token": "t", "log": "said correct horse battery, short" }),
+    );
     assert_eq!(
         shown,
-        Some(json!({ "patient_name": "[redacted:field]", "token": "t", "log": "said [redacted:known], short" }))
+        Some(
+            json!({ "patient_name": "[redacted:field]", "token": "t", "log": "said [redacted:known], short" })
+        )
     );
     assert!(!format!("{secrets:?}").contains("correct horse"));
 }
@@ -217,7 +253,16 @@ const TOKEN: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
 
 #[test]
 fn escapes_colours_and_words_in_front_hide_no_token() {
-    for before in ["\\n", "\\t", "\u{1b}[31m", "q=token%3D", "a%20", "\\u003d", "x_", "a"] {
+    for before in [
+        "\\n",
+        "\\t",
+        "\u{1b}[31m",
+        "q=token%3D",
+        "a%20",
+        "\\u003d",
+        "x_",
+        "a",
+    ] {
         let text = format!("{before}{TOKEN}");
         assert!(!Secrets::standard().text(&text).contains(TOKEN), "{text}");
     }
@@ -228,12 +273,22 @@ fn a_private_key_is_taken_out_whole_wherever_it_stands() {
     let body = "MIIEowIBAAKCAQEAx0Zm9vYmFy";
     let key = format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----");
     let numbered = format!("   1| -----BEGIN RSA PRIVATE KEY-----\n   2| {body}\n");
-    for text in [format!("SECRET_KEY=\"{key}\""), format!("password: {key}"), numbered, key.replace('\n', "\\n")] {
+    for text in [
+        format!("SECRET_KEY=\"{key}\""),
+        format!("password: {key}"),
+        numbered,
+        key.replace('\n', "\\n"),
+    ] {
         assert!(!Secrets::standard().text(&text).contains(body), "{text}");
     }
     let lines: Vec<_> = key.lines().chain(["after"]).collect();
-    let shown = Secrets::standard().value(&json!({ "lines": lines })).expect("changed");
-    assert!(!shown.to_string().contains(body) && shown.to_string().contains("after"), "{shown}");
+    let shown = Secrets::standard()
+        .value(&json!({ "lines": lines }))
+        .expect("changed");
+    assert!(
+        !shown.to_string().contains(body) && shown.to_string().contains("after"),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -261,40 +316,79 @@ fn odd_passwords_are_taken_out_to_their_end() {
         "Authorization: Bearer\tTr0ub4dor9Tr0ub4dor9",
     ] {
         let shown = Secrets::standard().text(text).into_owned();
-        assert!(!shown.contains("Tr0ub4dor") && shown.contains("[redacted:"), "{text} => {shown}");
+        assert!(
+            !shown.contains("Tr0ub4dor") && shown.contains("[redacted:"),
+            "{text} => {shown}"
+        );
     }
-    let shown = Secrets::standard().text("DB_PASSWORD=SuperSecretWord").into_owned();
+    let shown = Secrets::standard()
+        .text("DB_PASSWORD=SuperSecretWord")
+        .into_owned();
     assert_eq!(shown, "DB_PASSWORD=[redacted:password]");
     let session = "IQoJb3JpZ2luX2VjEPz//wEaCXVzLWVhc3QtMSJHMEUCIQDx/7Zk3/aB9cDe/FgHiJ0kLmNoPq";
-    assert!(!Secrets::standard().text(&format!("AWS_SESSION_TOKEN={session}")).contains(session));
+    assert!(
+        !Secrets::standard()
+            .text(&format!("AWS_SESSION_TOKEN={session}"))
+            .contains(session)
+    );
 }
 
 #[test]
 fn what_only_begins_like_a_placeholder_is_a_secret() {
     let secrets = Secrets::standard();
-    for password in ["$uper-Tr0ub4dor", "@dmin-Tr0ub4dor", "*Tr0ub4dor9", "%Tr0ub4dor9", "[Tr0ub4dor9"] {
-        let shown = secrets.value(&json!({ "password": password })).expect(password);
+    for password in [
+        "$uper-Tr0ub4dor",
+        "@dmin-Tr0ub4dor",
+        "*Tr0ub4dor9",
+        "%Tr0ub4dor9",
+        "[Tr0ub4dor9",
+    ] {
+        let shown = secrets
+            .value(&json!({ "password": password }))
+            .expect(password);
         assert_eq!(shown, json!({ "password": "[redacted:password]" }));
     }
     for (value, secret) in [
         (json!({ "authorization": format!("<{TOKEN}>") }), TOKEN),
         (json!({ "token": { TOKEN: true } }), TOKEN),
-        (json!({ "name": "DB_PASSWORD", "value": "Tr0ub4dor9" }), "Tr0ub4dor9"),
-        (json!({ "headers": [["Authorization", "Tr0ub4dor9"]] }), "Tr0ub4dor9"),
-        (json!({ "argv": ["mysql", "--password", "Tr0ub4dor9"] }), "Tr0ub4dor9"),
-        (json!({ "password_2": "Tr0ub4dor9", "credential": "x1" }), "Tr0ub4dor9"),
+        (
+            json!({ "name": "DB_PASSWORD", "value": "Tr0ub4dor9" }),
+            "Tr0ub4dor9",
+        ),
+        (
+            json!({ "headers": [["Authorization", "Tr0ub4dor9"]] }),
+            "Tr0ub4dor9",
+        ),
+        (
+            json!({ "argv": ["mysql", "--password", "Tr0ub4dor9"] }),
+            "Tr0ub4dor9",
+        ),
+        (
+            json!({ "password_2": "Tr0ub4dor9", "credential": "x1" }),
+            "Tr0ub4dor9",
+        ),
     ] {
         let shown = secrets.value(&value).unwrap_or_default().to_string();
-        assert!(!shown.contains(secret) && shown.contains("[redacted:"), "{value} => {shown}");
+        assert!(
+            !shown.contains(secret) && shown.contains("[redacted:"),
+            "{value} => {shown}"
+        );
     }
 }
 
 #[test]
 fn a_text_of_nothing_but_anchors_is_read_to_its_end() {
     let secrets = Secrets::standard();
-    for unit in
-        ["password:", "token=", "cookie:", "-----BEGIN PRIVATE KEY-----!", "://", "sk-", "password=\"é", "://é:é@é"]
-    {
+    for unit in [
+        "password:",
+        "token=",
+        "cookie:",
+        "-----BEGIN PRIVATE KEY-----!",
+        "://",
+        "sk-",
+        "password=\"é",
+        "://é:é@é",
+    ] {
         for shift in 0..4 {
             let text = "a".repeat(shift) + &unit.repeat(500);
             let shown = secrets.text(&text).into_owned();
@@ -307,8 +401,15 @@ fn a_text_of_nothing_but_anchors_is_read_to_its_end() {
 struct Ann;
 
 impl toolgate_core::Redactor for Ann {
-    fn redact(&self, value: &toolgate_core::Json) -> Result<toolgate_core::Json, toolgate_core::RedactionFailed> {
-        value.to_string().replace("Ann", "***").parse().map_err(|_| toolgate_core::RedactionFailed)
+    fn redact(
+        &self,
+        value: &toolgate_core::Json,
+    ) -> Result<toolgate_core::Json, toolgate_core::RedactionFailed> {
+        value
+            .to_string()
+            .replace("Ann", "***")
+            .parse()
+            .map_err(|_| toolgate_core::RedactionFailed)
     }
     fn redact_text(&self, text: &str) -> Result<String, toolgate_core::RedactionFailed> {
         Ok(text.replace("Ann", "***"))
@@ -318,13 +419,16 @@ impl toolgate_core::Redactor for Ann {
 #[test]
 fn configured_redaction_is_added_to_the_programs_own_and_every_layer_adds_to_what_recorders_know() {
     let parts = Parts::new().with(SharedRedactor::new(Ann));
-    let text = "[layers.redact]\nfields = ['ssn']\n[layers.more]\nuse = 'redact'\nfields = ['iban']\n";
+    let text =
+        "[layers.redact]\nfields = ['ssn']\n[layers.more]\nuse = 'redact'\nfields = ['iban']\n";
     let config = Config::parse(text).expect("valid");
     // However often a stack is made from the same parts.
     for _ in 0..2 {
         config.layers(&parts).expect("valid");
         let shared = parts.get::<SharedRedactor>().expect("shared");
-        let value = json!({ "ssn": "1", "iban": "DE1", "by": "Ann", "key": TOKEN }).try_into().expect("shallow");
+        let value = json!({ "ssn": "1", "iban": "DE1", "by": "Ann", "key": TOKEN })
+            .try_into()
+            .expect("shallow");
         let shown = shared.json(&value).expect("redacts");
         assert_eq!(
             *shown.as_value(),
@@ -333,5 +437,10 @@ fn configured_redaction_is_added_to_the_programs_own_and_every_layer_adds_to_wha
     }
     Config::default().layers(&parts).expect("valid");
     let plain = parts.get::<SharedRedactor>().expect("shared");
-    assert_eq!(plain.json(&json!({ "ssn": "1" }).try_into().expect("shallow")).expect("redacts")["ssn"], "1");
+    assert_eq!(
+        plain
+            .json(&json!({ "ssn": "1" }).try_into().expect("shallow"))
+            .expect("redacts")["ssn"],
+        "1"
+    );
 }

@@ -13,7 +13,9 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdout, Command},
 };
-use toolgate_core::{Band, Call, LayerExt, Next, Outcome, Stack, StackBuilder, Status, around, from_fn};
+use toolgate_core::{
+    Band, Call, LayerExt, Next, Outcome, Stack, StackBuilder, Status, around, from_fn,
+};
 use toolgate_layers::{OtlpSettings, OtlpSpans, Telemetry, TelemetryCounters};
 use toolgate_testkit::{Scripted, TestClock, call, echo, env_at, run_twice, seed};
 
@@ -27,20 +29,30 @@ fn telemetry(settings: OtlpSettings) -> Telemetry {
 }
 
 fn at(port: u16, timeout: Duration) -> OtlpSettings {
-    OtlpSettings { endpoint: Some(format!("http://127.0.0.1:{port}/v1/traces")), timeout, ..OtlpSettings::default() }
+    OtlpSettings {
+        endpoint: Some(format!("http://127.0.0.1:{port}/v1/traces")),
+        timeout,
+        ..OtlpSettings::default()
+    }
 }
 
 /// Waiting for a collector blocks, so it is done where that holds up nobody.
 async fn flush(telemetry: &Telemetry) {
     let telemetry = telemetry.clone();
-    let flushed = tokio::task::spawn_blocking(move || telemetry.flush(PATIENCE)).await.expect("no panic");
+    let flushed = tokio::task::spawn_blocking(move || telemetry.flush(PATIENCE))
+        .await
+        .expect("no panic");
     assert_eq!(flushed, Ok(()));
 }
 
 fn under(telemetry: &Telemetry, script: Scripted) -> StackBuilder {
     let again = around(async |call: Call, next: Next| {
         let first = next.clone().run(call.clone()).await;
-        if first.is_ok() { first } else { next.run(call).await }
+        if first.is_ok() {
+            first
+        } else {
+            next.run(call).await
+        }
     });
     let plain = around(async |call: Call, next: Next| next.run(call).await);
     Stack::over(script)
@@ -54,28 +66,69 @@ async fn a_call_arrives_as_a_span_with_children_per_layer_and_attempt() {
     let mut receiver = Receiver::start().await;
     let headers = BTreeMap::from([("x-tenant".to_owned(), "blue".to_owned())]);
     let service_name = Some("my-agent".to_owned());
-    let telemetry = telemetry(OtlpSettings { headers, service_name, ..at(receiver.port, PATIENCE) });
+    let telemetry = telemetry(OtlpSettings {
+        headers,
+        service_name,
+        ..at(receiver.port, PATIENCE)
+    });
     let script = Scripted::new().then(Outcome::refused(Status::ExecutorError, "busy"));
-    assert!(under(&telemetry, script).build().expect("in order").run(call("read_file")).await.is_ok());
+    assert!(
+        under(&telemetry, script)
+            .build()
+            .expect("in order")
+            .run(call("read_file"))
+            .await
+            .is_ok()
+    );
     flush(&telemetry).await;
-    assert_eq!((telemetry.counters().exported(), telemetry.dropped()), (1, 0));
+    assert_eq!(
+        (telemetry.counters().exported(), telemetry.dropped()),
+        (1, 0)
+    );
 
     let request = receiver.request().await;
-    assert_eq!((&request["path"], &request["tenant"]), (&json!("/v1/traces"), &json!("blue")));
+    assert_eq!(
+        (&request["path"], &request["tenant"]),
+        (&json!("/v1/traces"), &json!("blue"))
+    );
     assert_eq!(request["service"], "my-agent");
     let spans = request["spans"].as_array().expect("spans");
     let root = &spans[0];
-    assert_eq!((&root["name"], &root["parent"]), (&json!("execute_tool read_file"), &json!("")));
-    assert_eq!(root["trace"], "00000000000000000000000000000002", "the turn");
+    assert_eq!(
+        (&root["name"], &root["parent"]),
+        (&json!("execute_tool read_file"), &json!(""))
+    );
+    assert_eq!(
+        root["trace"], "00000000000000000000000000000002",
+        "the turn"
+    );
     assert_eq!(root["attributes"]["gen_ai.tool.call.id"], "call_1");
     assert_eq!(root["attributes"]["toolgate.attempts"], 2);
     assert_eq!(root["events"], json!(["dispatched", "result"]));
-    let names: Vec<_> = spans[1..].iter().map(|span| span["name"].as_str().expect("a name")).collect();
-    assert_eq!(names, ["attempt 1", "attempt 2", "layer again", "layer limit", "layer limit"]);
+    let names: Vec<_> = spans[1..]
+        .iter()
+        .map(|span| span["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "attempt 1",
+            "attempt 2",
+            "layer again",
+            "layer limit",
+            "layer limit"
+        ]
+    );
     for child in &spans[1..] {
-        assert_eq!((&child["parent"], &child["trace"]), (&root["span"], &root["trace"]));
+        assert_eq!(
+            (&child["parent"], &child["trace"]),
+            (&root["span"], &root["trace"])
+        );
     }
-    assert_eq!((&spans[1]["failed"], &spans[2]["failed"]), (&json!(true), &json!(false)));
+    assert_eq!(
+        (&spans[1]["failed"], &spans[2]["failed"]),
+        (&json!(true), &json!(false))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,22 +137,39 @@ async fn refused_and_suspended_calls_arrive_too_and_are_linked() {
     let telemetry = telemetry(at(receiver.port, PATIENCE));
     let refusing = from_fn(async |_, _| Outcome::refused(Status::OutOfScope, "no"));
     let gate = refusing.named("scope").in_band(Band::Decide);
-    let stack = Stack::over(echo()).layer(telemetry.clone()).layer(gate).build().expect("in order");
-    assert_eq!(stack.run(call("t")).await.status(), Some(Status::OutOfScope));
+    let stack = Stack::over(echo())
+        .layer(telemetry.clone())
+        .layer(gate)
+        .build()
+        .expect("in order");
+    assert_eq!(
+        stack.run(call("t")).await.status(),
+        Some(Status::OutOfScope)
+    );
     flush(&telemetry).await;
     let request = receiver.request().await;
     let root = &request["spans"][0];
-    assert_eq!((&root["failed"], &root["attributes"]["error.type"]), (&json!(true), &json!("refused")));
+    assert_eq!(
+        (&root["failed"], &root["attributes"]["error.type"]),
+        (&json!(true), &json!("refused"))
+    );
     assert_eq!(request["spans"][1]["name"], "layer scope");
 
-    run_twice(telemetry.clone(), seed("t", json!({}))).await.assert_replays();
+    run_twice(telemetry.clone(), seed("t", json!({})))
+        .await
+        .assert_replays();
     flush(&telemetry).await;
     // A slow machine may send them in two requests.
     let mut roots = Vec::new();
     while roots.len() < 2 {
         let request = receiver.request().await;
         let spans = request["spans"].as_array().expect("spans");
-        roots.extend(spans.iter().filter(|span| span["name"] == "execute_tool t").cloned());
+        roots.extend(
+            spans
+                .iter()
+                .filter(|span| span["name"] == "execute_tool t")
+                .cloned(),
+        );
     }
     assert_eq!(roots[0]["attributes"]["toolgate.status"], "suspended");
     assert_eq!(roots[1]["links"], json!([roots[0]["span"]]));
@@ -109,22 +179,43 @@ async fn refused_and_suspended_calls_arrive_too_and_are_linked() {
 async fn times_are_those_of_the_calls_clock() {
     let mut receiver = Receiver::start().await;
     let telemetry = telemetry(at(receiver.port, PATIENCE));
-    let call = Call::new(toolgate_core::CallSeed { env: env_at(&TestClock::new()), ..seed("t", json!({})) });
-    Stack::over(echo()).layer(telemetry.clone()).build().expect("in order").run(call).await;
+    let call = Call::new(toolgate_core::CallSeed {
+        env: env_at(&TestClock::new()),
+        ..seed("t", json!({}))
+    });
+    Stack::over(echo())
+        .layer(telemetry.clone())
+        .build()
+        .expect("in order")
+        .run(call)
+        .await;
     flush(&telemetry).await;
-    assert_eq!(receiver.request().await["spans"][0]["started"], 1_767_225_600_000_000_000_u64);
+    assert_eq!(
+        receiver.request().await["spans"][0]["started"],
+        1_767_225_600_000_000_000_u64
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_collector_changes_no_outcome_and_the_drops_are_counted() {
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .expect("a port")
+        .local_addr()
+        .expect("an address")
+        .port();
     let telemetry = telemetry(at(closed, PATIENCE));
-    let stack = Stack::over(echo()).layer(telemetry.clone()).build().expect("in order");
+    let stack = Stack::over(echo())
+        .layer(telemetry.clone())
+        .build()
+        .expect("in order");
     for _ in 0..3 {
         assert!(stack.run(call("t")).await.is_ok());
     }
     flush(&telemetry).await;
-    assert_eq!((telemetry.counters().exported(), telemetry.dropped()), (0, 3));
+    assert_eq!(
+        (telemetry.counters().exported(), telemetry.dropped()),
+        (0, 3)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -133,16 +224,24 @@ async fn a_collector_that_never_answers_holds_up_nobody_and_every_span_is_accoun
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = silent.local_addr().expect("an address").port();
     let telemetry = telemetry(at(port, Duration::from_millis(100)));
-    let stack = Stack::over(echo()).layer(telemetry.clone()).build().expect("in order");
+    let stack = Stack::over(echo())
+        .layer(telemetry.clone())
+        .build()
+        .expect("in order");
     // More than may wait.
     for _ in 0..4_000 {
         assert!(stack.run(call("t")).await.is_ok());
     }
     let waiting = telemetry.clone();
-    let flushed = tokio::task::spawn_blocking(move || waiting.flush(Duration::from_millis(1))).await.expect("no panic");
+    let flushed = tokio::task::spawn_blocking(move || waiting.flush(Duration::from_millis(1)))
+        .await
+        .expect("no panic");
     assert!(flushed.is_err(), "waiting has a bound");
     flush(&telemetry).await;
-    assert_eq!((telemetry.counters().exported(), telemetry.dropped()), (0, 4_000));
+    assert_eq!(
+        (telemetry.counters().exported(), telemetry.dropped()),
+        (0, 4_000)
+    );
 }
 
 /// A collector in a process of its own: this test binary, playing [`receiver`].
@@ -164,7 +263,11 @@ impl Receiver {
             .spawn()
             .expect("a second process");
         let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
-        let mut receiver = Self { port: 0, lines, _process: process };
+        let mut receiver = Self {
+            port: 0,
+            lines,
+            _process: process,
+        };
         receiver.port = receiver.said("PORT ").await.parse().expect("a port");
         receiver
     }
@@ -184,7 +287,9 @@ impl Receiver {
             }
             panic!("the receiver has ended")
         };
-        tokio::time::timeout(PATIENCE, find).await.expect("the receiver says something")
+        tokio::time::timeout(PATIENCE, find)
+            .await
+            .expect("the receiver says something")
     }
 }
 
@@ -194,8 +299,13 @@ async fn receiver() {
     if std::env::var_os(PLAYS_RECEIVER).is_none() {
         return;
     }
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    println!("\nPORT {}", listener.local_addr().expect("an address").port());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    println!(
+        "\nPORT {}",
+        listener.local_addr().expect("an address").port()
+    );
     loop {
         let (stream, _) = listener.accept().await.expect("a connection");
         tokio::spawn(serve(stream));
@@ -220,22 +330,43 @@ async fn serve(mut stream: tokio::net::TcpStream) {
         }
         let header = |name: &str| {
             let named = |line: &&String| line.to_ascii_lowercase().starts_with(&format!("{name}:"));
-            head.iter().find(named).and_then(|line| line.split_once(": ")).map(|(_, value)| value.to_owned())
+            head.iter()
+                .find(named)
+                .and_then(|line| line.split_once(": "))
+                .map(|(_, value)| value.to_owned())
         };
-        let length = header("content-length").and_then(|length| length.parse().ok()).expect("a length");
+        let length = header("content-length")
+            .and_then(|length| length.parse().ok())
+            .expect("a length");
         let mut body = vec![0; length];
         read.read_exact(&mut body).await.expect("a body");
         let request = ExportTraceServiceRequest::decode(&body[..]).expect("protobuf");
         let path = head[0].split(' ').nth(1).expect("a path");
         println!("\nGOT {}", described(path, header("x-tenant"), &request));
-        write.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.expect("writable");
+        write
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .await
+            .expect("writable");
     }
 }
 
 fn described(path: &str, tenant: Option<String>, request: &ExportTraceServiceRequest) -> Value {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let spans: Vec<_> = request.resource_spans.iter().flat_map(|r| &r.scope_spans).flat_map(|s| &s.spans).collect();
-    let resource = request.resource_spans[0].resource.as_ref().expect("a resource");
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let spans: Vec<_> = request
+        .resource_spans
+        .iter()
+        .flat_map(|r| &r.scope_spans)
+        .flat_map(|s| &s.spans)
+        .collect();
+    let resource = request.resource_spans[0]
+        .resource
+        .as_ref()
+        .expect("a resource");
     let spans: Vec<_> = spans
         .iter()
         .map(|span| {
@@ -256,11 +387,18 @@ fn described(path: &str, tenant: Option<String>, request: &ExportTraceServiceReq
 }
 
 fn plain(attributes: &[KeyValue]) -> Value {
-    let value = |attribute: &KeyValue| match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
+    let value = |attribute: &KeyValue| match attribute
+        .value
+        .as_ref()
+        .and_then(|value| value.value.as_ref())
+    {
         Some(any_value::Value::StringValue(text)) => json!(text),
         Some(any_value::Value::IntValue(number)) => json!(number),
         Some(any_value::Value::BoolValue(flag)) => json!(flag),
         _ => Value::Null,
     };
-    attributes.iter().map(|attribute| (attribute.key.clone(), value(attribute))).collect()
+    attributes
+        .iter()
+        .map(|attribute| (attribute.key.clone(), value(attribute)))
+        .collect()
 }

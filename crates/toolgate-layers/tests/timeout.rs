@@ -13,8 +13,9 @@ use std::{
 use futures::future::BoxFuture;
 use serde_json::json;
 use toolgate_core::{
-    Annotations, Call, CallSeed, Clock, Context, Env, ErrorCategory, MemoryStore, Outcome, Registry, Settled, Stack,
-    Status, Stopped, StoreHandle, Timestamp, ToolError, Unwatched, View, tool_fn,
+    Annotations, Call, CallSeed, Clock, Context, Env, ErrorCategory, MemoryStore, Outcome,
+    Registry, Settled, Stack, Status, Stopped, StoreHandle, Timestamp, ToolError, Unwatched, View,
+    tool_fn,
 };
 use toolgate_layers::Timeout;
 use toolgate_testkit::{TestClock, env_at, seed_for};
@@ -30,16 +31,29 @@ fn timeout() -> Timeout {
 }
 
 /// A stack over one tool, and a call to it on the test's clock.
-fn stack_of<F, Fut>(annotations: Annotations, layer: Timeout, tool: F, clock: &TestClock) -> (Stack, Call)
+fn stack_of<F, Fut>(
+    annotations: Annotations,
+    layer: Timeout,
+    tool: F,
+    clock: &TestClock,
+) -> (Stack, Call)
 where
     F: Fn(Nothing, Context) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<String, ToolError>> + Send + 'static,
 {
     let registry = Registry::new();
-    registry.register(tool_fn("work", "Works.", tool).annotated(annotations)).expect("free");
+    registry
+        .register(tool_fn("work", "Works.", tool).annotated(annotations))
+        .expect("free");
     let view = View::of(&registry);
-    let stack = Stack::over(registry).layer(layer).build().expect("in order");
-    let call = Call::new(CallSeed { env: env_at(clock), ..seed_for(&view, "work", json!({})) });
+    let stack = Stack::over(registry)
+        .layer(layer)
+        .build()
+        .expect("in order");
+    let call = Call::new(CallSeed {
+        env: env_at(clock),
+        ..seed_for(&view, "work", json!({}))
+    });
     (stack, call)
 }
 
@@ -56,7 +70,11 @@ async fn through(clock: &TestClock, stack: &Stack, call: Call, steps: &[Duration
             tokio::task::yield_now().await;
         }
     }
-    run.await.expect("no panic").settled().cloned().expect("settled")
+    run.await
+        .expect("no panic")
+        .settled()
+        .cloned()
+        .expect("settled")
 }
 
 fn writes() -> Annotations {
@@ -73,12 +91,19 @@ async fn a_tool_that_heeds_cancellation_settles_as_timeout_even_if_it_writes() {
     let (stack, call) = stack_of(writes(), timeout(), tool, &clock);
     let settled = through(&clock, &stack, call, &[LIMIT]).await;
     assert_eq!(settled.status, Status::Timeout);
-    assert!(settled.model_text().contains("30s"), "{}", settled.model_text());
+    assert!(
+        settled.model_text().contains("30s"),
+        "{}",
+        settled.model_text()
+    );
 }
 
 #[tokio::test]
 async fn a_tool_that_ignores_cancellation_is_dropped_after_the_grace_and_the_status_is_honest() {
-    for (annotations, status) in [(writes(), Status::OutcomeUnknown), (Annotations::read_only(), Status::Timeout)] {
+    for (annotations, status) in [
+        (writes(), Status::OutcomeUnknown),
+        (Annotations::read_only(), Status::Timeout),
+    ] {
         let (clock, dropped) = (TestClock::new(), Arc::new(AtomicBool::new(false)));
         let seen = dropped.clone();
         let tool = move |_: Nothing, _: Context| {
@@ -113,8 +138,14 @@ async fn a_result_that_arrives_during_the_grace_is_a_result() {
     };
     let (stack, call) = stack_of(writes(), timeout(), tool, &clock);
     let settled = through(&clock, &stack, call, &[LIMIT]).await;
-    assert_eq!((settled.status, &*settled.model_text()), (Status::Ok, "just in time"));
-    assert_eq!(settled.notes.fields().expect("noted").metadata["timeout"]["finished_in_grace"], true);
+    assert_eq!(
+        (settled.status, &*settled.model_text()),
+        (Status::Ok, "just in time")
+    );
+    assert_eq!(
+        settled.notes.fields().expect("noted").metadata["timeout"]["finished_in_grace"],
+        true
+    );
 }
 
 /// A clock of real time, for the tests in which something really blocks.
@@ -122,7 +153,9 @@ struct RealClock;
 
 impl Clock for RealClock {
     fn now(&self) -> Timestamp {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        let since = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .expect("after 1970");
         Timestamp::from_micros(i64::try_from(since.as_micros()).expect("before the year 290000"))
     }
     fn sleep(&self, span: Duration) -> BoxFuture<'static, ()> {
@@ -131,7 +164,11 @@ impl Clock for RealClock {
 }
 
 fn real(mut seed: CallSeed) -> Call {
-    seed.env = Env::new(Arc::new(RealClock), StoreHandle::new(MemoryStore::new()), Arc::new(Unwatched));
+    seed.env = Env::new(
+        Arc::new(RealClock),
+        StoreHandle::new(MemoryStore::new()),
+        Arc::new(Unwatched),
+    );
     Call::new(seed)
 }
 
@@ -156,22 +193,38 @@ async fn a_tool_stuck_in_blocking_code_does_not_hold_its_caller() {
     });
     registry.register(tool).expect("free");
     let view = View::of(&registry);
-    let stack = Stack::over(registry).layer(quick()).build().expect("in order");
+    let stack = Stack::over(registry)
+        .layer(quick())
+        .build()
+        .expect("in order");
     let outcome = stack.run(real(seed_for(&view, "stuck", json!({})))).await;
     free.store(true, Ordering::SeqCst);
-    assert_eq!(outcome.status(), Some(Status::OutcomeUnknown), "nobody knows what a blocked tool goes on to do");
+    assert_eq!(
+        outcome.status(),
+        Some(Status::OutcomeUnknown),
+        "nobody knows what a blocked tool goes on to do"
+    );
 }
 
 /// Starts a shell in a process group of its own that ignores SIGTERM and has a child that ignores it too.
 fn stubborn_family(cx: &Context, mark: &str) -> std::io::Result<std::process::Child> {
     use std::os::unix::process::CommandExt;
-    let script = format!("trap '' TERM; (trap '' TERM; exec -a {mark} sleep 600) & exec -a {mark} sleep 600");
+    let script = format!(
+        "trap '' TERM; (trap '' TERM; exec -a {mark} sleep 600) & exec -a {mark} sleep 600"
+    );
     let mut command = Command::new("bash");
-    let child = command.args(["-c", &script]).process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    let child = command
+        .args(["-c", &script])
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()?;
     let group = rustix::process::Pid::from_child(&child);
-    cx.on_stop(move || match rustix::process::kill_process_group(group, rustix::process::Signal::KILL) {
-        Ok(()) => Stopped::Confirmed,
-        Err(_) => Stopped::Unconfirmed,
+    cx.on_stop(move || {
+        match rustix::process::kill_process_group(group, rustix::process::Signal::KILL) {
+            Ok(()) => Stopped::Confirmed,
+            Err(_) => Stopped::Unconfirmed,
+        }
     });
     let terminated = cx.cancel.clone();
     tokio::spawn(async move {
@@ -189,7 +242,11 @@ fn running(mark: &str) -> usize {
         let zombie = status.rsplit(") ").next()?.starts_with('Z');
         (String::from_utf8_lossy(&line).split('\0').next()? == mark && !zombie).then_some(())
     };
-    std::fs::read_dir("/proc").expect("linux").flatten().filter_map(alive).count()
+    std::fs::read_dir("/proc")
+        .expect("linux")
+        .flatten()
+        .filter_map(alive)
+        .count()
 }
 
 async fn until(test: impl Fn() -> bool) {
@@ -218,10 +275,17 @@ async fn a_process_with_grandchildren_that_ignores_sigterm_does_not_survive() {
     let view = View::of(&registry);
     // Long enough for two processes to start and to be killed on a busy machine.
     let layer = Timeout::after(Duration::from_secs(3)).grace(Duration::from_secs(2));
-    let stack = Stack::over(registry).layer(layer).build().expect("in order");
+    let stack = Stack::over(registry)
+        .layer(layer)
+        .build()
+        .expect("in order");
     let outcome = stack.run(real(seed_for(&view, "shell", json!({})))).await;
     assert_eq!(started.load(Ordering::SeqCst), 2, "both were running");
-    assert_eq!(outcome.status(), Some(Status::Timeout), "killing the group is known to have stopped it");
+    assert_eq!(
+        outcome.status(),
+        Some(Status::Timeout),
+        "killing the group is known to have stopped it"
+    );
     until(|| running(&mark) == 0).await;
 }
 
@@ -240,7 +304,10 @@ async fn a_call_that_nobody_waits_for_any_more_takes_its_processes_along() {
     });
     registry.register(tool).expect("free");
     let view = View::of(&registry);
-    let stack = Stack::over(registry).layer(Timeout::after(Duration::from_secs(600))).build().expect("in order");
+    let stack = Stack::over(registry)
+        .layer(Timeout::after(Duration::from_secs(600)))
+        .build()
+        .expect("in order");
     let run = tokio::spawn(stack.run(real(seed_for(&view, "shell", json!({})))));
     until(|| running(&mark) == 2).await;
     run.abort();
@@ -264,7 +331,10 @@ async fn limits_are_the_tools_own_if_shorter_and_those_by_name_above_all() {
         let (stack, call) = stack_of(own.clone(), layer, hangs, &clock);
         let settled = through(&clock, &stack, call, &[Duration::from_secs(limit)]).await;
         assert_eq!(settled.status, Status::Timeout);
-        assert_eq!(settled.ended_at.since(settled.started_at), Duration::from_secs(limit));
+        assert_eq!(
+            settled.ended_at.since(settled.started_at),
+            Duration::from_secs(limit)
+        );
     }
 }
 
@@ -282,7 +352,10 @@ async fn watching_only_labels_and_the_result_stands() {
     let (stack, call) = stack_of(writes(), timeout().observe(), tool, &clock);
     let settled = through(&clock, &stack, call, &[LIMIT * 2]).await;
     assert_eq!(settled.status, Status::Ok);
-    assert_eq!(settled.notes.fields().expect("noted").metadata["timeout"]["observed"], true);
+    assert_eq!(
+        settled.notes.fields().expect("noted").metadata["timeout"]["observed"],
+        true
+    );
 }
 
 #[tokio::test]
@@ -301,14 +374,25 @@ where
     Fut: Future<Output = Result<String, ToolError>> + Send + 'static,
 {
     let registry = Registry::new();
-    registry.register(tool_fn("work", "Works.", tool).annotated(annotations)).expect("free");
+    registry
+        .register(tool_fn("work", "Works.", tool).annotated(annotations))
+        .expect("free");
     let view = View::of(&registry);
-    (Stack::over(registry).layer(layer).build().expect("in order"), real(seed_for(&view, "work", json!({}))))
+    (
+        Stack::over(registry)
+            .layer(layer)
+            .build()
+            .expect("in order"),
+        real(seed_for(&view, "work", json!({}))),
+    )
 }
 
 #[tokio::test]
 async fn what_a_tool_leaves_behind_when_it_gives_up_is_stopped_and_its_word_counts() {
-    for (word, status) in [(Stopped::Confirmed, Status::Timeout), (Stopped::Unconfirmed, Status::OutcomeUnknown)] {
+    for (word, status) in [
+        (Stopped::Confirmed, Status::Timeout),
+        (Stopped::Unconfirmed, Status::OutcomeUnknown),
+    ] {
         let (clock, killed) = (TestClock::new(), Arc::new(AtomicBool::new(false)));
         let seen = killed.clone();
         let tool = move |_: Nothing, cx: Context| {
@@ -325,7 +409,10 @@ async fn what_a_tool_leaves_behind_when_it_gives_up_is_stopped_and_its_word_coun
         let (stack, call) = stack_of(writes(), timeout(), tool, &clock);
         let settled = through(&clock, &stack, call, &[LIMIT]).await;
         assert_eq!(settled.status, status);
-        assert!(killed.load(Ordering::SeqCst), "nothing survives a call that was stopped");
+        assert!(
+            killed.load(Ordering::SeqCst),
+            "nothing survives a call that was stopped"
+        );
     }
 }
 
@@ -376,12 +463,19 @@ async fn a_stop_that_blocks_does_not_hold_the_caller() {
     });
     let outcome = stack.run(call).await;
     drop(free);
-    assert_eq!(outcome.status(), Some(Status::OutcomeUnknown), "it has confirmed nothing in time");
+    assert_eq!(
+        outcome.status(),
+        Some(Status::OutcomeUnknown),
+        "it has confirmed nothing in time"
+    );
 }
 
 #[tokio::test]
 async fn cancelling_from_outside_starts_the_same_ladder_and_is_called_by_its_name() {
-    for (annotations, status) in [(writes(), Status::OutcomeUnknown), (Annotations::read_only(), Status::Cancelled)] {
+    for (annotations, status) in [
+        (writes(), Status::OutcomeUnknown),
+        (Annotations::read_only(), Status::Cancelled),
+    ] {
         let clock = TestClock::new();
         let tool = async |_: Nothing, _: Context| std::future::pending().await;
         let (stack, call) = stack_of(annotations, timeout(), tool, &clock);
@@ -396,9 +490,18 @@ async fn cancelling_from_outside_starts_the_same_ladder_and_is_called_by_its_nam
             tokio::task::yield_now().await;
             clock.advance(GRACE / 100);
         }
-        let settled = run.await.expect("no panic").settled().cloned().expect("settled");
+        let settled = run
+            .await
+            .expect("no panic")
+            .settled()
+            .cloned()
+            .expect("settled");
         assert_eq!(settled.status, status);
-        assert!(settled.model_text().starts_with("the call was cancelled"), "{}", settled.model_text());
+        assert!(
+            settled.model_text().starts_with("the call was cancelled"),
+            "{}",
+            settled.model_text()
+        );
         assert!(settled.ended_at.since(settled.started_at) < LIMIT);
     }
 }
@@ -425,14 +528,25 @@ async fn a_tool_that_answers_cancelling_from_outside_keeps_its_words_and_leaves_
         tokio::task::yield_now().await;
     }
     cancel.cancel();
-    let settled = run.await.expect("no panic").settled().cloned().expect("settled");
-    assert_eq!((settled.status, &*settled.model_text()), (Status::Cancelled, "half of it is done"));
+    let settled = run
+        .await
+        .expect("no panic")
+        .settled()
+        .cloned()
+        .expect("settled");
+    assert_eq!(
+        (settled.status, &*settled.model_text()),
+        (Status::Cancelled, "half of it is done")
+    );
     assert!(killed.load(Ordering::SeqCst));
 }
 
 #[tokio::test]
 async fn a_writing_tool_that_itself_stopped_waiting_does_not_know_what_came_of_it() {
-    for (annotations, status) in [(writes(), Status::OutcomeUnknown), (Annotations::read_only(), Status::Timeout)] {
+    for (annotations, status) in [
+        (writes(), Status::OutcomeUnknown),
+        (Annotations::read_only(), Status::Timeout),
+    ] {
         for in_grace in [false, true] {
             let clock = TestClock::new();
             let tool = move |_: Nothing, cx: Context| async move {

@@ -14,12 +14,21 @@ use crate::{
 
 /// The tool that `function` becomes under `options`.
 pub(crate) fn tool(options: &Options, function: &Function) -> Result<TokenStream> {
-    let toolgate = options.toolgate.clone().unwrap_or_else(|| parse_quote!(::toolgate));
+    let toolgate = options
+        .toolgate
+        .clone()
+        .unwrap_or_else(|| parse_quote!(::toolgate));
     let description = description(options, function)?;
     let spec = spec(&toolgate, options, function, &description)?;
     let invoke = invoke(&toolgate, function);
     let input = input(&toolgate, function);
-    let Function { vis, ident, attributes, call, .. } = function;
+    let Function {
+        vis,
+        ident,
+        attributes,
+        call,
+        ..
+    } = function;
     let cfgs = &attributes.cfgs;
     // The doc comment, or else the description, so that `missing_docs` is content.
     let docs = if attributes.docs.is_empty() {
@@ -54,9 +63,13 @@ pub(crate) fn tool(options: &Options, function: &Function) -> Result<TokenStream
 
 fn description(options: &Options, function: &Function) -> Result<LitStr> {
     let given = options.description.clone();
-    let description = given.unwrap_or_else(|| LitStr::new(&function.doc_text(), function.ident.span()));
+    let description =
+        given.unwrap_or_else(|| LitStr::new(&function.doc_text(), function.ident.span()));
     if description.value().trim().is_empty() {
-        return Err(Error::new(description.span(), "the model needs a description: add a doc comment"));
+        return Err(Error::new(
+            description.span(),
+            "the model needs a description: add a doc comment",
+        ));
     }
     Ok(description)
 }
@@ -67,7 +80,9 @@ fn name(options: &Options, function: &Function) -> Result<LitStr> {
     }
     let name = function.ident.unraw().to_string();
     if !is_tool_name(&name) {
-        let text = format!("{name:?} is no tool name (1 to 128 of A-Z a-z 0-9 _ . -): add `name = \"...\"`");
+        let text = format!(
+            "{name:?} is no tool name (1 to 128 of A-Z a-z 0-9 _ . -): add `name = \"...\"`"
+        );
         return Err(Error::new(function.ident.span(), text));
     }
     Ok(LitStr::new(&name, function.ident.span()))
@@ -78,7 +93,14 @@ fn input(toolgate: &Path, function: &Function) -> TokenStream {
     let serde = quote!(#toolgate::__private::serde);
     let schemars = quote!(#toolgate::__private::schemars);
     let (serde_path, schemars_path) = (serde.to_string(), schemars.to_string());
-    let fields = arguments(function).map(|Argument { ident, ty, attributes, .. }| quote!(#(#attributes)* #ident: #ty));
+    let fields = arguments(function).map(
+        |Argument {
+             ident,
+             ty,
+             attributes,
+             ..
+         }| quote!(#(#attributes)* #ident: #ty),
+    );
     quote! {
         #[derive(#serde::Deserialize, #schemars::JsonSchema)]
         // A misspelt optional argument would otherwise be dropped without a word.
@@ -91,7 +113,12 @@ fn input(toolgate: &Path, function: &Function) -> TokenStream {
     }
 }
 
-fn spec(toolgate: &Path, options: &Options, function: &Function, description: &LitStr) -> Result<TokenStream> {
+fn spec(
+    toolgate: &Path,
+    options: &Options,
+    function: &Function,
+    description: &LitStr,
+) -> Result<TokenStream> {
     let name = name(options, function)?;
     let annotations = annotations(toolgate, options, function)?;
     let output = output(toolgate, options, function)?;
@@ -105,27 +132,59 @@ fn spec(toolgate: &Path, options: &Options, function: &Function, description: &L
 }
 
 fn output(toolgate: &Path, options: &Options, function: &Function) -> Result<Option<TokenStream>> {
-    let Some(word) = &options.output else { return Ok(None) };
+    let Some(word) = &options.output else {
+        return Ok(None);
+    };
     match &function.returns.value {
-        Some(_) if function.returns.is_tool_output() => {
-            Err(Error::new(word.span(), "a `ToolOutput` has no schema: return the value itself to use `output`"))
-        }
-        Some(value) => Ok(Some(quote!(.with_output(#toolgate::Schema::of::<#value>())))),
-        None => Err(Error::new_spanned(&function.returns.whole, "`output` needs the type written out: Result<T, E>")),
+        Some(_) if function.returns.is_tool_output() => Err(Error::new(
+            word.span(),
+            "a `ToolOutput` has no schema: return the value itself to use `output`",
+        )),
+        Some(value) => Ok(Some(
+            quote!(.with_output(#toolgate::Schema::of::<#value>())),
+        )),
+        None => Err(Error::new_spanned(
+            &function.returns.whole,
+            "`output` needs the type written out: Result<T, E>",
+        )),
     }
 }
 
 fn annotations(toolgate: &Path, options: &Options, function: &Function) -> Result<TokenStream> {
-    let Options { kind, side_effect, hints, timeout_ms, long_running, cost, .. } = options;
+    let Options {
+        kind,
+        side_effect,
+        hints,
+        timeout_ms,
+        long_running,
+        cost,
+        ..
+    } = options;
     let fields = [
-        assign("kind", kind.as_ref().map(|kind| quote!(#toolgate::Kind::#kind))),
-        assign("side_effect", side_effect.as_ref().map(|effect| quote!(#toolgate::SideEffect::#effect))),
+        assign(
+            "kind",
+            kind.as_ref().map(|kind| quote!(#toolgate::Kind::#kind)),
+        ),
+        assign(
+            "side_effect",
+            side_effect
+                .as_ref()
+                .map(|effect| quote!(#toolgate::SideEffect::#effect)),
+        ),
         assign("timeout_ms", timeout_ms.map(|ms| quote!(#ms))),
-        assign("long_running", long_running.as_ref().map(|label| quote!(::std::string::String::from(#label)))),
+        assign(
+            "long_running",
+            long_running
+                .as_ref()
+                .map(|label| quote!(::std::string::String::from(#label))),
+        ),
         assign("cost", cost.map(|cost| quote!(#cost))),
     ];
-    let resources: Vec<_> =
-        options.resources.iter().map(|one| resource(toolgate, one, function)).collect::<Result<_>>()?;
+    let resources: Vec<_> = options
+        .resources
+        .iter()
+        .map(|one| resource(toolgate, one, function))
+        .collect::<Result<_>>()?;
     Ok(quote!({
         #[allow(unused_mut)]
         let mut __annotations = #toolgate::Annotations::default();
@@ -143,11 +202,21 @@ fn assign(field: &str, value: Option<TokenStream>) -> Option<TokenStream> {
 }
 
 fn resource(toolgate: &Path, resource: &Resource, function: &Function) -> Result<TokenStream> {
-    let Resource { constructor, parameter } = resource;
+    let Resource {
+        constructor,
+        parameter,
+    } = resource;
     let wanted = parameter.value();
-    let Some(argument) = arguments(function).find(|argument| argument.ident.unraw() == wanted) else {
-        let known: Vec<_> = arguments(function).map(|argument| argument.ident.unraw().to_string()).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    let Some(argument) = arguments(function).find(|argument| argument.ident.unraw() == wanted)
+    else {
+        let known: Vec<_> = arguments(function)
+            .map(|argument| argument.ident.unraw().to_string())
+            .collect();
+        let known = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        };
         let text = format!("there is no parameter `{wanted}`\nparameters: {known}");
         return Err(Error::new(parameter.span(), text));
     };
@@ -156,7 +225,12 @@ fn resource(toolgate: &Path, resource: &Resource, function: &Function) -> Result
 }
 
 fn invoke(toolgate: &Path, function: &Function) -> TokenStream {
-    let Function { ident, parameters, returns, .. } = function;
+    let Function {
+        ident,
+        parameters,
+        returns,
+        ..
+    } = function;
     let passed = parameters.iter().map(|parameter| match parameter {
         Parameter::Argument(argument) => {
             let field = &argument.ident;
@@ -183,7 +257,9 @@ fn invoke(toolgate: &Path, function: &Function) -> TokenStream {
 /// Turns what the function returned into the output. What does not fit is reported at the return type.
 fn output_of(toolgate: &Path, returns: &Returns) -> TokenStream {
     let at = generated_at(&returns.whole);
-    let unwrap = returns.fallible.then(|| quote_spanned!(at=> let __returned = __returned?;));
+    let unwrap = returns
+        .fallible
+        .then(|| quote_spanned!(at=> let __returned = __returned?;));
     let output = match returns.is_tool_output() {
         true => quote!(::core::result::Result::Ok),
         false => quote!(#toolgate::ToolOutput::of),

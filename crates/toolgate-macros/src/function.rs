@@ -2,8 +2,8 @@
 
 use proc_macro2::TokenStream;
 use syn::{
-    Attribute, Error, Expr, ExprLit, FnArg, Ident, Item, ItemFn, Lit, Pat, Result, Safety, Signature, Visibility,
-    ext::IdentExt, parse_quote,
+    Attribute, Error, Expr, ExprLit, FnArg, Ident, Item, ItemFn, Lit, Pat, Result, Safety,
+    Signature, Visibility, ext::IdentExt, parse_quote,
 };
 
 use crate::{parameter::Parameter, returns::Returns};
@@ -35,7 +35,12 @@ impl Function {
     pub(crate) fn parse(item: TokenStream) -> Result<Self> {
         let mut call = match syn::parse2(item)? {
             Item::Fn(function) => function,
-            other => return Err(Error::new_spanned(other, "#[tool] goes on an async function")),
+            other => {
+                return Err(Error::new_spanned(
+                    other,
+                    "#[tool] goes on an async function",
+                ));
+            }
         };
         refuse_signature(&call.sig)?;
         let ident = call.sig.ident.clone();
@@ -43,9 +48,18 @@ impl Function {
         let attributes = Attributes::sort(std::mem::take(&mut call.attrs));
         let returns = Returns::of(&call.sig.output);
         call.sig.ident = Ident::new("call", ident.span());
-        call.attrs.push(parse_quote!(#[doc = "Runs the function itself, for calling it from code and tests."]));
+        call.attrs.push(
+            parse_quote!(#[doc = "Runs the function itself, for calling it from code and tests."]),
+        );
         call.attrs.extend(attributes.others.iter().cloned());
-        Ok(Self { vis: call.vis.clone(), ident, attributes, parameters, returns, call })
+        Ok(Self {
+            vis: call.vis.clone(),
+            ident,
+            attributes,
+            parameters,
+            returns,
+            call,
+        })
     }
 
     /// The doc comment as text: every line, without the space after the slashes.
@@ -70,11 +84,20 @@ impl Attributes {
 }
 
 fn doc_line(attribute: &Attribute) -> Option<String> {
-    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &attribute.meta.require_name_value().ok()?.value else {
+    let Expr::Lit(ExprLit {
+        lit: Lit::Str(text),
+        ..
+    }) = &attribute.meta.require_name_value().ok()?.value
+    else {
         return None;
     };
     let text = text.value();
-    Some(text.strip_prefix(' ').unwrap_or(&text).trim_end().to_owned())
+    Some(
+        text.strip_prefix(' ')
+            .unwrap_or(&text)
+            .trim_end()
+            .to_owned(),
+    )
 }
 
 /// A tool is called by a model, so it is a plain async function with one meaning.
@@ -84,7 +107,10 @@ fn refuse_signature(sig: &Signature) -> Result<()> {
         return Err(Error::new_spanned(receiver, text));
     }
     if sig.asyncness.is_none() {
-        let text = format!("a tool is an async function: write `async fn {}`", sig.ident);
+        let text = format!(
+            "a tool is an async function: write `async fn {}`",
+            sig.ident
+        );
         return Err(Error::new_spanned(sig.fn_token, text));
     }
     let generic = "a tool has no generics or lifetimes: its schema describes one set of types";
@@ -96,7 +122,10 @@ fn refuse_signature(sig: &Signature) -> Result<()> {
     }
     match (&sig.safety, &sig.abi) {
         (Safety::Default, None) => Ok(()),
-        _ => Err(Error::new_spanned(sig, "a tool is a plain `async fn`, neither unsafe nor extern")),
+        _ => Err(Error::new_spanned(
+            sig,
+            "a tool is a plain `async fn`, neither unsafe nor extern",
+        )),
     }
 }
 
@@ -108,7 +137,10 @@ fn parameters(sig: &mut Signature) -> Result<Vec<Parameter>> {
         let FnArg::Typed(input) = input else { continue };
         let parameter = Parameter::take(input)?;
         if parameter.is_context() && parameters.iter().any(Parameter::is_context) {
-            return Err(Error::new_spanned(input, "a tool takes one context: there are two here"));
+            return Err(Error::new_spanned(
+                input,
+                "a tool takes one context: there are two here",
+            ));
         }
         // The tool is a unit struct, which no parameter can shadow.
         if matches!(&*input.pat, Pat::Ident(name) if name.ident.unraw() == tool) {

@@ -97,5 +97,7 @@ mod words;
 pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     let expanded = options::Options::parse(options.into())
         .and_then(|options| expand::tool(&options, &function::Function::parse(item.into())?));
-    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
+    expanded
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
 }

@@ -40,7 +40,11 @@ impl Options {
         let mut options = Self::default();
         let mut seen: Vec<String> = Vec::new();
         let parser = syn::meta::parser(|meta| {
-            let word = meta.path.get_ident().map(Ident::to_string).unwrap_or_default();
+            let word = meta
+                .path
+                .get_ident()
+                .map(Ident::to_string)
+                .unwrap_or_default();
             if seen.contains(&word) && !word.starts_with("resource") {
                 return Err(meta.error(format!("`{word}` is given twice")));
             }
@@ -59,8 +63,12 @@ impl Options {
             "description" => self.description = Some(text(meta)?),
             "crate" => self.toolgate = Some(text(meta)?.parse_with(Path::parse_mod_style)?),
             "kind" => self.kind = Some(variant("kind", KINDS, &text(meta)?)?),
-            "side_effect" => self.side_effect = Some(variant("side effect", SIDE_EFFECTS, &text(meta)?)?),
-            "read_only" | "destructive" | "idempotent" | "open_world" => self.hints.push(flag(meta)?),
+            "side_effect" => {
+                self.side_effect = Some(variant("side effect", SIDE_EFFECTS, &text(meta)?)?)
+            }
+            "read_only" | "destructive" | "idempotent" | "open_world" => {
+                self.hints.push(flag(meta)?)
+            }
             "resource" => self.resources.push(Resource::new("path", text(meta)?)),
             "resource_name" => self.resources.push(Resource::new("name", text(meta)?)),
             "timeout" => self.timeout_ms = Some(timeout(&text(meta)?)?),
@@ -79,9 +87,10 @@ impl Options {
         let looks = said().find(|ident| given(ident, &["read_only", "None", "ReadOnly"]));
         let writes = said().find(|ident| given(ident, &["destructive", "WorkspaceWrite"]));
         match (looks, writes) {
-            (Some(_), Some(writes)) => {
-                Err(Error::new(writes.span(), "a tool that only looks cannot also change things"))
-            }
+            (Some(_), Some(writes)) => Err(Error::new(
+                writes.span(),
+                "a tool that only looks cannot also change things",
+            )),
             _ => Ok(()),
         }
     }
@@ -89,7 +98,10 @@ impl Options {
 
 impl Resource {
     fn new(constructor: &str, parameter: LitStr) -> Self {
-        Self { constructor: format_ident!("{constructor}"), parameter }
+        Self {
+            constructor: format_ident!("{constructor}"),
+            parameter,
+        }
     }
 }
 
@@ -117,13 +129,26 @@ fn flag(meta: &ParseNestedMeta<'_>) -> Result<Ident> {
 }
 
 fn word(meta: &ParseNestedMeta<'_>) -> String {
-    meta.path.segments.iter().map(|segment| segment.ident.to_string()).collect::<Vec<_>>().join("::")
+    meta.path
+        .segments
+        .iter()
+        .map(|segment| segment.ident.to_string())
+        .collect::<Vec<_>>()
+        .join("::")
 }
 
 fn unknown(meta: &ParseNestedMeta<'_>) -> Error {
     let word = word(meta);
-    let hint = nearest(&word, OPTIONS).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
-    Error::new_spanned(&meta.path, format!("unknown option `{word}`{hint}\nvalid options: {}", OPTIONS.join(", ")))
+    let hint = nearest(&word, OPTIONS)
+        .map(|near| format!(", did you mean `{near}`?"))
+        .unwrap_or_default();
+    Error::new_spanned(
+        &meta.path,
+        format!(
+            "unknown option `{word}`{hint}\nvalid options: {}",
+            OPTIONS.join(", ")
+        ),
+    )
 }
 
 /// The variant that `given` stands for, at the place where it was written.
@@ -133,9 +158,14 @@ fn variant(what: &str, words: Words, given: &LitStr) -> Result<Ident> {
         Some((_, variant)) => Ok(Ident::new(variant, given.span())),
         None => {
             let valid: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-            let hint = nearest(&wanted, &valid).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+            let hint = nearest(&wanted, &valid)
+                .map(|near| format!(", did you mean `{near}`?"))
+                .unwrap_or_default();
             let list = valid.join(", ");
-            Err(Error::new(given.span(), format!("`{wanted}` is no {what}{hint}\nvalid words: {list}")))
+            Err(Error::new(
+                given.span(),
+                format!("`{wanted}` is no {what}{hint}\nvalid words: {list}"),
+            ))
         }
     }
 }
@@ -144,14 +174,20 @@ fn tool_name(given: LitStr) -> Result<LitStr> {
     let name = given.value();
     match is_tool_name(&name) {
         true => Ok(given),
-        false => Err(Error::new(given.span(), format!("{name:?} is no tool name: use 1 to 128 of A-Z a-z 0-9 _ . -"))),
+        false => Err(Error::new(
+            given.span(),
+            format!("{name:?} is no tool name: use 1 to 128 of A-Z a-z 0-9 _ . -"),
+        )),
     }
 }
 
 fn timeout(given: &LitStr) -> Result<u64> {
     let text = given.value();
-    let bad =
-        || format!("{text:?} is no timeout: use a whole number above 0 and a unit, like \"500ms\", \"30s\" or \"2m\"");
+    let bad = || {
+        format!(
+            "{text:?} is no timeout: use a whole number above 0 and a unit, like \"500ms\", \"30s\" or \"2m\""
+        )
+    };
     milliseconds(&text).ok_or_else(|| Error::new(given.span(), bad()))
 }
 
@@ -165,5 +201,8 @@ fn cost(meta: &ParseNestedMeta<'_>) -> Result<f64> {
     if number.is_finite() && number >= 0.0 {
         return Ok(number);
     }
-    Err(Error::new_spanned(given, "a cost is a number from 0 up, like 0.5"))
+    Err(Error::new_spanned(
+        given,
+        "a cost is a number from 0 up, like 0.5",
+    ))
 }

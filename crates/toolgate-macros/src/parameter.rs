@@ -2,8 +2,8 @@
 
 use quote::ToTokens;
 use syn::{
-    Attribute, Error, Ident, LitStr, Pat, PatIdent, PatType, Result, Token, Type, TypeImplTrait, TypeReference,
-    ext::IdentExt, meta::ParseNestedMeta, token::Paren, visit::Visit,
+    Attribute, Error, Ident, LitStr, Pat, PatIdent, PatType, Result, Token, Type, TypeImplTrait,
+    TypeReference, ext::IdentExt, meta::ParseNestedMeta, token::Paren, visit::Visit,
 };
 
 use crate::returns::{last_segment, plain};
@@ -36,10 +36,19 @@ impl Parameter {
     /// Reads a parameter and takes away the attributes that belong to the schema.
     pub(crate) fn take(input: &mut PatType) -> Result<Self> {
         let ident = plain_name(&input.pat)?;
-        let (attributes, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut input.attrs).into_iter().partition(for_schema);
+        let (attributes, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut input.attrs)
+            .into_iter()
+            .partition(for_schema);
         input.attrs = rest;
-        if let Some(cfg) = input.attrs.iter().find(|attribute| attribute.path().is_ident("cfg")) {
-            return Err(Error::new_spanned(cfg, "a parameter is always there: put `cfg` on the whole tool"));
+        if let Some(cfg) = input
+            .attrs
+            .iter()
+            .find(|attribute| attribute.path().is_ident("cfg"))
+        {
+            return Err(Error::new_spanned(
+                cfg,
+                "a parameter is always there: put `cfg` on the whole tool",
+            ));
         }
         if let Some(by) = context(&input.ty) {
             return Ok(Self::Context(by));
@@ -47,7 +56,12 @@ impl Parameter {
         refuse_type(&input.ty)?;
         let wire_name = wire_name(&ident, &attributes)?;
         let ty = (*input.ty).clone();
-        Ok(Self::Argument(Box::new(Argument { ident, ty, attributes, wire_name })))
+        Ok(Self::Argument(Box::new(Argument {
+            ident,
+            ty,
+            attributes,
+            wire_name,
+        })))
     }
 
     pub(crate) fn is_context(&self) -> bool {
@@ -65,20 +79,36 @@ impl Parameter {
 
 fn plain_name(pat: &Pat) -> Result<Ident> {
     match pat {
-        Pat::Ident(PatIdent { by_ref: None, subpat: None, ident, .. }) => Ok(ident.clone()),
-        other => Err(Error::new_spanned(other, "a parameter needs a plain name: the model fills it in by that name")),
+        Pat::Ident(PatIdent {
+            by_ref: None,
+            subpat: None,
+            ident,
+            ..
+        }) => Ok(ident.clone()),
+        other => Err(Error::new_spanned(
+            other,
+            "a parameter needs a plain name: the model fills it in by that name",
+        )),
     }
 }
 
 fn for_schema(attribute: &Attribute) -> bool {
-    ["doc", "serde", "schemars"].iter().any(|word| attribute.path().is_ident(word))
+    ["doc", "serde", "schemars"]
+        .iter()
+        .any(|word| attribute.path().is_ident(word))
 }
 
 /// Whether the type is the context, judged by its name.
 fn context(ty: &Type) -> Option<By> {
-    let named = |ty: &Type| last_segment(ty).is_some_and(|last| last.ident == "Context" && last.arguments.is_none());
+    let named = |ty: &Type| {
+        last_segment(ty).is_some_and(|last| last.ident == "Context" && last.arguments.is_none())
+    };
     match plain(ty) {
-        Type::Reference(TypeReference { mutability: None, elem, .. }) if named(elem) => Some(By::Reference),
+        Type::Reference(TypeReference {
+            mutability: None,
+            elem,
+            ..
+        }) if named(elem) => Some(By::Reference),
         owned if named(owned) => Some(By::Value),
         _ => None,
     }
@@ -96,13 +126,18 @@ struct Finder(Option<Error>);
 
 impl<'ast> Visit<'ast> for Finder {
     fn visit_type_reference(&mut self, borrowed: &'ast TypeReference) {
-        let text = format!("an argument is owned, not borrowed: use `{}`", owned(borrowed));
-        self.0.get_or_insert_with(|| Error::new_spanned(borrowed, text));
+        let text = format!(
+            "an argument is owned, not borrowed: use `{}`",
+            owned(borrowed)
+        );
+        self.0
+            .get_or_insert_with(|| Error::new_spanned(borrowed, text));
     }
 
     fn visit_type_impl_trait(&mut self, generic: &'ast TypeImplTrait) {
         let text = "an argument has one type: name it instead of `impl`";
-        self.0.get_or_insert_with(|| Error::new_spanned(generic, text));
+        self.0
+            .get_or_insert_with(|| Error::new_spanned(generic, text));
     }
 }
 
@@ -114,7 +149,10 @@ fn owned(borrowed: &TypeReference) -> String {
     if borrowed.mutability.is_some() && context(&borrowed.elem).is_some() {
         return "&Context".to_owned();
     }
-    match last_segment(&borrowed.elem).map(|last| last.ident.to_string()).as_deref() {
+    match last_segment(&borrowed.elem)
+        .map(|last| last.ident.to_string())
+        .as_deref()
+    {
         Some("str") => "String".to_owned(),
         Some("Path") => "PathBuf".to_owned(),
         _ => borrowed.elem.to_token_stream().to_string(),
@@ -124,7 +162,10 @@ fn owned(borrowed: &TypeReference) -> String {
 /// The name in the schema: that of the parameter, unless serde renames it.
 fn wire_name(ident: &Ident, attributes: &[Attribute]) -> Result<String> {
     let mut name = ident.unraw().to_string();
-    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
+    for attribute in attributes
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("serde"))
+    {
         attribute.parse_nested_meta(|meta| {
             let both = meta.path.is_ident("rename") && meta.input.peek(Paren);
             if both {

@@ -20,14 +20,25 @@ impl Returns {
             ReturnType::Type(_, ty) => (**ty).clone(),
         };
         match last_segment(&whole).filter(|last| last.ident == "Result") {
-            Some(result) => Self { fallible: true, value: first_type(result), whole },
-            None => Self { fallible: false, value: Some(whole.clone()), whole },
+            Some(result) => Self {
+                fallible: true,
+                value: first_type(result),
+                whole,
+            },
+            None => Self {
+                fallible: false,
+                value: Some(whole.clone()),
+                whole,
+            },
         }
     }
 
     /// Whether the value is a `ToolOutput` already.
     pub(crate) fn is_tool_output(&self) -> bool {
-        self.value.as_ref().and_then(last_segment).is_some_and(|last| last.ident == "ToolOutput")
+        self.value
+            .as_ref()
+            .and_then(last_segment)
+            .is_some_and(|last| last.ident == "ToolOutput")
     }
 }
 
@@ -49,7 +60,9 @@ pub(crate) fn last_segment(ty: &Type) -> Option<&PathSegment> {
 }
 
 fn first_type(segment: &PathSegment) -> Option<Type> {
-    let PathArguments::AngleBracketed(arguments) = &segment.arguments else { return None };
+    let PathArguments::AngleBracketed(arguments) = &segment.arguments else {
+        return None;
+    };
     arguments.args.iter().find_map(|argument| match argument {
         GenericArgument::Type(ty) => Some(ty.clone()),
         _ => None,

@@ -44,7 +44,10 @@ pub(crate) const SIDE_EFFECTS: Words = &[
 /// The valid word that `given` was probably meant to be.
 pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
     let alike = |word: &str| strsim::jaro_winkler(given, word);
-    let best = valid.iter().copied().max_by(|a, b| alike(a).total_cmp(&alike(b)))?;
+    let best = valid
+        .iter()
+        .copied()
+        .max_by(|a, b| alike(a).total_cmp(&alike(b)))?;
     (alike(best) > 0.7).then_some(best)
 }
 
@@ -64,7 +67,11 @@ pub(crate) fn milliseconds(text: &str) -> Option<u64> {
         "m" => 60_000,
         _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(factor).filter(|ms| *ms > 0)
+    number
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(factor)
+        .filter(|ms| *ms > 0)
 }
 
 #[cfg(test)]
@@ -76,8 +83,18 @@ mod tests {
         for (text, ms) in [("500ms", 500), ("30s", 30_000), ("2m", 120_000)] {
             assert_eq!(milliseconds(text), Some(ms), "{text}");
         }
-        for text in ["", "s", "30", "0s", "-1s", "1.5s", "30 s", "1h", "99999999999999999999s", "18446744073709551615m"]
-        {
+        for text in [
+            "",
+            "s",
+            "30",
+            "0s",
+            "-1s",
+            "1.5s",
+            "30 s",
+            "1h",
+            "99999999999999999999s",
+            "18446744073709551615m",
+        ] {
             assert_eq!(milliseconds(text), None, "{text}");
         }
     }

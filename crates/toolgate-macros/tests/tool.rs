@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate::{
-    Annotations, Arguments, Call, Context, ErrorCategory, Kind, Outcome, Registry, Resource, SideEffect, Stack, Status,
-    Tool, ToolError, ToolOutput, tool,
+    Annotations, Arguments, Call, Context, ErrorCategory, Kind, Outcome, Registry, Resource,
+    SideEffect, Stack, Status, Tool, ToolError, ToolOutput, tool,
 };
 
 /// Reads a text file.
@@ -33,7 +33,11 @@ async fn read_file(
     first_line: Option<u32>,
     cx: &Context,
 ) -> Result<String, ToolError> {
-    Ok(format!("{path} from {} for {}", first_line.unwrap_or(1), cx.tool))
+    Ok(format!(
+        "{path} from {} for {}",
+        first_line.unwrap_or(1),
+        cx.tool
+    ))
 }
 
 /// Adds.
@@ -52,11 +56,18 @@ fn run(tool: impl Tool, arguments: Value) -> Outcome {
     let registry = Registry::new();
     registry.register(tool).expect("registers");
     let stack = Stack::over(registry).build().expect("builds");
-    block_on(stack.run(Call::detached(name.as_str(), Arguments::try_from(arguments).expect("object"))))
+    block_on(stack.run(Call::detached(
+        name.as_str(),
+        Arguments::try_from(arguments).expect("object"),
+    )))
 }
 
 fn text(outcome: &Outcome) -> String {
-    outcome.settled().expect("settled").model_text().into_owned()
+    outcome
+        .settled()
+        .expect("settled")
+        .model_text()
+        .into_owned()
 }
 
 fn context() -> Context {
@@ -70,27 +81,43 @@ fn the_function_name_is_the_tool_name() {
 
 #[test]
 fn the_doc_comment_is_the_description_with_its_paragraphs_and_lists() {
-    let expected = "Reads a text file.\n\nLines are counted from 1:\n- the first is 1\n- there is no 0";
+    let expected =
+        "Reads a text file.\n\nLines are counted from 1:\n- the first is 1\n- there is no 0";
     assert_eq!(read_file.spec().description, expected);
 }
 
 #[test]
 fn argument_docs_are_in_the_schema() {
     let schema = input(&read_file);
-    assert_eq!(schema["properties"]["path"]["description"], "The file to read.");
-    assert_eq!(schema["properties"]["first_line"]["description"], "The first line,\ncounted from 1.");
+    assert_eq!(
+        schema["properties"]["path"]["description"],
+        "The file to read."
+    );
+    assert_eq!(
+        schema["properties"]["first_line"]["description"],
+        "The first line,\ncounted from 1."
+    );
 }
 
 #[test]
 fn an_option_is_not_required() {
     assert_eq!(input(&read_file)["required"], json!(["path"]));
-    assert_eq!(text(&run(read_file, json!({ "path": "a" }))), "a from 1 for read_file");
-    assert_eq!(text(&run(read_file, json!({ "path": "a", "first_line": null }))), "a from 1 for read_file");
+    assert_eq!(
+        text(&run(read_file, json!({ "path": "a" }))),
+        "a from 1 for read_file"
+    );
+    assert_eq!(
+        text(&run(read_file, json!({ "path": "a", "first_line": null }))),
+        "a from 1 for read_file"
+    );
 }
 
 #[test]
 fn a_missing_argument_is_refused() {
-    assert_eq!(run(read_file, json!({})).status(), Some(Status::SchemaViolation));
+    assert_eq!(
+        run(read_file, json!({})).status(),
+        Some(Status::SchemaViolation)
+    );
 }
 
 #[test]
@@ -106,7 +133,11 @@ fn a_misspelt_argument_is_refused() {
 #[test]
 fn the_context_parameter_is_not_in_the_schema() {
     let schema = input(&read_file);
-    let mut properties: Vec<_> = schema["properties"].as_object().expect("object").keys().collect();
+    let mut properties: Vec<_> = schema["properties"]
+        .as_object()
+        .expect("object")
+        .keys()
+        .collect();
     properties.sort();
     assert_eq!(properties, ["first_line", "path"]);
 }
@@ -151,7 +182,10 @@ fn every_hint_can_be_given() {
     async fn wipe() {}
     let hints = look.spec().annotations.hints;
     assert_eq!((hints.read_only, hints.destructive), (Some(true), None));
-    assert_eq!((hints.idempotent, hints.open_world), (Some(true), Some(true)));
+    assert_eq!(
+        (hints.idempotent, hints.open_world),
+        (Some(true), Some(true))
+    );
     assert!(!look.spec().annotations.may_write(), "read_only is enough");
     assert_eq!(wipe.spec().annotations.hints.destructive, Some(true));
 }
@@ -172,7 +206,9 @@ fn every_kind_and_side_effect_has_its_word() {
     macro_rules! effects {
         ($($word:literal)*) => { vec![$(($word, annotated!(side_effect = $word).side_effect)),*] };
     }
-    for (word, kind) in kinds!("read" "edit" "delete" "move" "search" "execute" "think" "fetch" "other") {
+    for (word, kind) in
+        kinds!("read" "edit" "delete" "move" "search" "execute" "think" "fetch" "other")
+    {
         assert_eq!(serde_json::to_value(kind).expect("json"), word);
     }
     for (word, effect) in effects!("none" "read_only" "workspace_write" "process_exec" "network") {
@@ -197,7 +233,10 @@ fn a_raw_name_loses_its_mark() {
         r#type
     }
     assert_eq!(r#move.spec().name.as_str(), "move");
-    assert_eq!(r#move.spec().annotations.resources, [Resource::path("type")]);
+    assert_eq!(
+        r#move.spec().annotations.resources,
+        [Resource::path("type")]
+    );
     assert_eq!(text(&run(r#move, json!({ "type": "x" }))), "x");
 }
 
@@ -236,9 +275,18 @@ fn output_adds_the_schema_of_the_value() {
         word.len()
     }
     let schema = mirror.spec().output.expect("there");
-    assert_eq!(schema.as_json()["properties"]["x"]["description"], "How far to the right.");
-    assert_eq!(count.spec().output.expect("there").as_json()["type"], "integer");
-    assert_eq!(text(&run(mirror, json!({ "point": { "x": 2 } }))), r#"{"x":-2}"#);
+    assert_eq!(
+        schema.as_json()["properties"]["x"]["description"],
+        "How far to the right."
+    );
+    assert_eq!(
+        count.spec().output.expect("there").as_json()["type"],
+        "integer"
+    );
+    assert_eq!(
+        text(&run(mirror, json!({ "point": { "x": 2 } }))),
+        r#"{"x":-2}"#
+    );
 }
 
 #[test]
@@ -304,9 +352,19 @@ fn serde_and_schemars_attributes_shape_the_argument() {
     assert_eq!(schema["required"], json!(["in"]));
     assert_eq!(schema["properties"]["limit"]["maximum"], 50);
     assert_eq!(text(&run(search, json!({ "in": "src" }))), "src None 0 ");
-    assert_eq!(run(search, json!({ "in": "src", "limit": 51 })).status(), Some(Status::SchemaViolation));
+    assert_eq!(
+        run(search, json!({ "in": "src", "limit": 51 })).status(),
+        Some(Status::SchemaViolation)
+    );
     let resources = search.spec().annotations.resources;
-    assert_eq!(resources, [Resource::path("in"), Resource::path("or"), Resource::name("key")]);
+    assert_eq!(
+        resources,
+        [
+            Resource::path("in"),
+            Resource::path("or"),
+            Resource::name("key")
+        ]
+    );
 }
 
 #[test]
@@ -317,7 +375,10 @@ fn flattened_arguments_keep_the_check_for_unknown_ones() {
         point.x + by
     }
     assert_eq!(text(&run(shift, json!({ "x": 1, "by": 2 }))), "3");
-    assert_eq!(run(shift, json!({ "x": 1, "by": 2, "z": 3 })).status(), Some(Status::SchemaViolation));
+    assert_eq!(
+        run(shift, json!({ "x": 1, "by": 2, "z": 3 })).status(),
+        Some(Status::SchemaViolation)
+    );
 }
 
 #[test]
@@ -327,7 +388,10 @@ fn an_alias_of_an_argument_is_not_in_the_schema_and_so_refused() {
     async fn read(#[serde(alias = "file")] path: String) -> String {
         path
     }
-    assert_eq!(run(read, json!({ "file": "a" })).status(), Some(Status::SchemaViolation));
+    assert_eq!(
+        run(read, json!({ "file": "a" })).status(),
+        Some(Status::SchemaViolation)
+    );
 }
 
 #[test]
@@ -335,7 +399,11 @@ fn two_tools_of_one_module_do_not_get_in_each_others_way() {
     let registry = Registry::new();
     registry.register(add).expect("free");
     registry.register(read_file).expect("free");
-    let names: Vec<_> = registry.entries().iter().map(|entry| entry.spec.name.to_string()).collect();
+    let names: Vec<_> = registry
+        .entries()
+        .iter()
+        .map(|entry| entry.spec.name.to_string())
+        .collect();
     assert_eq!(names, ["add", "read_file"]);
 }
 

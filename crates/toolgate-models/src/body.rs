@@ -36,7 +36,11 @@ impl<'a> JsonBody<'a> {
 
     /// An object that ends with the fields of `extra`.
     pub(crate) fn new(extra: &'a Map<String, Value>) -> Self {
-        Self { chunks: Vec::new(), tail: vec![b'{'], extra }
+        Self {
+            chunks: Vec::new(),
+            tail: vec![b'{'],
+            extra,
+        }
     }
 
     /// Writes a field.
@@ -67,7 +71,10 @@ impl<'a> JsonBody<'a> {
         }
         self.tail.push(b'[');
         let mut first = true;
-        for fragment in fragments.into_iter().filter(|fragment| !fragment.is_empty()) {
+        for fragment in fragments
+            .into_iter()
+            .filter(|fragment| !fragment.is_empty())
+        {
             if !first {
                 self.tail.push(b',');
             }
@@ -94,7 +101,10 @@ impl<'a> JsonBody<'a> {
         self.tail.push(b'}');
         self.cut();
         let length = self.chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        Chunks { left: self.chunks.into(), length }
+        Chunks {
+            left: self.chunks.into(),
+            length,
+        }
     }
 
     /// Writes the name of a field, unless `extra` has one of that name.
@@ -136,7 +146,8 @@ impl<'a> JsonBody<'a> {
 
 /// Appends a value as JSON.
 pub(crate) fn write_json(bytes: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
-    serde_json::to_writer(bytes, value).expect("memory takes every byte, and our values have only text as keys");
+    serde_json::to_writer(bytes, value)
+        .expect("memory takes every byte, and our values have only text as keys");
 }
 
 /// The items of a list as JSON with commas between them, as [`JsonBody::list`] takes them.
@@ -232,7 +243,12 @@ mod tests {
         let mut body = JsonBody::new(&extra);
         body.list("messages", [fragment(["small"]), large.clone()]);
         let chunks = body.finish();
-        assert!(chunks.left.iter().any(|chunk| chunk.as_ptr() == large.as_ptr()));
+        assert!(
+            chunks
+                .left
+                .iter()
+                .any(|chunk| chunk.as_ptr() == large.as_ptr())
+        );
         assert_eq!(chunks.length, chunks.concat().len() as u64);
     }
 
@@ -241,7 +257,14 @@ mod tests {
         let cache = ViewCache::default();
         let view = View::of(&Registry::new());
         assert_eq!(cache.get(&view, |_| "a".into()), "a");
-        assert_eq!(cache.get(&view.clone(), |_| unreachable!("it is kept")), "a");
-        assert_eq!(cache.get(&View::of(&Registry::new()), |_| "b".into()), "b", "alike is not the same");
+        assert_eq!(
+            cache.get(&view.clone(), |_| unreachable!("it is kept")),
+            "a"
+        );
+        assert_eq!(
+            cache.get(&View::of(&Registry::new()), |_| "b".into()),
+            "b",
+            "alike is not the same"
+        );
     }
 }

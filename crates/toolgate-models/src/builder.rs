@@ -117,14 +117,18 @@ impl<M> ModelBuilder<M> {
     /// A header that is sent with every request.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers = self.headers.and_then(|headers| with_header(headers, name, value));
+        self.headers = self
+            .headers
+            .and_then(|headers| with_header(headers, name, value));
         self
     }
 
     /// A header whose value is a secret: it is treated like the key.
     #[must_use]
     pub fn secret_header(mut self, name: &str, value: ApiKey) -> Self {
-        self.headers = self.headers.and_then(|headers| with_header(headers, name, value.expose()));
+        self.headers = self
+            .headers
+            .and_then(|headers| with_header(headers, name, value.expose()));
         self.secrets.push(value);
         self
     }
@@ -161,10 +165,14 @@ impl<M> ModelBuilder<M> {
     /// The model, ready to be asked. Nothing is sent yet.
     pub fn build(self) -> Result<M, SetupError> {
         let own = self.base_url.is_none();
-        let url = self.base_url.as_deref().or(self.wire.base_url).ok_or_else(|| SetupError::MissingBaseUrl {
-            provider: self.name.provider.to_string(),
-            hint: "set one with `base_url`".to_owned(),
-        })?;
+        let url = self
+            .base_url
+            .as_deref()
+            .or(self.wire.base_url)
+            .ok_or_else(|| SetupError::MissingBaseUrl {
+                provider: self.name.provider.to_string(),
+                hint: "set one with `base_url`".to_owned(),
+            })?;
         let url = parse_base_url(url)?;
         let key = match self.key {
             None if own => Some(ApiKey::from_env(self.wire.key_variable)?),
@@ -178,13 +186,23 @@ impl<M> ModelBuilder<M> {
             secrets.push(key);
         }
         let client = client(&self.limits, is_loopback(&url))?;
-        Ok((self.wire.make)(Endpoint::new(self.name, client, url, headers, secrets, self.limits)))
+        Ok((self.wire.make)(Endpoint::new(
+            self.name,
+            client,
+            url,
+            headers,
+            secrets,
+            self.limits,
+        )))
     }
 }
 
 impl<M> fmt::Debug for ModelBuilder<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelBuilder").field("name", &self.name).field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("ModelBuilder")
+            .field("name", &self.name)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -201,7 +219,9 @@ impl Auth {
 }
 
 fn with_header(mut headers: HeaderMap, name: &str, value: &str) -> Result<HeaderMap, SetupError> {
-    let invalid = || SetupError::InvalidHeader { name: name.to_owned() };
+    let invalid = || SetupError::InvalidHeader {
+        name: name.to_owned(),
+    };
     let mut value = HeaderValue::try_from(value).map_err(|_| invalid())?;
     value.set_sensitive(true);
     headers.insert(HeaderName::try_from(name).map_err(|_| invalid())?, value);
@@ -213,18 +233,30 @@ fn parse_base_url(text: &str) -> Result<Url, SetupError> {
     let url = Url::parse(text.trim()).map_err(|error| invalid(error.to_string()))?;
     match url.scheme() {
         "http" | "https" => {}
-        other => return Err(invalid(format!("it begins with {other}:, not with http: or https:"))),
+        other => {
+            return Err(invalid(format!(
+                "it begins with {other}:, not with http: or https:"
+            )));
+        }
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(invalid("it carries a name or password; give keys as keys".to_owned()));
+        return Err(invalid(
+            "it carries a name or password; give keys as keys".to_owned(),
+        ));
     }
     Ok(url)
 }
 
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    address.map_or_else(|_| host == "localhost" || host.ends_with(".localhost"), |address| address.is_loopback())
+    let address = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse::<std::net::IpAddr>();
+    address.map_or_else(
+        |_| host == "localhost" || host.ends_with(".localhost"),
+        |address| address.is_loopback(),
+    )
 }
 
 fn client(limits: &Limits, loopback: bool) -> Result<Client, SetupError> {
@@ -236,8 +268,14 @@ fn client(limits: &Limits, loopback: bool) -> Result<Client, SetupError> {
         .tcp_nodelay(true)
         .connect_timeout(limits.connect)
         .redirect(Policy::none());
-    let builder = if loopback { builder.no_proxy() } else { builder };
-    builder.build().map_err(|error| SetupError::Client(error.without_url().into()))
+    let builder = if loopback {
+        builder.no_proxy()
+    } else {
+        builder
+    };
+    builder
+        .build()
+        .map_err(|error| SetupError::Client(error.without_url().into()))
 }
 
 #[cfg(test)]
@@ -268,16 +306,30 @@ pub(crate) mod tests {
             ("ftp://example.com/hunter2", "begins with ftp:"),
             ("https://me:hunter2@example.com", "name or password"),
         ] {
-            let error = builder().base_url(bad).build().expect_err("refused").to_string();
-            assert!(error.contains(reason) && !error.contains("hunter2"), "{error}");
+            let error = builder()
+                .base_url(bad)
+                .build()
+                .expect_err("refused")
+                .to_string();
+            assert!(
+                error.contains(reason) && !error.contains("hunter2"),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn what_cannot_be_a_header_is_refused_by_name() {
         for (name, value) in [("bad name", "x"), ("x-good", "two\nlines")] {
-            let error = builder().header(name, value).key(key()).build().expect_err("refused");
-            assert_eq!(error.to_string(), format!("the header {name:?} cannot be sent"));
+            let error = builder()
+                .header(name, value)
+                .key(key())
+                .build()
+                .expect_err("refused");
+            assert_eq!(
+                error.to_string(),
+                format!("the header {name:?} cannot be sent")
+            );
         }
     }
 
@@ -285,10 +337,23 @@ pub(crate) mod tests {
     fn addresses_on_this_machine_are_known() {
         let loopback = |text: &str| is_loopback(&Url::parse(text).expect("an address"));
         assert!(
-            ["http://localhost:1", "http://127.0.0.9", "http://[::1]:1", "http://a.localhost"]
-                .into_iter()
-                .all(loopback)
+            [
+                "http://localhost:1",
+                "http://127.0.0.9",
+                "http://[::1]:1",
+                "http://a.localhost"
+            ]
+            .into_iter()
+            .all(loopback)
         );
-        assert!(!["http://10.0.0.1", "https://localhost.example.com", "http://[::2]"].into_iter().any(loopback));
+        assert!(
+            ![
+                "http://10.0.0.1",
+                "https://localhost.example.com",
+                "http://[::2]"
+            ]
+            .into_iter()
+            .any(loopback)
+        );
     }
 }

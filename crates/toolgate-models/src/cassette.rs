@@ -8,7 +8,9 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use toolgate_core::{Delta, Finish, Message, ModelError, ModelErrorKind, ModelName, Reply, Routed, Usage};
+use toolgate_core::{
+    Delta, Finish, Message, ModelError, ModelErrorKind, ModelName, Reply, Routed, Usage,
+};
 
 use crate::outline::Outline;
 
@@ -28,7 +30,9 @@ pub enum CassetteError {
         source: io::Error,
     },
     /// A later version of Toolgate wrote it.
-    #[error("{path}: the cassette has version {found}, and this program reads up to version {VERSION}")]
+    #[error(
+        "{path}: the cassette has version {found}, and this program reads up to version {VERSION}"
+    )]
     Newer {
         /// Which file.
         path: String,
@@ -75,8 +79,15 @@ pub(crate) enum Piece {
     Routed(Routed),
     Text(String),
     Reasoning(String),
-    Call { index: usize, id: String, tool: String },
-    Arguments { index: usize, text: String },
+    Call {
+        index: usize,
+        id: String,
+        tool: String,
+    },
+    Arguments {
+        index: usize,
+        text: String,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -122,11 +133,18 @@ impl Cassette {
         let damaged = |line: usize, problem: &str| damaged(path, line, problem);
         let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
         let (_, first) = lines.next().ok_or_else(|| damaged(1, "it is empty"))?;
-        let header: Header = serde_json::from_slice(first).map_err(|_| damaged(1, "it does not begin like one"))?;
+        let header: Header =
+            serde_json::from_slice(first).map_err(|_| damaged(1, "it does not begin like one"))?;
         if header.toolgate_cassette > VERSION {
-            return Err(CassetteError::Newer { path: shown(path), found: header.toolgate_cassette });
+            return Err(CassetteError::Newer {
+                path: shown(path),
+                found: header.toolgate_cassette,
+            });
         }
-        let model = header.model.parse().map_err(|_| damaged(1, "it names no model"))?;
+        let model = header
+            .model
+            .parse()
+            .map_err(|_| damaged(1, "it names no model"))?;
         let mut exchanges: Vec<Exchange> = Vec::new();
         for (at, line) in lines {
             if !line.ends_with(b"\n") {
@@ -134,9 +152,13 @@ impl Cassette {
             }
             let mut exchange: Exchange =
                 serde_json::from_slice(line).map_err(|error| damaged(at + 1, &problem(&error)))?;
-            let before = exchanges.last().map_or(&[][..], |last| &last.request.messages);
+            let before = exchanges
+                .last()
+                .map_or(&[][..], |last| &last.request.messages);
             let same = before.get(..exchange.request.same);
-            let mut messages = same.ok_or_else(|| damaged(at + 1, "the exchange before it is missing"))?.to_vec();
+            let mut messages = same
+                .ok_or_else(|| damaged(at + 1, "the exchange before it is missing"))?
+                .to_vec();
             messages.append(&mut exchange.request.messages);
             exchange.request.messages = messages;
             exchanges.push(exchange);
@@ -164,18 +186,32 @@ impl Tape {
         let file = options.open(path).map_err(io)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => return Err(CassetteError::Busy { path: shown(path) }),
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(CassetteError::Busy { path: shown(path) });
+            }
             Err(std::fs::TryLockError::Error(error)) => return Err(io(error)),
         }
         let length = file.metadata().map_err(io)?.len();
-        let mut tape = Self { file, length, last: None };
+        let mut tape = Self {
+            file,
+            length,
+            last: None,
+        };
         match length {
             0 => {
-                let header = Header { toolgate_cassette: VERSION, model: model.to_string() };
+                let header = Header {
+                    toolgate_cassette: VERSION,
+                    model: model.to_string(),
+                };
                 let line = serde_json::to_string(&header).expect("a header can be written");
                 tape.append(line).map_err(io)?;
             }
-            _ => tape.last = Cassette::open(path)?.exchanges.pop().map(|exchange| exchange.request),
+            _ => {
+                tape.last = Cassette::open(path)?
+                    .exchanges
+                    .pop()
+                    .map(|exchange| exchange.request)
+            }
         }
         Ok(tape)
     }
@@ -190,7 +226,8 @@ impl Tape {
         let same = self.last.as_ref().map_or(0, |last| last.common(&outline));
         exchange.request.same = same;
         exchange.request.messages.drain(..same);
-        let line = serde_json::to_string(&exchange).map_err(|error| NotWritten::Io(error.into()))?;
+        let line =
+            serde_json::to_string(&exchange).map_err(|error| NotWritten::Io(error.into()))?;
         check(&line)?;
         self.append(line).map_err(NotWritten::Io)?;
         self.last = Some(outline);
@@ -250,43 +287,99 @@ impl Piece {
 
 impl From<Reply> for KeptReply {
     fn from(reply: Reply) -> Self {
-        let Reply { message, usage, finish, model, id } = reply;
-        Self { message, usage, finish, model, id }
+        let Reply {
+            message,
+            usage,
+            finish,
+            model,
+            id,
+        } = reply;
+        Self {
+            message,
+            usage,
+            finish,
+            model,
+            id,
+        }
     }
 }
 
 impl From<KeptReply> for Reply {
     fn from(kept: KeptReply) -> Self {
-        let KeptReply { message, usage, finish, model, id } = kept;
-        Self { message, usage, finish, model, id }
+        let KeptReply {
+            message,
+            usage,
+            finish,
+            model,
+            id,
+        } = kept;
+        Self {
+            message,
+            usage,
+            finish,
+            model,
+            id,
+        }
     }
 }
 
 impl KeptError {
     pub(crate) fn of(error: &ModelError, detail: String) -> Self {
-        let ModelError { kind, status, retry_after, .. } = *error;
-        Self { kind, model: error.model.to_string(), status, retry_after, detail }
+        let ModelError {
+            kind,
+            status,
+            retry_after,
+            ..
+        } = *error;
+        Self {
+            kind,
+            model: error.model.to_string(),
+            status,
+            retry_after,
+            detail,
+        }
     }
 
     /// The error again; `model` stands in for a name that cannot be read.
     pub(crate) fn error(self, model: &ModelName) -> ModelError {
-        let Self { kind, status, retry_after, detail, .. } = self;
-        ModelError { kind, model: self.model.parse().unwrap_or_else(|_| model.clone()), status, retry_after, detail }
+        let Self {
+            kind,
+            status,
+            retry_after,
+            detail,
+            ..
+        } = self;
+        ModelError {
+            kind,
+            model: self.model.parse().unwrap_or_else(|_| model.clone()),
+            status,
+            retry_after,
+            detail,
+        }
     }
 }
 
 fn unusable(path: &Path, source: io::Error) -> CassetteError {
-    CassetteError::Io { path: shown(path), source }
+    CassetteError::Io {
+        path: shown(path),
+        source,
+    }
 }
 
 fn damaged(path: &Path, line: usize, problem: &str) -> CassetteError {
-    CassetteError::Damaged { path: shown(path), line, problem: problem.to_owned() }
+    CassetteError::Damaged {
+        path: shown(path),
+        line,
+        problem: problem.to_owned(),
+    }
 }
 
 /// What the parser stumbled over. The line it counts is always the first.
 fn problem(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
+    let text = text
+        .rsplit_once(" at line ")
+        .map_or(text.as_str(), |(problem, _)| problem);
     format!("{text} at column {}", error.column())
 }
 

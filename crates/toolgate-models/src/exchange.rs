@@ -54,7 +54,10 @@ pub(crate) fn exchange<'a>(
         ready: VecDeque::new(),
         received: 0,
     };
-    stream::unfold(exchange, async |mut exchange| exchange.next().await.map(|item| (item, exchange))).boxed()
+    stream::unfold(exchange, async |mut exchange| {
+        exchange.next().await.map(|item| (item, exchange))
+    })
+    .boxed()
 }
 
 struct Exchange<'a, D> {
@@ -92,12 +95,17 @@ impl<D: Decoder> Exchange<'_, D> {
 
     async fn read(&mut self, mut response: Response) -> Result<Stage, Failure> {
         let silent = |_| Failure::new(ModelErrorKind::Timeout, "nothing more came of the reply");
-        let chunk = timeout(self.endpoint.limits().idle, response.chunk()).await.map_err(silent)?;
+        let chunk = timeout(self.endpoint.limits().idle, response.chunk())
+            .await
+            .map_err(silent)?;
         let progress = match chunk.map_err(Failure::from_transport)? {
             Some(bytes) => self.take(bytes)?,
             None if self.decoder.is_whole() => Progress::Whole,
             None => {
-                return Err(Failure::new(ModelErrorKind::Connection, "the stream ended before the reply was whole"));
+                return Err(Failure::new(
+                    ModelErrorKind::Connection,
+                    "the stream ended before the reply was whole",
+                ));
             }
         };
         if progress == Progress::More {
@@ -113,7 +121,9 @@ impl<D: Decoder> Exchange<'_, D> {
         self.received = self.received.saturating_add(bytes.len());
         let limit = self.endpoint.limits().reply_bytes;
         if self.received > limit {
-            return Err(Failure::malformed(format!("the reply is larger than {limit} bytes")));
+            return Err(Failure::malformed(format!(
+                "the reply is larger than {limit} bytes"
+            )));
         }
         let mut events = Vec::new();
         let parsed = self.parser.feed(&bytes, &mut events);

@@ -36,7 +36,14 @@ impl Endpoint {
         secrets: Vec<ApiKey>,
         limits: Limits,
     ) -> Self {
-        Self { name, client, url, headers, secrets, limits }
+        Self {
+            name,
+            client,
+            url,
+            headers,
+            secrets,
+            limits,
+        }
     }
 
     /// Which model it is.
@@ -65,7 +72,9 @@ impl Endpoint {
 
     /// The same, with a header unless the user set it.
     pub(crate) fn with_header(mut self, name: &'static str, value: &'static str) -> Self {
-        self.headers.entry(name).or_insert(HeaderValue::from_static(value));
+        self.headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
         self
     }
 
@@ -77,11 +86,21 @@ impl Endpoint {
 
     /// Sends a request and waits until a stream of events begins.
     pub(crate) async fn send(&self, body: Chunks) -> Result<Response, Failure> {
-        let request = self.client.post(self.url.clone()).headers(self.headers.clone());
-        let request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream");
+        let request = self
+            .client
+            .post(self.url.clone())
+            .headers(self.headers.clone());
+        let request = request
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "text/event-stream");
         let sent = timeout(self.limits.start, request.body(Body::wrap(body)).send()).await;
         let response = sent
-            .map_err(|_| Failure::new(ModelErrorKind::Timeout, "the server did not begin to answer"))?
+            .map_err(|_| {
+                Failure::new(
+                    ModelErrorKind::Timeout,
+                    "the server did not begin to answer",
+                )
+            })?
             .map_err(Failure::from_transport)?;
         match response.status().as_u16() {
             200..300 if is_json(&response) => Err(self.unstreamed(response).await),
@@ -89,15 +108,24 @@ impl Endpoint {
             300..400 => Err(redirected(response.status().as_u16())),
             status => {
                 let headers = response.headers().clone();
-                Err(Failure::from_answer(status, &headers, &self.error_bytes(response).await))
+                Err(Failure::from_answer(
+                    status,
+                    &headers,
+                    &self.error_bytes(response).await,
+                ))
             }
         }
     }
 
     /// The failure with the name of the model, without secrets, in one line of bounded length.
     pub(crate) fn error(&self, failure: Failure) -> ModelError {
-        let detail = self.secrets.iter().fold(failure.detail, |text, secret| secret.scrub(&text));
-        let mut words = detail.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+        let detail = self
+            .secrets
+            .iter()
+            .fold(failure.detail, |text, secret| secret.scrub(&text));
+        let mut words = detail
+            .split(|c: char| c.is_whitespace() || c.is_control())
+            .filter(|word| !word.is_empty());
         let mut line = words.next().unwrap_or_default().to_owned();
         words.for_each(|word| line.extend([" ", word]));
         if let Some((cut, _)) = line.char_indices().nth(Self::DETAIL_CHARS) {
@@ -105,14 +133,20 @@ impl Endpoint {
             line.push('…');
         }
         let error = ModelError::new(failure.kind, self.name.clone(), line);
-        ModelError { status: failure.status, retry_after: failure.retry_after, ..error }
+        ModelError {
+            status: failure.status,
+            retry_after: failure.retry_after,
+            ..error
+        }
     }
 
     /// A server that was asked to stream and answered with one piece of JSON: an error, or not what was asked.
     async fn unstreamed(&self, response: Response) -> Failure {
         let body = self.error_bytes(response).await;
         match serde_json::from_slice::<serde_json::Value>(&body) {
-            Ok(value) if value.get("error").is_some_and(|error| !error.is_null()) => Failure::from_value(&value),
+            Ok(value) if value.get("error").is_some_and(|error| !error.is_null()) => {
+                Failure::from_value(&value)
+            }
             _ => Failure::malformed("the server did not stream its reply"),
         }
     }
@@ -134,19 +168,28 @@ impl Endpoint {
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the whole address: paths and queries may carry secrets, too.
-        f.debug_struct("Endpoint").field("name", &self.name).field("host", &self.url.host_str()).finish_non_exhaustive()
+        f.debug_struct("Endpoint")
+            .field("name", &self.name)
+            .field("host", &self.url.host_str())
+            .finish_non_exhaustive()
     }
 }
 
 fn is_json(response: &Response) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
     kind.starts_with("application/json")
 }
 
 fn redirected(status: u16) -> Failure {
-    let detail =
-        "the server sends elsewhere, which is not followed, so that the key stays with it; correct the base URL";
-    Failure { status: Some(status), ..Failure::new(ModelErrorKind::Setup, detail) }
+    let detail = "the server sends elsewhere, which is not followed, so that the key stays with it; correct the base URL";
+    Failure {
+        status: Some(status),
+        ..Failure::new(ModelErrorKind::Setup, detail)
+    }
 }
 
 #[cfg(test)]
@@ -161,9 +204,16 @@ mod tests {
             ("https://h/v1", "https://h/v1/chat/completions"),
             ("https://h/v1/", "https://h/v1/chat/completions"),
             ("http://h:8080", "http://h:8080/chat/completions"),
-            ("https://h/v1?api-version=2", "https://h/v1/chat/completions?api-version=2"),
+            (
+                "https://h/v1?api-version=2",
+                "https://h/v1/chat/completions?api-version=2",
+            ),
         ] {
-            let endpoint = builder().base_url(base).build().expect("fine").at(["chat", "completions"]);
+            let endpoint = builder()
+                .base_url(base)
+                .build()
+                .expect("fine")
+                .at(["chat", "completions"]);
             assert_eq!(endpoint.url.as_str(), expected);
         }
     }
@@ -177,17 +227,29 @@ mod tests {
         for shown in [before, format!("{endpoint:?} {:?}", endpoint.headers)] {
             assert!(!shown.to_lowercase().contains("canary"), "{shown}");
         }
-        assert_eq!(endpoint.headers[AUTHORIZATION], "Bearer sk-canary-0123456789");
+        assert_eq!(
+            endpoint.headers[AUTHORIZATION],
+            "Bearer sk-canary-0123456789"
+        );
         assert_eq!(endpoint.headers["x-gateway"], "gateway-CANARY-42");
-        let error = endpoint.error(Failure::malformed("gateway-CANARY-42, sk-canary-0123456789"));
+        let error = endpoint.error(Failure::malformed(
+            "gateway-CANARY-42, sk-canary-0123456789",
+        ));
         assert_eq!(error.detail, "[key], [key]");
     }
 
     #[test]
     fn what_a_server_says_is_kept_in_one_bounded_line() {
         let endpoint = builder().key(key()).build().expect("fine");
-        let error = endpoint.error(Failure::malformed(format!("a\r\n\u{1b}  b {}", "é".repeat(600))));
-        assert!(error.detail.starts_with("a b éé") && error.detail.ends_with('…'), "{}", error.detail);
+        let error = endpoint.error(Failure::malformed(format!(
+            "a\r\n\u{1b}  b {}",
+            "é".repeat(600)
+        )));
+        assert!(
+            error.detail.starts_with("a b éé") && error.detail.ends_with('…'),
+            "{}",
+            error.detail
+        );
         assert_eq!(error.detail.chars().count(), 501);
     }
 
@@ -195,6 +257,13 @@ mod tests {
     fn a_key_of_the_environment_is_asked_for_only_where_it_belongs() {
         let missing = builder().build().expect_err("no key").to_string();
         assert!(missing.contains("TOOLGATE_NO_SUCH_KEY"), "{missing}");
-        assert!(builder().base_url("http://127.0.0.1:1").build().expect("needs none").headers.is_empty());
+        assert!(
+            builder()
+                .base_url("http://127.0.0.1:1")
+                .build()
+                .expect("needs none")
+                .headers
+                .is_empty()
+        );
     }
 }

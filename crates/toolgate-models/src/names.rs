@@ -22,24 +22,35 @@ impl NameRule {
             return Cow::Borrowed(name);
         }
         let mark = format!("_{:08x}", fold(name));
-        let kept = name.chars().map(|c| if fits(c) { c } else { '_' }).take(self.longest - mark.len());
+        let kept = name
+            .chars()
+            .map(|c| if fits(c) { c } else { '_' })
+            .take(self.longest - mark.len());
         Cow::Owned(kept.chain(mark.chars()).collect())
     }
 
     /// The tool of the view that goes by this name over the wire, or else the name as it came.
-    #[expect(clippy::wrong_self_convention, reason = "it undoes `to_wire`, by the same rule")]
+    #[expect(
+        clippy::wrong_self_convention,
+        reason = "it undoes `to_wire`, by the same rule"
+    )]
     pub(crate) fn from_wire(self, view: &View, wire: &str) -> String {
         if view.get(wire).is_some() {
             return wire.to_owned();
         }
-        let shown = view.specs().map(|spec| spec.name.as_str()).find(|name| self.to_wire(name) == wire);
+        let shown = view
+            .specs()
+            .map(|spec| spec.name.as_str())
+            .find(|name| self.to_wire(name) == wire);
         shown.unwrap_or(wire).to_owned()
     }
 }
 
 /// FNV-1a: the same everywhere and for ever, which the hash of the standard library does not promise.
 fn fold(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    text.bytes().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
 }
 
 #[cfg(test)]
@@ -60,10 +71,15 @@ mod tests {
         let long = "x".repeat(100);
         let names = ["files.read", "files_read", "files-read", long.as_str()];
         for name in names {
-            registry.register_host(ToolSpec::new(name, "A tool.", Schema::any_object())).expect("free");
+            registry
+                .register_host(ToolSpec::new(name, "A tool.", Schema::any_object()))
+                .expect("free");
         }
         let view = View::of(&registry);
-        let mut wire: Vec<String> = names.iter().map(|name| RULE.to_wire(name).into_owned()).collect();
+        let mut wire: Vec<String> = names
+            .iter()
+            .map(|name| RULE.to_wire(name).into_owned())
+            .collect();
         for (name, wire) in names.iter().zip(&wire) {
             assert!(wire.len() <= 64 && !wire.contains('.'), "{wire}");
             assert_eq!(RULE.from_wire(&view, wire), *name);
@@ -71,6 +87,10 @@ mod tests {
         wire.sort();
         wire.dedup();
         assert_eq!(wire.len(), names.len());
-        assert_eq!(RULE.from_wire(&view, "made_up"), "made_up", "what was never shown is refused by that name");
+        assert_eq!(
+            RULE.from_wire(&view, "made_up"),
+            "made_up",
+            "what was never shown is refused by that name"
+        );
     }
 }

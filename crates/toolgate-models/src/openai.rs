@@ -57,8 +57,15 @@ pub(crate) fn address(media: &Media) -> String {
 
 /// The name of a file. One is made of its type where it has none, since OpenAI wants to see an extension.
 pub(crate) fn file_name(media: &Media) -> String {
-    let extension = media.media_type.rsplit(['/', '+', '.']).next().unwrap_or("bin");
-    media.name.clone().unwrap_or_else(|| format!("file.{extension}"))
+    let extension = media
+        .media_type
+        .rsplit(['/', '+', '.'])
+        .next()
+        .unwrap_or("bin");
+    media
+        .name
+        .clone()
+        .unwrap_or_else(|| format!("file.{extension}"))
 }
 
 /// The words that stand for a picture or file which the wire format has no place for.
@@ -106,9 +113,16 @@ impl From<RawUsage> for Usage {
     fn from(raw: RawUsage) -> Self {
         let read = raw.prompt_tokens_details.unwrap_or_default();
         let written = raw.completion_tokens_details.unwrap_or_default();
-        let (cache_read, cache_write) = (read.cached_tokens.unwrap_or(0), read.cache_write_tokens.unwrap_or(0));
+        let (cache_read, cache_write) = (
+            read.cached_tokens.unwrap_or(0),
+            read.cache_write_tokens.unwrap_or(0),
+        );
         Self {
-            input: raw.prompt_tokens.unwrap_or(0).saturating_sub(cache_read).saturating_sub(cache_write),
+            input: raw
+                .prompt_tokens
+                .unwrap_or(0)
+                .saturating_sub(cache_read)
+                .saturating_sub(cache_write),
             cache_read,
             cache_write,
             output: raw.completion_tokens.unwrap_or(0),
@@ -133,7 +147,13 @@ mod tests {
             "input_tokens_details": { "cached_tokens": 60, "cache_write_tokens": 10 },
             "output_tokens_details": { "reasoning_tokens": 5 },
         });
-        let expected = Usage { input: 30, cache_read: 60, cache_write: 10, output: 20, reasoning: 5 };
+        let expected = Usage {
+            input: 30,
+            cache_read: 60,
+            cache_write: 10,
+            output: 20,
+            reasoning: 5,
+        };
         for raw in [chat, responses] {
             let usage = Usage::from(serde_json::from_value::<RawUsage>(raw).expect("reads"));
             assert_eq!((usage, usage.total()), (expected, 120));
@@ -143,7 +163,10 @@ mod tests {
     #[test]
     fn the_arguments_of_a_tool_are_always_an_object_with_properties() {
         let none = json!({ "type": "object", "properties": {} });
-        assert_eq!(parameters(&Schema::new(json!({ "type": "object" })).expect("valid")), none);
+        assert_eq!(
+            parameters(&Schema::new(json!({ "type": "object" })).expect("valid")),
+            none
+        );
         assert_eq!(parameters(&Schema::new(json!(true)).expect("valid")), none);
         let some = json!({ "type": "object", "properties": { "a": {} }, "required": ["a"] });
         assert_eq!(parameters(&Schema::new(some.clone()).expect("valid")), some);
@@ -152,6 +175,12 @@ mod tests {
     #[test]
     fn a_file_without_a_name_gets_one_that_tells_its_type() {
         assert_eq!(file_name(&Media::data("application/pdf", "")), "file.pdf");
-        assert_eq!(file_name(&Media { name: Some("a.txt".into()), ..Media::data("text/plain", "") }), "a.txt");
+        assert_eq!(
+            file_name(&Media {
+                name: Some("a.txt".into()),
+                ..Media::data("text/plain", "")
+            }),
+            "a.txt"
+        );
     }
 }

@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Content, Digest, Json, Media, MediaSource, Message, ModelRequest, RawArguments, RedactionFailed, Role, ToolChoice,
-    ToolRequest, ToolSpec, View,
+    Content, Digest, Json, Media, MediaSource, Message, ModelRequest, RawArguments,
+    RedactionFailed, Role, ToolChoice, ToolRequest, ToolSpec, View,
 };
 
 use crate::scrub::Scrub;
@@ -61,22 +61,43 @@ struct Made {
 
 impl Outliner {
     pub(crate) fn new(scrub: Scrub) -> Self {
-        Self { scrub, last: Mutex::default() }
+        Self {
+            scrub,
+            last: Mutex::default(),
+        }
     }
 
     pub(crate) fn outline(&self, request: &ModelRequest) -> Result<Outline, RedactionFailed> {
         let mut made = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         self.messages(&mut made.messages, &request.messages)?;
-        let messages: Vec<_> = made.messages.iter().map(|(_, message)| message.clone()).collect();
+        let messages: Vec<_> = made
+            .messages
+            .iter()
+            .map(|(_, message)| message.clone())
+            .collect();
         let tools = self.tools(&mut made.tools, &request.view)?;
-        let instructions = request.instructions.as_ref().map(|text| self.passage(text)).transpose()?;
+        let instructions = request
+            .instructions
+            .as_ref()
+            .map(|text| self.passage(text))
+            .transpose()?;
         let settings = self.settings(request)?;
-        let digests: Vec<_> = messages.iter().map(|message| &message.passage.digest).collect();
+        let digests: Vec<_> = messages
+            .iter()
+            .map(|message| &message.passage.digest)
+            .collect();
         let whole = json!({
             "instructions": instructions.as_ref().map(|passage| passage.digest),
             "tools": tools, "settings": settings, "messages": digests,
         });
-        Ok(Outline { digest: digest(whole)?, instructions, tools, settings, same: 0, messages })
+        Ok(Outline {
+            digest: digest(whole)?,
+            instructions,
+            tools,
+            settings,
+            same: 0,
+            messages,
+        })
     }
 
     fn messages(
@@ -84,7 +105,11 @@ impl Outliner {
         made: &mut Vec<(Arc<Message>, OutlinedMessage)>,
         window: &[Arc<Message>],
     ) -> Result<(), RedactionFailed> {
-        let kept = made.iter().zip(window).take_while(|((known, _), message)| Arc::ptr_eq(known, message)).count();
+        let kept = made
+            .iter()
+            .zip(window)
+            .take_while(|((known, _), message)| Arc::ptr_eq(known, message))
+            .count();
         made.truncate(kept);
         let mut calls = Calls::default();
         for (at, message) in window.iter().enumerate() {
@@ -93,8 +118,17 @@ impl Outliner {
                 continue;
             }
             let plain = self.scrub.value(&calls.plain(message))?;
-            let passage = Passage { text: first_words(&self.scrub.text(&words(message))?), digest: digest(plain)? };
-            made.push((message.clone(), OutlinedMessage { role: message.role, passage }));
+            let passage = Passage {
+                text: first_words(&self.scrub.text(&words(message))?),
+                digest: digest(plain)?,
+            };
+            made.push((
+                message.clone(),
+                OutlinedMessage {
+                    role: message.role,
+                    passage,
+                },
+            ));
         }
         Ok(())
     }
@@ -111,7 +145,10 @@ impl Outliner {
         }
         let one = |spec: &ToolSpec| {
             let told = json!({ "description": spec.description, "input": spec.input });
-            Ok((self.scrub.text(spec.name.as_str())?, digest(self.scrub.value(&told)?)?))
+            Ok((
+                self.scrub.text(spec.name.as_str())?,
+                digest(self.scrub.value(&told)?)?,
+            ))
         };
         let tools: BTreeMap<_, _> = view.specs().map(one).collect::<Result<_, _>>()?;
         *made = Some((view.clone(), tools.clone()));
@@ -120,7 +157,10 @@ impl Outliner {
 
     fn passage(&self, text: &str) -> Result<Passage, RedactionFailed> {
         let text = self.scrub.text(text)?;
-        Ok(Passage { digest: Digest::of_bytes(text.as_bytes()), text: first_words(&text) })
+        Ok(Passage {
+            digest: Digest::of_bytes(text.as_bytes()),
+            text: first_words(&text),
+        })
     }
 
     fn settings(&self, request: &ModelRequest) -> Result<BTreeMap<String, Value>, RedactionFailed> {
@@ -130,7 +170,10 @@ impl Outliner {
             ToolChoice::Required => "required".into(),
             ToolChoice::Named(tool) => json!({ "tool": tool }),
         };
-        let output = request.output.as_ref().map(|output| json!({ "name": output.name, "schema": output.schema }));
+        let output = request
+            .output
+            .as_ref()
+            .map(|output| json!({ "name": output.name, "schema": output.schema }));
         let settings = json!({
             "choice": choice,
             "parallel_calls": request.parallel_calls,
@@ -140,8 +183,13 @@ impl Outliner {
             "effort": request.effort,
             "extra": (!request.extra.is_empty()).then_some(&request.extra),
         });
-        let Value::Object(settings) = self.scrub.value(&settings)? else { return Err(RedactionFailed) };
-        Ok(settings.into_iter().filter(|(_, value)| !value.is_null()).collect())
+        let Value::Object(settings) = self.scrub.value(&settings)? else {
+            return Err(RedactionFailed);
+        };
+        Ok(settings
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .collect())
     }
 }
 
@@ -161,13 +209,18 @@ impl Calls {
 
     fn number(&mut self, request: &ToolRequest) -> usize {
         self.asked += 1;
-        self.numbers.insert(request.provider_call_id.clone(), self.asked);
+        self.numbers
+            .insert(request.provider_call_id.clone(), self.asked);
         self.asked
     }
 
     /// A message without ids and without anything of a provider's own.
     fn plain(&mut self, message: &Message) -> Value {
-        let parts: Vec<Value> = message.parts.iter().map(|part| self.plain_part(&part.content)).collect();
+        let parts: Vec<Value> = message
+            .parts
+            .iter()
+            .map(|part| self.plain_part(&part.content))
+            .collect();
         json!({ "role": message.role, "parts": parts })
     }
 
@@ -198,7 +251,9 @@ impl Calls {
 fn plain_arguments(request: &ToolRequest) -> Value {
     match &request.arguments {
         RawArguments::Json(json) => json.as_value().clone(),
-        RawArguments::Text(text) => serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into()),
+        RawArguments::Text(text) => {
+            serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into())
+        }
     }
 }
 
@@ -220,7 +275,10 @@ fn words(message: &Message) -> String {
         Content::Ran(call) => format!("[{}]", call.tool),
         Content::Opaque => String::new(),
     });
-    words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
+    words
+        .filter(|words| !words.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn first_words(text: &str) -> String {
@@ -233,13 +291,19 @@ fn first_words(text: &str) -> String {
 
 fn digest(value: Value) -> Result<Digest, RedactionFailed> {
     // What is nested too deeply cannot be looked through either.
-    Json::new(value).map(|json| json.digest()).map_err(|_| RedactionFailed)
+    Json::new(value)
+        .map(|json| json.digest())
+        .map_err(|_| RedactionFailed)
 }
 
 impl Outline {
     /// How many messages both begin with.
     pub(crate) fn common(&self, other: &Self) -> usize {
-        self.messages.iter().zip(&other.messages).take_while(|(a, b)| a == b).count()
+        self.messages
+            .iter()
+            .zip(&other.messages)
+            .take_while(|(a, b)| a == b)
+            .count()
     }
 
     /// The first thing in which a request differs from this recorded one. The words of the request are named only if
@@ -264,9 +328,16 @@ impl Outline {
                 )
             }
             (Some(then), None) => {
-                format!("message {number} is missing: recorded was {} {:?}", role(then), then.passage.text)
+                format!(
+                    "message {number} is missing: recorded was {} {:?}",
+                    role(then),
+                    then.passage.text
+                )
             }
-            (None, Some(now)) => format!("message {number}, of {}, is not in the recording", role(now)),
+            (None, Some(now)) => format!(
+                "message {number}, of {}, is not in the recording",
+                role(now)
+            ),
             (None, None) => self.other_difference(asked),
         }
     }
@@ -285,8 +356,14 @@ impl Outline {
     }
 }
 
-fn first_difference<'a, T: PartialEq>(a: &'a BTreeMap<String, T>, b: &'a BTreeMap<String, T>) -> Option<&'a str> {
-    a.keys().chain(b.keys()).find(|key| a.get(*key) != b.get(*key)).map(String::as_str)
+fn first_difference<'a, T: PartialEq>(
+    a: &'a BTreeMap<String, T>,
+    b: &'a BTreeMap<String, T>,
+) -> Option<&'a str> {
+    a.keys()
+        .chain(b.keys())
+        .find(|key| a.get(*key) != b.get(*key))
+        .map(String::as_str)
 }
 
 fn role(message: &OutlinedMessage) -> &'static str {

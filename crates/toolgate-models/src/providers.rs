@@ -7,8 +7,16 @@ use toolgate_core::{Model, ModelName};
 use crate::{Anthropic, ApiKey, Gemini, ModelBuilder, OpenAiChat, OpenAiResponses, SetupError};
 
 /// The names that [`open`] knows.
-pub const PROVIDERS: [&str; 8] =
-    ["openai", "openai-chat", "anthropic", "google", "ollama", "vllm", "llama-cpp", "compatible"];
+pub const PROVIDERS: [&str; 8] = [
+    "openai",
+    "openai-chat",
+    "anthropic",
+    "google",
+    "ollama",
+    "vllm",
+    "llama-cpp",
+    "compatible",
+];
 
 /// Opens a model by its name, with keys and addresses from the environment.
 ///
@@ -32,7 +40,11 @@ pub const PROVIDERS: [&str; 8] =
 /// # Ok::<(), toolgate_core::InvalidModelName>(())
 /// ```
 pub fn open(name: &ModelName) -> Result<Arc<dyn Model>, SetupError> {
-    open_in(name, &|variable| std::env::var(variable).ok().filter(|value| !value.trim().is_empty()))
+    open_in(name, &|variable| {
+        std::env::var(variable)
+            .ok()
+            .filter(|value| !value.trim().is_empty())
+    })
 }
 
 /// Looks up a variable of the environment.
@@ -41,7 +53,11 @@ type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 fn open_in(name: &ModelName, environment: Environment<'_>) -> Result<Arc<dyn Model>, SetupError> {
     let model = &*name.model;
     match &*name.provider {
-        "openai" => ready(given(OpenAiResponses::builder(model), "OPENAI", environment)?),
+        "openai" => ready(given(
+            OpenAiResponses::builder(model),
+            "OPENAI",
+            environment,
+        )?),
         "openai-chat" => ready(given(OpenAiChat::builder(model), "OPENAI", environment)?),
         "anthropic" => ready(given(Anthropic::builder(model), "ANTHROPIC", environment)?),
         "google" => {
@@ -52,23 +68,31 @@ fn open_in(name: &ModelName, environment: Environment<'_>) -> Result<Arc<dyn Mod
             ready(given(Gemini::builder(model), "GEMINI", &look_up)?)
         }
         "ollama" => {
-            let url = environment("OLLAMA_HOST").map_or_else(|| OLLAMA.to_owned(), |host| ollama_url(&host));
+            let url = environment("OLLAMA_HOST")
+                .map_or_else(|| OLLAMA.to_owned(), |host| ollama_url(&host));
             ready(OpenAiChat::compatible(model, url).provider("ollama"))
         }
         "vllm" => {
-            let builder = OpenAiChat::compatible(model, "http://127.0.0.1:8000/v1").provider("vllm");
+            let builder =
+                OpenAiChat::compatible(model, "http://127.0.0.1:8000/v1").provider("vllm");
             ready(given(builder, "VLLM", environment)?)
         }
         "llama-cpp" => {
-            let builder = OpenAiChat::compatible(model, "http://127.0.0.1:8080/v1").provider("llama-cpp");
+            let builder =
+                OpenAiChat::compatible(model, "http://127.0.0.1:8080/v1").provider("llama-cpp");
             ready(given(builder, "LLAMA_CPP", environment)?)
         }
         "compatible" => {
-            let url = environment("COMPATIBLE_BASE_URL").ok_or_else(|| SetupError::MissingBaseUrl {
-                provider: "compatible".to_owned(),
-                hint: "set COMPATIBLE_BASE_URL, as in http://127.0.0.1:8000/v1".to_owned(),
-            })?;
-            ready(given(OpenAiChat::compatible(model, url), "COMPATIBLE", environment)?)
+            let url =
+                environment("COMPATIBLE_BASE_URL").ok_or_else(|| SetupError::MissingBaseUrl {
+                    provider: "compatible".to_owned(),
+                    hint: "set COMPATIBLE_BASE_URL, as in http://127.0.0.1:8000/v1".to_owned(),
+                })?;
+            ready(given(
+                OpenAiChat::compatible(model, url),
+                "COMPATIBLE",
+                environment,
+            )?)
         }
         unknown => Err(unknown_provider(unknown)),
     }
@@ -100,17 +124,31 @@ const OLLAMA: &str = "http://127.0.0.1:11434/v1";
 fn ollama_url(host: &str) -> String {
     let host = host.trim().trim_end_matches('/');
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
-    let rest = rest.strip_prefix("0.0.0.0").map_or_else(|| rest.to_owned(), |port| format!("127.0.0.1{port}"));
-    let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
-    let port = if has_port || scheme == "https" { "" } else { ":11434" };
+    let rest = rest
+        .strip_prefix("0.0.0.0")
+        .map_or_else(|| rest.to_owned(), |port| format!("127.0.0.1{port}"));
+    let has_port = rest
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let port = if has_port || scheme == "https" {
+        ""
+    } else {
+        ":11434"
+    };
     format!("{scheme}://{rest}{port}/v1")
 }
 
 fn unknown_provider(provider: &str) -> SetupError {
     let likeness = |known: &str| strsim::jaro_winkler(&provider.to_lowercase(), known);
     let near = PROVIDERS.into_iter().filter(|known| likeness(known) > 0.8);
-    let near = near.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).map(str::to_owned);
-    SetupError::UnknownProvider { provider: provider.to_owned(), near, known: PROVIDERS.join(", ") }
+    let near = near
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+        .map(str::to_owned);
+    SetupError::UnknownProvider {
+        provider: provider.to_owned(),
+        near,
+        known: PROVIDERS.join(", "),
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +162,9 @@ mod tests {
             found.map(|(_, value)| (*value).to_owned())
         };
         let opened = open_in(&name, &look_up);
-        opened.map(|model| model.name().to_string()).map_err(|error| error.to_string())
+        opened
+            .map(|model| model.name().to_string())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -146,15 +186,22 @@ mod tests {
         let error = opened("compatible:m", &[]).expect_err("no address");
         assert!(error.contains("COMPATIBLE_BASE_URL"), "{error}");
         let error = opened("openai:m", &[("OPENAI_API_KEY", "two words")]).expect_err("no key");
-        assert!(error.contains("OPENAI_API_KEY") && !error.contains("two words"), "{error}");
-        let error = opened("ollama:m", &[("OLLAMA_HOST", "http://me:secret@h")]).expect_err("a password");
+        assert!(
+            error.contains("OPENAI_API_KEY") && !error.contains("two words"),
+            "{error}"
+        );
+        let error =
+            opened("ollama:m", &[("OLLAMA_HOST", "http://me:secret@h")]).expect_err("a password");
         assert!(!error.contains("secret"), "{error}");
     }
 
     #[test]
     fn an_unknown_provider_names_the_known_ones_and_the_nearest() {
         let error = opened("opnai:gpt", &[]).expect_err("misspelt");
-        assert!(error.contains("did you mean openai?") && error.contains("ollama, vllm"), "{error}");
+        assert!(
+            error.contains("did you mean openai?") && error.contains("ollama, vllm"),
+            "{error}"
+        );
         let error = opened("zzz:gpt", &[]).expect_err("made up");
         assert!(!error.contains("did you mean"), "{error}");
     }
@@ -165,7 +212,10 @@ mod tests {
             ("127.0.0.1", "http://127.0.0.1:11434/v1"),
             ("0.0.0.0:1234", "http://127.0.0.1:1234/v1"),
             ("http://gpu:80/", "http://gpu:80/v1"),
-            ("https://ollama.example.com", "https://ollama.example.com/v1"),
+            (
+                "https://ollama.example.com",
+                "https://ollama.example.com/v1",
+            ),
         ] {
             assert_eq!(ollama_url(host), url);
         }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use futures::{StreamExt, stream, stream::BoxStream};
-use toolgate_core::{Delta, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Redactor, Reply};
+use toolgate_core::{
+    Delta, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Redactor, Reply,
+};
 
 use crate::{
     CassetteError,
@@ -39,9 +41,17 @@ pub struct Record<M> {
 
 impl<M: Model> Record<M> {
     /// Records to a file. One that exists is continued; a new one can be read by its owner only.
-    pub fn new(model: M, path: impl AsRef<Path>, redactor: Arc<dyn Redactor>) -> Result<Self, CassetteError> {
+    pub fn new(
+        model: M,
+        path: impl AsRef<Path>,
+        redactor: Arc<dyn Redactor>,
+    ) -> Result<Self, CassetteError> {
         let tape = Mutex::new(Tape::open(path.as_ref(), model.name())?);
-        Ok(Self { model, outliner: Outliner::new(Scrub::with(redactor)), tape })
+        Ok(Self {
+            model,
+            outliner: Outliner::new(Scrub::with(redactor)),
+            tape,
+        })
     }
 
     /// A value that must not be on the cassette, such as the key of the provider.
@@ -52,24 +62,58 @@ impl<M: Model> Record<M> {
 
     fn write(&self, request: Outline, pieces: Vec<Delta>, end: End) -> Result<(), NotWritten> {
         let scrub = &self.outliner.scrub;
-        let deltas = scrub.pieces(pieces)?.into_iter().filter_map(Piece::of).collect();
-        let check = |line: &str| if scrub.is_clean(line) { Ok(()) } else { Err(NotWritten::Redaction) };
+        let deltas = scrub
+            .pieces(pieces)?
+            .into_iter()
+            .filter_map(Piece::of)
+            .collect();
+        let check = |line: &str| {
+            if scrub.is_clean(line) {
+                Ok(())
+            } else {
+                Err(NotWritten::Redaction)
+            }
+        };
         let mut tape = self.tape.lock().unwrap_or_else(PoisonError::into_inner);
-        tape.write(Exchange { request, deltas, end }, check)
+        tape.write(
+            Exchange {
+                request,
+                deltas,
+                end,
+            },
+            check,
+        )
     }
 
-    fn write_reply(&self, request: Outline, pieces: Vec<Delta>, reply: &Reply) -> Result<(), NotWritten> {
+    fn write_reply(
+        &self,
+        request: Outline,
+        pieces: Vec<Delta>,
+        reply: &Reply,
+    ) -> Result<(), NotWritten> {
         let scrub = &self.outliner.scrub;
         let message = serde_json::to_value(&reply.message).map_err(|_| NotWritten::Redaction)?;
         // A redactor that changes what makes a message a message has failed.
-        let message: Message = serde_json::from_value(scrub.value(&message)?).map_err(|_| NotWritten::Redaction)?;
+        let message: Message =
+            serde_json::from_value(scrub.value(&message)?).map_err(|_| NotWritten::Redaction)?;
         let text = |text: &Option<String>| text.as_deref().map(|text| scrub.text(text)).transpose();
         let (model, id) = (text(&reply.model)?, text(&reply.id)?);
-        let reply = Reply { message, usage: reply.usage, finish: reply.finish, model, id };
+        let reply = Reply {
+            message,
+            usage: reply.usage,
+            finish: reply.finish,
+            model,
+            id,
+        };
         self.write(request, pieces, End::Reply(reply.into()))
     }
 
-    fn write_error(&self, request: Outline, pieces: Vec<Delta>, error: &ModelError) -> Result<(), NotWritten> {
+    fn write_error(
+        &self,
+        request: Outline,
+        pieces: Vec<Delta>,
+        error: &ModelError,
+    ) -> Result<(), NotWritten> {
         let detail = self.outliner.scrub.text(&error.detail)?;
         self.write(request, pieces, End::Error(KeptError::of(error, detail)))
     }
@@ -118,6 +162,8 @@ impl<M: Model> Model for Record<M> {
 
 impl<M: Model> fmt::Debug for Record<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Record").field("model", self.model.name()).finish_non_exhaustive()
+        f.debug_struct("Record")
+            .field("model", self.model.name())
+            .finish_non_exhaustive()
     }
 }

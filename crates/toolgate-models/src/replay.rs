@@ -8,7 +8,9 @@ use std::{
 };
 
 use futures::{StreamExt, stream, stream::BoxStream};
-use toolgate_core::{Delta, Digest, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Redactor};
+use toolgate_core::{
+    Delta, Digest, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Redactor,
+};
 
 use crate::{
     CassetteError,
@@ -47,10 +49,20 @@ impl Replay {
         let Cassette { model, exchanges } = Cassette::open(path.as_ref())?;
         let mut by_digest: HashMap<Digest, Vec<usize>> = HashMap::new();
         for (at, exchange) in exchanges.iter().enumerate() {
-            by_digest.entry(exchange.request.digest).or_default().push(at);
+            by_digest
+                .entry(exchange.request.digest)
+                .or_default()
+                .push(at);
         }
         let (outliner, played) = (Outliner::default(), Mutex::default());
-        Ok(Self { name: model, exchanges, by_digest, outliner, in_order: false, played })
+        Ok(Self {
+            name: model,
+            exchanges,
+            by_digest,
+            outliner,
+            in_order: false,
+            played,
+        })
     }
 
     /// Plays one exchange after the other, whatever is asked.
@@ -77,14 +89,21 @@ impl Replay {
         let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         if self.in_order {
             let all = self.exchanges.len();
-            let over = || self.setup(format!("the cassette has {all} exchanges and was asked for one more"));
+            let over = || {
+                self.setup(format!(
+                    "the cassette has {all} exchanges and was asked for one more"
+                ))
+            };
             let next = self.exchanges.get(played.all).ok_or_else(over)?;
             played.all += 1;
             return Ok(next);
         }
         let failed = |_| self.setup("secrets could not be taken out of the request".to_owned());
         let asked = self.outliner.outline(request).map_err(failed)?;
-        let found = self.by_digest.get(&asked.digest).ok_or_else(|| self.unknown(&asked))?;
+        let found = self
+            .by_digest
+            .get(&asked.digest)
+            .ok_or_else(|| self.unknown(&asked))?;
         let times = played.asked.entry(asked.digest).or_default();
         let at = found[(*times).min(found.len() - 1)];
         *times += 1;
@@ -94,13 +113,28 @@ impl Replay {
     /// Says how a request differs from the one that has most in common with it.
     fn unknown(&self, asked: &Outline) -> ModelError {
         let closeness = |exchange: &Exchange| {
-            let (then, common) = (exchange.request.messages.len(), exchange.request.common(asked));
-            (common, std::cmp::Reverse(then.abs_diff(asked.messages.len())))
+            let (then, common) = (
+                exchange.request.messages.len(),
+                exchange.request.common(asked),
+            );
+            (
+                common,
+                std::cmp::Reverse(then.abs_diff(asked.messages.len())),
+            )
         };
         // The earliest of the nearest: reversed, because the last of several is taken.
-        let nearest = self.exchanges.iter().enumerate().rev().max_by_key(|(_, exchange)| closeness(exchange));
-        let Some((at, exchange)) = nearest else { return self.setup("nothing is recorded on the cassette".to_owned()) };
-        let difference = exchange.request.difference(asked, self.outliner.scrub.is_thorough());
+        let nearest = self
+            .exchanges
+            .iter()
+            .enumerate()
+            .rev()
+            .max_by_key(|(_, exchange)| closeness(exchange));
+        let Some((at, exchange)) = nearest else {
+            return self.setup("nothing is recorded on the cassette".to_owned());
+        };
+        let difference = exchange
+            .request
+            .difference(asked, self.outliner.scrub.is_thorough());
         // Line 1 is the header.
         let line = at + 2;
         self.setup(format!("this request is not on the cassette; in the nearest, on line {line}, {difference}; record it again if that is meant"))
@@ -133,6 +167,9 @@ impl Model for Replay {
 impl fmt::Debug for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exchanges = self.exchanges.len();
-        f.debug_struct("Replay").field("name", &self.name).field("exchanges", &exchanges).finish_non_exhaustive()
+        f.debug_struct("Replay")
+            .field("name", &self.name)
+            .field("exchanges", &exchanges)
+            .finish_non_exhaustive()
     }
 }

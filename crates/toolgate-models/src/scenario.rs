@@ -58,7 +58,10 @@ impl Scripted {
             Ok(text) => text,
             Err(source) => return Err(ScenarioError::Unreadable { name, source }),
         };
-        match path.extension().is_some_and(|extension| extension == "json") {
+        match path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
             true => read_json(&name, &text),
             false => read_toml(&name, &text),
         }
@@ -109,21 +112,36 @@ impl ScenarioError {
     }
 
     fn invalid(place: String, problem: impl Into<String>) -> Self {
-        Self::Invalid { place, problem: problem.into(), hint: None }
+        Self::Invalid {
+            place,
+            problem: problem.into(),
+            hint: None,
+        }
     }
 
     /// What serde says about `path`: `unknown field`, `unknown variant`, or something about a value.
     fn of_serde(place: String, path: &str, message: &str) -> Self {
         let unknown = [("unknown field ", "key"), ("unknown variant ", "word")];
-        let found = unknown.iter().find_map(|(start, what)| Some((what, quoted(message.strip_prefix(start)?)?)));
-        let owner = if path.is_empty() { "the scenario" } else { path };
+        let found = unknown
+            .iter()
+            .find_map(|(start, what)| Some((what, quoted(message.strip_prefix(start)?)?)));
+        let owner = if path.is_empty() {
+            "the scenario"
+        } else {
+            path
+        };
         let Some((what, (word, known))) = found else {
             let colon = if path.is_empty() { "" } else { ": " };
             return Self::invalid(place, format!("{path}{colon}{message}"));
         };
-        let near = nearest(word, &known).map_or_else(String::new, |near| format!("; the nearest is `{near}`"));
+        let near = nearest(word, &known)
+            .map_or_else(String::new, |near| format!("; the nearest is `{near}`"));
         let problem = format!("{owner} has no {what} `{word}`{near}");
-        Self::Invalid { place, problem, hint: Some(format!("known are {}", known.join(", "))) }
+        Self::Invalid {
+            place,
+            problem,
+            hint: Some(format!("known are {}", known.join(", "))),
+        }
     }
 }
 
@@ -205,7 +223,9 @@ fn read_json(name: &str, text: &str) -> Result<Scripted, ScenarioError> {
     let scenario: Scenario = serde_json::from_str(text).map_err(|error| {
         let place = format!("{name}:{}:{}", error.line(), error.column());
         let message = error.to_string();
-        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+        let message = message
+            .rsplit_once(" at line ")
+            .map_or(message.as_str(), |(message, _)| message);
         ScenarioError::of_serde(place, "", message)
     })?;
     scenario.model(name)
@@ -216,8 +236,16 @@ fn read_toml(name: &str, text: &str) -> Result<Scripted, ScenarioError> {
         let at = error.span().unwrap_or(0..0).start;
         let before = text.get(..at).unwrap_or_default();
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        let path = DeTable::parse(text).map(|table| path_at(&table, at)).unwrap_or_default();
+        let column = before
+            .rsplit('\n')
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .count()
+            + 1;
+        let path = DeTable::parse(text)
+            .map(|table| path_at(&table, at))
+            .unwrap_or_default();
         let message = error.message();
         // An unknown key is not the place but stands in it.
         let path = match message.starts_with("unknown field") {
@@ -235,16 +263,25 @@ impl Scenario {
         let mut lines: Vec<Line> = Vec::with_capacity(self.reply.len());
         for (at, reply) in self.reply.into_iter().enumerate() {
             let place = || format!("{name}: reply {}", at + 1);
-            if lines.last().is_some_and(|line| line.when.is_none() && line.repeat == Repeat::Always) {
-                return Err(ScenarioError::invalid(place(), "is never reached: the one before it is repeated always"));
+            if lines
+                .last()
+                .is_some_and(|line| line.when.is_none() && line.repeat == Repeat::Always)
+            {
+                return Err(ScenarioError::invalid(
+                    place(),
+                    "is never reached: the one before it is repeated always",
+                ));
             }
-            let line = reply.line(pause).map_err(|problem| ScenarioError::invalid(place(), problem))?;
+            let line = reply
+                .line(pause)
+                .map_err(|problem| ScenarioError::invalid(place(), problem))?;
             lines.push(line);
         }
         let mut model = Scripted::new(lines);
         if let Some(wanted) = self.model {
-            let wanted: ModelName =
-                wanted.parse().map_err(|error| ScenarioError::invalid(name.to_owned(), format!("model: {error}")))?;
+            let wanted: ModelName = wanted.parse().map_err(|error| {
+                ScenarioError::invalid(name.to_owned(), format!("model: {error}"))
+            })?;
             model = model.named(wanted);
         }
         Ok(self.chunk.into_iter().fold(model, Scripted::chunk))
@@ -253,24 +290,38 @@ impl Scenario {
 
 impl ReplyTable {
     fn line(self, pause: Option<Duration>) -> Result<Line, &'static str> {
-        if self.text.is_none() && self.reasoning.is_none() && self.calls.is_empty() && self.error.is_none() {
+        if self.text.is_none()
+            && self.reasoning.is_none()
+            && self.calls.is_empty()
+            && self.error.is_none()
+        {
             return Err("says nothing; give it text, reasoning, calls or error");
         }
         if self.when.is_some() && self.error.is_none() && self.repeat.is_some() {
-            return Err("has `when` and `repeat`; the reply that it is an alternative to says how often");
+            return Err(
+                "has `when` and `repeat`; the reply that it is an alternative to says how often",
+            );
         }
         let mut spoken: Vec<Spoken> = self.reasoning.into_iter().map(Spoken::Reasoning).collect();
         spoken.extend(self.text.into_iter().map(Spoken::Text));
         for call in self.calls {
             spoken.push(call.spoken()?);
         }
-        let usage = self.usage.map(|UsageTable { input, cache_read, cache_write, output, reasoning }| Usage {
-            input,
-            cache_read,
-            cache_write,
-            output,
-            reasoning,
-        });
+        let usage = self.usage.map(
+            |UsageTable {
+                 input,
+                 cache_read,
+                 cache_write,
+                 output,
+                 reasoning,
+             }| Usage {
+                input,
+                cache_read,
+                cache_write,
+                output,
+                reasoning,
+            },
+        );
         Ok(Line {
             spoken,
             usage,
@@ -288,24 +339,38 @@ impl CallTable {
         let arguments = match self.arguments {
             Value::Null => "{}".to_owned(),
             Value::String(text) => text,
-            value if has_date(&value) => return Err("has a date without quotes in its arguments; JSON has no dates"),
+            value if has_date(&value) => {
+                return Err("has a date without quotes in its arguments; JSON has no dates");
+            }
             value => value.to_string(),
         };
-        Ok(Spoken::Call { id: self.id, tool: self.tool, arguments })
+        Ok(Spoken::Call {
+            id: self.id,
+            tool: self.tool,
+            arguments,
+        })
     }
 }
 
 impl ErrorTable {
     fn failure(self) -> Failure {
         let retry_after = self.retry_after_ms.map(Duration::from_millis);
-        Failure { kind: self.kind, detail: self.detail, status: self.status, retry_after }
+        Failure {
+            kind: self.kind,
+            detail: self.detail,
+            status: self.status,
+            retry_after,
+        }
     }
 }
 
 impl WhenTable {
     fn when(self) -> When {
-        let result =
-            |table: ResultTable| ResultMatch { tool: table.tool, contains: table.contains, is_error: table.is_error };
+        let result = |table: ResultTable| ResultMatch {
+            tool: table.tool,
+            contains: table.contains,
+            is_error: table.is_error,
+        };
         When {
             last_contains: self.last_contains,
             user_contains: self.user_contains,
@@ -325,11 +390,15 @@ fn repeat<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Repeat>, 
         }
         fn visit_u64<E: de::Error>(self, times: u64) -> Result<Repeat, E> {
             let times = usize::try_from(times).ok().filter(|times| *times > 0);
-            times.map(Repeat::Times).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(0), &self))
+            times
+                .map(Repeat::Times)
+                .ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(0), &self))
         }
         fn visit_i64<E: de::Error>(self, times: i64) -> Result<Repeat, E> {
             let wrong = |_| E::invalid_value(de::Unexpected::Signed(times), &self);
-            u64::try_from(times).map_err(wrong).and_then(|times| HowOften.visit_u64(times))
+            u64::try_from(times)
+                .map_err(wrong)
+                .and_then(|times| HowOften.visit_u64(times))
         }
         fn visit_str<E: de::Error>(self, word: &str) -> Result<Repeat, E> {
             match word {
@@ -356,7 +425,9 @@ fn path_at(table: &Spanned<DeTable<'_>>, at: usize) -> String {
 fn descend(value: &DeValue<'_>, at: usize, path: &mut String) {
     match value {
         DeValue::Table(table) => {
-            let found = table.iter().find(|(key, value)| key.span().contains(&at) || reaches(value, at));
+            let found = table
+                .iter()
+                .find(|(key, value)| key.span().contains(&at) || reaches(value, at));
             if let Some((key, value)) = found {
                 path.push('.');
                 path.push_str(key.get_ref());
@@ -364,7 +435,9 @@ fn descend(value: &DeValue<'_>, at: usize, path: &mut String) {
             }
         }
         DeValue::Array(items) => {
-            if let Some((index, item)) = items.iter().enumerate().find(|(_, item)| reaches(item, at)) {
+            if let Some((index, item)) =
+                items.iter().enumerate().find(|(_, item)| reaches(item, at))
+            {
                 path.push_str(&format!("[{index}]"));
                 descend(item.get_ref(), at, path);
             }
@@ -376,7 +449,9 @@ fn descend(value: &DeValue<'_>, at: usize, path: &mut String) {
 /// Whether a value or something in it stands at a place. A table of a `[[list]]` is wider than its header.
 fn reaches(value: &Spanned<DeValue<'_>>, at: usize) -> bool {
     let within = match value.get_ref() {
-        DeValue::Table(table) => table.iter().any(|(key, value)| key.span().contains(&at) || reaches(value, at)),
+        DeValue::Table(table) => table
+            .iter()
+            .any(|(key, value)| key.span().contains(&at) || reaches(value, at)),
         DeValue::Array(items) => items.iter().any(|item| reaches(item, at)),
         _ => false,
     };
@@ -386,7 +461,9 @@ fn reaches(value: &Spanned<DeValue<'_>>, at: usize) -> bool {
 /// TOML has dates and JSON has not; a date that is read as JSON is a table with this key.
 fn has_date(value: &Value) -> bool {
     match value {
-        Value::Object(map) => map.iter().any(|(key, value)| key == "$__toml_private_datetime" || has_date(value)),
+        Value::Object(map) => map
+            .iter()
+            .any(|(key, value)| key == "$__toml_private_datetime" || has_date(value)),
         Value::Array(items) => items.iter().any(has_date),
         _ => false,
     }
@@ -400,7 +477,9 @@ fn quoted(text: &str) -> Option<(&str, Vec<&str>)> {
 
 fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let closeness = |known: &&&str| strsim::jaro_winkler(word, known);
-    let best = known.iter().max_by(|a, b| closeness(a).total_cmp(&closeness(b)))?;
+    let best = known
+        .iter()
+        .max_by(|a, b| closeness(a).total_cmp(&closeness(b)))?;
     (closeness(&best) > 0.6).then_some(*best)
 }
 

@@ -45,20 +45,37 @@ fn toml_and_json_say_the_same() {
         let model = model.expect("a scenario");
         assert_eq!(model.name().to_string(), "scripted:captain");
         let error = reply(&model).expect_err("the first line fails");
-        assert_eq!((error.kind, error.status), (ModelErrorKind::Overloaded, Some(529)));
+        assert_eq!(
+            (error.kind, error.status),
+            (ModelErrorKind::Overloaded, Some(529))
+        );
         assert_eq!(error.retry_after, Some(Duration::from_millis(500)));
         let reply = reply(&model).expect("the second does not");
-        assert_eq!((reply.message.text(), reply.finish), ("I look.".to_owned(), Finish::Length));
-        assert_eq!(reply.usage, Some(Usage { input: 5, output: 2, ..Usage::default() }));
+        assert_eq!(
+            (reply.message.text(), reply.finish),
+            ("I look.".to_owned(), Finish::Length)
+        );
+        assert_eq!(
+            reply.usage,
+            Some(Usage {
+                input: 5,
+                output: 2,
+                ..Usage::default()
+            })
+        );
         // Read back, since the order of fields is nobody's promise; what is no JSON is left as it stands.
         let calls = reply.message.calls().map(|call| match &call.arguments {
-            RawArguments::Text(text) => {
-                (call.tool.as_str(), serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into()))
-            }
+            RawArguments::Text(text) => (
+                call.tool.as_str(),
+                serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into()),
+            ),
             RawArguments::Json(json) => panic!("{json} is not text"),
         });
         let wanted = [
-            ("read", serde_json::json!({ "path": "a", "deep": [1, { "x": true }] })),
+            (
+                "read",
+                serde_json::json!({ "path": "a", "deep": [1, { "x": true }] }),
+            ),
             ("raw", serde_json::json!("{")),
             ("none", serde_json::json!({})),
         ];
@@ -69,8 +86,14 @@ fn toml_and_json_say_the_same() {
 #[test]
 fn a_wrong_word_is_named_with_its_place_and_the_nearest_right_one() {
     let cases = [
-        ("[[reply]]\ntextt = \"x\"", "scenario.toml:2:1: reply[0] has no key `textt`; the nearest is `text`"),
-        ("[[replies]]\ntext = \"x\"", "scenario.toml:1:3: the scenario has no key `replies`; the nearest is `reply`"),
+        (
+            "[[reply]]\ntextt = \"x\"",
+            "scenario.toml:2:1: reply[0] has no key `textt`; the nearest is `text`",
+        ),
+        (
+            "[[replies]]\ntext = \"x\"",
+            "scenario.toml:1:3: the scenario has no key `replies`; the nearest is `reply`",
+        ),
         (
             "[[reply]]\ntext = \"x\"\n[[reply]]\ncalls = [{ tol = \"x\" }]",
             "scenario.toml:4:12: reply[1].calls[0] has no key `tol`; the nearest is `tool`",
@@ -87,20 +110,45 @@ fn a_wrong_word_is_named_with_its_place_and_the_nearest_right_one() {
     for (text, wanted) in cases {
         let error = Scripted::from_toml(text).expect_err(wanted);
         assert_eq!(error.to_string(), wanted);
-        assert!(error.hint().is_some_and(|hint| hint.starts_with("known are ")));
+        assert!(
+            error
+                .hint()
+                .is_some_and(|hint| hint.starts_with("known are "))
+        );
     }
-    let error = Scripted::from_json("{\"reply\": [\n{ \"txt\": \"x\" }]}").expect_err("a wrong key");
-    assert!(error.to_string().starts_with("scenario.json:2:7: "), "{error}");
-    assert!(error.to_string().ends_with("has no key `txt`; the nearest is `text`"), "{error}");
+    let error =
+        Scripted::from_json("{\"reply\": [\n{ \"txt\": \"x\" }]}").expect_err("a wrong key");
+    assert!(
+        error.to_string().starts_with("scenario.json:2:7: "),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .ends_with("has no key `txt`; the nearest is `text`"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_wrong_value_is_named_with_its_place() {
     let cases = [
-        ("[[reply]]\ntext = 3", "scenario.toml:2:8: reply[0].text: invalid type: integer `3`, expected a string"),
-        ("chunk = 0", "scenario.toml:1:9: chunk: invalid value: integer `0`, expected a nonzero usize"),
-        ("model = \"x\"", "scenario.toml: model: \"x\" is not a model; write it as provider:model"),
-        ("[[reply]]", "scenario.toml: reply 1: says nothing; give it text, reasoning, calls or error"),
+        (
+            "[[reply]]\ntext = 3",
+            "scenario.toml:2:8: reply[0].text: invalid type: integer `3`, expected a string",
+        ),
+        (
+            "chunk = 0",
+            "scenario.toml:1:9: chunk: invalid value: integer `0`, expected a nonzero usize",
+        ),
+        (
+            "model = \"x\"",
+            "scenario.toml: model: \"x\" is not a model; write it as provider:model",
+        ),
+        (
+            "[[reply]]",
+            "scenario.toml: reply 1: says nothing; give it text, reasoning, calls or error",
+        ),
         (
             "[[reply]]\ntext = \"x\"\nrepeat = 0",
             "scenario.toml:3:10: reply[0].repeat: invalid value: integer `0`, expected a whole number of at least 1 or \"always\"",
@@ -123,9 +171,17 @@ fn a_wrong_value_is_named_with_its_place() {
         ),
     ];
     for (text, wanted) in cases {
-        assert_eq!(Scripted::from_toml(text).expect_err(wanted).to_string(), wanted);
+        assert_eq!(
+            Scripted::from_toml(text).expect_err(wanted).to_string(),
+            wanted
+        );
     }
-    assert!(Scripted::from_toml("[[reply]").expect_err("not TOML").to_string().starts_with("scenario.toml:1:"));
+    assert!(
+        Scripted::from_toml("[[reply]")
+            .expect_err("not TOML")
+            .to_string()
+            .starts_with("scenario.toml:1:")
+    );
 }
 
 #[test]
@@ -137,5 +193,10 @@ fn a_file_is_read_by_its_name_and_a_missing_one_is_named() {
         assert!(Scripted::load(&path).is_ok(), "{name}");
     }
     let error = Scripted::load(folder.path().join("none.toml")).expect_err("no such file");
-    assert!(error.to_string().ends_with("none.toml: the scenario cannot be read"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("none.toml: the scenario cannot be read"),
+        "{error}"
+    );
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use toolgate_core::{Content, Finish, Message, ModelErrorKind, ModelRequest, Role, ToolAnswer, Usage};
+use toolgate_core::{
+    Content, Finish, Message, ModelErrorKind, ModelRequest, Role, ToolAnswer, Usage,
+};
 
 /// One reply of a script.
 ///
@@ -33,7 +35,11 @@ pub struct Line {
 pub(crate) enum Spoken {
     Text(String),
     Reasoning(String),
-    Call { id: Option<String>, tool: String, arguments: String },
+    Call {
+        id: Option<String>,
+        tool: String,
+        arguments: String,
+    },
 }
 
 /// How a line fails.
@@ -76,19 +82,37 @@ impl Line {
 
     /// Asks for a call. It gets an id of its own.
     pub fn call(self, tool: impl Into<String>, arguments: Value) -> Self {
-        self.with(Spoken::Call { id: None, tool: tool.into(), arguments: arguments.to_string() })
+        self.with(Spoken::Call {
+            id: None,
+            tool: tool.into(),
+            arguments: arguments.to_string(),
+        })
     }
 
     /// Asks for a call with an id and arguments exactly as written, which need not be JSON, as models sometimes do.
-    pub fn raw_call(self, id: impl Into<String>, tool: impl Into<String>, arguments: impl Into<String>) -> Self {
-        self.with(Spoken::Call { id: Some(id.into()), tool: tool.into(), arguments: arguments.into() })
+    pub fn raw_call(
+        self,
+        id: impl Into<String>,
+        tool: impl Into<String>,
+        arguments: impl Into<String>,
+    ) -> Self {
+        self.with(Spoken::Call {
+            id: Some(id.into()),
+            tool: tool.into(),
+            arguments: arguments.into(),
+        })
     }
 
     /// Fails, after whatever the line says.
     ///
     /// A failure takes no place in the conversation: asked again, the model goes on with the next line.
     pub fn fail(mut self, kind: ModelErrorKind, detail: impl Into<String>) -> Self {
-        self.failure = Some(Failure { kind, detail: detail.into(), status: None, retry_after: None });
+        self.failure = Some(Failure {
+            kind,
+            detail: detail.into(),
+            status: None,
+            retry_after: None,
+        });
         self
     }
 
@@ -168,47 +192,93 @@ pub(crate) struct ResultMatch {
 impl When {
     /// The last message contains this, be it of a person or a result.
     pub fn last_contains(text: impl Into<String>) -> Self {
-        Self { last_contains: Some(text.into()), ..Self::default() }
+        Self {
+            last_contains: Some(text.into()),
+            ..Self::default()
+        }
     }
 
     /// What a person said last contains this.
     pub fn user_contains(text: impl Into<String>) -> Self {
-        Self { user_contains: Some(text.into()), ..Self::default() }
+        Self {
+            user_contains: Some(text.into()),
+            ..Self::default()
+        }
     }
 
     /// One of the results that came last is from this tool and contains this.
     pub fn tool_result(tool: impl Into<String>, text: impl Into<String>) -> Self {
-        let result = ResultMatch { tool: Some(tool.into()), contains: Some(text.into()), is_error: None };
-        Self { tool_result: Some(result), ..Self::default() }
+        let result = ResultMatch {
+            tool: Some(tool.into()),
+            contains: Some(text.into()),
+            is_error: None,
+        };
+        Self {
+            tool_result: Some(result),
+            ..Self::default()
+        }
     }
 
     /// One of the results that came last is from this tool and is an error.
     pub fn tool_failed(tool: impl Into<String>) -> Self {
-        let result = ResultMatch { tool: Some(tool.into()), contains: None, is_error: Some(true) };
-        Self { tool_result: Some(result), ..Self::default() }
+        let result = ResultMatch {
+            tool: Some(tool.into()),
+            contains: None,
+            is_error: Some(true),
+        };
+        Self {
+            tool_result: Some(result),
+            ..Self::default()
+        }
     }
 
     /// The model is shown this tool.
     pub fn tool_shown(tool: impl Into<String>) -> Self {
-        Self { tool_shown: Some(tool.into()), ..Self::default() }
+        Self {
+            tool_shown: Some(tool.into()),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn holds(&self, request: &ModelRequest) -> bool {
         let last = request.messages.last();
-        let says = |message: Option<&std::sync::Arc<Message>>, text: &str| message.is_some_and(|m| contains(m, text));
-        let user = || request.messages.iter().rfind(|message| message.role == Role::User);
-        self.last_contains.as_ref().is_none_or(|text| says(last, text))
-            && self.user_contains.as_ref().is_none_or(|text| says(user(), text))
-            && self.tool_shown.as_ref().is_none_or(|tool| request.view.get(tool).is_some())
-            && self.tool_result.as_ref().is_none_or(|wanted| last.is_some_and(|m| results(m).any(|r| wanted.fits(r))))
+        let says = |message: Option<&std::sync::Arc<Message>>, text: &str| {
+            message.is_some_and(|m| contains(m, text))
+        };
+        let user = || {
+            request
+                .messages
+                .iter()
+                .rfind(|message| message.role == Role::User)
+        };
+        self.last_contains
+            .as_ref()
+            .is_none_or(|text| says(last, text))
+            && self
+                .user_contains
+                .as_ref()
+                .is_none_or(|text| says(user(), text))
+            && self
+                .tool_shown
+                .as_ref()
+                .is_none_or(|tool| request.view.get(tool).is_some())
+            && self
+                .tool_result
+                .as_ref()
+                .is_none_or(|wanted| last.is_some_and(|m| results(m).any(|r| wanted.fits(r))))
     }
 }
 
 impl ResultMatch {
     fn fits(&self, answer: &ToolAnswer) -> bool {
         self.tool.as_ref().is_none_or(|tool| *tool == answer.tool)
-            && self.contains.as_ref().is_none_or(|text| answer.text.contains(text))
-            && self.is_error.is_none_or(|is_error| is_error == answer.is_error)
+            && self
+                .contains
+                .as_ref()
+                .is_none_or(|text| answer.text.contains(text))
+            && self
+                .is_error
+                .is_none_or(|is_error| is_error == answer.is_error)
     }
 }
 

@@ -12,8 +12,8 @@ use std::{
 
 use futures::{StreamExt, stream, stream::BoxStream};
 use toolgate_core::{
-    Content, Delta, Finish, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Part, RawArguments,
-    Reply, Role, ToolRequest,
+    Content, Delta, Finish, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest,
+    Part, RawArguments, Reply, Role, ToolRequest,
 };
 
 use crate::script::{Failure, Line, Repeat, Spoken, When};
@@ -132,13 +132,19 @@ impl Scripted {
 
     /// The requests so far, if the model was told to [watch](Self::watch).
     pub fn requests(&self) -> Vec<ModelRequest> {
-        let seen = self.seen.as_ref().map(|seen| seen.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let seen = self
+            .seen
+            .as_ref()
+            .map(|seen| seen.lock().unwrap_or_else(PoisonError::into_inner).clone());
         seen.unwrap_or_default()
     }
 
     fn cut(&mut self) {
         let chunk = self.chunk.get();
-        self.places.iter_mut().flat_map(|place| &mut place.cues).for_each(|cue| cue.pieces = cue.line.pieces(chunk));
+        self.places
+            .iter_mut()
+            .flat_map(|place| &mut place.cues)
+            .for_each(|cue| cue.pieces = cue.line.pieces(chunk));
     }
 
     /// Finds the cue that is next, and the number of its reply, counted from 0.
@@ -162,14 +168,20 @@ impl Scripted {
         let place = self.places.get(place).ok_or_else(|| self.run_out(number))?;
         match place.cues.iter().find(|cue| cue.fits(request)) {
             Some(cue) => Ok((number, cue)),
-            None => Err(self.setup(format!("no line of the script fits as reply {}", number + 1))),
+            None => Err(self.setup(format!(
+                "no line of the script fits as reply {}",
+                number + 1
+            ))),
         }
     }
 
     fn run_out(&self, number: usize) -> ModelError {
         let replies = self.places.last().map_or(0, |place| place.end);
         let s = if replies == 1 { "y" } else { "ies" };
-        self.setup(format!("the script has {replies} repl{s} and was asked for reply {}", number + 1))
+        self.setup(format!(
+            "the script has {replies} repl{s} and was asked for reply {}",
+            number + 1
+        ))
     }
 
     fn setup(&self, detail: String) -> ModelError {
@@ -184,14 +196,20 @@ impl Model for Scripted {
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
         if let Some(seen) = &self.seen {
-            seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            seen.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(request.clone());
         }
         let (number, cue) = match self.cue(request) {
             Ok(found) => found,
             Err(error) => return stream::iter([Err(error)]).boxed(),
         };
         let pieces = stream::iter(cue.play(&self.name, number));
-        match cue.line.pause.filter(|pause| self.real_time && !pause.is_zero()) {
+        match cue
+            .line
+            .pause
+            .filter(|pause| self.real_time && !pause.is_zero())
+        {
             Some(pause) => pieces.then(move |piece| after(pause, piece)).boxed(),
             None => pieces.boxed(),
         }
@@ -200,14 +218,23 @@ impl Model for Scripted {
 
 impl fmt::Debug for Scripted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scripted").field("name", &self.name).field("places", &self.places.len()).finish_non_exhaustive()
+        f.debug_struct("Scripted")
+            .field("name", &self.name)
+            .field("places", &self.places.len())
+            .finish_non_exhaustive()
     }
 }
 
 impl Cue {
     fn new(line: Line) -> Self {
         let (reply, unnamed) = (line.reply(), line.unnamed());
-        Self { reply, pieces: Vec::new(), unnamed, failed: AtomicUsize::new(0), line }
+        Self {
+            reply,
+            pieces: Vec::new(),
+            unnamed,
+            failed: AtomicUsize::new(0),
+            line,
+        }
     }
 
     /// Whether the cue is to be played. A failure that was played often enough is over.
@@ -216,12 +243,20 @@ impl Cue {
             (Some(_), Repeat::Times(times)) => self.failed.fetch_add(1, Ordering::Relaxed) < times,
             _ => true,
         };
-        self.line.when.as_ref().is_none_or(|when: &When| when.holds(request)) && left()
+        self.line
+            .when
+            .as_ref()
+            .is_none_or(|when: &When| when.holds(request))
+            && left()
     }
 
     fn play(&self, name: &ModelName, number: usize) -> Vec<Result<Delta, ModelError>> {
         let mut pieces = Vec::with_capacity(self.pieces.len() + 1);
-        pieces.extend(self.pieces.iter().map(|piece| Ok(self.identified(piece, number))));
+        pieces.extend(
+            self.pieces
+                .iter()
+                .map(|piece| Ok(self.identified(piece, number))),
+        );
         pieces.push(match &self.line.failure {
             Some(failure) => Err(failure.error(name)),
             None => Ok(Delta::Done(Box::new(self.identified_reply(number)))),
@@ -235,20 +270,29 @@ impl Cue {
 
     fn identified(&self, piece: &Delta, number: usize) -> Delta {
         match piece {
-            Delta::Call { index, tool, .. } if self.is_unnamed(*index) => {
-                Delta::Call { index: *index, id: call_id(number, *index), tool: tool.clone() }
-            }
+            Delta::Call { index, tool, .. } if self.is_unnamed(*index) => Delta::Call {
+                index: *index,
+                id: call_id(number, *index),
+                tool: tool.clone(),
+            },
             other => other.clone(),
         }
     }
 
     fn identified_reply(&self, number: usize) -> Reply {
         let mut reply = self.reply.clone();
-        let calls = reply.message.parts.iter_mut().filter_map(|part| match &mut part.content {
-            Content::Call(request) => Some(request),
-            _ => None,
-        });
-        for (index, request) in calls.enumerate().filter(|(index, _)| self.is_unnamed(*index)) {
+        let calls = reply
+            .message
+            .parts
+            .iter_mut()
+            .filter_map(|part| match &mut part.content {
+                Content::Call(request) => Some(request),
+                _ => None,
+            });
+        for (index, request) in calls
+            .enumerate()
+            .filter(|(index, _)| self.is_unnamed(*index))
+        {
             request.provider_call_id = call_id(number, index);
         }
         reply
@@ -263,7 +307,11 @@ fn call_id(number: usize, index: usize) -> String {
 impl Failure {
     fn error(&self, name: &ModelName) -> ModelError {
         let error = ModelError::new(self.kind, name.clone(), self.detail.as_str());
-        ModelError { status: self.status, retry_after: self.retry_after, ..error }
+        ModelError {
+            status: self.status,
+            retry_after: self.retry_after,
+            ..error
+        }
     }
 }
 
@@ -279,24 +327,46 @@ impl Line {
 
     fn reply(&self) -> Reply {
         let parts: Vec<Part> = self.spoken.iter().map(Spoken::part).collect();
-        let calls = self.spoken.iter().any(|spoken| matches!(spoken, Spoken::Call { .. }));
-        let finish = self.finish.unwrap_or(if calls { Finish::Calls } else { Finish::Stop });
-        Reply { usage: self.usage, finish, ..Reply::new(Message::new(Role::Assistant, parts)) }
+        let calls = self
+            .spoken
+            .iter()
+            .any(|spoken| matches!(spoken, Spoken::Call { .. }));
+        let finish = self
+            .finish
+            .unwrap_or(if calls { Finish::Calls } else { Finish::Stop });
+        Reply {
+            usage: self.usage,
+            finish,
+            ..Reply::new(Message::new(Role::Assistant, parts))
+        }
     }
 
     /// The line in pieces of at most `chunk` characters. Pieces of calls that follow one another are mixed.
     fn pieces(&self, chunk: usize) -> Vec<Delta> {
         let mut pieces = Vec::new();
         let mut calls = 0;
-        for group in self.spoken.chunk_by(|a, b| matches!((a, b), (Spoken::Call { .. }, Spoken::Call { .. }))) {
+        for group in self
+            .spoken
+            .chunk_by(|a, b| matches!((a, b), (Spoken::Call { .. }, Spoken::Call { .. })))
+        {
             let mut arguments = Vec::new();
             for spoken in group {
                 match spoken {
                     Spoken::Text(text) => pieces.extend(chunks(text, chunk).map(Delta::Text)),
-                    Spoken::Reasoning(text) => pieces.extend(chunks(text, chunk).map(Delta::Reasoning)),
-                    Spoken::Call { id, tool, arguments: text } => {
+                    Spoken::Reasoning(text) => {
+                        pieces.extend(chunks(text, chunk).map(Delta::Reasoning))
+                    }
+                    Spoken::Call {
+                        id,
+                        tool,
+                        arguments: text,
+                    } => {
                         let (id, tool) = (id.clone().unwrap_or_default(), tool.clone());
-                        pieces.push(Delta::Call { index: calls, id, tool });
+                        pieces.push(Delta::Call {
+                            index: calls,
+                            id,
+                            tool,
+                        });
                         arguments.push((calls, chunks(text, chunk)));
                         calls += 1;
                     }
@@ -305,7 +375,10 @@ impl Line {
             while !arguments.is_empty() {
                 arguments.retain_mut(|(index, rest)| {
                     let before = pieces.len();
-                    pieces.extend(rest.next().map(|text| Delta::Arguments { index: *index, text }));
+                    pieces.extend(rest.next().map(|text| Delta::Arguments {
+                        index: *index,
+                        text,
+                    }));
                     pieces.len() > before
                 });
             }
@@ -319,7 +392,11 @@ impl Spoken {
         match self {
             Self::Text(text) => Part::text(text),
             Self::Reasoning(text) => Content::Reasoning(text.clone()).into(),
-            Self::Call { id, tool, arguments } => Content::Call(ToolRequest {
+            Self::Call {
+                id,
+                tool,
+                arguments,
+            } => Content::Call(ToolRequest {
                 provider_call_id: id.clone().unwrap_or_default(),
                 tool: tool.clone(),
                 arguments: RawArguments::Text(arguments.clone()),
@@ -333,7 +410,10 @@ impl Spoken {
 fn chunks(text: &str, chunk: usize) -> impl Iterator<Item = String> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let end = rest.char_indices().nth(chunk).map_or(rest.len(), |(at, _)| at);
+        let end = rest
+            .char_indices()
+            .nth(chunk)
+            .map_or(rest.len(), |(at, _)| at);
         let (piece, left) = rest.split_at(end);
         rest = left;
         (!piece.is_empty()).then(|| piece.to_owned())
@@ -352,10 +432,16 @@ fn places(lines: impl Iterator<Item = Line>) -> Vec<Place> {
             Repeat::Times(times) if ends => end.saturating_add(times),
             _ => continue,
         };
-        places.push(Place { cues: std::mem::take(&mut cues), end });
+        places.push(Place {
+            cues: std::mem::take(&mut cues),
+            end,
+        });
     }
     if !cues.is_empty() {
-        places.push(Place { cues, end: end.saturating_add(1) });
+        places.push(Place {
+            cues,
+            end: end.saturating_add(1),
+        });
     }
     places
 }
@@ -364,11 +450,23 @@ fn places(lines: impl Iterator<Item = Line>) -> Vec<Place> {
 /// conversation costs no more than a short one.
 fn replies_so_far(counted: &mut Option<Counted>, messages: &[Arc<Message>]) -> usize {
     let known = counted.as_ref().filter(|known| {
-        known.messages.checked_sub(1).and_then(|last| messages.get(last)).is_some_and(|m| Arc::ptr_eq(m, &known.last))
+        known
+            .messages
+            .checked_sub(1)
+            .and_then(|last| messages.get(last))
+            .is_some_and(|m| Arc::ptr_eq(m, &known.last))
     });
     let (from, before) = known.map_or((0, 0), |known| (known.messages, known.replies));
-    let replies = before + messages[from..].iter().filter(|message| message.role == Role::Assistant).count();
-    *counted = messages.last().map(|last| Counted { last: last.clone(), messages: messages.len(), replies });
+    let replies = before
+        + messages[from..]
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .count();
+    *counted = messages.last().map(|last| Counted {
+        last: last.clone(),
+        messages: messages.len(),
+        replies,
+    });
     replies
 }
 

@@ -19,7 +19,10 @@ pub(crate) struct Scrub {
 
 impl Scrub {
     pub(crate) fn with(redactor: Arc<dyn Redactor>) -> Self {
-        Self { redactor: Some(redactor), secrets: Vec::new() }
+        Self {
+            redactor: Some(redactor),
+            secrets: Vec::new(),
+        }
     }
 
     /// Whether anybody looks for secrets that are not known beforehand.
@@ -43,7 +46,8 @@ impl Scrub {
                 self.secrets.push(Arc::new(Zeroizing::new(form.to_owned())));
             }
         }
-        self.secrets.sort_by_key(|known| std::cmp::Reverse(known.len()));
+        self.secrets
+            .sort_by_key(|known| std::cmp::Reverse(known.len()));
     }
 
     /// A copy of a text without secrets. A text that is JSON is looked at as such: there, names of fields count.
@@ -58,7 +62,9 @@ impl Scrub {
     /// A copy of a value without secrets.
     pub(crate) fn value(&self, value: &Value) -> Result<Value, RedactionFailed> {
         let value = self.strings(value)?;
-        let Some(redactor) = &self.redactor else { return Ok(value) };
+        let Some(redactor) = &self.redactor else {
+            return Ok(value);
+        };
         let value = Json::new(value).map_err(|_| RedactionFailed)?;
         let clean = contained_sync(|| redactor.redact(&value)).unwrap_or(Err(RedactionFailed))?;
         Ok(clean.as_value().clone())
@@ -66,7 +72,9 @@ impl Scrub {
 
     /// Whether no known secret is in a text that is about to be written.
     pub(crate) fn is_clean(&self, text: &str) -> bool {
-        self.secrets.iter().all(|secret| !text.contains(secret.as_str()))
+        self.secrets
+            .iter()
+            .all(|secret| !text.contains(secret.as_str()))
     }
 
     /// Pieces without secrets. A secret may be spread over several pieces, so those that belong together are looked at
@@ -74,7 +82,9 @@ impl Scrub {
     pub(crate) fn pieces(&self, mut pieces: Vec<Delta>) -> Result<Vec<Delta>, RedactionFailed> {
         let mut whole: Vec<(Channel, String)> = Vec::new();
         for piece in &mut pieces {
-            let Some((channel, text)) = channel(piece) else { continue };
+            let Some((channel, text)) = channel(piece) else {
+                continue;
+            };
             match whole.iter_mut().find(|(known, _)| *known == channel) {
                 Some((_, whole)) => whole.push_str(text),
                 None => whole.push((channel, text.clone())),
@@ -86,7 +96,9 @@ impl Scrub {
                 clean => Some(clean),
             };
             pieces.retain_mut(|piece| match channel(piece) {
-                Some((channel, text)) if channel == changed => clean.take().map(|clean| *text = clean).is_some(),
+                Some((channel, text)) if channel == changed => {
+                    clean.take().map(|clean| *text = clean).is_some()
+                }
                 _ => true,
             });
         }
@@ -96,7 +108,11 @@ impl Scrub {
     /// Cleans what a piece says besides its text.
     fn label(&self, piece: Delta) -> Result<Delta, RedactionFailed> {
         Ok(match piece {
-            Delta::Call { index, id, tool } => Delta::Call { index, id: self.text(&id)?, tool: self.text(&tool)? },
+            Delta::Call { index, id, tool } => Delta::Call {
+                index,
+                id: self.text(&id)?,
+                tool: self.text(&tool)?,
+            },
             Delta::Routed(mut routed) => {
                 routed.reason = self.text(&routed.reason)?;
                 Delta::Routed(routed)
@@ -115,9 +131,14 @@ impl Scrub {
                     None => text.into(),
                 }
             }
-            Value::Array(items) => items.iter().map(|item| self.strings(item)).collect::<Result<_, _>>()?,
+            Value::Array(items) => items
+                .iter()
+                .map(|item| self.strings(item))
+                .collect::<Result<_, _>>()?,
             Value::Object(map) => {
-                let clean = |(key, value): (&String, &Value)| Ok((self.without_known(key), self.strings(value)?));
+                let clean = |(key, value): (&String, &Value)| {
+                    Ok((self.without_known(key), self.strings(value)?))
+                };
                 Value::Object(map.iter().map(clean).collect::<Result<Map<_, _>, _>>()?)
             }
             other => other.clone(),
@@ -126,20 +147,28 @@ impl Scrub {
 
     fn structured_text(&self, text: String, value: Value) -> Result<String, RedactionFailed> {
         let clean = self.value(&value)?;
-        Ok(if clean == value { text } else { clean.to_string() })
+        Ok(if clean == value {
+            text
+        } else {
+            clean.to_string()
+        })
     }
 
     fn redacted_text(&self, text: String) -> Result<String, RedactionFailed> {
         match &self.redactor {
-            Some(redactor) => contained_sync(|| redactor.redact_text(&text)).unwrap_or(Err(RedactionFailed)),
+            Some(redactor) => {
+                contained_sync(|| redactor.redact_text(&text)).unwrap_or(Err(RedactionFailed))
+            }
             None => Ok(text),
         }
     }
 
     fn without_known(&self, text: &str) -> String {
-        self.secrets.iter().fold(text.to_owned(), |text, secret| match text.contains(secret.as_str()) {
-            true => text.replace(secret.as_str(), MARK),
-            false => text,
+        self.secrets.iter().fold(text.to_owned(), |text, secret| {
+            match text.contains(secret.as_str()) {
+                true => text.replace(secret.as_str(), MARK),
+                false => text,
+            }
         })
     }
 }

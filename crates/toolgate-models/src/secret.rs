@@ -40,12 +40,16 @@ impl ApiKey {
 
     /// Takes a key from a variable of the environment. A variable that is empty counts as not set.
     pub fn from_env(variable: &str) -> Result<Self, SetupError> {
-        let missing = || SetupError::MissingKey { variable: variable.to_owned() };
+        let missing = || SetupError::MissingKey {
+            variable: variable.to_owned(),
+        };
         let key = Zeroizing::new(std::env::var(variable).map_err(|_| missing())?);
         if key.trim().is_empty() {
             return Err(missing());
         }
-        Self::new(key.as_str()).map_err(|_| SetupError::InvalidKeyIn { variable: variable.to_owned() })
+        Self::new(key.as_str()).map_err(|_| SetupError::InvalidKeyIn {
+            variable: variable.to_owned(),
+        })
     }
 
     /// The key itself, for the header that it is sent in.
@@ -60,8 +64,11 @@ impl ApiKey {
         let mut rest = whole.as_str();
         while let Some(first) = rest.chars().next() {
             let piece = self.piece_at(rest);
-            let (kept, taken) =
-                if piece > 0 { (Self::MARK, piece) } else { (&rest[..first.len_utf8()], first.len_utf8()) };
+            let (kept, taken) = if piece > 0 {
+                (Self::MARK, piece)
+            } else {
+                (&rest[..first.len_utf8()], first.len_utf8())
+            };
             clean.push_str(kept);
             rest = &rest[taken..];
         }
@@ -71,11 +78,18 @@ impl ApiKey {
     /// How many bytes at the start of the text are a piece of the key that is long enough to give it away.
     fn piece_at(&self, text: &str) -> usize {
         let key = self.expose();
-        let ascii = text.bytes().take(key.len()).take_while(u8::is_ascii_graphic).count();
+        let ascii = text
+            .bytes()
+            .take(key.len())
+            .take_while(u8::is_ascii_graphic)
+            .count();
         if ascii < Self::PIECE || !key.contains(&text[..Self::PIECE]) {
             return 0;
         }
-        (Self::PIECE..=ascii).rev().find(|length| key.contains(&text[..*length])).unwrap_or(0)
+        (Self::PIECE..=ascii)
+            .rev()
+            .find(|length| key.contains(&text[..*length]))
+            .unwrap_or(0)
     }
 }
 
@@ -107,14 +121,20 @@ mod tests {
     #[test]
     fn a_missing_key_names_its_variable() {
         let error = ApiKey::from_env("TOOLGATE_NO_SUCH_KEY").expect_err("not set");
-        assert_eq!(error.to_string(), "TOOLGATE_NO_SUCH_KEY is not set; it has to hold the key of the provider");
+        assert_eq!(
+            error.to_string(),
+            "TOOLGATE_NO_SUCH_KEY is not set; it has to hold the key of the provider"
+        );
     }
 
     #[test]
     fn a_key_and_its_pieces_are_taken_out_of_what_a_server_says() {
         let key = ApiKey::new("sk-canary-0123456789").expect("a key");
         for (said, clean) in [
-            ("Bearer sk-canary-0123456789 is wrong", "Bearer [key] is wrong"),
+            (
+                "Bearer sk-canary-0123456789 is wrong",
+                "Bearer [key] is wrong",
+            ),
             ("sk-canary-01234", "[key]"),
             ("cut…-0123456789?", "cut…[key]?"),
             ("sk-cana***", "sk-cana***"),
@@ -122,6 +142,9 @@ mod tests {
         ] {
             assert_eq!(key.scrub(said), clean);
         }
-        assert_eq!(ApiKey::new("abc").expect("a key").scrub("an abc, ab"), "an [key], ab");
+        assert_eq!(
+            ApiKey::new("abc").expect("a key").scrub("an abc, ab"),
+            "an [key], ab"
+        );
     }
 }

@@ -64,5 +64,6 @@ impl SetupError {
 }
 
 fn nearest(near: Option<&str>) -> String {
-    near.map(|near| format!(" (did you mean {near}?)")).unwrap_or_default()
+    near.map(|near| format!(" (did you mean {near}?)"))
+        .unwrap_or_default()
 }

@@ -57,7 +57,11 @@ impl Parser {
     }
 
     /// Takes the next bytes of the stream and appends the events that end in them.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], events: &mut Vec<Event>) -> Result<(), SseError> {
+    pub(crate) fn feed(
+        &mut self,
+        mut bytes: &[u8],
+        events: &mut Vec<Event>,
+    ) -> Result<(), SseError> {
         if self.after_cr && !bytes.is_empty() {
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
             self.after_cr = false;
@@ -91,7 +95,10 @@ impl Parser {
         if line.is_empty() {
             return self.end_event(events);
         }
-        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        let colon = line
+            .iter()
+            .position(|byte| *byte == b':')
+            .unwrap_or(line.len());
         let (field, value) = (&line[..colon], line.get(colon + 1..).unwrap_or_default());
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
@@ -113,7 +120,10 @@ impl Parser {
         let (name, data) = (mem::take(&mut self.name), mem::take(&mut self.data));
         if mem::take(&mut self.has_data) {
             let text = |bytes| String::from_utf8(bytes).map_err(|_| SseError::NotText);
-            events.push(Event { name: text(name)?, data: text(data)? });
+            events.push(Event {
+                name: text(name)?,
+                data: text(data)?,
+            });
         }
         Ok(())
     }
@@ -140,13 +150,28 @@ mod tests {
     }
 
     fn event(name: &str, data: &str) -> Event {
-        Event { name: name.to_owned(), data: data.to_owned() }
+        Event {
+            name: name.to_owned(),
+            data: data.to_owned(),
+        }
     }
 
     #[test]
     fn lines_end_in_any_of_the_three_ways() {
         for end in ["\n", "\r\n", "\r"] {
-            let text = ["event: ping", "data: a", "data:b", "", ": comment", "data", "", "id: 7", "", ""].join(end);
+            let text = [
+                "event: ping",
+                "data: a",
+                "data:b",
+                "",
+                ": comment",
+                "data",
+                "",
+                "id: 7",
+                "",
+                "",
+            ]
+            .join(end);
             let expected = vec![event("ping", "a\nb"), event("", "")];
             assert_eq!(parse([text.as_bytes()]), Ok(expected), "{end:?}");
         }
@@ -154,31 +179,52 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_is_no_part_of_the_first_line() {
-        assert_eq!(parse(["\u{FEFF}data: x\n\n".as_bytes()]), Ok(vec![event("", "x")]));
-        assert_eq!(parse(["data: \u{FEFF}x\n\n".as_bytes()]), Ok(vec![event("", "\u{FEFF}x")]));
+        assert_eq!(
+            parse(["\u{FEFF}data: x\n\n".as_bytes()]),
+            Ok(vec![event("", "x")])
+        );
+        assert_eq!(
+            parse(["data: \u{FEFF}x\n\n".as_bytes()]),
+            Ok(vec![event("", "\u{FEFF}x")])
+        );
     }
 
     #[test]
     fn only_one_space_after_the_colon_is_left_out() {
-        assert_eq!(parse([b"data:  x: y\n\n".as_slice()]), Ok(vec![event("", " x: y")]));
+        assert_eq!(
+            parse([b"data:  x: y\n\n".as_slice()]),
+            Ok(vec![event("", " x: y")])
+        );
     }
 
     #[test]
     fn what_is_not_ended_by_an_empty_line_is_no_event() {
-        assert_eq!(parse([b"data: whole\n\ndata: half\n".as_slice()]), Ok(vec![event("", "whole")]));
+        assert_eq!(
+            parse([b"data: whole\n\ndata: half\n".as_slice()]),
+            Ok(vec![event("", "whole")])
+        );
     }
 
     #[test]
     fn an_event_that_is_too_large_is_refused_whether_it_is_one_line_or_many() {
         let too_large = Err(SseError::TooLarge { limit: 1024 });
-        assert_eq!(parse([format!("data: {}", "x".repeat(1100)).as_bytes()]), too_large);
-        assert_eq!(parse(["data: many lines\n".repeat(100).as_bytes()]), too_large);
+        assert_eq!(
+            parse([format!("data: {}", "x".repeat(1100)).as_bytes()]),
+            too_large
+        );
+        assert_eq!(
+            parse(["data: many lines\n".repeat(100).as_bytes()]),
+            too_large
+        );
         assert!(parse(["data: many events\n\n".repeat(100).as_bytes()]).is_ok());
     }
 
     #[test]
     fn bytes_that_are_not_text_are_refused() {
-        assert_eq!(parse([b"data: \xFF\n\n".as_slice()]), Err(SseError::NotText));
+        assert_eq!(
+            parse([b"data: \xFF\n\n".as_slice()]),
+            Err(SseError::NotText)
+        );
     }
 
     const PIECES: &[&str] = &[

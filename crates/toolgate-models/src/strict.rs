@@ -8,7 +8,9 @@ use serde_json::Value;
 /// schema beyond that is still sent, as something the model should keep to.
 pub(crate) fn is_strict(schema: &Value) -> bool {
     // The root has to be an object, and not a choice of several.
-    schema.get("type").is_some_and(|kind| kind == "object") && schema.get("anyOf").is_none() && holds(schema)
+    schema.get("type").is_some_and(|kind| kind == "object")
+        && schema.get("anyOf").is_none()
+        && holds(schema)
 }
 
 fn holds(schema: &Value) -> bool {
@@ -27,12 +29,17 @@ fn holds(schema: &Value) -> bool {
         "maxProperties",
         "prefixItems",
     ];
-    let Some(fields) = schema.as_object() else { return false };
+    let Some(fields) = schema.as_object() else {
+        return false;
+    };
     let below = |name: &str| fields.get(name).into_iter().flat_map(parts);
     !UNKNOWN.iter().any(|keyword| fields.contains_key(*keyword))
         && is_closed(schema)
         && fields.get("items").is_none_or(holds)
-        && ["properties", "$defs", "definitions", "anyOf"].into_iter().flat_map(below).all(holds)
+        && ["properties", "$defs", "definitions", "anyOf"]
+            .into_iter()
+            .flat_map(below)
+            .all(holds)
 }
 
 /// The schemas that a map or a list of schemas has.
@@ -47,14 +54,18 @@ fn parts(value: &Value) -> Vec<&Value> {
 /// Whether an object names everything it has; what is no object is closed by itself.
 fn is_closed(schema: &Value) -> bool {
     let kind = schema.get("type");
-    let may_be_object = kind.is_some_and(|kind| kind == "object" || parts(kind).iter().any(|one| *one == "object"));
+    let may_be_object =
+        kind.is_some_and(|kind| kind == "object" || parts(kind).iter().any(|one| *one == "object"));
     let properties = schema.get("properties").and_then(Value::as_object);
     if !may_be_object && properties.is_none() {
         return true;
     }
     let required = schema.get("required").map(parts).unwrap_or_default();
     schema.get("additionalProperties") == Some(&Value::Bool(false))
-        && properties.is_none_or(|all| all.keys().all(|name| required.iter().any(|one| *one == name)))
+        && properties.is_none_or(|all| {
+            all.keys()
+                .all(|name| required.iter().any(|one| *one == name))
+        })
 }
 
 #[cfg(test)]
@@ -78,16 +89,30 @@ mod tests {
         assert!(is_strict(&closed));
         let spoilt = |pointer: &str, field: &str, value: Value| {
             let mut schema = closed.clone();
-            let at = schema.pointer_mut(pointer).and_then(Value::as_object_mut).expect("there");
+            let at = schema
+                .pointer_mut(pointer)
+                .and_then(Value::as_object_mut)
+                .expect("there");
             at.insert(field.to_owned(), value);
             is_strict(&schema)
         };
-        assert!(!spoilt("", "required", json!(["name"])), "a property may be left out");
+        assert!(
+            !spoilt("", "required", json!(["name"])),
+            "a property may be left out"
+        );
         assert!(!spoilt("", "additionalProperties", json!(true)));
-        assert!(!spoilt("/$defs/tag", "additionalProperties", json!({})), "further down, too");
+        assert!(
+            !spoilt("/$defs/tag", "additionalProperties", json!({})),
+            "further down, too"
+        );
         assert!(!spoilt("/properties/name", "not", json!({})));
         assert!(!spoilt("/properties/tags", "items", json!(true)));
-        for open in [json!({ "type": "object" }), json!({ "type": "string" }), json!(true), json!({})] {
+        for open in [
+            json!({ "type": "object" }),
+            json!({ "type": "string" }),
+            json!(true),
+            json!({}),
+        ] {
             assert!(!is_strict(&open), "{open}");
         }
     }

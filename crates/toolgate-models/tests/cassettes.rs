@@ -6,9 +6,9 @@ use futures::{StreamExt, executor::block_on, stream, stream::BoxStream};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_core::{
-    Content, Delta, Effort, Finish, Json, Message, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Part,
-    RedactionFailed, Redactor, Registry, Reply, Role, Routed, Schema, ToolAnswer, ToolChoice, ToolRequest, ToolSpec,
-    Usage, View, Weight,
+    Content, Delta, Effort, Finish, Json, Message, Model, ModelError, ModelErrorKind, ModelName,
+    ModelRequest, Part, RedactionFailed, Redactor, Registry, Reply, Role, Routed, Schema,
+    ToolAnswer, ToolChoice, ToolRequest, ToolSpec, Usage, View, Weight,
 };
 use toolgate_models::{CassetteError, Line, Record, Replay, Scripted};
 
@@ -43,7 +43,16 @@ impl Redaction {
             Value::Array(items) => items.iter().map(Self::value).collect(),
             Value::Object(map) => map
                 .iter()
-                .map(|(key, value)| (key.clone(), if key == "password" { "[gone]".into() } else { Self::value(value) }))
+                .map(|(key, value)| {
+                    (
+                        key.clone(),
+                        if key == "password" {
+                            "[gone]".into()
+                        } else {
+                            Self::value(value)
+                        },
+                    )
+                })
                 .collect::<serde_json::Map<_, _>>()
                 .into(),
             other => other.clone(),
@@ -82,7 +91,10 @@ fn play(model: &impl Model, request: &ModelRequest) -> Vec<Result<Delta, ModelEr
 }
 
 fn asked(messages: Vec<Message>) -> ModelRequest {
-    ModelRequest { messages: messages.into_iter().map(Arc::new).collect(), ..ModelRequest::default() }
+    ModelRequest {
+        messages: messages.into_iter().map(Arc::new).collect(),
+        ..ModelRequest::default()
+    }
 }
 
 fn said(pieces: &[Result<Delta, ModelError>]) -> String {
@@ -93,7 +105,10 @@ fn said(pieces: &[Result<Delta, ModelError>]) -> String {
 }
 
 fn failure(pieces: &[Result<Delta, ModelError>]) -> &ModelError {
-    pieces.last().and_then(|piece| piece.as_ref().err()).expect("an error")
+    pieces
+        .last()
+        .and_then(|piece| piece.as_ref().err())
+        .expect("an error")
 }
 
 fn result(call_id: &str, text: &str) -> Message {
@@ -108,7 +123,10 @@ fn result(call_id: &str, text: &str) -> Message {
 }
 
 fn calling(id: &str) -> Message {
-    Message::new(Role::Assistant, vec![Content::Call(ToolRequest::text(id, "read", r#"{"path":"a"}"#)).into()])
+    Message::new(
+        Role::Assistant,
+        vec![Content::Call(ToolRequest::text(id, "read", r#"{"path":"a"}"#)).into()],
+    )
 }
 
 fn delta() -> impl Strategy<Value = Delta> {
@@ -122,29 +140,57 @@ fn delta() -> impl Strategy<Value = Delta> {
         Just(Delta::Routed(routed)),
         any::<String>().prop_map(Delta::Text),
         any::<String>().prop_map(Delta::Reasoning),
-        (0..3usize, any::<String>(), any::<String>()).prop_map(|(index, id, tool)| Delta::Call { index, id, tool }),
+        (0..3usize, any::<String>(), any::<String>()).prop_map(|(index, id, tool)| Delta::Call {
+            index,
+            id,
+            tool
+        }),
         (0..3usize, any::<String>()).prop_map(|(index, text)| Delta::Arguments { index, text }),
     ]
 }
 
 fn last() -> impl Strategy<Value = Result<Delta, ModelError>> {
-    let reply = (any::<String>(), any::<String>(), any::<Option<String>>(), any::<u64>()).prop_map(
-        |(text, arguments, id, input)| {
+    let reply = (
+        any::<String>(),
+        any::<String>(),
+        any::<Option<String>>(),
+        any::<u64>(),
+    )
+        .prop_map(|(text, arguments, id, input)| {
             let parts = vec![
-                Part::text(&*text).with_native("wire", json!({ "signature": text, "n": input, "x": [null, 1.5] })),
+                Part::text(&*text).with_native(
+                    "wire",
+                    json!({ "signature": text, "n": input, "x": [null, 1.5] }),
+                ),
                 Content::Call(ToolRequest::text("c", "t", &arguments)).into(),
                 Content::Call(ToolRequest::json("c", "t", json!({ "a": arguments }))).into(),
                 Content::Opaque.into(),
             ];
-            let usage = Some(Usage { input, ..Usage::default() });
+            let usage = Some(Usage {
+                input,
+                ..Usage::default()
+            });
             let message = Message::new(Role::Assistant, parts);
-            Ok(Delta::Done(Box::new(Reply { message, usage, finish: Finish::Length, model: id.clone(), id })))
-        },
-    );
-    let error =
-        (any::<String>(), any::<Option<u16>>(), any::<Option<Duration>>()).prop_map(|(detail, status, wait)| {
+            Ok(Delta::Done(Box::new(Reply {
+                message,
+                usage,
+                finish: Finish::Length,
+                model: id.clone(),
+                id,
+            })))
+        });
+    let error = (
+        any::<String>(),
+        any::<Option<u16>>(),
+        any::<Option<Duration>>(),
+    )
+        .prop_map(|(detail, status, wait)| {
             let error = ModelError::new(ModelErrorKind::Overloaded, name(), detail);
-            Err(ModelError { status, retry_after: wait, ..error })
+            Err(ModelError {
+                status,
+                retry_after: wait,
+                ..error
+            })
         });
     prop_oneof![reply, error]
 }
@@ -170,12 +216,18 @@ proptest! {
 
 /// Records a conversation of two rounds.
 fn conversation(path: &Path) -> ModelRequest {
-    let script = Scripted::new([Line::new().call("read", json!({ "path": "a" })), "It says hello.".into()]);
+    let script = Scripted::new([
+        Line::new().call("read", json!({ "path": "a" })),
+        "It says hello.".into(),
+    ]);
     let model = Record::new(script, path, redactor()).expect("opens");
     let mut request = asked(vec![Message::user("What is in a?")]);
     request.instructions = Some("Be brief.".into());
     play(&model, &request);
-    request.messages.extend([calling("id from one run").into(), result("id from one run", "hello").into()]);
+    request.messages.extend([
+        calling("id from one run").into(),
+        result("id from one run", "hello").into(),
+    ]);
     assert_eq!(said(&play(&model, &request)), "It says hello.");
     request
 }
@@ -186,11 +238,17 @@ fn a_request_is_found_again_whatever_its_calls_are_called() {
     let path = folder.path().join("a.cassette");
     let mut request = conversation(&path);
     request.messages.truncate(1);
-    request.messages.extend([calling("another").into(), result("another", "hello").into()]);
+    request
+        .messages
+        .extend([calling("another").into(), result("another", "hello").into()]);
     let replay = Replay::open(&path).expect("opens");
     assert_eq!(replay.name().to_string(), "scripted:script");
     assert_eq!(said(&play(&replay, &request)), "It says hello.");
-    assert_eq!(said(&play(&replay, &request)), "It says hello.", "and asked once more");
+    assert_eq!(
+        said(&play(&replay, &request)),
+        "It says hello.",
+        "and asked once more"
+    );
 }
 
 #[test]
@@ -200,7 +258,9 @@ fn a_request_that_was_not_recorded_is_told_the_first_difference() {
     let request = conversation(&path);
     let replay = || Replay::open(&path).expect("opens").redactor(redactor());
     let registry = Registry::new();
-    registry.register_host(ToolSpec::new("read", "Reads.", Schema::any_object())).expect("free");
+    registry
+        .register_host(ToolSpec::new("read", "Reads.", Schema::any_object()))
+        .expect("free");
     let change = |change: &dyn Fn(&mut ModelRequest)| {
         let mut request = request.clone();
         change(&mut request);
@@ -214,13 +274,34 @@ fn a_request_that_was_not_recorded_is_told_the_first_difference() {
             &|request| request.messages[2] = result("id from one run", "bye").into(),
             "on line 3, message 3 differs: recorded was the tools \"read: hello\", asked is the tools \"read: bye\"",
         ),
-        (&|request| request.messages[0] = Message::user("What?").into(), "on line 3, message 1 differs"),
-        (&|request| request.messages.truncate(2), "on line 3, message 3 is missing: recorded was the tools"),
-        (&|request| request.messages.push(calling("x").into()), "on line 3, message 4, of the model, is not in"),
-        (&|request| request.instructions = None, "the instructions differ"),
-        (&|request| request.view = View::of(&registry), "the tool read differs"),
-        (&|request| request.choice = ToolChoice::Required, "the setting choice differs"),
-        (&|request| request.effort = Some(Effort::High), "the setting effort differs"),
+        (
+            &|request| request.messages[0] = Message::user("What?").into(),
+            "on line 3, message 1 differs",
+        ),
+        (
+            &|request| request.messages.truncate(2),
+            "on line 3, message 3 is missing: recorded was the tools",
+        ),
+        (
+            &|request| request.messages.push(calling("x").into()),
+            "on line 3, message 4, of the model, is not in",
+        ),
+        (
+            &|request| request.instructions = None,
+            "the instructions differ",
+        ),
+        (
+            &|request| request.view = View::of(&registry),
+            "the tool read differs",
+        ),
+        (
+            &|request| request.choice = ToolChoice::Required,
+            "the setting choice differs",
+        ),
+        (
+            &|request| request.effort = Some(Effort::High),
+            "the setting effort differs",
+        ),
     ];
     for (edit, wanted) in cases {
         let detail = change(edit);
@@ -230,7 +311,10 @@ fn a_request_that_was_not_recorded_is_told_the_first_difference() {
     let other = asked(vec![Message::user("CANARY")]);
     let (blind, seeing) = (Replay::open(&path).expect("opens"), replay());
     for replay in [blind, seeing] {
-        assert!(!failure(&play(&replay, &other)).detail.contains("CANARY"), "what may be a secret is not shown");
+        assert!(
+            !failure(&play(&replay, &other)).detail.contains("CANARY"),
+            "what may be a secret is not shown"
+        );
     }
 }
 
@@ -243,20 +327,30 @@ fn in_order_the_requests_do_not_matter() {
     let request = ModelRequest::default();
     play(&replay, &request);
     assert_eq!(said(&play(&replay, &request)), "It says hello.");
-    assert!(failure(&play(&replay, &request)).detail.contains("has 2 exchanges"));
+    assert!(
+        failure(&play(&replay, &request))
+            .detail
+            .contains("has 2 exchanges")
+    );
 }
 
 #[test]
 fn the_same_request_gets_its_replies_in_the_order_in_which_they_came() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.cassette");
-    let script = Scripted::new([Line::new().fail(ModelErrorKind::Overloaded, "busy"), "fine".into()]);
+    let script = Scripted::new([
+        Line::new().fail(ModelErrorKind::Overloaded, "busy"),
+        "fine".into(),
+    ]);
     let record = Record::new(script, &path, redactor()).expect("opens");
     let request = asked(vec![Message::user("hello")]);
     play(&record, &request);
     play(&record, &request);
     let replay = Replay::open(&path).expect("opens");
-    assert_eq!(failure(&play(&replay, &request)).kind, ModelErrorKind::Overloaded);
+    assert_eq!(
+        failure(&play(&replay, &request)).kind,
+        ModelErrorKind::Overloaded
+    );
     assert_eq!(said(&play(&replay, &request)), "fine");
 }
 
@@ -267,15 +361,26 @@ fn a_cassette_is_continued_and_says_only_what_is_new() {
     let mut request = asked(vec![Message::user("hello")]);
     let mut sizes = Vec::new();
     for _ in 0..20 {
-        let model = Record::new(Scripted::new([Line::from("again").always()]), &path, redactor()).expect("opens");
+        let model = Record::new(
+            Scripted::new([Line::from("again").always()]),
+            &path,
+            redactor(),
+        )
+        .expect("opens");
         let before = std::fs::metadata(&path).expect("a file").len();
         play(&model, &request);
         sizes.push(std::fs::metadata(&path).expect("a file").len() - before);
-        request.messages.extend([Message::assistant("again").into(), Message::user("hello").into()]);
+        request.messages.extend([
+            Message::assistant("again").into(),
+            Message::user("hello").into(),
+        ]);
     }
     assert!(sizes[19] < sizes[1] + 16, "{sizes:?}");
     request.messages.truncate(39);
-    assert_eq!(said(&play(&Replay::open(&path).expect("opens"), &request)), "again");
+    assert_eq!(
+        said(&play(&Replay::open(&path).expect("opens"), &request)),
+        "again"
+    );
 }
 
 /// A reply in which secrets are wherever a provider can put them, also spread over pieces.
@@ -283,15 +388,39 @@ fn leaking() -> Vec<Result<Delta, ModelError>> {
     let parts = vec![
         Part::text("the key is sk-\"1 and CANARY")
             .with_native("wire", json!({ "text": "sk-\"1", "CANARYx": "CANARY" })),
-        Content::Call(ToolRequest::text("sk-\"1", "t", r#"{"password":"hunter2","k":"sk-\"1"}"#)).into(),
-        Content::Call(ToolRequest::json("c", "t", json!({ "password": "hunter2", "k": "sk-\"1" }))).into(),
+        Content::Call(ToolRequest::text(
+            "sk-\"1",
+            "t",
+            r#"{"password":"hunter2","k":"sk-\"1"}"#,
+        ))
+        .into(),
+        Content::Call(ToolRequest::json(
+            "c",
+            "t",
+            json!({ "password": "hunter2", "k": "sk-\"1" }),
+        ))
+        .into(),
     ];
     let arguments = r#"{"password":"hunter2","k":"sk-\"1"}"#;
-    let mut pieces = vec![Delta::Call { index: 0, id: "sk-\"1".into(), tool: "t".into() }];
-    pieces.extend(arguments.chars().map(|c| Delta::Arguments { index: 0, text: c.into() }));
-    pieces.extend("the key is sk-\"1 and CANARY".chars().map(|c| Delta::Text(c.into())));
+    let mut pieces = vec![Delta::Call {
+        index: 0,
+        id: "sk-\"1".into(),
+        tool: "t".into(),
+    }];
+    pieces.extend(arguments.chars().map(|c| Delta::Arguments {
+        index: 0,
+        text: c.into(),
+    }));
+    pieces.extend(
+        "the key is sk-\"1 and CANARY"
+            .chars()
+            .map(|c| Delta::Text(c.into())),
+    );
     pieces.extend("sk-\"1 CANARY".chars().map(|c| Delta::Reasoning(c.into())));
-    let reply = Reply { id: Some("sk-\"1".into()), ..Reply::new(Message::new(Role::Assistant, parts)) };
+    let reply = Reply {
+        id: Some("sk-\"1".into()),
+        ..Reply::new(Message::new(Role::Assistant, parts))
+    };
     pieces.push(Delta::Done(Box::new(reply)));
     pieces.into_iter().map(Ok).collect()
 }
@@ -301,21 +430,39 @@ fn no_secret_is_on_the_cassette() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.cassette");
     let error = ModelError::new(ModelErrorKind::Auth, name(), "sk-\"1 is not CANARY");
-    let mut request = asked(vec![Message::user("CANARY sk-\"1"), calling("sk-\"1"), result("sk-\"1", "CANARY sk-\"1")]);
+    let mut request = asked(vec![
+        Message::user("CANARY sk-\"1"),
+        calling("sk-\"1"),
+        result("sk-\"1", "CANARY sk-\"1"),
+    ]);
     request.instructions = Some("CANARY sk-\"1".into());
     request.extra.insert("key".into(), "sk-\"1 CANARY".into());
-    for pieces in [leaking(), vec![Ok(Delta::Text("sk-\"1".into())), Err(error)]] {
-        let model = Record::new(Fixed(name(), pieces.clone()), &path, redactor()).expect("opens").secret("sk-\"1");
+    for pieces in [
+        leaking(),
+        vec![Ok(Delta::Text("sk-\"1".into())), Err(error)],
+    ] {
+        let model = Record::new(Fixed(name(), pieces.clone()), &path, redactor())
+            .expect("opens")
+            .secret("sk-\"1");
         assert_eq!(play(&model, &request), pieces, "the caller gets it all");
         assert!(!format!("{model:?}").contains("sk-"));
     }
     let text = std::fs::read_to_string(&path).expect("a file");
     // Characters one by one would hide it: without secrets the pieces are far fewer.
-    for secret in ["sk-\"1", "sk-\\\"1", "sk-\\\\", "CANARY\"", "CANARY ", "hunter2"] {
+    for secret in [
+        "sk-\"1", "sk-\\\"1", "sk-\\\\", "CANARY\"", "CANARY ", "hunter2",
+    ] {
         assert!(!text.contains(secret), "{secret}: {text}");
     }
-    assert_eq!(text.matches("\"arguments\":{\"index\"").count(), 1, "{text}");
-    let replay = Replay::open(&path).expect("opens").secret("sk-\"1").redactor(redactor());
+    assert_eq!(
+        text.matches("\"arguments\":{\"index\"").count(),
+        1,
+        "{text}"
+    );
+    let replay = Replay::open(&path)
+        .expect("opens")
+        .secret("sk-\"1")
+        .redactor(redactor());
     assert!(said(&play(&replay, &request)).starts_with("the key is [redacted] and [gone]"));
 }
 
@@ -329,7 +476,10 @@ fn if_redaction_fails_nothing_is_written_and_the_model_is_not_asked() {
         let empty = std::fs::read(&path).expect("a file");
         let pieces = play(&model, &asked(vec![Message::user("hello")]));
         let wanted = "the exchange was not recorded: secrets could not be taken out of it, so nothing was written";
-        assert_eq!((pieces.len(), failure(&pieces).detail.as_str()), (1, wanted));
+        assert_eq!(
+            (pieces.len(), failure(&pieces).detail.as_str()),
+            (1, wanted)
+        );
         assert_eq!(std::fs::read(&path).expect("a file"), empty);
         assert!(script.requests().is_empty());
     }
@@ -344,12 +494,17 @@ fn if_the_reply_cannot_be_redacted_it_fails_and_nothing_is_written() {
             self.redact_text(&value.to_string()).map(|_| value.clone())
         }
         fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
-            if text.contains("unspeakable") { Err(RedactionFailed) } else { Ok(text.to_owned()) }
+            if text.contains("unspeakable") {
+                Err(RedactionFailed)
+            } else {
+                Ok(text.to_owned())
+            }
         }
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.cassette");
-    let model = Record::new(Scripted::new(["unspeakable"]), &path, Arc::new(NotThis)).expect("opens");
+    let model =
+        Record::new(Scripted::new(["unspeakable"]), &path, Arc::new(NotThis)).expect("opens");
     let empty = std::fs::read(&path).expect("a file");
     let pieces = play(&model, &asked(vec![Message::user("hello")]));
     assert_eq!(failure(&pieces).kind, ModelErrorKind::Setup);
@@ -363,7 +518,14 @@ fn only_the_owner_can_read_a_cassette() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.cassette");
     let _model = Record::new(Scripted::new(["hello"]), &path, redactor()).expect("opens");
-    assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(&path)
+            .expect("a file")
+            .permissions()
+            .mode()
+            & 0o777,
+        0o600
+    );
 }
 
 #[test]
@@ -386,11 +548,26 @@ fn a_cassette_that_cannot_be_used_says_why_and_on_which_line() {
     let header = good.lines().next().expect("a header");
     let cases = [
         (String::new(), ":1: the cassette is damaged: it is empty"),
-        ("hello\n".to_owned(), ":1: the cassette is damaged: it does not begin like one"),
-        (good.replace("cassette\":1", "cassette\":2"), "has version 2, and this program reads up to version 1"),
-        (good.trim_end().to_owned(), ":3: the cassette is damaged: it ends in the middle"),
-        (format!("{header}\n{{\n"), ":2: the cassette is damaged: EOF while parsing an object"),
-        (format!("{header}\n{{}}\n"), ":2: the cassette is damaged: missing field `request` at column 2"),
+        (
+            "hello\n".to_owned(),
+            ":1: the cassette is damaged: it does not begin like one",
+        ),
+        (
+            good.replace("cassette\":1", "cassette\":2"),
+            "has version 2, and this program reads up to version 1",
+        ),
+        (
+            good.trim_end().to_owned(),
+            ":3: the cassette is damaged: it ends in the middle",
+        ),
+        (
+            format!("{header}\n{{\n"),
+            ":2: the cassette is damaged: EOF while parsing an object",
+        ),
+        (
+            format!("{header}\n{{}}\n"),
+            ":2: the cassette is damaged: missing field `request` at column 2",
+        ),
         (
             format!("{header}\n{}\n", good.lines().nth(2).expect("an exchange")),
             ":2: the cassette is damaged: the exchange before it is missing",
@@ -401,7 +578,8 @@ fn a_cassette_that_cannot_be_used_says_why_and_on_which_line() {
         let error = Replay::open(&path).expect_err(wanted).to_string();
         assert!(error.contains(wanted), "{error}\n{wanted}");
         if !text.is_empty() {
-            let again = Record::new(Scripted::new(["x"]), &path, redactor()).expect_err("nothing is added to it");
+            let again = Record::new(Scripted::new(["x"]), &path, redactor())
+                .expect_err("nothing is added to it");
             assert_eq!(again.to_string(), error);
             assert_eq!(std::fs::read_to_string(&path).expect("a file"), text);
         }

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admission, ApprovalRequest, Arguments, Call, CallError, CallId, CallSeed, ConflictKey, Env, ErrorCategory,
-    ExecutorTag, Invocation, LedgerDraft, LogLevel, LoopEvent, Outcome, Phase, PostCode, PostKind, Principal, Probe,
-    Progress, ProviderCall, Question, Record, RecordKey, Resumed, Settled, Stack, Starting, Status, StopReason,
-    Suspension, Timestamp, ToolEvent, Turn, TurnEvent, TurnId, TurnInfo,
+    Admission, ApprovalRequest, Arguments, Call, CallError, CallId, CallSeed, ConflictKey, Env,
+    ErrorCategory, ExecutorTag, Invocation, LedgerDraft, LogLevel, LoopEvent, Outcome, Phase,
+    PostCode, PostKind, Principal, Probe, Progress, ProviderCall, Question, Record, RecordKey,
+    Resumed, Settled, Stack, Starting, Status, StopReason, Suspension, Timestamp, ToolEvent, Turn,
+    TurnEvent, TurnId, TurnInfo,
 };
 
 use crate::{
@@ -100,12 +101,25 @@ pub(crate) type Instead = Box<Settled>;
 
 impl State {
     /// The question that is open, if `question` names it.
-    fn open_question(&self, turn: TurnId, question: &Question) -> Result<(usize, ApprovalRequest), PostCode> {
-        let slot = self.turn.post(turn, question.approval_id.call(), PostKind::Decision)?;
+    fn open_question(
+        &self,
+        turn: TurnId,
+        question: &Question,
+    ) -> Result<(usize, ApprovalRequest), PostCode> {
+        let slot = self
+            .turn
+            .post(turn, question.approval_id.call(), PostKind::Decision)?;
         let at = slot.invocation().emit_order as usize;
-        let open = self.work[at].pending.as_ref().filter(|request| Question::from(&***request) == *question);
+        let open = self.work[at]
+            .pending
+            .as_ref()
+            .filter(|request| Question::from(&***request) == *question);
         // An answer to a question that was answered or has changed since is not an answer to this one.
-        Ok((at, open.map(|request| ApprovalRequest::clone(request)).ok_or(PostCode::NoWaiter)?))
+        Ok((
+            at,
+            open.map(|request| ApprovalRequest::clone(request))
+                .ok_or(PostCode::NoWaiter)?,
+        ))
     }
 }
 
@@ -136,7 +150,11 @@ pub(crate) enum Pass {
 }
 
 impl Work {
-    pub(crate) fn new(provider_call_id: Arc<str>, admission: Admission, ran: Option<Arc<ProviderCall>>) -> Self {
+    pub(crate) fn new(
+        provider_call_id: Arc<str>,
+        admission: Admission,
+        ran: Option<Arc<ProviderCall>>,
+    ) -> Self {
         Self {
             provider_call_id,
             admission,
@@ -152,19 +170,27 @@ impl Work {
 
     /// Whether a call of this tool can change anything. An unknown tool cannot: it never runs.
     pub(crate) fn may_write(&self) -> bool {
-        self.admission.shown.as_ref().is_some_and(|shown| shown.entry.spec.annotations.may_write())
+        self.admission
+            .shown
+            .as_ref()
+            .is_some_and(|shown| shown.entry.spec.annotations.may_write())
     }
 
     fn executor(&self) -> Option<ExecutorTag> {
         if self.ran.is_some() {
             return Some(ExecutorTag::ProviderNative);
         }
-        self.admission.shown.as_ref().map(|shown| shown.entry.executor.clone())
+        self.admission
+            .shown
+            .as_ref()
+            .map(|shown| shown.entry.executor.clone())
     }
 
     fn conflict_keys(&self) -> Vec<ConflictKey> {
         let arguments = self.resumed.edits().unwrap_or(&self.admission.arguments);
-        self.admission.shown.as_ref().map_or_else(Vec::new, |s| s.entry.spec.annotations.conflict_keys(arguments))
+        self.admission.shown.as_ref().map_or_else(Vec::new, |s| {
+            s.entry.spec.annotations.conflict_keys(arguments)
+        })
     }
 }
 
@@ -184,14 +210,28 @@ impl Active {
                     expires_next: None,
                 }),
             );
-            Self { shared, info, inbox: Inbox::new(), cancel: CancellationToken::new(), stack, env, state }
+            Self {
+                shared,
+                info,
+                inbox: Inbox::new(),
+                cancel: CancellationToken::new(),
+                stack,
+                env,
+                state,
+            }
         })
     }
 
     /// Puts the turn aside, if nobody else has it.
     pub(crate) fn park(self: Arc<Self>) -> Option<Parked> {
-        let state = Arc::into_inner(self)?.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Some(Parked { turn: state.turn, work: state.work })
+        let state = Arc::into_inner(self)?
+            .state
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        Some(Parked {
+            turn: state.turn,
+            work: state.work,
+        })
     }
 
     // The state is changed only together with an event that was found legal, so it is never half-changed.
@@ -208,7 +248,11 @@ impl Active {
     ) -> Durable {
         let mut state = self.state();
         let mut drafts = Vec::with_capacity(before.len() + 1 + state.work.len());
-        drafts.extend(before.into_iter().map(|event| Draft::Loop(self.info.clone(), event)));
+        drafts.extend(
+            before
+                .into_iter()
+                .map(|event| Draft::Loop(self.info.clone(), event)),
+        );
         drafts.push(Draft::Turn(self.info.clone(), opened));
         let State { turn, work, .. } = &mut *state;
         for (at, work) in work.iter().enumerate() {
@@ -220,7 +264,8 @@ impl Active {
                 arguments_bytes: arguments.size() as u64,
                 executor: work.executor(),
             };
-            turn.apply(invocation.id, &event).expect("a fresh invocation can be requested");
+            turn.apply(invocation.id, &event)
+                .expect("a fresh invocation can be requested");
             drafts.push(Draft::Tool(invocation, event));
         }
         self.shared.journal.write(drafts, records)
@@ -231,7 +276,11 @@ impl Active {
         let state = self.state();
         let at = state.turn.slot(call)?.invocation().emit_order as usize;
         let work = &state.work[at];
-        Some(Ticket { at, keys: work.conflict_keys(), writes: work.may_write() })
+        Some(Ticket {
+            at,
+            keys: work.conflict_keys(),
+            writes: work.may_write(),
+        })
     }
 
     /// The calls that something outside runs.
@@ -239,7 +288,13 @@ impl Active {
         let ids: Vec<CallId> = {
             let state = self.state();
             let waits = |slot: &&toolgate_core::Slot| slot.phase() == Some(Phase::AwaitingResult);
-            state.turn.slots().iter().filter(waits).map(|slot| slot.invocation().id).collect()
+            state
+                .turn
+                .slots()
+                .iter()
+                .filter(waits)
+                .map(|slot| slot.invocation().id)
+                .collect()
         };
         ids.into_iter().filter_map(|id| self.ticket(id)).collect()
     }
@@ -247,11 +302,20 @@ impl Active {
     /// Makes the call that enters the stack; if it has ended elsewhere, `closing` says how.
     pub(crate) fn call(&self, at: usize, closing: Option<Arc<Settled>>) -> Call {
         let mut state = self.state();
-        let pass = if closing.is_some() { Pass::Closing } else { Pass::Down };
+        let pass = if closing.is_some() {
+            Pass::Closing
+        } else {
+            Pass::Down
+        };
         state.work[at].entries.retain(|(of, _)| *of != pass);
         let (slot, work) = (&state.turn.slots()[at], &state.work[at]);
         // Attempts whose results are known are walked through again, unless it has come to its end.
-        let known = work.resumed.results.first().map(|(attempt, _)| attempt - 1).filter(|_| closing.is_none());
+        let known = work
+            .resumed
+            .results
+            .first()
+            .map(|(attempt, _)| attempt - 1)
+            .filter(|_| closing.is_none());
         Call::new(CallSeed {
             id: slot.invocation().id,
             generation: slot.generation(),
@@ -296,7 +360,9 @@ impl Active {
             let state = self.state();
             let attempts = state.turn.slots()[at].attempts();
             end.attempts = end.attempts.max(attempts);
-            end.executor = end.executor.or_else(|| state.work[at].executor().filter(|_| attempts > 0));
+            end.executor = end
+                .executor
+                .or_else(|| state.work[at].executor().filter(|_| attempts > 0));
         }
         let end = Arc::new(end);
         let call = self.call(at, Some(end.clone()));
@@ -305,17 +371,28 @@ impl Active {
             // A recorder that hangs does not keep the turn from ending.
             () = self.shared.clock.sleep(self.shared.grace) => None,
         };
-        let durable = self.settle(at, seen.unwrap_or_else(|| Settled::clone(&end)), Pass::Closing);
+        let durable = self.settle(
+            at,
+            seen.unwrap_or_else(|| Settled::clone(&end)),
+            Pass::Closing,
+        );
         let durable = durable.or_else(|_| {
             // What was to be sealed speaks of the outcome that was refused.
-            self.state().work[at].entries.retain(|(of, _)| *of != Pass::Closing);
+            self.state().work[at]
+                .entries
+                .retain(|(of, _)| *of != Pass::Closing);
             self.settle(at, Settled::clone(&end), Pass::Closing)
         });
         durable.expect("every open invocation can fail").await
     }
 
     /// Settles an invocation as `pass` has seen it, unless it is settled already: the first outcome stands.
-    pub(crate) fn settle(&self, at: usize, mut settled: Settled, pass: Pass) -> Result<Durable, Instead> {
+    pub(crate) fn settle(
+        &self,
+        at: usize,
+        mut settled: Settled,
+        pass: Pass,
+    ) -> Result<Durable, Instead> {
         let mut state = self.state();
         if state.retired {
             return Ok(Durable::Now(Ok(())));
@@ -328,18 +405,29 @@ impl Active {
         }
         settled.attempts = settled.attempts.max(slot.attempts());
         let shown = self.shared.shown(&settled.value);
-        let end = self.shared.said(ToolEvent::settling(&settled, started, denier(&work[at].resumed), shown));
+        let end = self.shared.said(ToolEvent::settling(
+            &settled,
+            started,
+            denier(&work[at].resumed),
+            shown,
+        ));
         let audit = settled.notes.fields().filter(|notes| notes.has_remarks());
         let audit = audit.and_then(|_| self.shared.audit(&settled.notes));
         // A call that waits for a person cannot have succeeded, whatever a layer made of it.
-        turn.apply(invocation.id, &end).map_err(|error| Box::new(broken_contract(&error)))?;
+        turn.apply(invocation.id, &end)
+            .map_err(|error| Box::new(broken_contract(&error)))?;
         let settled = Arc::new(settled);
         work[at].outcome = Some(settled.clone());
         work[at].pending = None;
         // What the other pass has seen is not what is settled here.
         let entries = std::mem::take(&mut work[at].entries).into_iter();
-        let entries = entries.filter_map(|(of, entry)| (of == pass).then_some(entry)).collect();
-        let drafts = audit.into_iter().chain([end]).map(|event| Draft::Tool(invocation.clone(), event));
+        let entries = entries
+            .filter_map(|(of, entry)| (of == pass).then_some(entry))
+            .collect();
+        let drafts = audit
+            .into_iter()
+            .chain([end])
+            .map(|event| Draft::Tool(invocation.clone(), event));
         // The last one settles the turn in the same write: one less to wait for.
         let last = turn.is_settled();
         let whole = last.then(|| self.turn_settled());
@@ -347,13 +435,23 @@ impl Active {
         let (whole, ended) = whole.unzip();
         let outcome = (RecordKey::Outcome(invocation.id), Record::Outcome(settled));
         let records = [outcome].into_iter().chain(ended).collect();
-        Ok(self.shared.journal.write_along(drafts.chain(whole), Along { records, entries, ..Along::default() }))
+        Ok(self.shared.journal.write_along(
+            drafts.chain(whole),
+            Along {
+                records,
+                entries,
+                ..Along::default()
+            },
+        ))
     }
 
     /// What is written when everything is settled.
     fn turn_settled(&self) -> (Draft, (RecordKey, Record)) {
         let turn = self.info.turn;
-        (Draft::Turn(self.info.clone(), TurnEvent::TurnSettled), (RecordKey::Ended(turn), Record::Turn(turn)))
+        (
+            Draft::Turn(self.info.clone(), TurnEvent::TurnSettled),
+            (RecordKey::Ended(turn), Record::Turn(turn)),
+        )
     }
 
     /// Makes sure it is written that everything is settled, also for a turn without calls or one whose process was lost.
@@ -382,22 +480,38 @@ impl Active {
         let invocation = state.turn.slots()[at].invocation().clone();
         let mut shown = request.clone();
         let visible = self.shared.shown_arguments(&request.arguments);
-        (shown.withheld, shown.arguments) = (visible.is_none(), visible.unwrap_or_else(Arguments::empty));
-        shown.shown = request.shown.as_ref().and_then(|value| self.shared.shown_value(value));
-        shown.reason = request.reason.as_deref().map(|reason| self.shared.said_text(reason));
+        (shown.withheld, shown.arguments) =
+            (visible.is_none(), visible.unwrap_or_else(Arguments::empty));
+        shown.shown = request
+            .shown
+            .as_ref()
+            .and_then(|value| self.shared.shown_value(value));
+        shown.reason = request
+            .reason
+            .as_deref()
+            .map(|reason| self.shared.said_text(reason));
         let event = ToolEvent::ToolApprovalRequested(Box::new(shown));
         match state.turn.apply(invocation.id, &event) {
             Ok(_) => {
                 let key = RecordKey::Question(invocation.id, request.generation);
                 let question = Record::Question(Arc::new(request.clone()));
-                state.expires_next = state.expires_next.into_iter().chain(request.expires_at).min();
+                state.expires_next = state
+                    .expires_next
+                    .into_iter()
+                    .chain(request.expires_at)
+                    .min();
                 state.work[at].pending = Some(Box::new(request));
-                Ok(self.shared.journal.write([Draft::Tool(invocation, event)], [(key, question)]))
+                Ok(self
+                    .shared
+                    .journal
+                    .write([Draft::Tool(invocation, event)], [(key, question)]))
             }
             // Settled meanwhile, by an interruption.
             Err(_) if state.turn.slots()[at].status().is_some() => Ok(Durable::Now(Ok(()))),
             // It came back because its time was over, and nobody has decided since.
-            Err(_) if state.turn.slots()[at].phase() == Some(Phase::AwaitingApproval) => Err(Box::new(lapsed())),
+            Err(_) if state.turn.slots()[at].phase() == Some(Phase::AwaitingApproval) => {
+                Err(Box::new(lapsed()))
+            }
             Err(error) => Err(Box::new(broken_contract(&error))),
         }
     }
@@ -409,16 +523,20 @@ impl Active {
             return Err(NotTaken::Retired);
         }
         let posted = state.turn.post(self.info.turn, call, PostKind::Result);
-        let (at, attempt) = match posted.map(|slot| (slot.invocation().emit_order as usize, slot.attempts())) {
-            Ok(found) => found,
-            Err(code) => {
-                drop(state);
-                return Err(self.recorded(call, PostKind::Result, code));
-            }
-        };
+        let (at, attempt) =
+            match posted.map(|slot| (slot.invocation().emit_order as usize, slot.attempts())) {
+                Ok(found) => found,
+                Err(code) => {
+                    drop(state);
+                    return Err(self.recorded(call, PostKind::Result, code));
+                }
+            };
         state.turn.answer(call, PostCode::Duplicate);
         let settled = Arc::new(settled);
-        state.work[at].resumed.results.push((attempt, settled.clone()));
+        state.work[at]
+            .resumed
+            .results
+            .push((attempt, settled.clone()));
         let record = (RecordKey::Result(call, attempt), Record::Outcome(settled));
         let durable = self.shared.journal.write([], [record]);
         drop(state);
@@ -435,8 +553,13 @@ impl Active {
         state.interrupted = true;
         state.turn.stop();
         let reason = self.shared.said_text(reason);
-        let durable =
-            self.shared.journal.write([Draft::Turn(self.info.clone(), TurnEvent::TurnInterrupted { reason })], []);
+        let durable = self.shared.journal.write(
+            [Draft::Turn(
+                self.info.clone(),
+                TurnEvent::TurnInterrupted { reason },
+            )],
+            [],
+        );
         drop(state);
         self.cancel.cancel();
         self.inbox.push(Urgency::Settlement, Item::Interrupted);
@@ -448,7 +571,13 @@ impl Active {
         let mut state = self.state();
         state.turn.stop();
         let reason = reason.to_owned();
-        self.shared.journal.write([Draft::Turn(self.info.clone(), TurnEvent::TurnInterrupted { reason })], [])
+        self.shared.journal.write(
+            [Draft::Turn(
+                self.info.clone(),
+                TurnEvent::TurnInterrupted { reason },
+            )],
+            [],
+        )
     }
 
     /// Stops the tasks of this copy of the turn and keeps it from writing. What they did is in the journal.
@@ -460,42 +589,70 @@ impl Active {
         // For whoever still waits on behalf of this copy: prompts, child work, another driver.
         self.cancel.cancel();
         self.inbox.push(Urgency::Settlement, Item::Retired);
-        let tasks: Vec<_> = state.work.iter_mut().filter_map(|work| work.task.take()).collect();
+        let tasks: Vec<_> = state
+            .work
+            .iter_mut()
+            .filter_map(|work| work.task.take())
+            .collect();
         tasks.iter().for_each(JoinHandle::abort);
         tasks
     }
 
     /// Settles a call whose task ended without saying how.
     pub(crate) async fn settle_lost(&self, at: usize) -> Result<(), JournalError> {
-        self.settle_where("the call was lost", |place, _| place == at).await
+        self.settle_where("the call was lost", |place, _| place == at)
+            .await
     }
 
     /// Settles what no task is working on, because the turn stops.
     pub(crate) async fn settle_idle(&self, reason: &str) -> Result<(), JournalError> {
-        self.settle_where(reason, |_, work| work.task.is_none()).await
+        self.settle_where(reason, |_, work| work.task.is_none())
+            .await
     }
 
     /// Settles what is left, stopping the tasks that did not stop by themselves.
     pub(crate) async fn settle_rest(&self, reason: &str) -> Result<(), JournalError> {
-        for task in self.state().work.iter_mut().filter_map(|work| work.task.take()) {
+        for task in self
+            .state()
+            .work
+            .iter_mut()
+            .filter_map(|work| work.task.take())
+        {
             task.abort();
         }
         self.settle_where(reason, |_, _| true).await
     }
 
-    async fn settle_where(&self, reason: &str, wanted: impl Fn(usize, &Work) -> bool) -> Result<(), JournalError> {
+    async fn settle_where(
+        &self,
+        reason: &str,
+        wanted: impl Fn(usize, &Work) -> bool,
+    ) -> Result<(), JournalError> {
         let unsettled: Vec<(usize, Status, Option<Arc<Settled>>)> = {
             let state = self.state();
             let open = state.turn.slots().iter().zip(&state.work).enumerate();
-            let open = open.filter(|(at, (slot, work))| slot.status().is_none() && wanted(*at, work));
+            let open =
+                open.filter(|(at, (slot, work))| slot.status().is_none() && wanted(*at, work));
             // What has started and may write could have done so.
-            let uncertain =
-                |phase, work: &Work| matches!(phase, Some(Phase::Running | Phase::AwaitingResult)) && work.may_write();
+            let uncertain = |phase, work: &Work| {
+                matches!(phase, Some(Phase::Running | Phase::AwaitingResult)) && work.may_write()
+            };
             open.map(|(at, (slot, work))| {
-                let status = if uncertain(slot.phase(), work) { Status::OutcomeUnknown } else { Status::Cancelled };
+                let status = if uncertain(slot.phase(), work) {
+                    Status::OutcomeUnknown
+                } else {
+                    Status::Cancelled
+                };
                 // A result that was taken and waits for its turn is not thrown away.
                 let waits = slot.phase() == Some(Phase::AwaitingResult);
-                (at, status, work.resumed.result(slot.attempts()).filter(|_| waits).cloned())
+                (
+                    at,
+                    status,
+                    work.resumed
+                        .result(slot.attempts())
+                        .filter(|_| waits)
+                        .cloned(),
+                )
             })
             .collect()
         };
@@ -504,18 +661,24 @@ impl Active {
                 return Settled::clone(&delivered);
             }
             let text = match status {
-                Status::OutcomeUnknown => format!("{reason}; the call had started and may have taken effect"),
+                Status::OutcomeUnknown => {
+                    format!("{reason}; the call had started and may have taken effect")
+                }
                 _ => reason.to_owned(),
             };
             refusal(status, text)
         };
         let close = |(at, status, delivered)| self.close(at, end(status, delivered));
-        futures::future::try_join_all(unsettled.into_iter().map(close)).await.map(drop)
+        futures::future::try_join_all(unsettled.into_iter().map(close))
+            .await
+            .map(drop)
     }
 
     /// Writes down that something posted changed nothing, and passes the code on.
     fn recorded(&self, call: CallId, what: PostKind, mut code: PostCode) -> NotTaken {
-        if code == PostCode::UnknownInvocation && self.shared.belongs_elsewhere(self.info.turn, call) {
+        if code == PostCode::UnknownInvocation
+            && self.shared.belongs_elsewhere(self.info.turn, call)
+        {
             code = PostCode::TurnMismatch;
         }
         // The answer to the poster does not wait for this record.
@@ -524,11 +687,20 @@ impl Active {
     }
 
     fn refuse(&self, invocation_id: CallId, what: PostKind, code: PostCode) -> Durable {
-        self.shared.journal.write([self.refusal(invocation_id, what, code)], [])
+        self.shared
+            .journal
+            .write([self.refusal(invocation_id, what, code)], [])
     }
 
     fn refusal(&self, invocation_id: CallId, what: PostKind, code: PostCode) -> Draft {
-        Draft::Turn(self.info.clone(), TurnEvent::PostRefused { invocation_id, what, code })
+        Draft::Turn(
+            self.info.clone(),
+            TurnEvent::PostRefused {
+                invocation_id,
+                what,
+                code,
+            },
+        )
     }
 
     /// Keeps an entry for the write that settles the call.
@@ -538,7 +710,11 @@ impl Active {
         if state.retired {
             return;
         }
-        let pass = if call.closing().is_some() { Pass::Closing } else { Pass::Down };
+        let pass = if call.closing().is_some() {
+            Pass::Closing
+        } else {
+            Pass::Down
+        };
         let entries = &mut state.work[call.emit_order() as usize].entries;
         entries.retain(|(of, kept)| *of != pass || kept.ledger != entry.ledger);
         entries.push((pass, entry));
@@ -556,25 +732,43 @@ impl Active {
             external: outside,
             arguments_digest: call.arguments.digest(),
         };
-        let not_recorded = |error: &dyn std::fmt::Display| StopReason::NotRecorded(error.to_string());
-        state.turn.apply(call.id, &event).map_err(|error| not_recorded(&error))?;
+        let not_recorded =
+            |error: &dyn std::fmt::Display| StopReason::NotRecorded(error.to_string());
+        state
+            .turn
+            .apply(call.id, &event)
+            .map_err(|error| not_recorded(&error))?;
         let invocation: Arc<Invocation> = state.turn.slots()[at].invocation().clone();
         let writes = state.work[at].may_write() || outside;
         let work = &mut state.work[at];
         // Whoever runs it may be in another process by then, and what it is run with is not what the model wrote.
         let record = outside.then(|| {
             work.outside = Some(call.arguments.clone());
-            (outside_arguments(call.id, call.attempt), Record::Json(call.arguments.as_json().clone()))
+            (
+                outside_arguments(call.id, call.attempt),
+                Record::Json(call.arguments.as_json().clone()),
+            )
         });
-        Ok((self.shared.journal.write([Draft::Tool(invocation, event)], record), writes))
+        Ok((
+            self.shared
+                .journal
+                .write([Draft::Tool(invocation, event)], record),
+            writes,
+        ))
     }
 
     fn remark(&self, call: &Call, event: ToolEvent) {
         let mut state = self.state();
         // Late progress of a call that is over is dropped: nothing follows the end.
         if !state.retired && state.turn.apply(call.id, &event).is_ok() {
-            let invocation = state.turn.slots()[call.emit_order() as usize].invocation().clone();
-            drop(self.shared.journal.write([Draft::Tool(invocation, event)], []));
+            let invocation = state.turn.slots()[call.emit_order() as usize]
+                .invocation()
+                .clone();
+            drop(
+                self.shared
+                    .journal
+                    .write([Draft::Tool(invocation, event)], []),
+            );
         }
     }
 }
@@ -591,7 +785,10 @@ pub(crate) fn refusal(status: Status, text: impl Into<String>) -> Settled {
 
 /// The outcome of a call that nobody decided on in time.
 fn lapsed() -> Settled {
-    refusal(Status::Expired, "the call was not run: nobody decided on it in time")
+    refusal(
+        Status::Expired,
+        "the call was not run: nobody decided on it in time",
+    )
 }
 
 /// The outcome of a call that a layer left in a state it cannot be in.
@@ -604,7 +801,11 @@ fn broken_contract(problem: &dyn std::fmt::Display) -> Settled {
 
 /// Who denied the call, if the newest answer is a denial.
 fn denier(resumed: &Resumed) -> Option<Principal> {
-    resumed.answers.last().filter(|answer| answer.is_denial()).map(|answer| answer.decision.by.clone())
+    resumed
+        .answers
+        .last()
+        .filter(|answer| answer.is_denial())
+        .map(|answer| answer.decision.by.clone())
 }
 
 /// Tells the driver that a call left the stack, however that came about.
@@ -615,7 +816,9 @@ struct Left<'a> {
 
 impl Drop for Left<'_> {
     fn drop(&mut self) {
-        self.active.inbox.push(Urgency::Settlement, Item::Left(self.at));
+        self.active
+            .inbox
+            .push(Urgency::Settlement, Item::Left(self.at));
     }
 }
 
@@ -632,19 +835,25 @@ impl Probe for Watch {
             Err(stop) => Starting::Now(Err(stop)),
             Ok((Durable::Now(written), _)) => Starting::Now(written.map_err(not_recorded)),
             // What may write is durable first. What only reads is in the log too, but need not wait for it.
-            Ok((durable, true)) => Starting::Later(Box::pin(async move { durable.await.map_err(not_recorded) })),
+            Ok((durable, true)) => {
+                Starting::Later(Box::pin(async move { durable.await.map_err(not_recorded) }))
+            }
             Ok((_, false)) => Starting::Now(Ok(())),
         }
     }
 
     fn progress(&self, call: &Call, mut progress: Progress) {
-        let Some(active) = self.0.upgrade() else { return };
+        let Some(active) = self.0.upgrade() else {
+            return;
+        };
         progress.message = progress.message.map(|text| active.shared.said_text(&text));
         active.remark(call, ToolEvent::ToolExecutionProgress { progress });
     }
 
     fn log(&self, call: &Call, level: LogLevel, text: &str) {
-        let Some(active) = self.0.upgrade() else { return };
+        let Some(active) = self.0.upgrade() else {
+            return;
+        };
         let message = active.shared.said_text(text);
         active.remark(call, ToolEvent::ToolLog { level, message });
     }

@@ -1,8 +1,8 @@
 //! Questions of a turn and their answers: judged, taken up, lapsed.
 
 use toolgate_core::{
-    Admitted, Answer, ApprovalRequest, CallId, Decision, Phase, PostCode, PostKind, Principal, Question, Timestamp,
-    ToolEvent, Verdict,
+    Admitted, Answer, ApprovalRequest, CallId, Decision, Phase, PostCode, PostKind, Principal,
+    Question, Timestamp, ToolEvent, Verdict,
 };
 
 use super::{Active, Item, NotTaken, State, Work};
@@ -23,7 +23,9 @@ impl Active {
         let state = &mut *self.state();
         state.expires_next = None;
         for (at, work) in state.work.iter_mut().enumerate() {
-            let Some(until) = work.pending.as_ref().and_then(|request| request.expires_at) else { continue };
+            let Some(until) = work.pending.as_ref().and_then(|request| request.expires_at) else {
+                continue;
+            };
             if now < until {
                 state.expires_next = state.expires_next.into_iter().chain([until]).min();
                 continue;
@@ -36,11 +38,19 @@ impl Active {
 
     /// The question that is open, if `question` names it.
     pub(crate) fn open_question(&self, question: &Question) -> Option<ApprovalRequest> {
-        self.state().open_question(self.info.turn, question).ok().map(|(_, request)| request)
+        self.state()
+            .open_question(self.info.turn, question)
+            .ok()
+            .map(|(_, request)| request)
     }
 
     /// Takes a decision that others agree with, or says why not.
-    pub(crate) fn judge(&self, question: Question, decision: Decision, with: &[Principal]) -> Result<Answer, NotTaken> {
+    pub(crate) fn judge(
+        &self,
+        question: Question,
+        decision: Decision,
+        with: &[Principal],
+    ) -> Result<Answer, NotTaken> {
         let call = question.approval_id.call();
         if decision.by.as_str().trim().is_empty() {
             return Err(NotTaken::Nameless);
@@ -59,11 +69,17 @@ impl Active {
         drop(state);
         let now = self.shared.clock.now();
         match answering::agreed(&request, &decision, with, now) {
-            Ok(Admitted::Decided { .. }) => {
-                Ok(answering::answer(&request, decision, with.to_vec(), now, self.shared.keyring.as_ref()))
-            }
+            Ok(Admitted::Decided { .. }) => Ok(answering::answer(
+                &request,
+                decision,
+                with.to_vec(),
+                now,
+                self.shared.keyring.as_ref(),
+            )),
             // Whoever counts the votes comes back when there are enough.
-            Ok(Admitted::Counted { .. }) => Err(self.recorded(call, PostKind::Decision, PostCode::NoWaiter)),
+            Ok(Admitted::Counted { .. }) => {
+                Err(self.recorded(call, PostKind::Decision, PostCode::NoWaiter))
+            }
             Err(code) => Err(self.recorded(call, PostKind::Decision, code)),
         }
     }
@@ -76,16 +92,29 @@ impl Active {
         number: Option<u64>,
     ) -> (Durable, Option<PostCode>) {
         let mut state = self.state();
-        let along = Along { taken_posts: number, ..Along::default() };
+        let along = Along {
+            taken_posts: number,
+            ..Along::default()
+        };
         let welcome = state.turn.post(self.info.turn, call, PostKind::Decision);
-        let at = state.turn.slot(call).map(|slot| slot.invocation().emit_order as usize);
+        let at = state
+            .turn
+            .slot(call)
+            .map(|slot| slot.invocation().emit_order as usize);
         let known = at.is_some_and(|at| state.work[at].resumed.answers.contains(answer));
-        let open = at.and_then(|at| state.work[at].pending.as_ref()).map(|request| request.generation);
+        let open = at
+            .and_then(|at| state.work[at].pending.as_ref())
+            .map(|request| request.generation);
         let code = match welcome {
             // It was in the store when the turn was taken up.
             _ if known => None,
             Ok(_) if open == Some(answer.generation) => {
-                let durable = self.answered(&mut state, at.expect("it has a place"), answer.clone(), along);
+                let durable = self.answered(
+                    &mut state,
+                    at.expect("it has a place"),
+                    answer.clone(),
+                    along,
+                );
                 drop(state);
                 self.inbox.push(Urgency::Settlement, Item::Posted);
                 return (durable, None);
@@ -101,14 +130,28 @@ impl Active {
     pub(crate) fn take_stored_approvals(&self) -> Vec<Durable> {
         let mut state = self.state();
         let waiting = |(slot, work): (&toolgate_core::Slot, &Work)| {
-            let newest = work.resumed.answers.last().filter(|answer| answer.generation + 1 == slot.generation())?;
+            let newest = work
+                .resumed
+                .answers
+                .last()
+                .filter(|answer| answer.generation + 1 == slot.generation())?;
             let open = slot.phase() == Some(Phase::AwaitingApproval);
             (open && !newest.is_denial()).then(|| slot.invocation().emit_order as usize)
         };
-        let found: Vec<usize> = state.turn.slots().iter().zip(&state.work).filter_map(waiting).collect();
+        let found: Vec<usize> = state
+            .turn
+            .slots()
+            .iter()
+            .zip(&state.work)
+            .filter_map(waiting)
+            .collect();
         let take = |at: usize| {
             let state: &mut State = &mut state;
-            let answer = state.work[at].resumed.answers.pop().expect("it was just seen");
+            let answer = state.work[at]
+                .resumed
+                .answers
+                .pop()
+                .expect("it was just seen");
             self.answered(state, at, answer, Along::default())
         };
         found.into_iter().map(take).collect()
@@ -130,7 +173,8 @@ impl Active {
                 None
             }
             Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
-                turn.apply(call, &approved).expect("what waits for approval can be approved");
+                turn.apply(call, &approved)
+                    .expect("what waits for approval can be approved");
                 Some(Draft::Tool(turn.slots()[at].invocation().clone(), approved))
             }
         };

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use toolgate_core::{CallError, Digest, ErrorCategory, ExecutorTag, Json, ProviderCall, Settled, Status, ToolEvent};
+use toolgate_core::{
+    CallError, Digest, ErrorCategory, ExecutorTag, Json, ProviderCall, Settled, Status, ToolEvent,
+};
 
 use super::Active;
 use crate::journal::{Draft, JournalError};
@@ -14,7 +16,8 @@ impl Active {
             let state = self.state();
             let slots = state.turn.slots().iter().zip(&state.work).enumerate();
             let open = slots.filter(|(_, (slot, _))| slot.status().is_none());
-            open.filter_map(|(at, (_, work))| Some((at, work.ran.clone()?))).collect()
+            open.filter_map(|(at, (_, work))| Some((at, work.ran.clone()?)))
+                .collect()
         };
         for (at, ran) in open {
             self.start_ran(at);
@@ -28,17 +31,30 @@ impl Active {
         let mut state = self.state();
         let arguments_digest: Digest = state.work[at].admission.arguments.digest();
         let executor = Some(ExecutorTag::ProviderNative);
-        let event = ToolEvent::ToolExecutionStarted { attempt: 1, executor, external: true, arguments_digest };
+        let event = ToolEvent::ToolExecutionStarted {
+            attempt: 1,
+            executor,
+            external: true,
+            arguments_digest,
+        };
         let invocation = state.turn.slots()[at].invocation().clone();
         // One that was said to have started before its process was lost is not started again.
         if state.turn.apply(invocation.id, &event).is_ok() {
-            drop(self.shared.journal.write([Draft::Tool(invocation, event)], []));
+            drop(
+                self.shared
+                    .journal
+                    .write([Draft::Tool(invocation, event)], []),
+            );
         }
     }
 }
 
 fn settled(ran: &ProviderCall) -> Settled {
-    let status = if ran.failed { Status::ExecutorError } else { Status::Ok };
+    let status = if ran.failed {
+        Status::ExecutorError
+    } else {
+        Status::Ok
+    };
     let mut settled = Settled::new(status);
     if let Ok(value) = Json::new(ran.result.clone()) {
         settled.value = value;
@@ -46,7 +62,10 @@ fn settled(ran: &ProviderCall) -> Settled {
     settled.executor = Some(ExecutorTag::ProviderNative);
     settled.attempts = 1;
     if ran.failed {
-        settled.error = Some(CallError::new(ErrorCategory::Unknown, "the provider could not run the tool"));
+        settled.error = Some(CallError::new(
+            ErrorCategory::Unknown,
+            "the provider could not run the tool",
+        ));
     }
     settled
 }

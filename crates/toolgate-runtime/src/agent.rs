@@ -5,13 +5,13 @@ use std::{fmt, sync::Arc};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Annotations, CallError, ErrorCategory, Model, Outcome, RegisterError, Registry, RunEnd, Schema, SessionId,
-    SideEffect, Stack, Status, ToolName, ToolSpec,
+    Annotations, CallError, ErrorCategory, Model, Outcome, RegisterError, Registry, RunEnd, Schema,
+    SessionId, SideEffect, Stack, Status, ToolName, ToolSpec,
 };
 
 use crate::{
-    CallResult, Dispatcher, Pending, RunOptions, RunReport, Session, SessionBuildError, SessionBuilder, SessionError,
-    session::Shared,
+    CallResult, Dispatcher, Pending, RunOptions, RunReport, Session, SessionBuildError,
+    SessionBuilder, SessionError, session::Shared,
 };
 
 type Adjust = Arc<dyn Fn(SessionBuilder) -> SessionBuilder + Send + Sync>;
@@ -46,7 +46,14 @@ impl Agent {
         registry: Registry,
     ) -> Self {
         let (name, description, model) = (name.into(), description.into(), Arc::new(model));
-        Self { name, description, model, registry, stack: None, adjust: Arc::new(|builder| builder) }
+        Self {
+            name,
+            description,
+            model,
+            registry,
+            stack: None,
+            adjust: Arc::new(|builder| builder),
+        }
     }
 
     /// A stack of its own, over its registry.
@@ -56,7 +63,10 @@ impl Agent {
     }
 
     /// Sets up its sessions: instructions, limits, agents of its own.
-    pub fn session(mut self, with: impl Fn(SessionBuilder) -> SessionBuilder + Send + Sync + 'static) -> Self {
+    pub fn session(
+        mut self,
+        with: impl Fn(SessionBuilder) -> SessionBuilder + Send + Sync + 'static,
+    ) -> Self {
         self.adjust = Arc::new(with);
         self
     }
@@ -71,7 +81,8 @@ impl Agent {
         });
         let schema = Schema::new(schema).expect("the schema above is valid");
         let annotations = Annotations::default().with_side_effect(SideEffect::None);
-        let spec = ToolSpec::new(self.name.clone(), self.description.clone(), schema).with_annotations(annotations);
+        let spec = ToolSpec::new(self.name.clone(), self.description.clone(), schema)
+            .with_annotations(annotations);
         // The same registry may serve several sessions.
         match registry.get(self.name.as_str()) {
             Some(known) if known.spec == spec => Ok(()),
@@ -92,9 +103,19 @@ impl Agent {
             Err(SessionBuildError::Open(error)) => return Err(error),
             Err(error) => return Ok(Delegated::Done(broken(&error))),
         };
-        let task = call.arguments.as_ref().and_then(|arguments| arguments.get("task")).and_then(|task| task.as_str());
+        let task = call
+            .arguments
+            .as_ref()
+            .and_then(|arguments| arguments.get("task"))
+            .and_then(|task| task.as_str());
         let task = task.unwrap_or_default().to_owned();
-        let run = async { if session.shared().is_new() { session.run(task).await } else { session.resume().await } };
+        let run = async {
+            if session.shared().is_new() {
+                session.run(task).await
+            } else {
+                session.resume().await
+            }
+        };
         let mut run = std::pin::pin!(run);
         let report = tokio::select! {
             biased;
@@ -109,10 +130,22 @@ impl Agent {
     }
 
     /// Gives up what the agent left waiting for a call that is not wanted any more.
-    pub(crate) async fn call_off(&self, parent: &Arc<Shared>, call: &CallResult, run: u64) -> Result<(), SessionError> {
+    pub(crate) async fn call_off(
+        &self,
+        parent: &Arc<Shared>,
+        call: &CallResult,
+        run: u64,
+    ) -> Result<(), SessionError> {
         match self.open(parent, call, run).await {
             Ok(session) if session.shared().is_new() => Ok(()),
-            Ok(session) => session.shared().enter(RunOptions::default()).await?.give_up_open_turn().await,
+            Ok(session) => {
+                session
+                    .shared()
+                    .enter(RunOptions::default())
+                    .await?
+                    .give_up_open_turn()
+                    .await
+            }
             Err(SessionBuildError::Open(error)) => Err(error),
             // An agent that cannot be set up has nothing under way.
             Err(SessionBuildError::Stack(_) | SessionBuildError::Agent(_)) => Ok(()),
@@ -120,12 +153,19 @@ impl Agent {
     }
 
     /// The session of a call: the same one whenever the call is taken up.
-    async fn open(&self, parent: &Arc<Shared>, call: &CallResult, run: u64) -> Result<Session, SessionBuildError> {
+    async fn open(
+        &self,
+        parent: &Arc<Shared>,
+        call: &CallResult,
+        run: u64,
+    ) -> Result<Session, SessionBuildError> {
         let stack = match &self.stack {
             Some(stack) => stack.clone(),
             None => {
                 let stack = parent.dispatcher.stack();
-                stack.with_layers(stack.any_layers(), Some(self.registry.clone())).build()?
+                stack
+                    .with_layers(stack.any_layers(), Some(self.registry.clone()))
+                    .build()?
             }
         };
         let above: Dispatcher = parent.dispatcher.clone();
@@ -134,32 +174,55 @@ impl Agent {
             .inherit(parent, run);
         let builder = (self.adjust)(builder).stack(stack);
         let session = SessionId::new(call.id.uuid());
-        Box::pin(builder.dispatcher(move |builder| builder.beside(&above).session(session)).build()).await
+        Box::pin(
+            builder
+                .dispatcher(move |builder| builder.beside(&above).session(session))
+                .build(),
+        )
+        .await
     }
 
     fn delegated(&self, report: RunReport) -> Delegated {
         match report.end {
             RunEnd::Suspended => {
                 let mut pending = report.pending;
-                pending.iter_mut().for_each(|pending| pending.agents.insert(0, self.name.clone()));
+                pending
+                    .iter_mut()
+                    .for_each(|pending| pending.agents.insert(0, self.name.clone()));
                 Delegated::Waits(pending)
             }
             RunEnd::Completed => Delegated::Done(Outcome::ok(report.text)),
             RunEnd::MaxIterations => {
-                let text = format!("{}\n\n(The agent used up its rounds; this is not complete.)", report.text);
+                let text = format!(
+                    "{}\n\n(The agent used up its rounds; this is not complete.)",
+                    report.text
+                );
                 Delegated::Done(Outcome::ok(text))
             }
-            RunEnd::Cancelled => Delegated::Done(Outcome::refused(Status::Cancelled, "the agent was stopped")),
-            RunEnd::BudgetExceeded => {
-                Delegated::Done(Outcome::refused(Status::BudgetExceeded, "the agent has no budget left"))
+            RunEnd::Cancelled => {
+                Delegated::Done(Outcome::refused(Status::Cancelled, "the agent was stopped"))
             }
-            RunEnd::LoopGuard => {
-                Delegated::Done(Outcome::refused(Status::LoopGuard, "the agent went round in circles"))
-            }
+            RunEnd::BudgetExceeded => Delegated::Done(Outcome::refused(
+                Status::BudgetExceeded,
+                "the agent has no budget left",
+            )),
+            RunEnd::LoopGuard => Delegated::Done(Outcome::refused(
+                Status::LoopGuard,
+                "the agent went round in circles",
+            )),
             RunEnd::Failed => {
                 let detail = report.error.map(|error| crate::kernel::chain(&error));
-                let error = CallError::new(ErrorCategory::Unknown, "the agent could not finish its work");
-                Delegated::Done(Outcome::error(Status::ExecutorError, CallError { operator: detail, ..error }))
+                let error = CallError::new(
+                    ErrorCategory::Unknown,
+                    "the agent could not finish its work",
+                );
+                Delegated::Done(Outcome::error(
+                    Status::ExecutorError,
+                    CallError {
+                        operator: detail,
+                        ..error
+                    },
+                ))
             }
         }
     }
@@ -168,11 +231,20 @@ impl Agent {
 fn broken(error: &SessionBuildError) -> Outcome {
     let detail = Some(crate::kernel::chain(error));
     let error = CallError::new(ErrorCategory::Internal, "the agent could not be started");
-    Outcome::error(Status::ExecutorError, CallError { operator: detail, ..error })
+    Outcome::error(
+        Status::ExecutorError,
+        CallError {
+            operator: detail,
+            ..error
+        },
+    )
 }
 
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Agent").field("name", &self.name).field("model", self.model.name()).finish_non_exhaustive()
+        f.debug_struct("Agent")
+            .field("name", &self.name)
+            .field("model", self.model.name())
+            .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,8 @@
 //! What every way to answer a question shares: counting votes, and making an answer that counts.
 
 use toolgate_core::{
-    Admitted, Answer, ApprovalRequest, Decision, Json, Keyring, PostCode, Principal, Record, StoreError, StoreHandle,
-    Timestamp, Vote, admit,
+    Admitted, Answer, ApprovalRequest, Decision, Json, Keyring, PostCode, Principal, Record,
+    StoreError, StoreHandle, Timestamp, Vote, admit,
 };
 
 /// How many votes on one question are looked at.
@@ -22,7 +22,11 @@ pub(crate) async fn votes(
         Record::Json(json) => serde_json::from_value(Json::as_value(&json).clone()).ok(),
         _ => None,
     };
-    Ok(kept.into_iter().filter_map(read).filter(|vote| counts(request, vote, keyring)).collect())
+    Ok(kept
+        .into_iter()
+        .filter_map(read)
+        .filter(|vote| counts(request, vote, keyring))
+        .collect())
 }
 
 fn counts(request: &ApprovalRequest, vote: &Vote, keyring: Option<&Keyring>) -> bool {
@@ -41,17 +45,24 @@ pub(crate) async fn count(
     keyring: Option<&Keyring>,
 ) -> Result<Result<Admitted, PostCode>, StoreError> {
     let mine = Vote::of(request, decision, now).filter(|_| request.quorum.is_some());
-    let Some(mut mine) = mine else { return Ok(admit(request, &[], decision, now)) };
+    let Some(mut mine) = mine else {
+        return Ok(admit(request, &[], decision, now));
+    };
     let key = Vote::key(request, &decision.by);
     if let Err(code) = admit(request, &[], decision, now) {
         return Ok(Err(code));
     }
     mine.token = keyring.map(|keyring| keyring.vote_token(request, &mine));
-    let vote = serde_json::to_value(&mine).ok().and_then(|value| Json::new(value).ok()).unwrap_or_else(Json::null);
+    let vote = serde_json::to_value(&mine)
+        .ok()
+        .and_then(|value| Json::new(value).ok())
+        .unwrap_or_else(Json::null);
     let earlier = store.once(key.clone(), Record::Json(vote)).await?;
     let repeated = earlier.is_some();
     let earlier = match earlier {
-        Some(Record::Json(earlier)) => serde_json::from_value::<Vote>(earlier.as_value().clone()).ok(),
+        Some(Record::Json(earlier)) => {
+            serde_json::from_value::<Vote>(earlier.as_value().clone()).ok()
+        }
         Some(_) | None => None,
     };
     match earlier {
@@ -76,7 +87,16 @@ pub(crate) fn agreed(
     with: &[Principal],
     now: Timestamp,
 ) -> Result<Admitted, PostCode> {
-    let vote = |by: &Principal| Vote::of(request, &Decision { by: by.clone(), ..decision.clone() }, now);
+    let vote = |by: &Principal| {
+        Vote::of(
+            request,
+            &Decision {
+                by: by.clone(),
+                ..decision.clone()
+            },
+            now,
+        )
+    };
     let votes: Vec<Vote> = with.iter().filter_map(vote).collect();
     admit(request, &votes, decision, now)
 }

@@ -44,7 +44,8 @@ pub struct ArmedOutcome {
 impl Session {
     /// The session's tools, ready to be called by a host that has a loop of its own.
     pub fn arm(&self, options: &RunOptions) -> Result<Vec<ArmedTool>, SessionError> {
-        let tools = crate::tools_of_run::ToolsOfRun::new(&self.0, options).map_err(SessionError::Options)?;
+        let tools = crate::tools_of_run::ToolsOfRun::new(&self.0, options)
+            .map_err(SessionError::Options)?;
         let (view, stack) = (tools.view().clone(), tools.stack());
         let armed = |spec: &ToolSpec| ArmedTool {
             shared: self.0.clone(),
@@ -69,21 +70,45 @@ impl ArmedTool {
     pub async fn call(&self, call_id: &str, arguments: &str) -> Result<ArmedOutcome, ArmedError> {
         let info = Arc::new(self.shared.turn_info(0));
         let request = ToolRequest::text(call_id, self.spec.name.as_str(), arguments);
-        let request = TurnRequest::within(info, self.view.clone(), vec![request]).stack(self.stack.clone());
-        let run = self.shared.dispatcher.open(request).await.map_err(SessionError::from)?;
-        let report = if self.shared.limits.waits { run.run_to_end().await } else { run.run().await };
+        let request =
+            TurnRequest::within(info, self.view.clone(), vec![request]).stack(self.stack.clone());
+        let run = self
+            .shared
+            .dispatcher
+            .open(request)
+            .await
+            .map_err(SessionError::from)?;
+        let report = if self.shared.limits.waits {
+            run.run_to_end().await
+        } else {
+            run.run().await
+        };
         let report = report.map_err(SessionError::from)?;
         let turn = report.turn;
-        let result = report.results.into_iter().next().expect("one call has one result");
+        let result = report
+            .results
+            .into_iter()
+            .next()
+            .expect("one call has one result");
         match (result.model_text(), result.status()) {
-            (Some(text), Some(status)) => Ok(ArmedOutcome { text: text.into_owned(), status, result }),
-            _ => Err(ArmedError::Suspended(Box::new(Pending::of(&result, self.shared.dispatcher.session(), turn)))),
+            (Some(text), Some(status)) => Ok(ArmedOutcome {
+                text: text.into_owned(),
+                status,
+                result,
+            }),
+            _ => Err(ArmedError::Suspended(Box::new(Pending::of(
+                &result,
+                self.shared.dispatcher.session(),
+                turn,
+            )))),
         }
     }
 }
 
 impl std::fmt::Debug for ArmedTool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ArmedTool").field("name", &self.spec.name).finish_non_exhaustive()
+        f.debug_struct("ArmedTool")
+            .field("name", &self.spec.name)
+            .finish_non_exhaustive()
     }
 }

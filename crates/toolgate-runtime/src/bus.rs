@@ -62,7 +62,10 @@ impl Bus {
 
     /// A bus that keeps `capacity` events (at least one).
     pub fn new(capacity: usize) -> Self {
-        Self(Arc::new(Inner { capacity: capacity.clamp(1, 1 << 20), sender: OnceLock::new() }))
+        Self(Arc::new(Inner {
+            capacity: capacity.clamp(1, 1 << 20),
+            sender: OnceLock::new(),
+        }))
     }
 
     /// Hands an event to everybody who listens now.
@@ -75,22 +78,40 @@ impl Bus {
 
     /// Hands a piece of a reply to everybody who listens now.
     pub(crate) fn show(&self, turn: &Arc<TurnInfo>, delta: &Delta) {
-        if let Some(sender) = self.0.sender.get().filter(|sender| sender.receiver_count() > 0) {
-            let piece = Arc::new(Piece { turn: turn.clone(), delta: delta.clone() });
+        if let Some(sender) = self
+            .0
+            .sender
+            .get()
+            .filter(|sender| sender.receiver_count() > 0)
+        {
+            let piece = Arc::new(Piece {
+                turn: turn.clone(),
+                delta: delta.clone(),
+            });
             let _ = sender.send(Delivered::Piece(piece));
         }
     }
 
     /// Listens from now on.
     pub fn subscribe(&self) -> Subscription {
-        let sender = self.0.sender.get_or_init(|| broadcast::Sender::new(self.0.capacity));
+        let sender = self
+            .0
+            .sender
+            .get_or_init(|| broadcast::Sender::new(self.0.capacity));
         Subscription(sender.subscribe())
     }
 
     /// Listens to one session from event number `after` on: first what the store has, then what comes, and
     /// after a lag what was missed.
     pub fn follow(&self, store: StoreHandle, session: SessionId, after: u64) -> Follow {
-        Follow { live: self.subscribe(), store, session, seen: after, backlog: Vec::new().into_iter(), reread: true }
+        Follow {
+            live: self.subscribe(),
+            store,
+            session,
+            seen: after,
+            backlog: Vec::new().into_iter(),
+            reread: true,
+        }
     }
 
     /// Calls `consumer` with everything that comes, in a task of its own.
@@ -106,7 +127,8 @@ impl Bus {
             }
         };
         let task = tokio::spawn(async move {
-            while let Some(Some(delivery)) = stopping.run_until_cancelled(subscription.next()).await {
+            while let Some(Some(delivery)) = stopping.run_until_cancelled(subscription.next()).await
+            {
                 deliver(delivery);
             }
             while let Some(delivery) = subscription.try_next() {
@@ -118,7 +140,10 @@ impl Bus {
 
     /// How many subscribers there are.
     pub fn subscribers(&self) -> usize {
-        self.0.sender.get().map_or(0, broadcast::Sender::receiver_count)
+        self.0
+            .sender
+            .get()
+            .map_or(0, broadcast::Sender::receiver_count)
     }
 }
 
@@ -176,7 +201,10 @@ impl Follow {
                 return Ok(Some(event));
             }
             if self.reread {
-                let page = self.store.events(self.session, self.seen, Self::PAGE).await?;
+                let page = self
+                    .store
+                    .events(self.session, self.seen, Self::PAGE)
+                    .await?;
                 self.reread = page.len() == Self::PAGE;
                 self.backlog = page.into_iter();
                 if self.backlog.len() > 0 {
@@ -188,7 +216,8 @@ impl Follow {
                 Some(Delivery::Lagged(_)) => self.reread = true,
                 Some(Delivery::Piece(_)) => {}
                 Some(Delivery::Event(event)) => {
-                    let ours = event.turn_info().session == self.session && event.sequence() > self.seen;
+                    let ours =
+                        event.turn_info().session == self.session && event.sequence() > self.seen;
                     match event.sequence() == self.seen + 1 {
                         true if ours => {
                             self.seen = event.sequence();

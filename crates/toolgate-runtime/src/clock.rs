@@ -16,8 +16,13 @@ pub struct SystemClock {
 impl SystemClock {
     /// Reads the wall clock once and counts from there.
     pub fn new() -> Self {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self { anchor: Instant::now(), at_anchor: i64::try_from(wall.as_micros()).unwrap_or(i64::MAX) }
+        let wall = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            anchor: Instant::now(),
+            at_anchor: i64::try_from(wall.as_micros()).unwrap_or(i64::MAX),
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    Content, Cost, Message, ModelRequest, Part, Role, Said, SessionId, StoreError, StoreHandle, TurnId, Usage,
+    Content, Cost, Message, ModelRequest, Part, Role, Said, SessionId, StoreError, StoreHandle,
+    TurnId, Usage,
 };
 
 /// The end of a conversation, as much of it as a model can read.
@@ -55,23 +56,41 @@ pub(crate) enum Place {
 
 impl Conversation {
     /// Reads the end of a conversation, up to about `most` bytes.
-    pub(crate) async fn load(store: &StoreHandle, session: SessionId, most: usize) -> Result<Self, StoreError> {
+    pub(crate) async fn load(
+        store: &StoreHandle,
+        session: SessionId,
+        most: usize,
+    ) -> Result<Self, StoreError> {
         const PAGE: usize = 64;
         let (mut pages, mut size, mut before) = (Vec::new(), 0, u64::MAX);
         while size <= most {
             let page = store.messages(session, before, PAGE).await?;
-            let Some((first, _)) = page.first() else { break };
-            (before, size) = (*first, size + page.iter().map(|(_, said)| said.message.size()).sum::<usize>());
+            let Some((first, _)) = page.first() else {
+                break;
+            };
+            (before, size) = (
+                *first,
+                size + page
+                    .iter()
+                    .map(|(_, said)| said.message.size())
+                    .sum::<usize>(),
+            );
             pages.push(page);
         }
-        let mut conversation = Self { left_out: if before == u64::MAX { 0 } else { before }, ..Self::default() };
+        let mut conversation = Self {
+            left_out: if before == u64::MAX { 0 } else { before },
+            ..Self::default()
+        };
         for (number, said) in pages.into_iter().rev().flatten() {
             conversation.next = number;
             conversation.push(&said);
         }
         if conversation.left_out > 0 {
             // The first of them may answer something that was not read.
-            conversation.request.messages.insert(0, Arc::new(Message::user("")));
+            conversation
+                .request
+                .messages
+                .insert(0, Arc::new(Message::user("")));
             conversation.leave_out(1);
         }
         Ok(conversation)
@@ -95,9 +114,16 @@ impl Conversation {
             }
             Role::Assistant => {
                 self.count(said);
-                let asks = message.parts.iter().any(|part| matches!(part.content, Content::Call(_) | Content::Ran(_)));
+                let asks = message
+                    .parts
+                    .iter()
+                    .any(|part| matches!(part.content, Content::Call(_) | Content::Ran(_)));
                 self.open = asks.then_some((said.turn, at));
-                self.last_turn = if asks { Some(said.turn) } else { self.last_turn };
+                self.last_turn = if asks {
+                    Some(said.turn)
+                } else {
+                    self.last_turn
+                };
                 self.waiting = said.paused && !asks;
                 self.iteration = said.iteration + 1;
                 self.request.messages.push(message);
@@ -105,7 +131,9 @@ impl Conversation {
             Role::Tool => {
                 self.refunds = said.refunds;
                 // Results whose calls are not read any more are not read either.
-                let Some((_, asked)) = self.open.take() else { return number };
+                let Some((_, asked)) = self.open.take() else {
+                    return number;
+                };
                 // What was said while the calls ran comes after their results: providers want those at once.
                 let by_provider_alone = message.parts.is_empty();
                 self.waiting = !by_provider_alone || self.request.messages.len() > asked + 1;
@@ -149,14 +177,26 @@ impl Conversation {
 
     /// What the model said last.
     pub(crate) fn last_words(&self) -> String {
-        let said = self.of_run().iter().rev().find(|message| message.role == Role::Assistant);
+        let said = self
+            .of_run()
+            .iter()
+            .rev()
+            .find(|message| message.role == Role::Assistant);
         said.map(|message| message.text()).unwrap_or_default()
     }
 
     /// What the model is told about the calls that it asked for last.
     pub(crate) fn answers(&self) -> Option<Arc<Message>> {
-        let asked = self.request.messages.iter().rposition(|message| message.role == Role::Assistant)?;
-        self.request.messages.get(asked + 1).filter(|message| message.role == Role::Tool).cloned()
+        let asked = self
+            .request
+            .messages
+            .iter()
+            .rposition(|message| message.role == Role::Assistant)?;
+        self.request
+            .messages
+            .get(asked + 1)
+            .filter(|message| message.role == Role::Tool)
+            .cloned()
     }
 
     /// Leaves out the oldest messages if all have more than `most` bytes, and says how many are left out and kept.
@@ -177,7 +217,12 @@ impl Conversation {
             size -= message.size();
             cut = at + 1;
         }
-        while self.request.messages.get(cut).is_some_and(|message| message.role == Role::Tool) {
+        while self
+            .request
+            .messages
+            .get(cut)
+            .is_some_and(|message| message.role == Role::Tool)
+        {
             cut -= 1;
         }
         if cut <= usize::from(self.left_out > 0) {
@@ -191,8 +236,15 @@ impl Conversation {
     /// Puts a note in place of the first `cut` messages, and of results whose calls are not there.
     fn leave_out(&mut self, cut: usize) {
         let messages = &mut self.request.messages;
-        let answers = messages.iter().skip(cut).take_while(|message| message.role == Role::Tool).count();
-        messages.splice(..cut + answers, [Arc::new(note(self.left_out, self.task.as_deref()))]);
+        let answers = messages
+            .iter()
+            .skip(cut)
+            .take_while(|message| message.role == Role::Tool)
+            .count();
+        messages.splice(
+            ..cut + answers,
+            [Arc::new(note(self.left_out, self.task.as_deref()))],
+        );
         let gone = cut + answers - 1;
         self.run_at = self.run_at.saturating_sub(gone).max(1);
         self.open = self.open.map(|(turn, at)| (turn, at.saturating_sub(gone)));

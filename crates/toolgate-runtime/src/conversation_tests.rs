@@ -9,14 +9,26 @@ fn turn(n: u64) -> TurnId {
 }
 
 fn asking(n: u64, calls: usize) -> Message {
-    let call = |c| Part::from(Content::Call(ToolRequest::text(&format!("{n}-{c}"), "t", "{}")));
+    let call = |c| {
+        Part::from(Content::Call(ToolRequest::text(
+            &format!("{n}-{c}"),
+            "t",
+            "{}",
+        )))
+    };
     Message::new(Role::Assistant, (0..calls).map(call).collect())
 }
 
 fn answering(n: u64, calls: usize, text: &str) -> Message {
     let answer = |c| {
         let (call_id, tool, text) = (format!("{n}-{c}"), "t".to_owned(), text.to_owned());
-        Part::from(Content::Result(ToolAnswer { call_id, tool, text, is_error: false, media: Vec::new() }))
+        Part::from(Content::Result(ToolAnswer {
+            call_id,
+            tool,
+            text,
+            is_error: false,
+            media: Vec::new(),
+        }))
     };
     Message::new(Role::Tool, (0..calls).map(answer).collect())
 }
@@ -28,7 +40,10 @@ fn said(n: u64, run: u64, message: Message) -> Said {
 /// Every result follows its calls at once, and nothing else has results.
 fn pairs_are_whole(messages: &[Arc<Message>]) {
     for (at, message) in messages.iter().enumerate() {
-        let calls: Vec<_> = message.calls().map(|call| call.provider_call_id.clone()).collect();
+        let calls: Vec<_> = message
+            .calls()
+            .map(|call| call.provider_call_id.clone())
+            .collect();
         let answers = |message: &Message| -> Vec<String> {
             let answer = |part: &Part| match &part.content {
                 Content::Result(answer) => Some(answer.call_id.clone()),
@@ -37,7 +52,10 @@ fn pairs_are_whole(messages: &[Arc<Message>]) {
             message.parts.iter().filter_map(answer).collect()
         };
         if message.role == Role::Tool {
-            assert!(at > 0 && messages[at - 1].role == Role::Assistant, "results without calls");
+            assert!(
+                at > 0 && messages[at - 1].role == Role::Assistant,
+                "results without calls"
+            );
         }
         if let (false, Some(next)) = (calls.is_empty(), messages.get(at + 1)) {
             assert_eq!(answers(next), calls, "calls without results");
@@ -55,18 +73,32 @@ fn what_is_said_while_calls_run_comes_after_their_results() {
     assert_eq!(conversation.place(), Place::Open(turn(1)));
     conversation.push(&said(1, 0, answering(1, 2, "done")));
     assert_eq!(conversation.place(), Place::Ask);
-    let roles: Vec<_> = conversation.request.messages.iter().map(|message| message.role).collect();
+    let roles: Vec<_> = conversation
+        .request
+        .messages
+        .iter()
+        .map(|message| message.role)
+        .collect();
     assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::User]);
     conversation.push(&said(2, 0, Message::assistant("both are done")));
-    assert_eq!((conversation.place(), conversation.last_words().as_str()), (Place::Answered, "both are done"));
+    assert_eq!(
+        (conversation.place(), conversation.last_words().as_str()),
+        (Place::Answered, "both are done")
+    );
 }
 
 #[test]
 fn a_model_that_paused_is_asked_again_and_the_round_counts() {
     let mut conversation = Conversation::default();
     conversation.push(&said(0, 0, Message::user("search for it")));
-    conversation.push(&Said { paused: true, ..said(0, 0, Message::assistant("I am searching")) });
-    assert_eq!((conversation.place(), conversation.counted()), (Place::Ask, 1));
+    conversation.push(&Said {
+        paused: true,
+        ..said(0, 0, Message::assistant("I am searching"))
+    });
+    assert_eq!(
+        (conversation.place(), conversation.counted()),
+        (Place::Ask, 1)
+    );
     conversation.push(&said(1, 0, Message::assistant("found")));
     assert_eq!(conversation.place(), Place::Answered);
 }
@@ -78,7 +110,14 @@ fn a_new_message_begins_a_new_run() {
     conversation.push(&said(0, 0, Message::assistant("1")));
     assert_eq!(conversation.iteration, 1);
     conversation.push(&said(1, 2, Message::user("two")));
-    assert_eq!((conversation.iteration, conversation.run, conversation.of_run().len()), (0, 2, 1));
+    assert_eq!(
+        (
+            conversation.iteration,
+            conversation.run,
+            conversation.of_run().len()
+        ),
+        (0, 2, 1)
+    );
 }
 
 proptest! {

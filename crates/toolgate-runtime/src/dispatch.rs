@@ -13,9 +13,10 @@ use tokio::{
     task::JoinHandle,
 };
 use toolgate_core::{
-    Admission, Approver, CallId, Clock, DynApprover, IdSource, Invocation, Keyring, MemoryStore, Outcome, ProviderCall,
-    Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store, StoreHandle, TakenCall, ToolRequest, Turn,
-    TurnEvent, TurnId, TurnInfo, TurnRequests, View, contained_sync,
+    Admission, Approver, CallId, Clock, DynApprover, IdSource, Invocation, Keyring, MemoryStore,
+    Outcome, ProviderCall, Record, RecordKey, Redactor, SessionId, Settled, Stack, Status, Store,
+    StoreHandle, TakenCall, ToolRequest, Turn, TurnEvent, TurnId, TurnInfo, TurnRequests, View,
+    contained_sync,
 };
 
 use crate::{
@@ -177,7 +178,11 @@ impl Dispatcher {
         if request.info.session != self.0.session || request.info.turn.is_nil() {
             let info = Arc::make_mut(&mut request.info);
             info.session = self.0.session;
-            info.turn = if info.turn.is_nil() { TurnId::from_source(&*self.0.ids) } else { info.turn };
+            info.turn = if info.turn.is_nil() {
+                TurnId::from_source(&*self.0.ids)
+            } else {
+                info.turn
+            };
         }
         let active = self.write_opening(request).await?;
         self.0.opened(&active);
@@ -188,24 +193,48 @@ impl Dispatcher {
 
     /// Writes down what was asked for, with whatever else belongs to it.
     async fn write_opening(&self, request: TurnRequest) -> Result<Arc<Active>, DispatchError> {
-        let TurnRequest { view, calls, ran, after, info, stack, events, mut records, .. } = request;
+        let TurnRequest {
+            view,
+            calls,
+            ran,
+            after,
+            info,
+            stack,
+            events,
+            mut records,
+            ..
+        } = request;
         let taken = self.take_in(calls, ran);
         let stack = stack.unwrap_or_else(|| self.0.stack.clone());
         let active = self.activate(&view, info, &taken, stack);
         let size = u32::try_from(taken.len()).map_err(|_| DispatchError::TooManyCalls)?;
         let turn = active.info.turn;
-        let requests =
-            TurnRequests { info: active.info.clone(), after_sequence: self.0.journal.sequence(), calls: taken };
-        records.push((RecordKey::Requests(turn), Record::Requests(Arc::new(requests))));
+        let requests = TurnRequests {
+            info: active.info.clone(),
+            after_sequence: self.0.journal.sequence(),
+            calls: taken,
+        };
+        records.push((
+            RecordKey::Requests(turn),
+            Record::Requests(Arc::new(requests)),
+        ));
         records.extend(after.map(|after| (RecordKey::Successor(after), Record::Turn(turn))));
-        active.request_all(events, TurnEvent::TurnOpened { size, after }, records).await?;
+        active
+            .request_all(events, TurnEvent::TurnOpened { size, after }, records)
+            .await?;
         Ok(active)
     }
 
     /// A turn is continued once, and only when it is settled.
     async fn may_continue(&self, turn: TurnId) -> Result<(), DispatchError> {
         self.0.journal.flushed().await?;
-        if self.0.store.record(&RecordKey::Successor(turn)).await?.is_some() {
+        if self
+            .0
+            .store
+            .record(&RecordKey::Successor(turn))
+            .await?
+            .is_some()
+        {
             return Err(DispatchError::AlreadyContinued { turn });
         }
         match self.0.store.record(&RecordKey::Ended(turn)).await? {
@@ -218,13 +247,19 @@ impl Dispatcher {
     fn take_in(&self, calls: Vec<ToolRequest>, ran: Vec<ProviderCall>) -> Vec<TakenCall> {
         // One call has nothing to be told apart from.
         let alone = calls.len() + ran.len() == 1;
-        let mut used: HashSet<Arc<str>> = HashSet::with_capacity(if alone { 0 } else { calls.len() });
+        let mut used: HashSet<Arc<str>> =
+            HashSet::with_capacity(if alone { 0 } else { calls.len() });
         let mut take = |request: ToolRequest, ran: Option<Arc<ProviderCall>>| {
             let id = CallId::from_source(&*self.0.ids);
             let given: Arc<str> = request.provider_call_id.as_str().into();
             let fresh = !given.is_empty() && (alone || used.insert(given.clone()));
             let call_id = if fresh { given } else { id.to_string().into() };
-            TakenCall { id, call_id, request, ran }
+            TakenCall {
+                id,
+                call_id,
+                request,
+                ran,
+            }
         };
         let mut taken = Vec::with_capacity(calls.len() + ran.len());
         taken.extend(calls.into_iter().map(|request| take(request, None)));
@@ -236,7 +271,13 @@ impl Dispatcher {
     }
 
     /// Puts the state of a turn together from what was taken in.
-    pub(crate) fn activate(&self, view: &View, info: Arc<TurnInfo>, taken: &[TakenCall], stack: Stack) -> Arc<Active> {
+    pub(crate) fn activate(
+        &self,
+        view: &View,
+        info: Arc<TurnInfo>,
+        taken: &[TakenCall],
+        stack: Stack,
+    ) -> Arc<Active> {
         let mut invocations = Vec::with_capacity(taken.len());
         let mut work = Vec::with_capacity(taken.len());
         for (emit_order, taken) in (0..).zip(taken) {
@@ -244,11 +285,26 @@ impl Dispatcher {
                 Some(_) => Admission::of_provider(&taken.request),
                 None => self.admit(view, &taken.request, emit_order as usize),
             };
-            let (id, call_id, tool, turn) = (taken.id, taken.call_id.clone(), admission.tool.clone(), info.clone());
-            invocations.push(Arc::new(Invocation { id, call_id, tool, emit_order, turn }));
+            let (id, call_id, tool, turn) = (
+                taken.id,
+                taken.call_id.clone(),
+                admission.tool.clone(),
+                info.clone(),
+            );
+            invocations.push(Arc::new(Invocation {
+                id,
+                call_id,
+                tool,
+                emit_order,
+                turn,
+            }));
             // Mostly the label is the provider's own id, and then it is kept once.
             let same = *taken.call_id == *taken.request.provider_call_id;
-            let given = if same { taken.call_id.clone() } else { taken.request.provider_call_id.as_str().into() };
+            let given = if same {
+                taken.call_id.clone()
+            } else {
+                taken.request.provider_call_id.as_str().into()
+            };
             work.push(Work::new(given, admission, taken.ran.clone()));
         }
         Active::new(self.0.clone(), stack, Turn::new(info, invocations), work)
@@ -274,10 +330,25 @@ impl Dispatcher {
 impl DispatcherBuilder {
     /// The same store, clock, bus, approver and keys as another dispatcher has.
     pub(crate) fn beside(mut self, other: &Dispatcher) -> Self {
-        let Shared { store, clock, ids, bus, approver, redactor, keyring, max_concurrent, max_calls, .. } = &*other.0;
-        let Shared { on_failure, grace, .. } = &*other.0;
-        (self.store, self.clock, self.ids, self.bus) = (store.clone(), clock.clone(), ids.clone(), bus.clone());
-        (self.approver, self.redactor, self.keyring) = (approver.clone(), redactor.clone(), keyring.clone());
+        let Shared {
+            store,
+            clock,
+            ids,
+            bus,
+            approver,
+            redactor,
+            keyring,
+            max_concurrent,
+            max_calls,
+            ..
+        } = &*other.0;
+        let Shared {
+            on_failure, grace, ..
+        } = &*other.0;
+        (self.store, self.clock, self.ids, self.bus) =
+            (store.clone(), clock.clone(), ids.clone(), bus.clone());
+        (self.approver, self.redactor, self.keyring) =
+            (approver.clone(), redactor.clone(), keyring.clone());
         (self.max_concurrent, self.max_calls) = (*max_concurrent, *max_calls);
         (self.on_failure, self.grace) = (*on_failure, *grace);
         self
@@ -384,11 +455,25 @@ impl DispatcherBuilder {
     /// If somebody else drives it, that is an error that names them, unless it was a process of this machine that is
     /// gone. To decide on approvals of a session that another process drives, no dispatcher is needed.
     pub async fn build(self) -> Result<Dispatcher, DispatchError> {
-        let session = self.session.unwrap_or_else(|| SessionId::from_source(&*self.ids));
+        let session = self
+            .session
+            .unwrap_or_else(|| SessionId::from_source(&*self.ids));
         let (store, clock) = (self.store.clone(), self.clock.clone());
-        let driving = Driving::take(session, store.clone(), clock.clone(), self.lease, self.by_force).await?;
+        let driving = Driving::take(
+            session,
+            store.clone(),
+            clock.clone(),
+            self.lease,
+            self.by_force,
+        )
+        .await?;
         let journal = Journal::under(driving, store, self.bus.clone(), clock);
-        let late = LateGuard::new(self.late.0, self.late.1, self.clock.clone(), self.store.clone());
+        let late = LateGuard::new(
+            self.late.0,
+            self.late.1,
+            self.clock.clone(),
+            self.store.clone(),
+        );
         let (kept, gone) = oneshot::channel();
         let shared = Arc::new(Shared {
             stack: self.stack,
@@ -456,14 +541,22 @@ impl Shared {
         }
         drop(ending);
         let mut open = self.open();
-        if open.get(&active.info.turn).is_some_and(|weak| std::ptr::eq(weak.as_ptr(), Arc::as_ptr(active))) {
+        if open
+            .get(&active.info.turn)
+            .is_some_and(|weak| std::ptr::eq(weak.as_ptr(), Arc::as_ptr(active)))
+        {
             open.remove(&active.info.turn);
         }
     }
 
     /// Waits until what an earlier copy of the turn was doing has stopped, but not longer than `grace`.
     pub(crate) async fn ended(&self, turn: TurnId) {
-        let tasks = self.ending.lock().unwrap_or_else(PoisonError::into_inner).remove(&turn).unwrap_or_default();
+        let tasks = self
+            .ending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&turn)
+            .unwrap_or_default();
         if tasks.is_empty() {
             return;
         }
@@ -479,9 +572,15 @@ impl Shared {
 
     /// Whether `call` belongs to an open turn other than `turn`.
     pub(crate) fn belongs_elsewhere(&self, turn: TurnId, call: CallId) -> bool {
-        let others: Vec<_> =
-            self.open().iter().filter(|(id, _)| **id != turn).filter_map(|(_, weak)| weak.upgrade()).collect();
-        others.iter().any(|active| active.state().turn.slot(call).is_some())
+        let others: Vec<_> = self
+            .open()
+            .iter()
+            .filter(|(id, _)| **id != turn)
+            .filter_map(|(_, weak)| weak.upgrade())
+            .collect();
+        others
+            .iter()
+            .any(|active| active.state().turn.slot(call).is_some())
     }
 
     /// Completes when a turn is opened.

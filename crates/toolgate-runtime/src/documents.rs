@@ -76,7 +76,11 @@ impl Documents {
     }
 
     /// Adds a text.
-    pub fn with_text(mut self, name: impl Into<String>, text: impl Into<String>) -> Result<Self, DocumentError> {
+    pub fn with_text(
+        mut self,
+        name: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Result<Self, DocumentError> {
         let (name, text) = (name.into(), text.into());
         if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
             return Err(DocumentError::Name(name));
@@ -84,7 +88,11 @@ impl Documents {
         if self.get(&name).is_some() {
             return Err(DocumentError::Twice(name));
         }
-        let document = Document { name, text, line_ends: OnceLock::new() };
+        let document = Document {
+            name,
+            text,
+            line_ends: OnceLock::new(),
+        };
         Arc::make_mut(&mut self.0).push(Arc::new(document));
         Ok(self)
     }
@@ -92,10 +100,16 @@ impl Documents {
     /// Adds the text of a file, under its path as it is given. The file is read at once, by this thread.
     pub fn with_file(self, path: impl AsRef<Path>) -> Result<Self, DocumentError> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|source| DocumentError::Io { path: path.to_owned(), source })?;
+        let bytes = fs::read(path).map_err(|source| DocumentError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            DocumentError::NotText { path: path.to_owned(), at }
+            DocumentError::NotText {
+                path: path.to_owned(),
+                at,
+            }
         })?;
         self.with_text(path.to_string_lossy(), text)
     }
@@ -124,13 +138,20 @@ impl Documents {
 impl<T: Into<String>> From<T> for Documents {
     /// One text, without a name of its own.
     fn from(text: T) -> Self {
-        Self::new().with_text(Self::UNNAMED, text).expect("the first name is free and plain")
+        Self::new()
+            .with_text(Self::UNNAMED, text)
+            .expect("the first name is free and plain")
     }
 }
 
 impl fmt::Debug for Documents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter().map(|document| (&document.name, document.bytes()))).finish()
+        f.debug_map()
+            .entries(
+                self.iter()
+                    .map(|document| (&document.name, document.bytes())),
+            )
+            .finish()
     }
 }
 
@@ -171,10 +192,16 @@ impl Document {
             return 0;
         }
         let known = self.line_ends();
-        let block = known.partition_point(|before| *before < ends).saturating_sub(1);
+        let block = known
+            .partition_point(|before| *before < ends)
+            .saturating_sub(1);
         let (start, missing) = ((block * Self::BLOCK).min(self.bytes()), ends - known[block]);
         let rest = &self.text.as_bytes()[start..];
-        let mut found = rest.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| start + at + 1);
+        let mut found = rest
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'\n')
+            .map(|(at, _)| start + at + 1);
         found.nth(missing - 1).unwrap_or(self.bytes())
     }
 
@@ -193,13 +220,23 @@ impl Document {
     /// What fits `pattern` from byte `from` on, at most `most`, and where to go on if there is more.
     ///
     /// Matches of nothing are left out. Each match costs at most one pass over the text, whatever the pattern.
-    pub(crate) fn find(&self, pattern: &Regex, from: usize, most: usize) -> (Vec<Found>, Option<usize>) {
+    pub(crate) fn find(
+        &self,
+        pattern: &Regex,
+        from: usize,
+        most: usize,
+    ) -> (Vec<Found>, Option<usize>) {
         let from = self.text.ceil_char_boundary(from.min(self.bytes()));
         let mut found = Vec::new();
-        let mut matches = pattern.find_iter(&self.text[from..]).filter(|found| !found.is_empty());
+        let mut matches = pattern
+            .find_iter(&self.text[from..])
+            .filter(|found| !found.is_empty());
         for one in matches.by_ref().take(most) {
             let range = from + one.start()..from + one.end();
-            found.push(Found { line: self.line_of(range.start), range });
+            found.push(Found {
+                line: self.line_of(range.start),
+                range,
+            });
         }
         (found, matches.next().map(|next| from + next.start()))
     }
@@ -226,7 +263,10 @@ impl Document {
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the text: it is large, and nobody said that it may be shown.
-        f.debug_struct("Document").field("name", &self.name).field("bytes", &self.bytes()).finish_non_exhaustive()
+        f.debug_struct("Document")
+            .field("name", &self.name)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
     }
 }
 
@@ -273,9 +313,18 @@ mod tests {
     #[test]
     fn names_are_plain_and_given_once() {
         let documents = Documents::new().with_text("a", "x").expect("free");
-        assert!(matches!(documents.clone().with_text("a", "y"), Err(DocumentError::Twice(_))));
+        assert!(matches!(
+            documents.clone().with_text("a", "y"),
+            Err(DocumentError::Twice(_))
+        ));
         for bad in ["", "a\nb", &"x".repeat(201)] {
-            assert!(matches!(documents.clone().with_text(bad, ""), Err(DocumentError::Name(_))), "{bad:?}");
+            assert!(
+                matches!(
+                    documents.clone().with_text(bad, ""),
+                    Err(DocumentError::Name(_))
+                ),
+                "{bad:?}"
+            );
         }
         assert_eq!(format!("{documents:?}"), r#"{"a": 1}"#);
     }
@@ -285,9 +334,18 @@ mod tests {
         let dir = tempfile::tempdir().expect("a place");
         let path = dir.path().join("f");
         fs::write(&path, b"ab\xffc").expect("written");
-        let error = Documents::new().with_file(&path).expect_err("no text").to_string();
-        assert!(error.ends_with("f is not UTF-8 text, from byte 2 on"), "{error}");
-        assert!(matches!(Documents::new().with_file(dir.path().join("g")), Err(DocumentError::Io { .. })));
+        let error = Documents::new()
+            .with_file(&path)
+            .expect_err("no text")
+            .to_string();
+        assert!(
+            error.ends_with("f is not UTF-8 text, from byte 2 on"),
+            "{error}"
+        );
+        assert!(matches!(
+            Documents::new().with_file(dir.path().join("g")),
+            Err(DocumentError::Io { .. })
+        ));
         fs::write(&path, "ä").expect("written");
         assert_eq!(Documents::new().with_file(&path).expect("text").bytes(), 2);
     }
@@ -297,9 +355,19 @@ mod tests {
         let document = one("x1\nä x2\nx3 x4");
         let pattern = Regex::new(r"x\d").expect("fine");
         let (found, next) = document.find(&pattern, 0, 2);
-        assert_eq!(found.iter().map(|f| (f.range.clone(), f.line)).collect::<Vec<_>>(), [(0..2, 1), (6..8, 2)]);
+        assert_eq!(
+            found
+                .iter()
+                .map(|f| (f.range.clone(), f.line))
+                .collect::<Vec<_>>(),
+            [(0..2, 1), (6..8, 2)]
+        );
         let (found, next) = document.find(&pattern, next.expect("there is more"), 2);
         assert_eq!((found.len(), found[1].line, next), (2, 3, None));
-        assert_eq!(document.find(&Regex::new("z*").expect("fine"), 0, 9), (vec![], None), "nothing is not a match");
+        assert_eq!(
+            document.find(&Regex::new("z*").expect("fine"), 0, 9),
+            (vec![], None),
+            "nothing is not a match"
+        );
     }
 }

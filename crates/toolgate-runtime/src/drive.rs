@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    ApprovalRequest, CallId, DynApprover, Phase, Question, Status, Step, Suspension, Timestamp, TurnId, TurnInfo,
-    contained,
+    ApprovalRequest, CallId, DynApprover, Phase, Question, Status, Step, Suspension, Timestamp,
+    TurnId, TurnInfo, contained,
 };
 
 use crate::{
@@ -44,9 +44,22 @@ enum WhenSuspended {
 impl TurnRun {
     pub(crate) fn new(active: Arc<Active>, found: TurnFound) -> Self {
         let mut lanes = Lanes::new(active.shared.max_concurrent);
-        active.outside().into_iter().for_each(|ticket| lanes.hold_outside(ticket));
+        active
+            .outside()
+            .into_iter()
+            .for_each(|ticket| lanes.hold_outside(ticket));
         let (parked, messages) = (Vec::new(), Vec::new());
-        Self { active, lanes, asking: 0, parked, end: None, messages, grace: None, expiry: None, found }
+        Self {
+            active,
+            lanes,
+            asking: 0,
+            parked,
+            end: None,
+            messages,
+            grace: None,
+            expiry: None,
+            found,
+        }
     }
 
     /// Which turn it is.
@@ -91,7 +104,10 @@ impl TurnRun {
             }
             let step = self.active.state().turn.next();
             match step {
-                Step::Run(calls) => self.active.inbox.extend(Urgency::Request, calls.into_iter().map(Item::Start)),
+                Step::Run(calls) => self
+                    .active
+                    .inbox
+                    .extend(Urgency::Request, calls.into_iter().map(Item::Start)),
                 Step::Ask(calls) => self.ask(calls),
                 Step::Continue => return self.finish().await,
                 Step::Done => {
@@ -157,7 +173,10 @@ impl TurnRun {
             }
             Item::Asked => self.asking -= 1,
             Item::Posted => {}
-            Item::Interrupted => self.stop(TurnEnd::Interrupted, "the turn was interrupted").await?,
+            Item::Interrupted => {
+                self.stop(TurnEnd::Interrupted, "the turn was interrupted")
+                    .await?
+            }
             Item::Retired => return Err(DispatchError::Superseded { turn: self.turn() }),
             Item::Message(text) => self.messages.push(text),
         }
@@ -167,7 +186,9 @@ impl TurnRun {
 
     /// Lets a call start when there is room, unless its last run has not ended yet.
     fn line_up(&mut self, call: CallId) {
-        let Some(ticket) = self.active.ticket(call) else { return };
+        let Some(ticket) = self.active.ticket(call) else {
+            return;
+        };
         if self.active.state().work[ticket.at].task.is_some() {
             self.parked.push((ticket.at, call));
         } else if !self.lanes.take_back(ticket.at) {
@@ -190,7 +211,9 @@ impl TurnRun {
             }
         }
         match (status, phase) {
-            (None, _) if self.end.is_some() => self.active.settle_idle("the turn was interrupted").await?,
+            (None, _) if self.end.is_some() => {
+                self.active.settle_idle("the turn was interrupted").await?
+            }
             (None, Some(Phase::Requested | Phase::Running)) => self.active.settle_lost(at).await?,
             _ => {}
         }
@@ -199,7 +222,8 @@ impl TurnRun {
             if self.end.is_none() {
                 self.active.abort("another call of the turn failed").await?;
             }
-            self.stop(TurnEnd::Aborted, "another call of the turn failed").await?;
+            self.stop(TurnEnd::Aborted, "another call of the turn failed")
+                .await?;
         }
         Ok(())
     }
@@ -207,13 +231,19 @@ impl TurnRun {
     /// Settles what has not started and gives what runs some time to stop or finish.
     async fn stop(&mut self, end: TurnEnd, reason: &str) -> Result<(), DispatchError> {
         // An interruption also stops what a failed sibling let run on.
-        if self.end.is_some_and(|before| before == end || before == TurnEnd::Interrupted) {
+        if self
+            .end
+            .is_some_and(|before| before == end || before == TurnEnd::Interrupted)
+        {
             return Ok(());
         }
         self.end = Some(end);
         self.lanes.clear();
         for item in self.active.inbox.drain(Urgency::Request) {
-            debug_assert!(matches!(item, Item::Start(_)), "only calls to start wait in this lane");
+            debug_assert!(
+                matches!(item, Item::Start(_)),
+                "only calls to start wait in this lane"
+            );
         }
         self.active.settle_idle(reason).await?;
         if end == TurnEnd::Interrupted && self.lanes.running_here() > 0 {
@@ -236,10 +266,18 @@ impl TurnRun {
 
     /// Puts questions to the approver, each in a task of its own so that none holds up another.
     fn ask(&mut self, calls: Vec<CallId>) {
-        let Some(approver) = self.active.shared.approver.clone() else { return };
+        let Some(approver) = self.active.shared.approver.clone() else {
+            return;
+        };
         for call in calls {
-            let at = self.active.state().turn.slot(call).map(|slot| slot.invocation().emit_order as usize);
-            let request = at.and_then(|at| self.active.state().work[at].pending.as_deref().cloned());
+            let at = self
+                .active
+                .state()
+                .turn
+                .slot(call)
+                .map(|slot| slot.invocation().emit_order as usize);
+            let request =
+                at.and_then(|at| self.active.state().work[at].pending.as_deref().cloned());
             let Some(request) = request else { continue };
             self.asking += 1;
             tokio::spawn(ask(self.active.clone(), approver.clone(), request));
@@ -272,7 +310,11 @@ impl TurnRun {
     /// How the turn ended, also if that was in another process.
     fn ended(&self) -> TurnEnd {
         let stopped = self.active.state().turn.is_stopped();
-        self.end.unwrap_or(if stopped { TurnEnd::Interrupted } else { TurnEnd::Settled })
+        self.end.unwrap_or(if stopped {
+            TurnEnd::Interrupted
+        } else {
+            TurnEnd::Settled
+        })
     }
 
     fn report(&mut self, end: TurnEnd) -> TurnReport {
@@ -284,14 +326,30 @@ impl TurnRun {
             tool: slot.invocation().tool.clone(),
             outcome: work.outcome.clone(),
             waits_for: match slot.phase() {
-                Some(Phase::AwaitingApproval) => work.pending.as_deref().cloned().map(Suspension::Decision),
+                Some(Phase::AwaitingApproval) => {
+                    work.pending.as_deref().cloned().map(Suspension::Decision)
+                }
                 Some(Phase::AwaitingResult) => Some(Suspension::Result),
                 _ => None,
             },
-            arguments: work.outside.clone().filter(|_| slot.phase() == Some(Phase::AwaitingResult)),
+            arguments: work
+                .outside
+                .clone()
+                .filter(|_| slot.phase() == Some(Phase::AwaitingResult)),
         };
-        let results = state.turn.slots().iter().zip(&state.work).map(result).collect();
-        TurnReport { turn: self.active.info.turn, end, results, messages: std::mem::take(&mut self.messages) }
+        let results = state
+            .turn
+            .slots()
+            .iter()
+            .zip(&state.work)
+            .map(result)
+            .collect();
+        TurnReport {
+            turn: self.active.info.turn,
+            end,
+            results,
+            messages: std::mem::take(&mut self.messages),
+        }
     }
 }
 
@@ -314,7 +372,9 @@ async fn ask(active: Arc<Active>, approver: Arc<dyn DynApprover>, request: Appro
     };
     if let Some(decision) = decision {
         // A decision that is refused changed nothing, and the driver sees a failed journal by itself.
-        let _ = Dispatcher(active.shared.clone()).decide(active.info.turn, question, decision).await;
+        let _ = Dispatcher(active.shared.clone())
+            .decide(active.info.turn, question, decision)
+            .await;
     }
 }
 
@@ -336,6 +396,8 @@ impl Drop for TurnRun {
 
 impl std::fmt::Debug for TurnRun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TurnRun").field("turn", &self.turn()).finish_non_exhaustive()
+        f.debug_struct("TurnRun")
+            .field("turn", &self.turn())
+            .finish_non_exhaustive()
     }
 }

@@ -18,20 +18,27 @@ impl Shared {
     /// Whether a model was asked for a turn, as far as anybody can tell.
     pub(crate) async fn was_asked(&self, turn: TurnId) -> Result<bool, StoreError> {
         let asked = |event: &Event| {
-            matches!(event.as_loop(), Some(LoopEvent::InferenceStarted { .. })) && event.turn_info().turn == turn
+            matches!(event.as_loop(), Some(LoopEvent::InferenceStarted { .. }))
+                && event.turn_info().turn == turn
         };
         Ok(self.last_event(asked).await?.is_some())
     }
 
     /// The last event that is wanted, however long ago it was.
-    async fn last_event(&self, wanted: impl Fn(&Event) -> bool) -> Result<Option<Arc<Event>>, StoreError> {
+    async fn last_event(
+        &self,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Option<Arc<Event>>, StoreError> {
         const PAGE: u64 = 256;
         let (store, session) = (self.dispatcher.store(), self.dispatcher.session());
         let mut before = store.revision(session).await?;
         while before > 0 {
             let after = before.saturating_sub(PAGE);
             let page = store.events(session, after, PAGE as usize).await?;
-            let found = page.into_iter().rev().find(|event| event.sequence() <= before && wanted(event));
+            let found = page
+                .into_iter()
+                .rev()
+                .find(|event| event.sequence() <= before && wanted(event));
             if found.is_some() {
                 return Ok(found);
             }

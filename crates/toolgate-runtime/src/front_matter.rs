@@ -28,7 +28,10 @@ pub(crate) fn split(text: &str) -> Result<(Entries, &str), Malformed> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     if first.trim_end() != "---" {
-        return Err(Malformed { line: 1, problem: "the file has to begin with a line of three hyphens".into() });
+        return Err(Malformed {
+            line: 1,
+            problem: "the file has to begin with a line of three hyphens".into(),
+        });
     }
     let mut end = 0;
     for line in rest.split_inclusive('\n') {
@@ -37,17 +40,26 @@ pub(crate) fn split(text: &str) -> Result<(Entries, &str), Malformed> {
         }
         end += line.len();
     }
-    Err(Malformed { line: 1, problem: "the front matter is not closed by a line of three hyphens".into() })
+    Err(Malformed {
+        line: 1,
+        problem: "the front matter is not closed by a line of three hyphens".into(),
+    })
 }
 
 fn entries(yaml: &str) -> Result<Entries, Malformed> {
-    let mut reader = Reader { parser: Parser::new_from_str(yaml), nodes: 0 };
+    let mut reader = Reader {
+        parser: Parser::new_from_str(yaml),
+        nodes: 0,
+    };
     loop {
         match reader.next()? {
             (Event::MappingStart(..), _) => return reader.top_level(),
             (Event::StreamStart | Event::DocumentStart(_) | Event::Nothing, _) => {}
             (_, line) => {
-                return Err(Malformed { line, problem: "the front matter has to be a list of `key: value`".into() });
+                return Err(Malformed {
+                    line,
+                    problem: "the front matter has to be a list of `key: value`".into(),
+                });
             }
         }
     }
@@ -68,9 +80,16 @@ impl<'a> Reader<'a> {
         let place = |(event, span): (Event<'a>, Span)| (event, span.start.line() + 1);
         let broken = |error: ScanError| Malformed {
             line: error.marker().line() + 1,
-            problem: format!("{}; a value with `: ` or ` #` in it has to be put in quotes", error.info()),
+            problem: format!(
+                "{}; a value with `: ` or ` #` in it has to be put in quotes",
+                error.info()
+            ),
         };
-        self.parser.next_event().unwrap_or(Ok((Event::StreamEnd, Span::default()))).map(place).map_err(broken)
+        self.parser
+            .next_event()
+            .unwrap_or(Ok((Event::StreamEnd, Span::default())))
+            .map(place)
+            .map_err(broken)
     }
 
     fn top_level(&mut self) -> Result<Entries, Malformed> {
@@ -79,7 +98,10 @@ impl<'a> Reader<'a> {
             let (event, at) = self.next()?;
             let value = self.value(event, at, 1)?;
             if entries.iter().any(|(known, _)| *known == key) {
-                return Err(Malformed { line, problem: format!("`{key}` is there twice") });
+                return Err(Malformed {
+                    line,
+                    problem: format!("`{key}` is there twice"),
+                });
             }
             entries.push((key, Node { line, value }));
         }
@@ -87,7 +109,12 @@ impl<'a> Reader<'a> {
             match self.next()? {
                 (Event::StreamEnd, _) => return Ok(entries),
                 (Event::DocumentEnd, _) => {}
-                (_, line) => return Err(Malformed { line, problem: "the front matter goes on after its end".into() }),
+                (_, line) => {
+                    return Err(Malformed {
+                        line,
+                        problem: "the front matter goes on after its end".into(),
+                    });
+                }
             }
         }
     }
@@ -97,21 +124,33 @@ impl<'a> Reader<'a> {
         match self.next()? {
             (Event::MappingEnd, _) => Ok(None),
             (Event::Scalar(key, ..), line) => Ok(Some((key.into_owned(), line))),
-            (_, line) => Err(Malformed { line, problem: "a key has to be a word".into() }),
+            (_, line) => Err(Malformed {
+                line,
+                problem: "a key has to be a word".into(),
+            }),
         }
     }
 
     fn value(&mut self, event: Event<'a>, line: usize, depth: usize) -> Result<Value, Malformed> {
         self.nodes += 1;
         if depth > Self::DEEPEST || self.nodes > Self::MOST {
-            return Err(Malformed { line, problem: "the front matter is nested too deeply or too long".into() });
+            return Err(Malformed {
+                line,
+                problem: "the front matter is nested too deeply or too long".into(),
+            });
         }
         match event {
             Event::Scalar(text, ..) => Ok(Value::String(text.into_owned())),
             Event::SequenceStart(..) => self.list(depth),
             Event::MappingStart(..) => self.map(depth),
-            Event::Alias(_) => Err(Malformed { line, problem: "a value cannot point at another one".into() }),
-            _ => Err(Malformed { line, problem: "a value is missing".into() }),
+            Event::Alias(_) => Err(Malformed {
+                line,
+                problem: "a value cannot point at another one".into(),
+            }),
+            _ => Err(Malformed {
+                line,
+                problem: "a value is missing".into(),
+            }),
         }
     }
 
@@ -131,7 +170,10 @@ impl<'a> Reader<'a> {
             let (event, at) = self.next()?;
             let value = self.value(event, at, depth + 1)?;
             if map.insert(key.clone(), value).is_some() {
-                return Err(Malformed { line, problem: format!("`{key}` is there twice") });
+                return Err(Malformed {
+                    line,
+                    problem: format!("`{key}` is there twice"),
+                });
             }
         }
         Ok(Value::Object(map))
@@ -152,7 +194,10 @@ mod tests {
     fn values_keep_their_lines_and_stay_text() {
         let text = "---\n# note\nname: pdf\nversion: 1.10\nyes: no\nfolded: >\n  a\n  b\nlist: [x, 2]\nmap:\n  k: 'v: w'\n---\nBody\n";
         let (entries, body) = split(text).expect("fine");
-        let found: Vec<_> = entries.iter().map(|(key, node)| (key.as_str(), node.line, node.value.clone())).collect();
+        let found: Vec<_> = entries
+            .iter()
+            .map(|(key, node)| (key.as_str(), node.line, node.value.clone()))
+            .collect();
         let expected = [
             ("name", 3, json!("pdf")),
             ("version", 4, json!("1.10")),
@@ -177,13 +222,29 @@ mod tests {
         assert_eq!(problem("").0, 1);
         assert!(problem("---\nname: a\n").1.contains("not closed"));
         assert_eq!(problem("---\n- a\n---\n").0, 2);
-        assert_eq!(problem("---\n---\n").1, "the front matter has to be a list of `key: value`");
-        assert_eq!(problem("---\na: 1\nb: 2\na: 3\n---\n"), (4, "`a` is there twice".into()));
-        assert_eq!(problem("---\na: &x 1\nb: *x\n---\n"), (3, "a value cannot point at another one".into()));
+        assert_eq!(
+            problem("---\n---\n").1,
+            "the front matter has to be a list of `key: value`"
+        );
+        assert_eq!(
+            problem("---\na: 1\nb: 2\na: 3\n---\n"),
+            (4, "`a` is there twice".into())
+        );
+        assert_eq!(
+            problem("---\na: &x 1\nb: *x\n---\n"),
+            (3, "a value cannot point at another one".into())
+        );
         let (line, words) = problem("---\nname: a\ndescription: reads: writes\n---\n");
         assert_eq!(line, 3);
         assert!(words.contains("in quotes"), "{words}");
-        assert!(split(&format!("---\na: {}1{}\n---\n", "[".repeat(40), "]".repeat(40))).is_err());
+        assert!(
+            split(&format!(
+                "---\na: {}1{}\n---\n",
+                "[".repeat(40),
+                "]".repeat(40)
+            ))
+            .is_err()
+        );
         assert!(split("---\na: [1\n---\n").is_err());
         assert!(split("---\na: 1\n...\nb: 2\n---\n").is_err());
     }

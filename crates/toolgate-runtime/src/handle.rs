@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    Admitted, Answer, ApprovalRequest, CallId, Decision, Outcome, Post, PostCode, PostKind, Question, Record,
-    RecordKey, StoreError, TurnEvent, TurnId, View,
+    Admitted, Answer, ApprovalRequest, CallId, Decision, Outcome, Post, PostCode, PostKind,
+    Question, Record, RecordKey, StoreError, TurnEvent, TurnId, View,
 };
 
 use crate::{
@@ -69,8 +69,14 @@ impl TurnHandle {
     }
 
     /// Answers an approval request. When this returns, the decision is durable.
-    pub async fn decide(&self, question: impl Into<Question>, decision: Decision) -> Result<(), PostError> {
-        self.dispatcher().decide(self.turn(), question, decision).await
+    pub async fn decide(
+        &self,
+        question: impl Into<Question>,
+        decision: Decision,
+    ) -> Result<(), PostError> {
+        self.dispatcher()
+            .decide(self.turn(), question, decision)
+            .await
     }
 
     /// Delivers the result of a call that runs outside. When this returns, the result is durable.
@@ -91,7 +97,9 @@ impl TurnHandle {
 
     /// Leaves a message that is reported with the turn.
     pub fn message(&self, text: impl Into<String>) {
-        self.0.inbox.push(Urgency::Message, Item::Message(text.into()));
+        self.0
+            .inbox
+            .push(Urgency::Message, Item::Message(text.into()));
     }
 
     fn dispatcher(&self) -> Dispatcher {
@@ -123,7 +131,8 @@ impl Dispatcher {
             Ok(Admitted::Decided { with }) => with,
             Ok(Admitted::Counted { .. }) => return Ok(()),
             Err(code) => {
-                self.record_refusal(turn, call, PostKind::Decision, code).await;
+                self.record_refusal(turn, call, PostKind::Decision, code)
+                    .await;
                 return Err(code.into());
             }
         };
@@ -131,7 +140,11 @@ impl Dispatcher {
         let mut last = self.0.posting.lock().await;
         let (active, parks) = match self.0.active(turn) {
             Some(active) => (active, false),
-            None => (self.undriven_or_refused(turn, call, PostKind::Decision, &mut last).await?, true),
+            None => (
+                self.undriven_or_refused(turn, call, PostKind::Decision, &mut last)
+                    .await?,
+                true,
+            ),
         };
         let answer = active.judge(question, decision, &with)?;
         let taken = match parks && answer.is_denial() {
@@ -146,33 +159,63 @@ impl Dispatcher {
     }
 
     /// Keeps an answer and acts on it, unless another process has answered meanwhile.
-    async fn take_first_answer(&self, active: &Active, call: CallId, answer: Answer) -> Result<(), PostError> {
+    async fn take_first_answer(
+        &self,
+        active: &Active,
+        call: CallId,
+        answer: Answer,
+    ) -> Result<(), PostError> {
         let key = RecordKey::Answer(call, answer.generation);
         let record = Record::Answer(Arc::new(answer.clone()));
-        let kept = self.0.store.once(key, record).await.map_err(|error| Box::new(DispatchError::from(error)))?;
+        let kept = self
+            .0
+            .store
+            .once(key, record)
+            .await
+            .map_err(|error| Box::new(DispatchError::from(error)))?;
         if let Some(earlier) = kept {
             let denied = matches!(&earlier, Record::Answer(earlier) if earlier.is_denial());
-            let code = if denied { PostCode::AlreadyDenied } else { PostCode::Duplicate };
+            let code = if denied {
+                PostCode::AlreadyDenied
+            } else {
+                PostCode::Duplicate
+            };
             if let Record::Answer(earlier) = &earlier {
                 // Whoever kept it may have been lost before anybody acted on it.
                 active.take_answer(call, earlier, None).0.await?;
             }
-            self.record_refusal(active.info.turn, call, PostKind::Decision, code).await;
+            self.record_refusal(active.info.turn, call, PostKind::Decision, code)
+                .await;
             return Err(code.into());
         }
         let (durable, refused) = active.take_answer(call, &answer, None);
         match (durable.await, refused) {
             (Ok(()), None) => Ok(()),
             (Ok(()), Some(code)) => Err(code.into()),
-            (Err(error), _) => self.leave_answer(active.info.turn, call, answer.generation, error).await,
+            (Err(error), _) => {
+                self.leave_answer(active.info.turn, call, answer.generation, error)
+                    .await
+            }
         }
     }
 
     /// Keeps the denial of a call that nobody drives, for whoever takes it up.
-    async fn leave_denial(&self, active: &Active, call: CallId, answer: Answer) -> Result<(), PostError> {
+    async fn leave_denial(
+        &self,
+        active: &Active,
+        call: CallId,
+        answer: Answer,
+    ) -> Result<(), PostError> {
         let (turn, generation) = (active.info.turn, answer.generation);
-        let record = (RecordKey::Answer(call, generation), Record::Answer(Arc::new(answer.clone())));
-        let post = Post::Answer { turn, call, generation };
+        let record = (
+            RecordKey::Answer(call, generation),
+            Record::Answer(Arc::new(answer.clone())),
+        );
+        let post = Post::Answer {
+            turn,
+            call,
+            generation,
+        };
         match self.0.store.post(self.0.session, post, vec![record]).await {
             Ok(()) => {
                 active.take_answer(call, &answer, None).0.await?;
@@ -191,8 +234,16 @@ impl Dispatcher {
         generation: u32,
         error: JournalError,
     ) -> Result<(), PostError> {
-        let post = Post::Answer { turn, call, generation };
-        self.0.store.post(self.0.session, post, Vec::new()).await.map_err(|_| PostError::Journal(error))
+        let post = Post::Answer {
+            turn,
+            call,
+            generation,
+        };
+        self.0
+            .store
+            .post(self.0.session, post, Vec::new())
+            .await
+            .map_err(|_| PostError::Journal(error))
     }
 
     /// Counts the decision where it takes more than one.
@@ -214,7 +265,8 @@ impl Dispatcher {
                 }
             }
         };
-        let request = request.filter(|request| request.quorum.is_some() && Question::from(request) == *question);
+        let request = request
+            .filter(|request| request.quorum.is_some() && Question::from(request) == *question);
         // Everything else is looked at when the decision is taken.
         let Some(request) = request.filter(|_| !decision.by.as_str().trim().is_empty()) else {
             return Ok(Ok(Admitted::Decided { with: Vec::new() }));
@@ -224,15 +276,25 @@ impl Dispatcher {
             return Ok(Ok(Admitted::Decided { with: Vec::new() }));
         }
         let keyring = self.0.keyring.as_ref();
-        answering::count(store, &request, decision, self.0.clock.now(), keyring).await.map_err(broken)
+        answering::count(store, &request, decision, self.0.clock.now(), keyring)
+            .await
+            .map_err(broken)
     }
 
     /// Delivers the result of a call of any turn of this session, whether it is being driven or not.
     ///
     /// A suspended outcome is not a result and is refused.
-    pub async fn deliver(&self, turn: TurnId, call: CallId, outcome: Outcome) -> Result<(), PostError> {
+    pub async fn deliver(
+        &self,
+        turn: TurnId,
+        call: CallId,
+        outcome: Outcome,
+    ) -> Result<(), PostError> {
         let settled = settled(outcome).ok_or(PostCode::NoWaiter)?;
-        self.post(turn, call, PostKind::Result, |active| active.deliver(call, settled.clone())).await
+        self.post(turn, call, PostKind::Result, |active| {
+            active.deliver(call, settled.clone())
+        })
+        .await
     }
 
     async fn post(
@@ -251,7 +313,9 @@ impl Dispatcher {
         if let Some(taken) = self.take_driven(turn, &take) {
             return taken?.await.map_err(PostError::from);
         }
-        let active = self.undriven_or_refused(turn, call, kind, &mut last).await?;
+        let active = self
+            .undriven_or_refused(turn, call, kind, &mut last)
+            .await?;
         let taken = take(&active);
         *last = active.park();
         Ok(taken?.await?)
@@ -286,17 +350,43 @@ impl Dispatcher {
     }
 
     /// Writes down that something came too late, if there ever was such a turn.
-    async fn record_refusal(&self, turn: TurnId, invocation_id: CallId, what: PostKind, code: PostCode) {
-        if let Ok(Some(Record::Requests(requests))) = self.0.store.record(&RecordKey::Requests(turn)).await {
-            let event = TurnEvent::PostRefused { invocation_id, what, code };
+    async fn record_refusal(
+        &self,
+        turn: TurnId,
+        invocation_id: CallId,
+        what: PostKind,
+        code: PostCode,
+    ) {
+        if let Ok(Some(Record::Requests(requests))) =
+            self.0.store.record(&RecordKey::Requests(turn)).await
+        {
+            let event = TurnEvent::PostRefused {
+                invocation_id,
+                what,
+                code,
+            };
             // The poster has its answer either way; a failed journal is told to whoever drives next.
-            drop(self.0.journal.write([Draft::Turn(requests.info.clone(), event)], []));
+            drop(
+                self.0
+                    .journal
+                    .write([Draft::Turn(requests.info.clone(), event)], []),
+            );
         }
     }
 
     /// Reads a turn that nobody drives. One that is over is never opened again, however late the post comes.
-    async fn undriven(&self, turn: TurnId, call: CallId, last: &mut Option<Parked>) -> Result<Arc<Active>, PostError> {
-        let settled = self.0.late.settled(call).await.map_err(|error| Box::new(DispatchError::from(error)))?;
+    async fn undriven(
+        &self,
+        turn: TurnId,
+        call: CallId,
+        last: &mut Option<Parked>,
+    ) -> Result<Arc<Active>, PostError> {
+        let settled = self
+            .0
+            .late
+            .settled(call)
+            .await
+            .map_err(|error| Box::new(DispatchError::from(error)))?;
         if let Some(status) = settled {
             return Err(PostCode::after(status).into());
         }
@@ -304,7 +394,10 @@ impl Dispatcher {
             return Ok(same.unpark(self.0.clone()));
         }
         // Without tools: a post changes the state of the turn and runs nothing.
-        match self.rebuild(turn, &View::without_tools(), self.0.stack.clone()).await {
+        match self
+            .rebuild(turn, &View::without_tools(), self.0.stack.clone())
+            .await
+        {
             Ok(active) if active.state().turn.is_settled() => Err(PostCode::TurnClosed.into()),
             Ok(active) => Ok(active),
             Err(DispatchError::UnknownTurn { .. }) => Err(PostCode::UnknownInvocation.into()),

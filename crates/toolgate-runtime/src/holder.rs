@@ -15,7 +15,12 @@ pub(crate) fn this_process() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
         let pid = std::process::id();
-        Holder { pid, began: began(pid).ok().flatten().unwrap_or(0), machine: machine() }.to_string()
+        Holder {
+            pid,
+            began: began(pid).ok().flatten().unwrap_or(0),
+            machine: machine(),
+        }
+        .to_string()
     })
 }
 
@@ -24,7 +29,11 @@ impl Holder {
     pub(crate) fn read(name: &str) -> Option<Self> {
         let (process, machine) = name.strip_prefix("process ")?.split_once(" of ")?;
         let (pid, began) = process.split_once('+')?;
-        Some(Self { pid: pid.parse().ok()?, began: began.parse().ok()?, machine: machine.to_owned() })
+        Some(Self {
+            pid: pid.parse().ok()?,
+            began: began.parse().ok()?,
+            machine: machine.to_owned(),
+        })
     }
 
     /// The process of a driver, by the name that the driver gave itself.
@@ -35,7 +44,11 @@ impl Holder {
     /// Whether the process is known to have ended. One on another machine never is.
     pub(crate) fn is_gone(&self) -> bool {
         let here = self.began != 0 && !self.machine.is_empty() && self.machine == machine();
-        here && is_gone(self.began, began(self.pid), Path::new("/proc/1/stat").exists())
+        here && is_gone(
+            self.began,
+            began(self.pid),
+            Path::new("/proc/1/stat").exists(),
+        )
     }
 }
 
@@ -71,12 +84,17 @@ fn is_gone(began: u64, found: io::Result<Option<u64>>, sees_others: bool) -> boo
 fn began(pid: u32) -> io::Result<Option<u64>> {
     let line = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name of the program stands in parentheses and may hold anything.
-    let mut fields = line.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    let mut fields = line
+        .rsplit_once(')')
+        .map_or("", |(_, fields)| fields)
+        .split_whitespace();
     if matches!(fields.next(), Some("Z" | "X")) {
         return Ok(None);
     }
     let ticks = fields.nth(18).and_then(|ticks| ticks.parse().ok());
-    ticks.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    ticks
+        .map(Some)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]
@@ -94,7 +112,11 @@ mod tests {
         assert!(!is_gone(7, error(io::ErrorKind::InvalidData), true));
         assert!(!is_gone(7, error(io::ErrorKind::NotFound), false));
         assert!(is_gone(7, error(io::ErrorKind::NotFound), true));
-        assert!(is_gone(7, Ok(None), false) && is_gone(7, Ok(Some(8)), false) && !is_gone(7, Ok(Some(7)), true));
+        assert!(
+            is_gone(7, Ok(None), false)
+                && is_gone(7, Ok(Some(8)), false)
+                && !is_gone(7, Ok(Some(7)), true)
+        );
     }
 
     #[test]
@@ -106,8 +128,15 @@ mod tests {
 
     #[test]
     fn a_process_that_ended_is_gone_also_while_its_remains_are_there() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("starts");
-        let holder = Holder { pid: child.id(), began: began_now(child.id()).expect("lives"), machine: machine() };
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .expect("starts");
+        let holder = Holder {
+            pid: child.id(),
+            began: began_now(child.id()).expect("lives"),
+            machine: machine(),
+        };
         assert!(!holder.is_gone());
         child.kill().expect("is stopped");
         while began_now(child.id()).is_some() {
@@ -116,16 +145,34 @@ mod tests {
         assert!(holder.is_gone(), "not waited for yet");
         child.wait().expect("ends");
         assert!(holder.is_gone());
-        let another = Holder { began: 1, pid: std::process::id(), machine: machine() };
-        assert!(another.is_gone(), "the number was given to another process since");
+        let another = Holder {
+            began: 1,
+            pid: std::process::id(),
+            machine: machine(),
+        };
+        assert!(
+            another.is_gone(),
+            "the number was given to another process since"
+        );
     }
 
     #[test]
     fn nothing_is_said_about_other_machines_and_unreadable_names() {
-        let far = Holder { pid: 1, began: 1, machine: "another".into() };
-        let unknown = Holder { pid: u32::MAX, began: 7, machine: String::new() };
+        let far = Holder {
+            pid: 1,
+            began: 1,
+            machine: "another".into(),
+        };
+        let unknown = Holder {
+            pid: u32::MAX,
+            began: 7,
+            machine: String::new(),
+        };
         assert!(!far.is_gone() && !unknown.is_gone());
-        assert_eq!((Holder::read("ann"), Holder::of_driver("ann")), (None, None));
+        assert_eq!(
+            (Holder::read("ann"), Holder::of_driver("ann")),
+            (None, None)
+        );
         assert!(Holder::of_driver(&format!("driver 3 in {}", this_process())).is_some());
     }
 }

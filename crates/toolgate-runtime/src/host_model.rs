@@ -18,7 +18,13 @@ impl Model for HostModel {
     }
 
     fn reply<'a>(&'a self, _: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
-        let detail = "the host asks its model by itself; a session that is to ask one has to be given it";
-        stream::iter([Err(ModelError::new(ModelErrorKind::Setup, self.0.clone(), detail))]).boxed()
+        let detail =
+            "the host asks its model by itself; a session that is to ask one has to be given it";
+        stream::iter([Err(ModelError::new(
+            ModelErrorKind::Setup,
+            self.0.clone(),
+            detail,
+        ))])
+        .boxed()
     }
 }

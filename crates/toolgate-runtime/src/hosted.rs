@@ -3,12 +3,13 @@
 use std::{fmt, sync::Arc};
 
 use toolgate_core::{
-    Arguments, CallId, Decision, Message, ModelError, ModelName, ModelRequest, Outcome, Question, Reply, RunEnd,
-    Suspension, ToolName,
+    Arguments, CallId, Decision, Message, ModelError, ModelName, ModelRequest, Outcome, Question,
+    Reply, RunEnd, Suspension, ToolName,
 };
 
 use crate::{
-    CallResult, Input, Pending, RunError, RunOptions, RunReport, Session, SessionError, TurnEnd, TurnReport, TurnRun,
+    CallResult, Input, Pending, RunError, RunOptions, RunReport, Session, SessionError, TurnEnd,
+    TurnReport, TurnRun,
     kernel::{Next, Run},
     run_loop::STOPPED,
 };
@@ -66,7 +67,11 @@ pub enum Gate {
 
 impl Session {
     /// Begins a run that the host drives.
-    pub async fn host(&self, input: impl Into<Input>, options: RunOptions) -> Result<Hosted, SessionError> {
+    pub async fn host(
+        &self,
+        input: impl Into<Input>,
+        options: RunOptions,
+    ) -> Result<Hosted, SessionError> {
         let Input(message) = input.into();
         let mut run = self.0.enter(options).await?;
         run.give_up_open_turn().await?;
@@ -83,7 +88,12 @@ impl Session {
                 Err(error) => return Err(hosted.broken(error).await),
             };
             let stack = hosted.run.stack();
-            let turn = hosted.run.shared.dispatcher.resume_under(turn, view, stack).await?;
+            let turn = hosted
+                .run
+                .shared
+                .dispatcher
+                .resume_under(turn, view, stack)
+                .await?;
             hosted.run.last = Some(turn.info().clone());
             hosted.turn = Some(turn);
             hosted.advance().await?;
@@ -94,7 +104,12 @@ impl Session {
 
 impl Hosted {
     fn new(run: Run) -> Self {
-        Self { run, turn: None, last: None, waiting: Vec::new() }
+        Self {
+            run,
+            turn: None,
+            last: None,
+            waiting: Vec::new(),
+        }
     }
 
     /// What the host does next.
@@ -124,8 +139,14 @@ impl Hosted {
         let closing = match self.run.next() {
             Next::Ask => false,
             Next::Close => true,
-            Next::Settle(_) => return Err(SessionError::OutOfTurn("calls of the last turn are still open")),
-            Next::End(_) | Next::Stop | Next::Fail => return Err(SessionError::OutOfTurn("the run is over")),
+            Next::Settle(_) => {
+                return Err(SessionError::OutOfTurn(
+                    "calls of the last turn are still open",
+                ));
+            }
+            Next::End(_) | Next::Stop | Next::Fail => {
+                return Err(SessionError::OutOfTurn("the run is over"));
+            }
         };
         match self.run.prepare(closing, model).await {
             Ok(Some(_)) => {}
@@ -149,7 +170,11 @@ impl Hosted {
 
     /// Takes in what came of a call that the host has run, and says how all calls stand. One that is to be tried again
     /// is to be run once more.
-    pub async fn settle(&mut self, call: CallId, outcome: Outcome) -> Result<Vec<Gate>, SessionError> {
+    pub async fn settle(
+        &mut self,
+        call: CallId,
+        outcome: Outcome,
+    ) -> Result<Vec<Gate>, SessionError> {
         self.turn()?.handle().deliver(call, outcome).await?;
         self.advance().await
     }
@@ -187,7 +212,11 @@ impl Hosted {
 
     /// Leaves the run where it is; decisions and results can come to another process.
     pub async fn suspend(mut self) -> Result<RunReport, SessionError> {
-        let mut pending = self.last.as_ref().map(|report| self.run.pending(report)).unwrap_or_default();
+        let mut pending = self
+            .last
+            .as_ref()
+            .map(|report| self.run.pending(report))
+            .unwrap_or_default();
         pending.append(&mut self.waiting);
         let mut report = self.run.end(RunEnd::Suspended, None).await?;
         report.pending = pending;
@@ -211,13 +240,17 @@ impl Hosted {
             Next::Fail => Some(self.run.fail_at_cap().await?),
             Next::End(_) if self.run.heard_more().await? => None,
             Next::End(end) => self.run.check_output(end).await?,
-            Next::Ask | Next::Close | Next::Settle(_) => return Err(SessionError::OutOfTurn("the run is not over")),
+            Next::Ask | Next::Close | Next::Settle(_) => {
+                return Err(SessionError::OutOfTurn("the run is not over"));
+            }
         };
         Ok(report.ok_or(self))
     }
 
     fn turn(&mut self) -> Result<&mut TurnRun, SessionError> {
-        self.turn.as_mut().ok_or(SessionError::OutOfTurn("no calls are open"))
+        self.turn
+            .as_mut()
+            .ok_or(SessionError::OutOfTurn("no calls are open"))
     }
 
     /// Lets everything happen that needs no host: what Toolgate runs by itself, and agents.
@@ -249,8 +282,14 @@ impl Hosted {
                 Gate::Delegated(result.id)
             }
             (Some(Suspension::Result), Some(arguments)) => {
-                let (call, call_id, tool) = (result.id, result.call_id.clone(), result.tool.clone());
-                Gate::Run { call, call_id, tool, arguments: arguments.clone() }
+                let (call, call_id, tool) =
+                    (result.id, result.call_id.clone(), result.tool.clone());
+                Gate::Run {
+                    call,
+                    call_id,
+                    tool,
+                    arguments: arguments.clone(),
+                }
             }
             _ => Gate::Settled(Box::new(result.clone())),
         }
@@ -259,6 +298,8 @@ impl Hosted {
 
 impl fmt::Debug for Hosted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hosted").field("next", &self.next()).finish_non_exhaustive()
+        f.debug_struct("Hosted")
+            .field("next", &self.next())
+            .finish_non_exhaustive()
     }
 }

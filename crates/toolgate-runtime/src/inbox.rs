@@ -41,8 +41,14 @@ impl<T> Inbox<T> {
 
     /// An empty inbox.
     pub fn new() -> Self {
-        let lanes = Lanes { queues: [VecDeque::new(), VecDeque::new(), VecDeque::new()], passed_over: [0; 3] };
-        Self { lanes: Mutex::new(lanes), arrived: Notify::new() }
+        let lanes = Lanes {
+            queues: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
+            passed_over: [0; 3],
+        };
+        Self {
+            lanes: Mutex::new(lanes),
+            arrived: Notify::new(),
+        }
     }
 
     /// Puts something in.
@@ -85,11 +91,16 @@ impl<T> Inbox<T> {
 impl<T> Lanes<T> {
     fn take(&mut self) -> Option<T> {
         let waiting = |lane: &usize| !self.queues[*lane].is_empty();
-        let overdue = (0..3).find(|lane| waiting(lane) && self.passed_over[*lane] >= Inbox::<T>::FAIR_AFTER);
+        let overdue =
+            (0..3).find(|lane| waiting(lane) && self.passed_over[*lane] >= Inbox::<T>::FAIR_AFTER);
         let lane = overdue.or_else(|| (0..3).find(waiting))?;
         for other in 0..3 {
             let passed = other != lane && !self.queues[other].is_empty();
-            self.passed_over[other] = if passed { self.passed_over[other] + 1 } else { 0 };
+            self.passed_over[other] = if passed {
+                self.passed_over[other] + 1
+            } else {
+                0
+            };
         }
         self.queues[lane].pop_front()
     }
@@ -127,9 +138,19 @@ mod tests {
             inbox.push(Urgency::Settlement, 0);
             served.extend(inbox.take());
         }
-        let place = |wanted| served.iter().position(|item| *item == wanted).expect("was served");
+        let place = |wanted| {
+            served
+                .iter()
+                .position(|item| *item == wanted)
+                .expect("was served")
+        };
         let bound = 2 * (Inbox::<i32>::FAIR_AFTER as usize + 1);
-        assert!(place(1) <= bound && place(2) <= bound, "{} {}", place(1), place(2));
+        assert!(
+            place(1) <= bound && place(2) <= bound,
+            "{} {}",
+            place(1),
+            place(2)
+        );
         assert!(served.iter().filter(|item| **item == 0).count() >= 990);
     }
 

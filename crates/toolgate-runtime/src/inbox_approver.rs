@@ -3,7 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use toolgate_core::{
-    ApprovalFilter, ApprovalRequest, Approver, Clock, Decision, RecordKey, SessionId, StoreHandle, Timestamp,
+    ApprovalFilter, ApprovalRequest, Approver, Clock, Decision, RecordKey, SessionId, StoreHandle,
+    Timestamp,
 };
 
 use crate::SystemClock;
@@ -25,12 +26,19 @@ impl InboxApprover {
 
     /// Waits for `patience`.
     pub fn new(store: StoreHandle, patience: Duration) -> Self {
-        Self { store, clock: Arc::new(SystemClock::new()), patience }
+        Self {
+            store,
+            clock: Arc::new(SystemClock::new()),
+            patience,
+        }
     }
 
     /// Tells the time by this clock.
     pub fn clock(self, clock: impl Clock) -> Self {
-        Self { clock: Arc::new(clock), ..self }
+        Self {
+            clock: Arc::new(clock),
+            ..self
+        }
     }
 
     async fn is_answered(&self, request: &ApprovalRequest) -> bool {
@@ -39,14 +47,20 @@ impl InboxApprover {
     }
 
     async fn session(&self, request: &ApprovalRequest) -> Option<SessionId> {
-        let rows = self.store.approvals(ApprovalFilter::of(request.approval_id.call())).await.ok()?;
+        let rows = self
+            .store
+            .approvals(ApprovalFilter::of(request.approval_id.call()))
+            .await
+            .ok()?;
         rows.first().map(|row| row.session)
     }
 
     /// Waits until something may have been left for the session, but not for long.
     async fn pause(&self, session: Option<SessionId>, seen: &mut u64, until: Timestamp) {
         let rest = until.since(self.clock.now()).min(Self::ASK_EVERY);
-        let Some(session) = session else { return self.clock.sleep(rest).await };
+        let Some(session) = session else {
+            return self.clock.sleep(rest).await;
+        };
         tokio::select! {
             () = self.store.posted(session, *seen) => {
                 let posts = self.store.posts(session, *seen, 100).await.unwrap_or_default();
@@ -61,7 +75,9 @@ impl InboxApprover {
 impl Approver for InboxApprover {
     async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
         let until = self.clock.now().plus(self.patience);
-        let until = request.expires_at.map_or(until, |expires| expires.min(until));
+        let until = request
+            .expires_at
+            .map_or(until, |expires| expires.min(until));
         let mut seen = 0;
         while self.clock.now() < until && !self.is_answered(&request).await {
             let session = self.session(&request).await;
@@ -73,7 +89,9 @@ impl Approver for InboxApprover {
 
 impl fmt::Debug for InboxApprover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InboxApprover").field("patience", &self.patience).finish_non_exhaustive()
+        f.debug_struct("InboxApprover")
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
     }
 }
 
@@ -109,13 +127,18 @@ mod tests {
     #[tokio::test]
     async fn stops_waiting_when_the_answer_is_in_the_store() {
         let (store, clock) = (StoreHandle::new(MemoryStore::new()), TestClock::new());
-        let approver = InboxApprover::new(store.clone(), Duration::from_secs(3_600)).clock(clock.clone());
+        let approver =
+            InboxApprover::new(store.clone(), Duration::from_secs(3_600)).clock(clock.clone());
         let waiting = tokio::spawn(async move { Approver::decide(&approver, request()).await });
         settle_in().await;
         let answer = Record::Answer(Arc::new(Answer::to(&request(), Decision::approve("ann"))));
         let key = RecordKey::Answer(request().approval_id.call(), 0);
         store.once(key, answer).await.expect("kept");
         clock.advance(Duration::from_secs(1));
-        assert_eq!(waiting.await.expect("no panic"), None, "the driver takes the answer from the store");
+        assert_eq!(
+            waiting.await.expect("no panic"),
+            None,
+            "the driver takes the answer from the store"
+        );
     }
 }

@@ -19,8 +19,8 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::oneshot;
 use toolgate_core::{
-    Batch, Clock, Event, InvalidEvent, Invocation, LedgerDraft, LoopEvent, Record, RecordKey, SessionId, StoreError,
-    StoreHandle, ToolEvent, TurnEvent, TurnInfo, contained, contained_sync,
+    Batch, Clock, Event, InvalidEvent, Invocation, LedgerDraft, LoopEvent, Record, RecordKey,
+    SessionId, StoreError, StoreHandle, ToolEvent, TurnEvent, TurnInfo, contained, contained_sync,
 };
 
 use crate::{Bus, lease::Driving};
@@ -115,12 +115,20 @@ impl Journal {
         span: Duration,
     ) -> Result<Self, JournalError> {
         let driving = Driving::take(session, store.clone(), clock.clone(), span, false).await;
-        let driving = driving.map_err(|source| JournalError::Store { session, source: Arc::new(source) })?;
+        let driving = driving.map_err(|source| JournalError::Store {
+            session,
+            source: Arc::new(source),
+        })?;
         Ok(Self::under(driving, store, bus, clock))
     }
 
     /// Takes up the log of a session under a lease.
-    pub(crate) fn under(driving: Driving, store: StoreHandle, bus: Bus, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn under(
+        driving: Driving,
+        store: StoreHandle,
+        bus: Bus,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let session = driving.lease.session;
         let sequence = driving.lease.revision;
         let state = State {
@@ -163,9 +171,16 @@ impl Journal {
     pub(crate) async fn renew(&self) -> Result<(), JournalError> {
         let renewed = self.0.driving.renew().await;
         renewed.map_err(|source| {
-            let error = JournalError::Store { session: self.0.session, source: Arc::new(source) };
+            let error = JournalError::Store {
+                session: self.0.session,
+                source: Arc::new(source),
+            };
             // A store that is away for a moment says nothing about who drives.
-            if error.is_fenced() { self.0.state().fail(error) } else { error }
+            if error.is_fenced() {
+                self.0.state().fail(error)
+            } else {
+                error
+            }
         })
     }
 
@@ -181,11 +196,21 @@ impl Journal {
         drafts: impl IntoIterator<Item = Draft>,
         records: impl IntoIterator<Item = (RecordKey, Record)>,
     ) -> Durable {
-        self.write_along(drafts, Along { records: records.into_iter().collect(), ..Along::default() })
+        self.write_along(
+            drafts,
+            Along {
+                records: records.into_iter().collect(),
+                ..Along::default()
+            },
+        )
     }
 
     /// The same, with whatever else belongs to it.
-    pub(crate) fn write_along(&self, drafts: impl IntoIterator<Item = Draft>, along: Along) -> Durable {
+    pub(crate) fn write_along(
+        &self,
+        drafts: impl IntoIterator<Item = Draft>,
+        along: Along,
+    ) -> Durable {
         let now = self.0.clock.now();
         let mut state = self.0.state();
         if let Some(error) = &state.failed {
@@ -239,7 +264,10 @@ impl Inner {
                 Err(_) => self.written(events, ticket, Err(store_panicked())),
                 Ok(None) => {
                     // Not `tokio::spawn`: a tool may report progress from a thread of its own.
-                    let finish = Finish { inner: self.clone(), done: false };
+                    let finish = Finish {
+                        inner: self.clone(),
+                        done: false,
+                    };
                     self.runtime.spawn(finish.run(write, events, ticket));
                     return;
                 }
@@ -247,8 +275,17 @@ impl Inner {
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "used once, and the parts have names where they are used")]
-    fn next_batch(&self) -> Option<(BoxFuture<'static, Result<u64, StoreError>>, Vec<Arc<Event>>, u64)> {
+    #[expect(
+        clippy::type_complexity,
+        reason = "used once, and the parts have names where they are used"
+    )]
+    fn next_batch(
+        &self,
+    ) -> Option<(
+        BoxFuture<'static, Result<u64, StoreError>>,
+        Vec<Arc<Event>>,
+        u64,
+    )> {
         let mut state = self.state();
         let batch = std::mem::take(&mut state.waiting);
         if batch.is_empty() || state.failed.is_some() {
@@ -256,7 +293,11 @@ impl Inner {
             return None;
         }
         let events = batch.events.clone();
-        let write = self.store.append(self.session, self.driving.position(state.durable_sequence), batch);
+        let write = self.store.append(
+            self.session,
+            self.driving.position(state.durable_sequence),
+            batch,
+        );
         Some((write, events, state.handed))
     }
 
@@ -273,7 +314,10 @@ impl Inner {
                 state.wake(ticket);
             }
             Err(source) => {
-                state.fail(JournalError::Store { session: self.session, source: Arc::new(source) });
+                state.fail(JournalError::Store {
+                    session: self.session,
+                    source: Arc::new(source),
+                });
             }
         }
     }
@@ -315,7 +359,10 @@ impl State {
 
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").field("session", &self.0.session).field("sequence", &self.sequence()).finish()
+        f.debug_struct("Journal")
+            .field("session", &self.0.session)
+            .field("sequence", &self.sequence())
+            .finish()
     }
 }
 
@@ -326,8 +373,15 @@ struct Finish {
 }
 
 impl Finish {
-    async fn run(mut self, write: BoxFuture<'static, Result<u64, StoreError>>, events: Vec<Arc<Event>>, ticket: u64) {
-        let result = contained(write).await.unwrap_or_else(|_| Err(store_panicked()));
+    async fn run(
+        mut self,
+        write: BoxFuture<'static, Result<u64, StoreError>>,
+        events: Vec<Arc<Event>>,
+        ticket: u64,
+    ) {
+        let result = contained(write)
+            .await
+            .unwrap_or_else(|_| Err(store_panicked()));
         self.inner.written(events, ticket, result);
         // Whoever waited for this write goes first, so that what they hand over next goes out together: the calls that
         // end, the driver that hears of it, the calls that it starts. Without it the quickest of many calls has a
@@ -373,7 +427,9 @@ impl Future for Durable {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
             Self::Now(result) => Poll::Ready(result.clone()),
-            Self::Later(told) => Pin::new(told).poll(cx).map(|told| told.unwrap_or(Err(JournalError::Stopped))),
+            Self::Later(told) => Pin::new(told)
+                .poll(cx)
+                .map(|told| told.unwrap_or(Err(JournalError::Stopped))),
         }
     }
 }

@@ -32,8 +32,16 @@ async fn work(shared: Weak<Shared>) {
             idle(&shared).await;
             continue;
         }
-        let (journal, driving, clock) = (now.journal.clone(), now.journal.driving().clone(), now.clock.clone());
-        let (store, session, seen) = (now.store.clone(), now.session, now.posts_seen.load(Ordering::SeqCst));
+        let (journal, driving, clock) = (
+            now.journal.clone(),
+            now.journal.driving().clone(),
+            now.clock.clone(),
+        );
+        let (store, session, seen) = (
+            now.store.clone(),
+            now.session,
+            now.posts_seen.load(Ordering::SeqCst),
+        );
         drop(now);
         let posted = store.posted(session, seen);
         let renew = tokio::select! {
@@ -48,7 +56,9 @@ async fn work(shared: Weak<Shared>) {
         if journal.failure().is_some() {
             // Whoever waits for a call or a decision is told at once.
             let driven = shared.upgrade().map(|now| now.driven()).unwrap_or_default();
-            driven.iter().for_each(|active| active.inbox.push(Urgency::Settlement, Item::Posted));
+            driven
+                .iter()
+                .for_each(|active| active.inbox.push(Urgency::Settlement, Item::Posted));
             return;
         }
         if kept.is_err() || !taken {

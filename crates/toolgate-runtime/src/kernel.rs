@@ -8,13 +8,14 @@ use std::sync::Arc;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    AnyLayer, Content, Cost, Finish, LoopEvent, Message, ModelError, ModelName, Part, ProviderCall, Record, RecordKey,
-    Reply, Role, RunEnd, Said, Stack, Status, ToolAnswer, ToolChoice, ToolRequest, TurnId, TurnInfo, View,
+    AnyLayer, Content, Cost, Finish, LoopEvent, Message, ModelError, ModelName, Part, ProviderCall,
+    Record, RecordKey, Reply, Role, RunEnd, Said, Stack, Status, ToolAnswer, ToolChoice,
+    ToolRequest, TurnId, TurnInfo, View,
 };
 
 use crate::{
-    CallResult, Hold, OnCap, Onward, Pending, Round, RunError, RunOptions, RunReport, SessionError, TurnEnd,
-    TurnReport, TurnRequest, TurnRun, Turned,
+    CallResult, Hold, OnCap, Onward, Pending, Round, RunError, RunOptions, RunReport, SessionError,
+    TurnEnd, TurnReport, TurnRequest, TurnRun, Turned,
     conversation::{Conversation, Place},
     journal::{Draft, Durable},
     output,
@@ -105,7 +106,10 @@ impl Run {
 
     /// Says what comes next. It follows from what was said so far, in whatever process.
     pub(crate) fn next(&self) -> Next {
-        let (rounds, on_cap) = (self.rounds(), self.options.on_cap.unwrap_or(self.shared.limits.on_cap));
+        let (rounds, on_cap) = (
+            self.rounds(),
+            self.options.on_cap.unwrap_or(self.shared.limits.on_cap),
+        );
         let (place, counted) = (self.conversation.place(), self.conversation.counted());
         match place {
             _ if self.stopped.is_some() => Next::Stop,
@@ -117,13 +121,17 @@ impl Run {
             Place::Ask if counted > rounds => Next::End(RunEnd::MaxIterations),
             Place::Ask if counted == rounds && on_cap == OnCap::Fail => Next::Fail,
             Place::Ask if counted == rounds => Next::Close,
-            Place::Ask if self.guarded >= self.shared.limits.loop_rounds => Next::End(RunEnd::LoopGuard),
+            Place::Ask if self.guarded >= self.shared.limits.loop_rounds => {
+                Next::End(RunEnd::LoopGuard)
+            }
             Place::Ask => Next::Ask,
         }
     }
 
     fn rounds(&self) -> u32 {
-        self.options.max_iterations.unwrap_or(self.shared.limits.max_iterations)
+        self.options
+            .max_iterations
+            .unwrap_or(self.shared.limits.max_iterations)
     }
 
     /// The turn that comes next, with an id of its own from the first thing on that is said for it.
@@ -140,26 +148,50 @@ impl Run {
     /// Takes in what somebody says.
     pub(crate) fn hear(&mut self, message: Message, steering: bool) -> (u64, Durable) {
         let number = self.conversation.next;
-        let run = if steering { self.conversation.run } else { number };
-        let iteration = if steering { self.conversation.iteration } else { 0 };
+        let run = if steering {
+            self.conversation.run
+        } else {
+            number
+        };
+        let iteration = if steering {
+            self.conversation.iteration
+        } else {
+            0
+        };
         let mut info = self.ahead();
         if (info.iteration, info.run) != (iteration, Some(run)) {
             let turn = Arc::make_mut(&mut info);
             (turn.iteration, turn.run) = (iteration, Some(run));
         }
-        let text = Some(message.text()).filter(|text| !text.is_empty()).map(|text| self.shared.said(&text));
-        let event = LoopEvent::UserMessage { message: number, text, steering };
-        let said =
-            Said { refunds: self.conversation.refunds, ..Said::new(info.turn, iteration, run, Arc::new(message)) };
+        let text = Some(message.text())
+            .filter(|text| !text.is_empty())
+            .map(|text| self.shared.said(&text));
+        let event = LoopEvent::UserMessage {
+            message: number,
+            text,
+            steering,
+        };
+        let said = Said {
+            refunds: self.conversation.refunds,
+            ..Said::new(info.turn, iteration, run, Arc::new(message))
+        };
         let mut records = std::mem::take(&mut self.unwritten);
         records.push(self.keep(said));
-        (number, self.shared.journal().write([Draft::Loop(info, event)], records))
+        (
+            number,
+            self.shared
+                .journal()
+                .write([Draft::Loop(info, event)], records),
+        )
     }
 
     /// Adds a message to the conversation; it still has to be written.
     fn keep(&mut self, said: Said) -> (RecordKey, Record) {
         let number = self.conversation.push(&said);
-        (RecordKey::Message(self.shared.dispatcher.session(), number), Record::Message(Arc::new(said)))
+        (
+            RecordKey::Message(self.shared.dispatcher.session(), number),
+            Record::Message(Arc::new(said)),
+        )
     }
 
     /// Takes in what was said while a turn ran or a model was asked.
@@ -190,7 +222,9 @@ impl Run {
             events.push(LoopEvent::HistoryCompacted { skipped, kept });
         }
         self.set_request(closing);
-        let asked = self.ask_strategies(self.conversation.iteration, &mut events).await?;
+        let asked = self
+            .ask_strategies(self.conversation.iteration, &mut events)
+            .await?;
         let Some(layers) = asked else { return Ok(None) };
         if closing {
             self.conversation.request.view = View::without_tools();
@@ -204,8 +238,13 @@ impl Run {
             messages: request.messages.len() as u64,
             tools: u32::try_from(request.view.len()).unwrap_or(u32::MAX),
         });
-        let drafts = events.into_iter().map(|event| Draft::Loop(info.clone(), event));
-        let durable = self.shared.journal().write(drafts, std::mem::take(&mut self.unwritten));
+        let drafts = events
+            .into_iter()
+            .map(|event| Draft::Loop(info.clone(), event));
+        let durable = self
+            .shared
+            .journal()
+            .write(drafts, std::mem::take(&mut self.unwritten));
         if self.hold.as_ref().is_some_and(|hold| !hold.is_empty()) {
             // Whoever recovers has to know whether the request was sent. A failed journal is met at the next write.
             let _ = durable.await;
@@ -228,11 +267,19 @@ impl Run {
 
     /// Everything but the messages is set anew for each round.
     fn set_request(&mut self, closing: bool) {
-        let (options, shared, first) = (&self.options, &self.shared, self.conversation.iteration == 0);
+        let (options, shared, first) = (
+            &self.options,
+            &self.shared,
+            self.conversation.iteration == 0,
+        );
         let view = self.tools.view().clone();
         let request = &mut self.conversation.request;
         let asked = &shared.ask;
-        request.instructions = if closing { Some(asked.closing.clone()) } else { asked.instructions.clone() };
+        request.instructions = if closing {
+            Some(asked.closing.clone())
+        } else {
+            asked.instructions.clone()
+        };
         request.view = view;
         request.choice = match &options.choice {
             _ if closing => ToolChoice::None,
@@ -241,7 +288,8 @@ impl Run {
         };
         request.parallel_calls = asked.parallel_calls;
         request.output = options.output.clone().or_else(|| asked.output.clone());
-        (request.max_tokens, request.temperature, request.effort) = (asked.max_tokens, asked.temperature, asked.effort);
+        (request.max_tokens, request.temperature, request.effort) =
+            (asked.max_tokens, asked.temperature, asked.effort);
         (request.cache, request.weight) = (asked.cache, options.weight.or(asked.weight));
         if request.extra != asked.extra {
             request.extra = asked.extra.clone();
@@ -284,13 +332,23 @@ impl Run {
 
     /// Takes in a reply. If it asks for calls, they are requested and durable when this returns, and nothing has run.
     pub(crate) async fn replied(&mut self, reply: Reply) -> Result<Option<TurnRun>, SessionError> {
-        let Reply { mut message, usage, finish, .. } = reply;
-        let info = self.asked.take().ok_or(SessionError::OutOfTurn("no model was asked"))?;
+        let Reply {
+            mut message,
+            usage,
+            finish,
+            ..
+        } = reply;
+        let info = self
+            .asked
+            .take()
+            .ok_or(SessionError::OutOfTurn("no model was asked"))?;
         (self.ahead, self.finish, self.last) = (None, Some(finish), Some(info.clone()));
         let (cost, alerts) = self.pay(usage).await;
         self.shared.label_calls(&mut message);
         let (calls, ran) = asked_for(&message);
-        let text = Some(message.text()).filter(|text| !text.is_empty()).map(|text| self.shared.said(&text));
+        let text = Some(message.text())
+            .filter(|text| !text.is_empty())
+            .map(|text| self.shared.said(&text));
         let after = self.conversation.last_turn;
         let finished = LoopEvent::InferenceFinished {
             message: self.conversation.next,
@@ -302,12 +360,19 @@ impl Run {
         };
         let (run, refunds) = (self.conversation.run, self.conversation.refunds);
         let paused = finish == Finish::Paused;
-        let said =
-            Said { refunds, usage, cost, paused, ..Said::new(info.turn, info.iteration, run, Arc::new(message)) };
+        let said = Said {
+            refunds,
+            usage,
+            cost,
+            paused,
+            ..Said::new(info.turn, info.iteration, run, Arc::new(message))
+        };
         let record = self.keep(said);
         let events: Vec<_> = std::iter::once(finished).chain(alerts).collect();
         if calls.is_empty() && ran.is_empty() {
-            let drafts = events.into_iter().map(|event| Draft::Loop(info.clone(), event));
+            let drafts = events
+                .into_iter()
+                .map(|event| Draft::Loop(info.clone(), event));
             self.shared.journal().write(drafts, [record]).await?;
             return Ok(None);
         }
@@ -329,7 +394,12 @@ impl Run {
         // The reply that asked for the calls is counted already.
         let closing = self.conversation.counted() > self.rounds();
         self.set_request(closing);
-        let asked = self.ask_strategies(self.conversation.iteration.saturating_sub(1), &mut Vec::new()).await?;
+        let asked = self
+            .ask_strategies(
+                self.conversation.iteration.saturating_sub(1),
+                &mut Vec::new(),
+            )
+            .await?;
         let Some(layers) = asked else {
             // Nothing is run any more; but what the tools are decides what may have come of calls that had started.
             return Ok(self.tools.all().clone());
@@ -342,16 +412,26 @@ impl Run {
     }
 
     /// Takes in what came of the calls of a turn that is settled, and says how the run goes on.
-    pub(crate) async fn settled(&mut self, report: &TurnReport) -> Result<Result<(), RunError>, SessionError> {
+    pub(crate) async fn settled(
+        &mut self,
+        report: &TurnReport,
+    ) -> Result<Result<(), RunError>, SessionError> {
         let iteration = self.conversation.iteration.saturating_sub(1);
-        let refused = report.results.iter().any(|result| result.status() == Some(Status::LoopGuard));
+        let refused = report
+            .results
+            .iter()
+            .any(|result| result.status() == Some(Status::LoopGuard));
         self.guarded = if refused { self.guarded + 1 } else { 0 };
         let mut events = Vec::new();
-        let onward = match self.strategies_settled(report, iteration, &mut events).await {
+        let onward = match self
+            .strategies_settled(report, iteration, &mut events)
+            .await
+        {
             Ok(onward) => onward,
             Err(error) => return Ok(Err(error)),
         };
-        self.stopped = Some(report.end).filter(|end| matches!(end, TurnEnd::Interrupted | TurnEnd::Aborted));
+        self.stopped =
+            Some(report.end).filter(|end| matches!(end, TurnEnd::Interrupted | TurnEnd::Aborted));
         // As many as there are rounds: a strategy that always gives them back would let the run go on for ever.
         let refund = onward == Onward::Refund && self.conversation.refunds < self.rounds();
         if let Onward::Finish(answer) = onward {
@@ -366,13 +446,27 @@ impl Run {
     }
 
     /// Tells the model what came of the calls of a turn, and lets a strategy that has an answer have the last word.
-    pub(crate) fn answer_calls(&mut self, report: &TurnReport, refund: bool, events: Vec<LoopEvent>) {
+    pub(crate) fn answer_calls(
+        &mut self,
+        report: &TurnReport,
+        refund: bool,
+        events: Vec<LoopEvent>,
+    ) {
         let mut answers = Vec::with_capacity(report.results.len());
-        answers.extend(report.results.iter().filter_map(answer).map(|answer| Part::from(Content::Result(answer))));
+        answers.extend(
+            report
+                .results
+                .iter()
+                .filter_map(answer)
+                .map(|answer| Part::from(Content::Result(answer))),
+        );
         let iteration = self.conversation.iteration.saturating_sub(1);
         let refunds = self.conversation.refunds + u32::from(refund);
         let message = Arc::new(Message::new(Role::Tool, answers));
-        let said = Said { refunds, ..Said::new(report.turn, iteration, self.conversation.run, message) };
+        let said = Said {
+            refunds,
+            ..Said::new(report.turn, iteration, self.conversation.run, message)
+        };
         let record = self.keep(said);
         self.unwritten.push(record);
         if let Some(answer) = &self.answer {
@@ -388,16 +482,28 @@ impl Run {
     /// Says what strategies have noted down.
     fn tell(&mut self, events: Vec<LoopEvent>) {
         let info = self.ahead();
-        let events = events.into_iter().map(|event| self.shared.dispatcher.0.said_by_strategy(event));
-        let drafts: Vec<_> = events.map(|event| Draft::Loop(info.clone(), event)).collect();
-        drop(self.shared.journal().write(drafts, std::mem::take(&mut self.unwritten)));
+        let events = events
+            .into_iter()
+            .map(|event| self.shared.dispatcher.0.said_by_strategy(event));
+        let drafts: Vec<_> = events
+            .map(|event| Draft::Loop(info.clone(), event))
+            .collect();
+        drop(
+            self.shared
+                .journal()
+                .write(drafts, std::mem::take(&mut self.unwritten)),
+        );
     }
 
     /// Writes what the model is told of the last calls, where it is not known when something else comes to be written.
     pub(crate) fn write_answers(&mut self) {
         if !self.unwritten.is_empty() {
             // Not waited for: it can be made again.
-            drop(self.shared.journal().write([], std::mem::take(&mut self.unwritten)));
+            drop(
+                self.shared
+                    .journal()
+                    .write([], std::mem::take(&mut self.unwritten)),
+            );
         }
     }
 
@@ -406,7 +512,11 @@ impl Run {
     fn keep_answer(&mut self, turn: TurnId, iteration: u32, answer: &str) -> (RecordKey, Record) {
         let message = Arc::new(Message::assistant(answer));
         let said = Said::new(turn, iteration, self.conversation.run, message);
-        self.keep(Said { refunds: self.conversation.refunds, cost: Cost::NanoUsd(0), ..said })
+        self.keep(Said {
+            refunds: self.conversation.refunds,
+            cost: Cost::NanoUsd(0),
+            ..said
+        })
     }
 
     async fn strategies_settled(
@@ -428,7 +538,10 @@ impl Run {
                 events,
             };
             // What came of the calls is kept, whatever a strategy that was stopped would have made of it.
-            let Some(said) = unless_stopped(&self.cancel, strategy.settled(&mut turned)).await else { break };
+            let Some(said) = unless_stopped(&self.cancel, strategy.settled(&mut turned)).await
+            else {
+                break;
+            };
             match said.map_err(RunError::Strategy)? {
                 Onward::Continue => {}
                 finish @ Onward::Finish(_) => return Ok(finish),
@@ -453,9 +566,13 @@ impl Run {
     }
 
     /// Checks the form of the final answer. If it is wrong, the model is told once; then the run has failed.
-    pub(crate) async fn check_output(&mut self, end: RunEnd) -> Result<Option<RunReport>, SessionError> {
+    pub(crate) async fn check_output(
+        &mut self,
+        end: RunEnd,
+    ) -> Result<Option<RunReport>, SessionError> {
         let format = self.conversation.request.output.clone();
-        let answered = matches!(end, RunEnd::Completed | RunEnd::MaxIterations) && self.conversation.next > 0;
+        let answered =
+            matches!(end, RunEnd::Completed | RunEnd::MaxIterations) && self.conversation.next > 0;
         let Some(format) = format.filter(|_| answered) else {
             return self.end(end, None).await.map(Some);
         };
@@ -465,31 +582,46 @@ impl Run {
                 report.output = Some(output);
                 Ok(Some(report))
             }
-            Err(problems) if self.sent_back == 0 && end == RunEnd::Completed && self.answer.is_none() => {
+            Err(problems)
+                if self.sent_back == 0 && end == RunEnd::Completed && self.answer.is_none() =>
+            {
                 self.sent_back += 1;
                 // It was closed for the end, which this is not.
                 self.steering = self.shared.listen(self.cancel.clone());
                 self.hear(output::sent_back(&problems), true).1.await?;
                 Ok(None)
             }
-            Err(problems) => self.end(RunEnd::Failed, Some(RunError::Output(problems))).await.map(Some),
+            Err(problems) => self
+                .end(RunEnd::Failed, Some(RunError::Output(problems)))
+                .await
+                .map(Some),
         }
     }
 
     fn words(&self) -> String {
-        self.answer.clone().unwrap_or_else(|| self.conversation.last_words())
+        self.answer
+            .clone()
+            .unwrap_or_else(|| self.conversation.last_words())
     }
 
     /// Writes down that the model did not reply. The session can be resumed, and then it is asked again.
-    pub(crate) async fn not_replied(&mut self, error: ModelError) -> Result<RunReport, SessionError> {
+    pub(crate) async fn not_replied(
+        &mut self,
+        error: ModelError,
+    ) -> Result<RunReport, SessionError> {
         let event = LoopEvent::InferenceFailed {
             code: error.kind,
             error: self.shared.said(&error.to_string()),
             retry_in_ms: None,
         };
-        let info = self.asked.clone().ok_or(SessionError::OutOfTurn("no model was asked"))?;
+        let info = self
+            .asked
+            .clone()
+            .ok_or(SessionError::OutOfTurn("no model was asked"))?;
         let alerts = self.not_paid(error.kind).await;
-        let drafts = std::iter::once(event).chain(alerts).map(|event| Draft::Loop(info.clone(), event));
+        let drafts = std::iter::once(event)
+            .chain(alerts)
+            .map(|event| Draft::Loop(info.clone(), event));
         drop(self.shared.journal().write(drafts, []));
         let error = RunError::Model(error);
         self.end(error.end(), Some(error)).await
@@ -497,24 +629,47 @@ impl Run {
 
     /// What the calls of this session wait for. What agents wait for is listed by them.
     pub(crate) fn pending(&self, report: &TurnReport) -> Vec<Pending> {
-        let waits = report.results.iter().filter(|result| result.waits_for.is_some());
+        let waits = report
+            .results
+            .iter()
+            .filter(|result| result.waits_for.is_some());
         let ours = waits.filter(|result| self.shared.agent(&result.tool).is_none());
         let session = self.shared.dispatcher.session();
-        ours.map(|result| Pending::of(result, session, report.turn)).collect()
+        ours.map(|result| Pending::of(result, session, report.turn))
+            .collect()
     }
 
     /// Writes down how the run ended and reports.
-    pub(crate) async fn end(&mut self, end: RunEnd, error: Option<RunError>) -> Result<RunReport, SessionError> {
+    pub(crate) async fn end(
+        &mut self,
+        end: RunEnd,
+        error: Option<RunError>,
+    ) -> Result<RunReport, SessionError> {
         let (usage, iterations) = (self.conversation.usage, self.conversation.iteration);
         let cost = self.conversation.cost.unwrap_or(Cost::NanoUsd(0));
         let said = error.as_ref().map(|error| self.shared.said(&chain(error)));
-        let event = LoopEvent::RunEnded { end, error: said, iterations, usage, cost };
+        let event = LoopEvent::RunEnded {
+            end,
+            error: said,
+            iterations,
+            usage,
+            cost,
+        };
         // Where nothing has happened, nothing has ended: a session that still waits has said so. Unless the process that
         // was to say it was lost.
-        if self.shared.journal().sequence() > self.began_after || self.shared.has_not_ended().await? {
-            let info = self.asked.take().or_else(|| self.last.clone()).unwrap_or_else(|| self.ahead());
+        if self.shared.journal().sequence() > self.began_after
+            || self.shared.has_not_ended().await?
+        {
+            let info = self
+                .asked
+                .take()
+                .or_else(|| self.last.clone())
+                .unwrap_or_else(|| self.ahead());
             let answers = std::mem::take(&mut self.unwritten);
-            self.shared.journal().write([Draft::Loop(info, event)], answers).await?;
+            self.shared
+                .journal()
+                .write([Draft::Loop(info, event)], answers)
+                .await?;
         }
         self.write_answers();
         self.conversation.torn = false;
@@ -563,7 +718,11 @@ fn asked_for(message: &Message) -> (Vec<ToolRequest>, Vec<ProviderCall>) {
         match content {
             Content::Call(request) => calls.push(request.clone()),
             Content::Ran(call) => ran.push(call.clone()),
-            Content::Text(_) | Content::Reasoning(_) | Content::Result(_) | Content::Media(_) | Content::Opaque => {}
+            Content::Text(_)
+            | Content::Reasoning(_)
+            | Content::Result(_)
+            | Content::Media(_)
+            | Content::Opaque => {}
         }
     }
     (calls, ran)

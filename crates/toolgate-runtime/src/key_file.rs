@@ -111,7 +111,9 @@ impl KeyFile {
     pub fn load_or_create(path: impl Into<PathBuf>) -> Result<Self, KeyFileError> {
         let path = path.into();
         match Self::load(&path) {
-            Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Self::create(path),
+            Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Self::create(path)
+            }
             loaded => loaded,
         }
     }
@@ -120,34 +122,51 @@ impl KeyFile {
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, KeyFileError> {
         let path = path.into();
         let text = read(&path)?;
-        let keys = parse(&text).map_err(|line| KeyFileError::Malformed { path: path.clone(), line })?;
+        let keys = parse(&text).map_err(|line| KeyFileError::Malformed {
+            path: path.clone(),
+            line,
+        })?;
         Ok(Self { path, keys })
     }
 
     /// The keys, ready to sign and verify.
     pub fn keyring(&self) -> Keyring {
-        let (active, older) = self.keys.split_first().expect("a key file has an active key");
-        older.iter().cloned().fold(Keyring::new(active.clone()), Keyring::verifying)
+        let (active, older) = self
+            .keys
+            .split_first()
+            .expect("a key file has an active key");
+        older
+            .iter()
+            .cloned()
+            .fold(Keyring::new(active.clone()), Keyring::verifying)
     }
 
     /// The key that signs checkpoints of ledgers now.
     pub fn ledger_key(&self) -> LedgerKey {
-        self.keys.first().expect("a key file has an active key").ledger_key()
+        self.keys
+            .first()
+            .expect("a key file has an active key")
+            .ledger_key()
     }
 
     /// Believes checkpoints that were signed with any of the keys.
     pub fn ledger_verifier(&self) -> LedgerVerifier {
         let believing = |verifier: LedgerVerifier, key: &SecretKey| {
             let public = key.ledger_key().public_bytes();
-            verifier.trusting(public).expect("a key that was derived from a secret is not weak")
+            verifier
+                .trusting(public)
+                .expect("a key that was derived from a secret is not weak")
         };
         self.keys.iter().fold(LedgerVerifier::none(), believing)
     }
 
     /// The keys without their secrets, the active one first.
     pub fn list(&self) -> Vec<ListedKey> {
-        let listed =
-            |(at, key): (usize, &SecretKey)| ListedKey { id: key.id().clone(), kind: key.kind(), active: at == 0 };
+        let listed = |(at, key): (usize, &SecretKey)| ListedKey {
+            id: key.id().clone(),
+            kind: key.kind(),
+            active: at == 0,
+        };
         self.keys.iter().enumerate().map(listed).collect()
     }
 
@@ -190,7 +209,13 @@ impl KeyFile {
         match made {
             Ok(()) => sync_directory(&path)?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Self::load(path),
-            Err(source) => return Err(KeyFileError::Io { path, doing: "made", source }),
+            Err(source) => {
+                return Err(KeyFileError::Io {
+                    path,
+                    doing: "made",
+                    source,
+                });
+            }
         }
         Ok(Self { path, keys })
     }
@@ -213,37 +238,59 @@ impl KeyFile {
 
 fn io_error(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> KeyFileError {
     let path = path.to_owned();
-    move |source| KeyFileError::Io { path, doing, source }
+    move |source| KeyFileError::Io {
+        path,
+        doing,
+        source,
+    }
 }
 
 /// Reads a file that nobody else can read.
 fn read(path: &Path) -> Result<Zeroizing<String>, KeyFileError> {
     let found = fs::symlink_metadata(path).map_err(io_error(path, "read"))?;
     if !found.is_file() {
-        return Err(KeyFileError::NotAFile { path: path.to_owned() });
+        return Err(KeyFileError::NotAFile {
+            path: path.to_owned(),
+        });
     }
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(no_follow).open(path).map_err(io_error(path, "read"))?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(no_follow)
+        .open(path)
+        .map_err(io_error(path, "read"))?;
     // What was opened, not what was looked at before.
     let meta = file.metadata().map_err(io_error(path, "read"))?;
     if !meta.is_file() {
-        return Err(KeyFileError::NotAFile { path: path.to_owned() });
+        return Err(KeyFileError::NotAFile {
+            path: path.to_owned(),
+        });
     }
     if meta.uid() != rustix::process::geteuid().as_raw() {
-        return Err(KeyFileError::NotOurs { path: path.to_owned() });
+        return Err(KeyFileError::NotOurs {
+            path: path.to_owned(),
+        });
     }
     if meta.mode() & 0o077 != 0 {
-        return Err(KeyFileError::TooOpen { path: path.to_owned(), mode: meta.mode() & 0o777 });
+        return Err(KeyFileError::TooOpen {
+            path: path.to_owned(),
+            mode: meta.mode() & 0o777,
+        });
     }
     let mut text = Zeroizing::new(String::new());
-    file.take(KeyFile::MOST_BYTES).read_to_string(&mut text).map_err(io_error(path, "read"))?;
+    file.take(KeyFile::MOST_BYTES)
+        .read_to_string(&mut text)
+        .map_err(io_error(path, "read"))?;
     Ok(text)
 }
 
 /// Reads the keys, or says which line is wrong.
 fn parse(text: &str) -> Result<Vec<SecretKey>, usize> {
     let mut lines = text.lines().zip(1_usize..);
-    if lines.next().is_none_or(|(line, _)| line != KeyFile::FIRST_LINE) {
+    if lines
+        .next()
+        .is_none_or(|(line, _)| line != KeyFile::FIRST_LINE)
+    {
         return Err(1);
     }
     let mut keys: Vec<SecretKey> = Vec::new();
@@ -251,7 +298,11 @@ fn parse(text: &str) -> Result<Vec<SecretKey>, usize> {
         let key = parse_key(line).filter(|key| keys.iter().all(|other| other.id() != key.id()));
         keys.push(key.ok_or(number)?);
     }
-    if keys.is_empty() || !text.ends_with('\n') { Err(text.lines().count().max(1)) } else { Ok(keys) }
+    if keys.is_empty() || !text.ends_with('\n') {
+        Err(text.lines().count().max(1))
+    } else {
+        Ok(keys)
+    }
 }
 
 fn parse_key(line: &str) -> Option<SecretKey> {
@@ -264,22 +315,30 @@ fn parse_key(line: &str) -> Option<SecretKey> {
     for (at, byte) in bytes.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&secret[2 * at..2 * at + 2], 16).ok()?;
     }
-    Some(SecretKey::new(id.parse().ok()?, KeyKind::of_word(kind)?, *bytes))
+    Some(SecretKey::new(
+        id.parse().ok()?,
+        KeyKind::of_word(kind)?,
+        *bytes,
+    ))
 }
 
 fn new_key(kind: KeyKind) -> Result<SecretKey, KeyFileError> {
     let (mut secret, mut name) = (Zeroizing::new([0; 32]), [0; 6]);
     getrandom::fill(&mut *secret).map_err(|_| KeyFileError::NoRandomness)?;
     getrandom::fill(&mut name).map_err(|_| KeyFileError::NoRandomness)?;
-    let id = format!("k{}", hex(&name)).parse().expect("hex digits name a key");
+    let id = format!("k{}", hex(&name))
+        .parse()
+        .expect("hex digits name a key");
     Ok(SecretKey::new(id, kind, *secret))
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 /// Writes the keys beside the file, durably, under a name of its own.
@@ -292,12 +351,22 @@ fn write_draft(path: &Path, keys: &[SecretKey]) -> Result<PathBuf, KeyFileError>
     let mut tail = [0; 6];
     getrandom::fill(&mut tail).map_err(|_| KeyFileError::NoRandomness)?;
     let draft = beside(path, &format!(".{}", hex(&tail)));
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(io_error(path, "written"))?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&draft)
+        .map_err(io_error(path, "written"))?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.sync_all());
     if let Err(source) = written {
         let _ = fs::remove_file(&draft);
-        return Err(KeyFileError::Io { path: path.to_owned(), doing: "written", source });
+        return Err(KeyFileError::Io {
+            path: path.to_owned(),
+            doing: "written",
+            source,
+        });
     }
     Ok(draft)
 }
@@ -326,8 +395,13 @@ fn lock(path: &Path) -> Result<File, KeyFileError> {
 
 /// Makes the name durable, not only what is in the file.
 fn sync_directory(path: &Path) -> Result<(), KeyFileError> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent).and_then(|directory| directory.sync_all()).map_err(io_error(path, "made durable"))
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    File::open(parent)
+        .and_then(|directory| directory.sync_all())
+        .map_err(io_error(path, "made durable"))
 }
 
 #[cfg(test)]
@@ -355,8 +429,17 @@ mod tests {
         let (_dir, path) = place();
         let made = KeyFile::load_or_create(&path).expect("made");
         assert_eq!(mode(&path), 0o600);
-        assert_eq!(KeyFile::load_or_create(&path).expect("read").list(), made.list());
-        assert_eq!(fs::read_dir(path.parent().expect("a parent")).expect("listed").count(), 1, "no drafts are left");
+        assert_eq!(
+            KeyFile::load_or_create(&path).expect("read").list(),
+            made.list()
+        );
+        assert_eq!(
+            fs::read_dir(path.parent().expect("a parent"))
+                .expect("listed")
+                .count(),
+            1,
+            "no drafts are left"
+        );
     }
 
     #[test]
@@ -365,7 +448,10 @@ mod tests {
         KeyFile::load_or_create(&path).expect("made");
         for mode in [0o640, 0o604, 0o660, 0o602] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
-            assert!(matches!(KeyFile::load(&path), Err(KeyFileError::TooOpen { .. })), "{mode:o}");
+            assert!(
+                matches!(KeyFile::load(&path), Err(KeyFileError::TooOpen { .. })),
+                "{mode:o}"
+            );
         }
     }
 
@@ -375,11 +461,20 @@ mod tests {
         let real = dir.path().join("real");
         KeyFile::load_or_create(&real).expect("made");
         symlink(&real, &path).expect("linked");
-        assert!(matches!(KeyFile::load_or_create(&path), Err(KeyFileError::NotAFile { .. })));
-        assert!(matches!(KeyFile::load_or_create(dir.path()), Err(KeyFileError::NotAFile { .. })));
+        assert!(matches!(
+            KeyFile::load_or_create(&path),
+            Err(KeyFileError::NotAFile { .. })
+        ));
+        assert!(matches!(
+            KeyFile::load_or_create(dir.path()),
+            Err(KeyFileError::NotAFile { .. })
+        ));
         let dangling = dir.path().join("dangling");
         symlink(dir.path().join("nothing"), &dangling).expect("linked");
-        assert!(matches!(KeyFile::load_or_create(&dangling), Err(KeyFileError::NotAFile { .. })));
+        assert!(matches!(
+            KeyFile::load_or_create(&dangling),
+            Err(KeyFileError::NotAFile { .. })
+        ));
     }
 
     #[test]
@@ -401,7 +496,10 @@ mod tests {
         ] {
             write(&path, &text, 0o600);
             let error = KeyFile::load(&path).expect_err(&text);
-            assert!(matches!(error, KeyFileError::Malformed { line: found, .. } if found == line), "{text:?}: {error}");
+            assert!(
+                matches!(error, KeyFileError::Malformed { line: found, .. } if found == line),
+                "{text:?}: {error}"
+            );
             assert!(!format!("{error:?} {error}").contains("abab"), "{error}");
         }
         write(&path, &format!("{first}\n{good}\n"), 0o600);
@@ -414,14 +512,29 @@ mod tests {
         let (_dir, path) = place();
         let mut file = KeyFile::load_or_create(&path).expect("made");
         let request = ApprovalRequest::about(&Call::detached("pay", Arguments::empty()));
-        let (first, token) = (file.keyring().active().clone(), file.keyring().ask_token(&request));
+        let (first, token) = (
+            file.keyring().active().clone(),
+            file.keyring().ask_token(&request),
+        );
         let second = file.rotate_to(KeyKind::Ed25519).expect("rotates");
         assert_eq!((file.keyring().active(), mode(&path)), (&second, 0o600));
         assert!(file.keyring().read_ask(&token).is_ok());
-        assert!(matches!(file.retire(&second), Err(KeyFileError::StillActive(_))));
+        assert!(matches!(
+            file.retire(&second),
+            Err(KeyFileError::StillActive(_))
+        ));
         file.retire(&first).expect("retires");
-        assert_eq!(KeyFile::load(&path).expect("reads").keyring().read_ask(&token), Err(TokenError::KeyGone));
-        assert!(matches!(file.retire(&first), Err(KeyFileError::UnknownKey(_))));
+        assert_eq!(
+            KeyFile::load(&path)
+                .expect("reads")
+                .keyring()
+                .read_ask(&token),
+            Err(TokenError::KeyGone)
+        );
+        assert!(matches!(
+            file.retire(&first),
+            Err(KeyFileError::UnknownKey(_))
+        ));
     }
 
     #[test]
@@ -434,7 +547,10 @@ mod tests {
                 KeyFile::load_or_create(&path).expect("made").list()
             };
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
-            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect::<Vec<_>>()
         });
         assert!(made.windows(2).all(|pair| pair[0] == pair[1]));
     }
@@ -445,7 +561,11 @@ mod tests {
         KeyFile::load_or_create(&path).expect("made");
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| KeyFile::load(&path).and_then(|mut file| file.rotate()).expect("rotates"));
+                scope.spawn(|| {
+                    KeyFile::load(&path)
+                        .and_then(|mut file| file.rotate())
+                        .expect("rotates")
+                });
             }
         });
         assert_eq!(KeyFile::load(&path).expect("reads").list().len(), 9);
@@ -454,7 +574,11 @@ mod tests {
     #[test]
     fn secrets_are_not_shown() {
         let (_dir, path) = place();
-        write(&path, &format!("{}\nk1 ed25519 {}\n", KeyFile::FIRST_LINE, "ab".repeat(32)), 0o600);
+        write(
+            &path,
+            &format!("{}\nk1 ed25519 {}\n", KeyFile::FIRST_LINE, "ab".repeat(32)),
+            0o600,
+        );
         let shown = format!("{:?}", KeyFile::load(&path).expect("reads"));
         assert!(!shown.contains("abab") && !shown.contains("171"), "{shown}");
     }

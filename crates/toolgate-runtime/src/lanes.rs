@@ -38,14 +38,25 @@ struct Holder {
 
 impl Ticket {
     fn conflicts(&self, other: &Self) -> bool {
-        (self.writes || other.writes) && self.keys.iter().any(|a| other.keys.iter().any(|b| a.overlaps(b)))
+        (self.writes || other.writes)
+            && self
+                .keys
+                .iter()
+                .any(|a| other.keys.iter().any(|b| a.overlaps(b)))
     }
 }
 
 impl Lanes {
     pub(crate) fn new(cap: usize) -> Self {
         let (ready, answered) = (VecDeque::new(), VecDeque::new());
-        Self { cap: cap.max(1), running: 0, ready, outside: BTreeSet::new(), answered, holders: Vec::new() }
+        Self {
+            cap: cap.max(1),
+            running: 0,
+            ready,
+            outside: BTreeSet::new(),
+            answered,
+            holders: Vec::new(),
+        }
     }
 
     /// Takes a call in; it starts when it can.
@@ -70,7 +81,10 @@ impl Lanes {
         self.running += 1;
         self.outside.insert(ticket.at);
         if !ticket.keys.is_empty() {
-            self.holders.push(Holder { ticket, behind: None });
+            self.holders.push(Holder {
+                ticket,
+                behind: None,
+            });
         }
     }
 
@@ -99,7 +113,13 @@ impl Lanes {
     /// A running call is over or suspended; what waited for it may go on.
     pub(crate) fn finish(&mut self, at: usize) {
         self.running -= 1;
-        let Some(place) = self.holders.iter().position(|holder| holder.ticket.at == at) else { return };
+        let Some(place) = self
+            .holders
+            .iter()
+            .position(|holder| holder.ticket.at == at)
+        else {
+            return;
+        };
         self.holders.remove(place);
         for place in place..self.holders.len() {
             if self.holders[place].behind == Some(at) {
@@ -116,7 +136,8 @@ impl Lanes {
     pub(crate) fn clear(&mut self) {
         self.answered.clear();
         let waiting: Vec<usize> = self.ready.drain(..).map(|ticket| ticket.at).collect();
-        self.holders.retain(|holder| holder.behind.is_none() && !waiting.contains(&holder.ticket.at));
+        self.holders
+            .retain(|holder| holder.behind.is_none() && !waiting.contains(&holder.ticket.at));
     }
 
     /// How many calls run in this process.
@@ -133,7 +154,10 @@ impl Lanes {
     /// The latest of the first `before` holders that conflicts with `ticket`.
     fn blocker(&self, ticket: &Ticket, before: usize) -> Option<usize> {
         let earlier = self.holders[..before].iter().rev();
-        earlier.map(|holder| &holder.ticket).find(|other| ticket.conflicts(other)).map(|other| other.at)
+        earlier
+            .map(|holder| &holder.ticket)
+            .find(|other| ticket.conflicts(other))
+            .map(|other| other.at)
     }
 }
 
@@ -144,7 +168,10 @@ mod tests {
     use toolgate_core::ResourceKind;
 
     fn ticket(at: usize, paths: &[&str], writes: bool) -> Ticket {
-        let keys = paths.iter().map(|path| ConflictKey::new(ResourceKind::Path, path)).collect();
+        let keys = paths
+            .iter()
+            .map(|path| ConflictKey::new(ResourceKind::Path, path))
+            .collect();
         Ticket { at, keys, writes }
     }
 
@@ -178,9 +205,16 @@ mod tests {
         assert_eq!(started(&mut lanes), [0, 2]);
         lanes.leave_outside(0);
         lanes.leave_outside(2);
-        assert!(lanes.is_idle() && started(&mut lanes).is_empty(), "the cap holds for what runs outside too");
+        assert!(
+            lanes.is_idle() && started(&mut lanes).is_empty(),
+            "the cap holds for what runs outside too"
+        );
         assert!(lanes.take_back(2) && !lanes.take_back(2));
-        assert_eq!(started(&mut lanes), [2], "what was answered goes on at once");
+        assert_eq!(
+            started(&mut lanes),
+            [2],
+            "what was answered goes on at once"
+        );
         lanes.finish(2);
         assert_eq!(started(&mut lanes), [3], "and the file is still taken");
         lanes.take_back(0);

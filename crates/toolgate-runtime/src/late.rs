@@ -21,12 +21,22 @@ impl LateGuard {
     pub(crate) const CAPACITY: usize = 1024;
     pub(crate) const KEEP: Duration = Duration::from_secs(5 * 60);
 
-    pub(crate) fn new(capacity: usize, keep: Duration, clock: Arc<dyn Clock>, store: StoreHandle) -> Self {
+    pub(crate) fn new(
+        capacity: usize,
+        keep: Duration,
+        clock: Arc<dyn Clock>,
+        store: StoreHandle,
+    ) -> Self {
         let capacity = NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN);
         // Bounded afterwards: it would make room for all of them at once, and most sessions are short.
         let mut recent = LruCache::unbounded();
         recent.resize(capacity);
-        Self { recent: Mutex::new(recent), keep, clock, store }
+        Self {
+            recent: Mutex::new(recent),
+            keep,
+            clock,
+            store,
+        }
     }
 
     pub(crate) fn remember(&self, settled: impl IntoIterator<Item = (CallId, Status)>) {
@@ -74,15 +84,30 @@ mod tests {
     #[tokio::test]
     async fn is_bounded_in_number_and_time_and_falls_back_on_the_store() {
         let (clock, store) = (TestClock::new(), StoreHandle::new(MemoryStore::new()));
-        let guard = LateGuard::new(2, Duration::from_secs(300), Arc::new(clock.clone()), store.clone());
-        guard.remember([(id(1), Status::Ok), (id(2), Status::Denied), (id(3), Status::Ok)]);
+        let guard = LateGuard::new(
+            2,
+            Duration::from_secs(300),
+            Arc::new(clock.clone()),
+            store.clone(),
+        );
+        guard.remember([
+            (id(1), Status::Ok),
+            (id(2), Status::Denied),
+            (id(3), Status::Ok),
+        ]);
         assert_eq!(guard.recent(id(1)), None, "the oldest was pushed out");
         assert_eq!(guard.recent(id(2)), Some(Status::Denied));
         clock.advance(Duration::from_secs(300));
         assert_eq!(guard.recent(id(2)), None, "too old");
         let outcome = Record::Outcome(Arc::new(Settled::new(Status::Timeout)));
-        store.once(RecordKey::Outcome(id(1)), outcome).await.expect("writes");
-        assert_eq!(guard.settled(id(1)).await.expect("reads"), Some(Status::Timeout));
+        store
+            .once(RecordKey::Outcome(id(1)), outcome)
+            .await
+            .expect("writes");
+        assert_eq!(
+            guard.settled(id(1)).await.expect("reads"),
+            Some(Status::Timeout)
+        );
         assert_eq!(guard.settled(id(9)).await.expect("reads"), None);
     }
 }

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use toolgate_core::{Clock, Lease, LeaseRequest, Position, SessionId, StoreError, StoreHandle, Timestamp};
+use toolgate_core::{
+    Clock, Lease, LeaseRequest, Position, SessionId, StoreError, StoreHandle, Timestamp,
+};
 
 use crate::holder::{Holder, this_process};
 
@@ -39,20 +41,42 @@ impl Driving {
         let now = clock.now();
         let until = now.plus(span);
         let holder = format!("driver {driver} in {}", this_process()).into();
-        let request = LeaseRequest { session, holder, now, until, instead_of: None };
-        let free = |holder: &str| by_force || Holder::of_driver(holder).is_some_and(|holder| holder.is_gone());
+        let request = LeaseRequest {
+            session,
+            holder,
+            now,
+            until,
+            instead_of: None,
+        };
+        let free = |holder: &str| {
+            by_force || Holder::of_driver(holder).is_some_and(|holder| holder.is_gone())
+        };
         let lease = match store.lease(request.clone()).await {
             Err(StoreError::Held { holder, fence, .. }) if free(&holder) => {
-                store.lease(LeaseRequest { instead_of: Some(fence), ..request }).await?
+                store
+                    .lease(LeaseRequest {
+                        instead_of: Some(fence),
+                        ..request
+                    })
+                    .await?
             }
             answer => answer?,
         };
-        Ok(Self { lease, store, clock, span })
+        Ok(Self {
+            lease,
+            store,
+            clock,
+            span,
+        })
     }
 
     /// Where the next write goes. Every write lets the lease run on.
     pub(crate) fn position(&self, revision: u64) -> Position {
-        Position { revision, fence: self.lease.fence, lease_until: Some(self.until()) }
+        Position {
+            revision,
+            fence: self.lease.fence,
+            lease_until: Some(self.until()),
+        }
     }
 
     /// Waits until the lease should be renewed if nothing is written meanwhile.

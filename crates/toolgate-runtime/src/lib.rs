@@ -86,8 +86,9 @@ pub use journal::{Journal, JournalError};
 #[cfg(unix)]
 pub use key_file::{KeyFile, KeyFileError, ListedKey};
 pub use messages::{
-    MalformedResponse, MessageError, ToolApprovalRequest, ToolApprovalResponse, append_approval_response,
-    apply_approval_responses, approval_requests, approval_responses, suspended_messages,
+    MalformedResponse, MessageError, ToolApprovalRequest, ToolApprovalResponse,
+    append_approval_response, apply_approval_responses, approval_requests, approval_responses,
+    suspended_messages,
 };
 pub use recovery::{CallFound, FoundCall, Recovery, TurnFound};
 pub use recursive::{Recursive, RecursiveBuilder};

@@ -8,8 +8,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Admitted, ApprovalFilter, ApprovalId, Arguments, Changed, Decision, PostCode, Principal, StoreError, Suspension,
-    Timestamp, ToolName, Verdict, claimed_approval,
+    Admitted, ApprovalFilter, ApprovalId, Arguments, Changed, Decision, PostCode, Principal,
+    StoreError, Suspension, Timestamp, ToolName, Verdict, claimed_approval,
 };
 
 use crate::{Approvals, CallResult, DecideOn, PostError, TurnReport};
@@ -110,7 +110,10 @@ impl ToolApprovalRequest {
 
     /// Approves it with other arguments.
     pub fn approve_with_edits(&self, arguments: Arguments) -> ToolApprovalResponse {
-        ToolApprovalResponse { edited_arguments: Some(arguments), ..self.respond(true, None) }
+        ToolApprovalResponse {
+            edited_arguments: Some(arguments),
+            ..self.respond(true, None)
+        }
     }
 
     /// Denies it.
@@ -144,17 +147,28 @@ impl ToolApprovalResponse {
         let verdict = match (self.approved, self.edited_arguments) {
             (true, None) => Verdict::Approve,
             (true, Some(arguments)) => Verdict::ApproveWithEdits { arguments },
-            (false, None) => Verdict::Deny { reason: self.reason },
+            (false, None) => Verdict::Deny {
+                reason: self.reason,
+            },
             (false, Some(_)) => return Err(PostCode::NotADecision),
         };
-        Ok((DecideOn::Token(self.approval_token), Decision { verdict, by: by.clone() }))
+        Ok((
+            DecideOn::Token(self.approval_token),
+            Decision {
+                verdict,
+                by: by.clone(),
+            },
+        ))
     }
 }
 
 /// What a host appends to its messages when a turn is suspended: one message that asks about every call that waits for
 /// a decision, and one with the result of each call that is settled, in the order of the calls. Those have run and are
 /// not run again.
-pub async fn suspended_messages(desk: &Approvals, report: &TurnReport) -> Result<Vec<Value>, MessageError> {
+pub async fn suspended_messages(
+    desk: &Approvals,
+    report: &TurnReport,
+) -> Result<Vec<Value>, MessageError> {
     let mut asked = Vec::new();
     for result in &report.results {
         if let Some(Suspension::Decision(_)) = &result.waits_for {
@@ -169,7 +183,10 @@ pub async fn suspended_messages(desk: &Approvals, report: &TurnReport) -> Result
     Ok(messages)
 }
 
-async fn request_part(desk: &Approvals, result: &CallResult) -> Result<ToolApprovalRequest, MessageError> {
+async fn request_part(
+    desk: &Approvals,
+    result: &CallResult,
+) -> Result<ToolApprovalRequest, MessageError> {
     let rows = desk.pending(ApprovalFilter::of(result.id)).await?;
     let row = rows.first().ok_or(MessageError::NoKeyring)?;
     let approval_token = desk.token(row).await?.ok_or(MessageError::NoKeyring)?;
@@ -202,10 +219,15 @@ fn result_message(result: &CallResult) -> Option<Value> {
 /// The requests in these messages that nobody has responded to.
 pub fn approval_requests(messages: &[Value]) -> Vec<ToolApprovalRequest> {
     let requests = parts(messages).filter_map(|part| ToolApprovalRequest::deserialize(part).ok());
-    let answered: Vec<Value> = parts(messages).filter(|part| is_response(part)).cloned().collect();
+    let answered: Vec<Value> = parts(messages)
+        .filter(|part| is_response(part))
+        .cloned()
+        .collect();
     let is_open = |request: &ToolApprovalRequest| {
         let token = Value::from(request.approval_token.as_str());
-        answered.iter().all(|part| part.get("approvalToken") != Some(&token))
+        answered
+            .iter()
+            .all(|part| part.get("approvalToken") != Some(&token))
     };
     requests.filter(is_open).collect()
 }
@@ -216,10 +238,16 @@ pub fn append_approval_response(messages: &mut Vec<Value>, response: ToolApprova
 }
 
 /// The responses in these messages, in order, without those about calls whose result is there too.
-pub fn approval_responses(messages: &[Value]) -> Vec<Result<ToolApprovalResponse, MalformedResponse>> {
+pub fn approval_responses(
+    messages: &[Value],
+) -> Vec<Result<ToolApprovalResponse, MalformedResponse>> {
     let over = settled_approvals(messages);
     let open = |part: &&Value| claimed(part).is_none_or(|id| !over.contains(&id));
-    parts(messages).filter(|part| is_response(part)).filter(open).map(read_response).collect()
+    parts(messages)
+        .filter(|part| is_response(part))
+        .filter(open)
+        .map(read_response)
+        .collect()
 }
 
 /// Applies every response in these messages at the desk, each on its own; `by` is who the host says responded.
@@ -231,8 +259,12 @@ pub async fn apply_approval_responses(
     let by = by.into();
     let mut answers = Vec::new();
     for response in approval_responses(messages) {
-        let id = response.as_ref().map_or_else(|bad| bad.approval_id, |response| Some(response.approval_id));
-        let decision = response.map_err(|bad| bad.code).and_then(|response| response.decision(&by));
+        let id = response
+            .as_ref()
+            .map_or_else(|bad| bad.approval_id, |response| Some(response.approval_id));
+        let decision = response
+            .map_err(|bad| bad.code)
+            .and_then(|response| response.decision(&by));
         answers.push(match decision {
             Ok((on, decision)) => desk.decide(on, decision).await,
             Err(code) => match desk.refuse_unread(id.map(ApprovalId::call), code).await {
@@ -245,7 +277,10 @@ pub async fn apply_approval_responses(
 }
 
 fn read_response(part: &Value) -> Result<ToolApprovalResponse, MalformedResponse> {
-    let malformed = |code| MalformedResponse { approval_id: claimed(part), code };
+    let malformed = |code| MalformedResponse {
+        approval_id: claimed(part),
+        code,
+    };
     // Without a token there is no telling whether anybody was asked.
     if !part.get("approvalToken").is_some_and(Value::is_string) {
         return Err(malformed(PostCode::Forged));
@@ -259,11 +294,17 @@ fn settled_approvals(messages: &[Value]) -> Vec<ApprovalId> {
     let mut waiting: Vec<(&str, ApprovalId)> = Vec::new();
     let mut over = Vec::new();
     for part in parts(messages) {
-        let Some(label) = part["toolCallId"].as_str() else { continue };
+        let Some(label) = part["toolCallId"].as_str() else {
+            continue;
+        };
         match part["type"].as_str() {
             Some("tool-approval-request") => waiting.extend(claimed(part).map(|id| (label, id))),
             Some("tool-result") => {
-                over.extend(waiting.extract_if(.., |(of, _)| *of == label).map(|(_, id)| id));
+                over.extend(
+                    waiting
+                        .extract_if(.., |(of, _)| *of == label)
+                        .map(|(_, id)| id),
+                );
             }
             _ => {}
         }
@@ -280,5 +321,8 @@ fn is_response(part: &Value) -> bool {
 }
 
 fn parts(messages: &[Value]) -> impl Iterator<Item = &Value> {
-    messages.iter().filter_map(|message| message.get("content")?.as_array()).flatten()
+    messages
+        .iter()
+        .filter_map(|message| message.get("content")?.as_array())
+        .flatten()
 }

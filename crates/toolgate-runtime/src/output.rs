@@ -4,8 +4,14 @@ use toolgate_core::{Json, Message, Problem, Schema};
 
 /// The answer, or what is wrong with it.
 pub(crate) fn read(text: &str, schema: &Schema) -> Result<Json, Vec<Problem>> {
-    let problem = |reason: String| vec![Problem { pointer: String::new(), reason }];
-    let value = serde_json::from_str(unfenced(text)).map_err(|error| problem(format!("it is not JSON: {error}")))?;
+    let problem = |reason: String| {
+        vec![Problem {
+            pointer: String::new(),
+            reason,
+        }]
+    };
+    let value = serde_json::from_str(unfenced(text))
+        .map_err(|error| problem(format!("it is not JSON: {error}")))?;
     let json = Json::new(value).map_err(|error| problem(error.to_string()))?;
     schema.check(&json).map(|()| json)
 }
@@ -13,8 +19,13 @@ pub(crate) fn read(text: &str, schema: &Schema) -> Result<Json, Vec<Problem>> {
 /// The text without the fence that models like to put around JSON.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
-    let inner = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
-    inner.and_then(|inner| inner.strip_suffix("```")).unwrap_or(text).trim()
+    let inner = text
+        .strip_prefix("```json")
+        .or_else(|| text.strip_prefix("```"));
+    inner
+        .and_then(|inner| inner.strip_suffix("```"))
+        .unwrap_or(text)
+        .trim()
 }
 
 /// What the model is told about an answer of the wrong form.
@@ -41,12 +52,23 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_with_or_without_a_fence_and_its_problems_are_named() {
-        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+        let schema =
+            json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
         let schema = Schema::new(schema).expect("valid");
         for good in [r#"{"n":1}"#, "```json\n{\"n\":1}\n```", "```\n{\"n\":1}```"] {
-            assert_eq!(read(good, &schema).expect("fits").as_value(), &json!({"n": 1}));
+            assert_eq!(
+                read(good, &schema).expect("fits").as_value(),
+                &json!({"n": 1})
+            );
         }
-        assert!(read("one", &schema).expect_err("no JSON")[0].reason.contains("not JSON"));
-        assert_eq!(read(r#"{"n":"x"}"#, &schema).expect_err("a string")[0].pointer, "/n");
+        assert!(
+            read("one", &schema).expect_err("no JSON")[0]
+                .reason
+                .contains("not JSON")
+        );
+        assert_eq!(
+            read(r#"{"n":"x"}"#, &schema).expect_err("a string")[0].pointer,
+            "/n"
+        );
     }
 }

@@ -30,9 +30,19 @@ impl Dispatcher {
 
     async fn take_post(&self, number: u64, post: Post) -> Result<(), DispatchError> {
         match post {
-            Post::Answer { turn, call, generation } => self.take_answer(number, turn, call, generation).await,
-            Post::Result { turn, call, outcome } => {
-                let delivered = self.deliver(turn, call, Settled::clone(&outcome).into()).await;
+            Post::Answer {
+                turn,
+                call,
+                generation,
+            } => self.take_answer(number, turn, call, generation).await,
+            Post::Result {
+                turn,
+                call,
+                outcome,
+            } => {
+                let delivered = self
+                    .deliver(turn, call, Settled::clone(&outcome).into())
+                    .await;
                 // What is refused is in the log by now; a journal that failed is another matter.
                 match delivered {
                     Err(PostError::Journal(error)) => return Err(error.into()),
@@ -41,9 +51,21 @@ impl Dispatcher {
                 }
                 self.taken(number, None).await
             }
-            Post::Refused { turn, call, what, code } => {
-                let event = TurnEvent::PostRefused { invocation_id: call, what, code };
-                let draft = self.turn_info(turn).await?.map(|info| Draft::Turn(info, event));
+            Post::Refused {
+                turn,
+                call,
+                what,
+                code,
+            } => {
+                let event = TurnEvent::PostRefused {
+                    invocation_id: call,
+                    what,
+                    code,
+                };
+                let draft = self
+                    .turn_info(turn)
+                    .await?
+                    .map(|info| Draft::Turn(info, event));
                 self.taken(number, draft).await
             }
             Post::Interrupt { turn, reason } => {
@@ -64,8 +86,18 @@ impl Dispatcher {
     }
 
     /// An answer to a turn that nobody drives is in the store and is read when the turn is taken up.
-    async fn take_answer(&self, number: u64, turn: TurnId, call: CallId, generation: u32) -> Result<(), DispatchError> {
-        let record = self.0.store.record(&RecordKey::Answer(call, generation)).await?;
+    async fn take_answer(
+        &self,
+        number: u64,
+        turn: TurnId,
+        call: CallId,
+        generation: u32,
+    ) -> Result<(), DispatchError> {
+        let record = self
+            .0
+            .store
+            .record(&RecordKey::Answer(call, generation))
+            .await?;
         // A turn that is being taken up may have looked for answers before this one came, and is not driven yet.
         let _nothing_is_taken_up = self.0.posting.lock().await;
         match (self.0.active(turn), record) {
@@ -77,23 +109,45 @@ impl Dispatcher {
     }
 
     /// What is written to stop a turn that nobody drives: it stops when it is taken up.
-    async fn interruption(&self, turn: TurnId, reason: &str) -> Result<Option<Draft>, DispatchError> {
-        if self.0.store.record(&RecordKey::Ended(turn)).await?.is_some() {
+    async fn interruption(
+        &self,
+        turn: TurnId,
+        reason: &str,
+    ) -> Result<Option<Draft>, DispatchError> {
+        if self
+            .0
+            .store
+            .record(&RecordKey::Ended(turn))
+            .await?
+            .is_some()
+        {
             return Ok(None);
         }
-        let event = TurnEvent::TurnInterrupted { reason: self.0.said_text(reason) };
-        Ok(self.turn_info(turn).await?.map(|info| Draft::Turn(info, event)))
+        let event = TurnEvent::TurnInterrupted {
+            reason: self.0.said_text(reason),
+        };
+        Ok(self
+            .turn_info(turn)
+            .await?
+            .map(|info| Draft::Turn(info, event)))
     }
 
     async fn turn_info(&self, turn: TurnId) -> Result<Option<Arc<TurnInfo>>, DispatchError> {
-        Ok(match self.0.store.record(&RecordKey::Requests(turn)).await? {
-            Some(Record::Requests(requests)) if requests.info.session == self.0.session => Some(requests.info.clone()),
-            _ => None,
-        })
+        Ok(
+            match self.0.store.record(&RecordKey::Requests(turn)).await? {
+                Some(Record::Requests(requests)) if requests.info.session == self.0.session => {
+                    Some(requests.info.clone())
+                }
+                _ => None,
+            },
+        )
     }
 
     async fn taken(&self, number: u64, draft: Option<Draft>) -> Result<(), DispatchError> {
-        let along = Along { taken_posts: Some(number), ..Along::default() };
+        let along = Along {
+            taken_posts: Some(number),
+            ..Along::default()
+        };
         Ok(self.0.journal.write_along(draft, along).await?)
     }
 }

@@ -77,7 +77,11 @@ impl Dispatcher {
 impl Recovery {
     /// How many calls were found to stand like this.
     pub fn count(&self, wanted: impl Fn(CallFound) -> bool) -> usize {
-        self.runs.iter().flat_map(|run| &run.found().calls).filter(|call| wanted(call.found)).count()
+        self.runs
+            .iter()
+            .flat_map(|run| &run.found().calls)
+            .filter(|call| wanted(call.found))
+            .count()
     }
 }
 
@@ -99,7 +103,10 @@ impl fmt::Display for Recovery {
 impl TurnFound {
     /// A turn that is new.
     pub(crate) fn nothing(turn: TurnId) -> Self {
-        Self { turn, calls: Vec::new() }
+        Self {
+            turn,
+            calls: Vec::new(),
+        }
     }
 
     /// How the calls of a turn stand that was just read.
@@ -117,17 +124,32 @@ impl TurnFound {
                 Some(Phase::Running) => CallFound::Unknown,
                 Some(Phase::Requested) | None => CallFound::NotStarted,
             };
-            FoundCall { id: slot.invocation().id, tool: slot.invocation().tool.clone(), found }
+            FoundCall {
+                id: slot.invocation().id,
+                tool: slot.invocation().tool.clone(),
+                found,
+            }
         };
-        let calls = state.turn.slots().iter().zip(&state.work).map(call).collect();
-        Self { turn: active.info.turn, calls }
+        let calls = state
+            .turn
+            .slots()
+            .iter()
+            .zip(&state.work)
+            .map(call)
+            .collect();
+        Self {
+            turn: active.info.turn,
+            calls,
+        }
     }
 }
 
 impl fmt::Display for TurnFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "turn {}: {} calls", self.turn, self.calls.len())?;
-        self.calls.iter().try_for_each(|call| write!(f, "\n  {} {}: {}", call.id, call.tool, call.found))
+        self.calls
+            .iter()
+            .try_for_each(|call| write!(f, "\n  {} {}: {}", call.id, call.tool, call.found))
     }
 }
 

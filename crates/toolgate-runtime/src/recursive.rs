@@ -79,9 +79,17 @@ impl Recursive {
     pub fn builder(documents: impl Into<Documents>, model: impl Model) -> RecursiveBuilder {
         RecursiveBuilder {
             documents: documents.into(),
-            models: Models { usual: Arc::new(model), by_weight: HashMap::new() },
+            models: Models {
+                usual: Arc::new(model),
+                by_weight: HashMap::new(),
+            },
             limits: RecursiveLimits::default(),
-            pieces: Pieces { slice: 16 * 1024, delegate: 256 * 1024, answer_tokens: 1024, at_a_time: 4 },
+            pieces: Pieces {
+                slice: 16 * 1024,
+                delegate: 256 * 1024,
+                answer_tokens: 1024,
+                at_a_time: 4,
+            },
         }
     }
 
@@ -99,10 +107,18 @@ impl Recursive {
 
     /// The run that a round belongs to, taken up from the store if it is not known here.
     pub(crate) async fn begin(&self, round: &Round<'_>) -> Result<Arc<RunState>, StoreError> {
-        if let Some(known) = self.known(round.session).filter(|known| known.run == round.run) {
+        if let Some(known) = self
+            .known(round.session)
+            .filter(|known| known.run == round.run)
+        {
             return Ok(known);
         }
-        let state = RunState::begin(round.store, (round.session, round.run), round.now, round.spending.clone());
+        let state = RunState::begin(
+            round.store,
+            (round.session, round.run),
+            round.now,
+            round.spending.clone(),
+        );
         let state = Arc::new(state.await?);
         let documents = self.0.documents.clone();
         // Here and not in the first tool that needs it: gigabytes take a while, and other work runs on this thread. If it
@@ -114,7 +130,8 @@ impl Recursive {
 
     /// The run that a round belonged to.
     pub(crate) fn under_way(&self, turned: &Turned<'_>) -> Option<Arc<RunState>> {
-        self.known(turned.session).filter(|known| known.run == turned.run)
+        self.known(turned.session)
+            .filter(|known| known.run == turned.run)
     }
 
     /// The run of a session. Every round is prepared before its calls run, also when it is taken up again.
@@ -188,15 +205,28 @@ impl RecursiveBuilder {
 
     /// The strategy.
     pub fn build(self) -> Recursive {
-        let Self { documents, models, limits, pieces } = self;
+        let Self {
+            documents,
+            models,
+            limits,
+            pieces,
+        } = self;
         let runs = Mutex::new(LruCache::new(Inner::SESSIONS));
-        Recursive(Arc::new(Inner { documents, models, limits, pieces, runs }))
+        Recursive(Arc::new(Inner {
+            documents,
+            models,
+            limits,
+            pieces,
+            runs,
+        }))
     }
 }
 
 impl fmt::Debug for Recursive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Recursive");
-        out.field("documents", &self.0.documents).field("limits", &self.0.limits).finish_non_exhaustive()
+        out.field("documents", &self.0.documents)
+            .field("limits", &self.0.limits)
+            .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,8 @@
 //! Pays for a question that a coordinator has somebody answer.
 
 use toolgate_core::{
-    BudgetError, Context, Digest, ErrorCategory, LogLevel, ModelErrorKind, ModelName, ModelRequest, Routed, ToolError,
-    TurnId, Usage,
+    BudgetError, Context, Digest, ErrorCategory, LogLevel, ModelErrorKind, ModelName, ModelRequest,
+    Routed, ToolError, TurnId, Usage,
 };
 
 use crate::{Hold, Spending, paying::may_be_charged, recursive_state::RunState};
@@ -21,7 +21,10 @@ impl Bill {
         let (spending, id) = (state.spending(), charge_id(cx, question));
         // If there is something already, a lost process has asked, and nobody knows what came of that.
         state.to_tell(spending.recover(id, true).await?);
-        let hold = spending.reserve(id, request, model).await.map_err(refused)?;
+        let hold = spending
+            .reserve(id, request, model)
+            .await
+            .map_err(refused)?;
         Ok(Self(spending, hold))
     }
 
@@ -35,7 +38,10 @@ impl Bill {
         let Self(spending, hold) = self;
         let paid = spending.settle(hold, usage).await;
         if let Some(error) = paid.unbooked {
-            cx.log(LogLevel::Error, &format!("what a question has cost could not be booked: {error}"));
+            cx.log(
+                LogLevel::Error,
+                &format!("what a question has cost could not be booked: {error}"),
+            );
         }
         state.to_tell(paid.alerts);
     }
@@ -47,7 +53,10 @@ impl Bill {
         }
         let Self(spending, hold) = self;
         if let Err(error) = spending.release(hold).await {
-            cx.log(LogLevel::Error, &format!("what was set aside for a question is not free again: {error}"));
+            cx.log(
+                LogLevel::Error,
+                &format!("what was set aside for a question is not free again: {error}"),
+            );
         }
     }
 }
@@ -68,6 +77,9 @@ pub(crate) fn is_question(turn: TurnId) -> bool {
 }
 
 fn refused(error: BudgetError) -> ToolError {
-    let told = ToolError::new("The question was not asked: the budget does not allow it. Set the answer soon.");
-    told.with_category(ErrorCategory::Permission).with_operator(error.to_string())
+    let told = ToolError::new(
+        "The question was not asked: the budget does not allow it. Set the answer soon.",
+    );
+    told.with_category(ErrorCategory::Permission)
+        .with_operator(error.to_string())
 }

@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate_core::{
-    Annotations, Arguments, Context, Delta, Digest, ErrorCategory, Json, Kind, Message, Model, ModelError,
-    ModelErrorKind, ModelRequest, Progress, Reply, Schema, Tool, ToolChoice, ToolError, ToolOutput, ToolSpec, Weight,
-    typed,
+    Annotations, Arguments, Context, Delta, Digest, ErrorCategory, Json, Kind, Message, Model,
+    ModelError, ModelErrorKind, ModelRequest, Progress, Reply, Schema, Tool, ToolChoice, ToolError,
+    ToolOutput, ToolSpec, Weight, typed,
 };
 
 use crate::{
@@ -65,7 +65,10 @@ impl Query {
     fn request(&self, answer_tokens: u32) -> ModelRequest {
         let Range { start, end } = self.range;
         let (name, piece) = (self.document.name(), self.document.slice(start..end));
-        let text = format!("{}\n\nBytes {start}..{end} of {name}:\n\n{piece}", self.question);
+        let text = format!(
+            "{}\n\nBytes {start}..{end} of {name}:\n\n{piece}",
+            self.question
+        );
         ModelRequest {
             instructions: Some(INSTRUCTIONS.into()),
             messages: vec![Arc::new(Message::user(text))],
@@ -79,7 +82,9 @@ impl Query {
     /// The most tokens the question can be expected to use.
     fn estimate(&self, answer_tokens: u32) -> u64 {
         let bytes = INSTRUCTIONS.len() + self.question.len() + self.range.len() + 100;
-        (bytes as u64).div_ceil(3).saturating_add(answer_tokens.into())
+        (bytes as u64)
+            .div_ceil(3)
+            .saturating_add(answer_tokens.into())
     }
 }
 
@@ -93,14 +98,27 @@ impl Recursive {
         let most = self.0.pieces.delegate;
         if range.len() > most {
             let words = "Ask about smaller pieces, several at once with `delegate_batch`.";
-            return Err(invalid(format!("The piece has {} bytes; {most} are allowed. {words}", range.len())));
+            return Err(invalid(format!(
+                "The piece has {} bytes; {most} are allowed. {words}",
+                range.len()
+            )));
         }
         let weight = asked.weight.unwrap_or(Weight::Light);
-        Ok(Query { question, weight, document: document.clone(), range })
+        Ok(Query {
+            question,
+            weight,
+            document: document.clone(),
+            range,
+        })
     }
 
     /// What a model says to a question: what it said before, if it was asked in this run.
-    async fn ask(&self, cx: &Context, state: &Arc<RunState>, query: &Query) -> Result<Asked, ToolError> {
+    async fn ask(
+        &self,
+        cx: &Context,
+        state: &Arc<RunState>,
+        query: &Query,
+    ) -> Result<Asked, ToolError> {
         let (store, digest) = (cx.env().store(), query.digest());
         if let Some(known) = state.asked(store, digest).await? {
             return Ok(known);
@@ -114,7 +132,16 @@ impl Recursive {
         let reply = self.asked_and_paid(cx, state, query, digest).await?;
         // What the provider does not tell is taken to be all that was set aside.
         let tokens = reply.usage.map_or(held.tokens, toolgate_core::Usage::total);
-        let kept = state.keep_asked(store, digest, Asked { answer: reply.message.text(), tokens }).await?;
+        let kept = state
+            .keep_asked(
+                store,
+                digest,
+                Asked {
+                    answer: reply.message.text(),
+                    tokens,
+                },
+            )
+            .await?;
         Ok(kept)
     }
 
@@ -125,7 +152,10 @@ impl Recursive {
         query: &Query,
         digest: Digest,
     ) -> Result<Reply, ToolError> {
-        let (model, request) = (self.0.models.of(query.weight), query.request(self.0.pieces.answer_tokens));
+        let (model, request) = (
+            self.0.models.of(query.weight),
+            query.request(self.0.pieces.answer_tokens),
+        );
         let mut bill = Bill::open(cx, state, digest, (&request, model.name())).await?;
         let replied = tokio::select! {
             replied = reply(&**model, &request, &mut bill) => replied,
@@ -149,7 +179,11 @@ impl Recursive {
     /// Completes when nobody wants the answer any more.
     async fn stopped(&self, cx: &Context, state: &RunState) -> ToolError {
         let clock = cx.env().clock();
-        let left = self.0.limits.time.saturating_sub(clock.now().since(state.started_at));
+        let left = self
+            .0
+            .limits
+            .time
+            .saturating_sub(clock.now().since(state.started_at));
         tokio::select! {
             () = cx.cancelled() => ToolError::cancelled(),
             () = clock.sleep(left) => ToolError::new("The time of this run is used up."),
@@ -158,24 +192,38 @@ impl Recursive {
 }
 
 /// What a model says, whole.
-async fn reply(model: &dyn Model, request: &ModelRequest, bill: &mut Bill) -> Result<Reply, ModelError> {
+async fn reply(
+    model: &dyn Model,
+    request: &ModelRequest,
+    bill: &mut Bill,
+) -> Result<Reply, ModelError> {
     let mut pieces = model.reply(request);
     while let Some(piece) = pieces.next().await {
         match piece? {
             Delta::Done(reply) => return Ok(*reply),
             Delta::Routed(routed) => bill.routed(&routed),
-            Delta::Text(_) | Delta::Reasoning(_) | Delta::Call { .. } | Delta::Arguments { .. } => {}
+            Delta::Text(_) | Delta::Reasoning(_) | Delta::Call { .. } | Delta::Arguments { .. } => {
+            }
         }
     }
     let words = "the stream ended before the reply was whole";
-    Err(ModelError::new(ModelErrorKind::Malformed, model.name().clone(), words))
+    Err(ModelError::new(
+        ModelErrorKind::Malformed,
+        model.name().clone(),
+        words,
+    ))
 }
 
 /// The coordinator is told what kind of failure it was; what the provider said is for the operator.
 fn unanswered(error: ModelError) -> ToolError {
-    let category = if error.kind.is_passing() { ErrorCategory::Transient } else { ErrorCategory::Internal };
+    let category = if error.kind.is_passing() {
+        ErrorCategory::Transient
+    } else {
+        ErrorCategory::Internal
+    };
     let told = ToolError::new(format!("The question was not answered: {}.", error.kind));
-    told.with_category(category).with_operator(error.to_string())
+    told.with_category(category)
+        .with_operator(error.to_string())
 }
 
 /// It reads, and what it reads leaves the machine for a model that the program chose, as the conversation does. Asking
@@ -193,7 +241,10 @@ impl Tool for Delegate {
             "Lets another model read a piece of a document, up to {} bytes, and answer a question about it.",
             self.0.0.pieces.delegate
         );
-        asking(ToolSpec::new("delegate", words, Schema::of::<Question>()), "Reading")
+        asking(
+            ToolSpec::new("delegate", words, Schema::of::<Question>()),
+            "Reading",
+        )
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
@@ -201,10 +252,15 @@ impl Tool for Delegate {
         let state = self.0.run_of(&cx)?;
         let Range { start, end } = query.range;
         let name = query.document.name();
-        cx.progress(Progress::busy().with_message(format!("reading bytes {start}..{end} of {name}")));
+        cx.progress(
+            Progress::busy().with_message(format!("reading bytes {start}..{end} of {name}")),
+        );
         let asked = self.0.ask(&cx, &state, &query).await?;
         let text = self.0.told(&cx, &state, asked.answer.clone()).await?;
-        Ok(ToolOutput::from(json!({ "answer": asked.answer, "tokens": asked.tokens })).with_text(text))
+        Ok(
+            ToolOutput::from(json!({ "answer": asked.answer, "tokens": asked.tokens }))
+                .with_text(text),
+        )
     }
 }
 
@@ -218,15 +274,28 @@ impl DelegateBatch {
         state: &Arc<RunState>,
         queries: &[Result<Query, ToolError>],
     ) -> Vec<Result<Asked, ToolError>> {
-        let digests: Vec<_> = queries.iter().map(|query| query.as_ref().ok().map(Query::digest)).collect();
-        let first_of = |n: usize| digests.iter().position(|digest| *digest == digests[n]).unwrap_or(n);
+        let digests: Vec<_> = queries
+            .iter()
+            .map(|query| query.as_ref().ok().map(Query::digest))
+            .collect();
+        let first_of = |n: usize| {
+            digests
+                .iter()
+                .position(|digest| *digest == digests[n])
+                .unwrap_or(n)
+        };
         let total = queries.len() as u64;
         let ask = async |n: usize| match &queries[n] {
             Ok(query) if first_of(n) == n => self.0.ask(cx, state, query).await,
-            Ok(_) => Ok(Asked { answer: String::new(), tokens: 0 }),
+            Ok(_) => Ok(Asked {
+                answer: String::new(),
+                tokens: 0,
+            }),
             Err(error) => Err(error.clone()),
         };
-        let mut coming = stream::iter(0..queries.len()).map(ask).buffered(self.0.0.pieces.at_a_time);
+        let mut coming = stream::iter(0..queries.len())
+            .map(ask)
+            .buffered(self.0.0.pieces.at_a_time);
         let mut answers: Vec<Result<Asked, ToolError>> = Vec::with_capacity(queries.len());
         cx.progress(Progress::step(0, total));
         while let Some(answer) = coming.next().await {
@@ -245,7 +314,10 @@ impl Tool for DelegateBatch {
              not stop the others.",
             Self::MOST
         );
-        asking(ToolSpec::new("delegate_batch", words, Schema::of::<BatchInput>()), "Reading")
+        asking(
+            ToolSpec::new("delegate_batch", words, Schema::of::<BatchInput>()),
+            "Reading",
+        )
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
@@ -263,7 +335,10 @@ impl Tool for DelegateBatch {
         for (n, answer) in (1..).zip(&answers) {
             let (value, words) = match answer {
                 Ok(asked) => (json!({ "answer": asked.answer }), asked.answer.clone()),
-                Err(error) => (json!({ "error": error.model }), format!("(no answer) {}", error.model)),
+                Err(error) => (
+                    json!({ "error": error.model }),
+                    format!("(no answer) {}", error.model),
+                ),
             };
             values.push(value);
             text.push_str(&format!("[{n}] {words}\n\n"));

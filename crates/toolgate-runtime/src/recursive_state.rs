@@ -10,7 +10,8 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
 use toolgate_core::{
-    BudgetAlert, CallId, Digest, Json, Record, RecordKey, SessionId, StoreError, StoreHandle, Timestamp,
+    BudgetAlert, CallId, Digest, Json, Record, RecordKey, SessionId, StoreError, StoreHandle,
+    Timestamp,
 };
 
 use crate::Spending;
@@ -62,7 +63,10 @@ impl Tally {
         match kind {
             "asked" => self.asked = self.asked.saturating_add(read::<Asked>(record)?.tokens),
             "step" => self.coordinator = self.coordinator.max(read::<Step>(record)?.coordinator),
-            "note" => drop(self.notes.insert(name.parse().ok()?, read::<Noted>(record)?.text)),
+            "note" => drop(
+                self.notes
+                    .insert(name.parse().ok()?, read::<Noted>(record)?.text),
+            ),
             "answer" => drop(self.answers.insert(name.parse().ok()?, read(record)?)),
             _ => {}
         }
@@ -112,20 +116,37 @@ pub(crate) struct Used {
 
 impl Used {
     fn new(of: &'static str, spent: u128, limit: u128) -> Self {
-        let percent = spent.saturating_mul(100).checked_div(limit).unwrap_or(100).min(100);
+        let percent = spent
+            .saturating_mul(100)
+            .checked_div(limit)
+            .unwrap_or(100)
+            .min(100);
         let percent = u8::try_from(percent).unwrap_or(100);
-        Self { of, percent, spent: spent.to_string(), limit: limit.to_string() }
+        Self {
+            of,
+            percent,
+            spent: spent.to_string(),
+            limit: limit.to_string(),
+        }
     }
 
     fn time(spent: Duration, limit: Duration) -> Self {
         let used = Self::new("time", spent.as_micros(), limit.as_micros());
-        Self { spent: format!("{} s", spent.as_secs()), limit: format!("{} s", limit.as_secs()), ..used }
+        Self {
+            spent: format!("{} s", spent.as_secs()),
+            limit: format!("{} s", limit.as_secs()),
+            ..used
+        }
     }
 }
 
 impl fmt::Display for Used {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} % of the {} ({} of {})", self.percent, self.of, self.spent, self.limit)
+        write!(
+            f,
+            "{} % of the {} ({} of {})",
+            self.percent, self.of, self.spent, self.limit
+        )
     }
 }
 
@@ -137,10 +158,24 @@ impl RunState {
         now: Timestamp,
         spending: Spending,
     ) -> Result<Self, StoreError> {
-        let state = Self { session, run, started_at: now, spending, tally: Mutex::default() };
-        let kept = store.once(state.key("started", "at"), record(&Started { at: now })).await?;
-        let started_at = kept.as_ref().and_then(read::<Started>).map_or(now, |started| started.at);
-        let state = Self { started_at, ..state };
+        let state = Self {
+            session,
+            run,
+            started_at: now,
+            spending,
+            tally: Mutex::default(),
+        };
+        let kept = store
+            .once(state.key("started", "at"), record(&Started { at: now }))
+            .await?;
+        let started_at = kept
+            .as_ref()
+            .and_then(read::<Started>)
+            .map_or(now, |started| started.at);
+        let state = Self {
+            started_at,
+            ..state
+        };
         state.load(store).await?;
         Ok(state)
     }
@@ -151,15 +186,25 @@ impl RunState {
         let kept = all(store, &prefix).await?;
         let mut tally = self.tally();
         for (key, record) in &kept {
-            let (kind, name) = key[prefix.len()..].split_once('/').ok_or_else(|| damaged(key))?;
-            tally.take_up(kind, name, record).ok_or_else(|| damaged(key))?;
+            let (kind, name) = key[prefix.len()..]
+                .split_once('/')
+                .ok_or_else(|| damaged(key))?;
+            tally
+                .take_up(kind, name, record)
+                .ok_or_else(|| damaged(key))?;
         }
         Ok(())
     }
 
     /// What was said to the same question before, in this run.
-    pub(crate) async fn asked(&self, store: &StoreHandle, question: Digest) -> Result<Option<Asked>, StoreError> {
-        let kept = store.record(&self.key("asked", &question.to_string())).await?;
+    pub(crate) async fn asked(
+        &self,
+        store: &StoreHandle,
+        question: Digest,
+    ) -> Result<Option<Asked>, StoreError> {
+        let kept = store
+            .record(&self.key("asked", &question.to_string()))
+            .await?;
         Ok(kept.as_ref().and_then(read))
     }
 
@@ -170,35 +215,64 @@ impl RunState {
         question: Digest,
         asked: Asked,
     ) -> Result<Asked, StoreError> {
-        let kept = store.once(self.key("asked", &question.to_string()), record(&asked)).await?;
+        let kept = store
+            .once(self.key("asked", &question.to_string()), record(&asked))
+            .await?;
         let mut tally = self.tally();
         tally.asked = tally.asked.saturating_add(asked.tokens);
         Ok(kept.as_ref().and_then(read).unwrap_or(asked))
     }
 
     /// Keeps a note and says which it is, counted from 1. A call that comes back does not write it twice.
-    pub(crate) async fn note(&self, store: &StoreHandle, call: CallId, text: String) -> Result<usize, StoreError> {
-        store.once(self.key("note", &call.to_string()), record(&Noted { text: text.clone() })).await?;
+    pub(crate) async fn note(
+        &self,
+        store: &StoreHandle,
+        call: CallId,
+        text: String,
+    ) -> Result<usize, StoreError> {
+        store
+            .once(
+                self.key("note", &call.to_string()),
+                record(&Noted { text: text.clone() }),
+            )
+            .await?;
         let mut tally = self.tally();
         tally.notes.insert(call, text);
         Ok(tally.notes.range(..=call).count())
     }
 
     /// Keeps an answer; that of the newest call stands.
-    pub(crate) async fn answer(&self, store: &StoreHandle, call: CallId, answer: Answer) -> Result<(), StoreError> {
-        store.once(self.key("answer", &call.to_string()), record(&answer)).await?;
+    pub(crate) async fn answer(
+        &self,
+        store: &StoreHandle,
+        call: CallId,
+        answer: Answer,
+    ) -> Result<(), StoreError> {
+        store
+            .once(self.key("answer", &call.to_string()), record(&answer))
+            .await?;
         self.tally().answers.insert(call, answer);
         Ok(())
     }
 
     /// Keeps what the coordinator has used after a round.
-    pub(crate) async fn step(&self, store: &StoreHandle, iteration: u32, coordinator: u64) -> Result<(), StoreError> {
+    pub(crate) async fn step(
+        &self,
+        store: &StoreHandle,
+        iteration: u32,
+        coordinator: u64,
+    ) -> Result<(), StoreError> {
         let coordinator = {
             let mut tally = self.tally();
             tally.coordinator = tally.coordinator.max(coordinator);
             tally.coordinator
         };
-        store.once(self.key("step", &format!("{iteration:06}")), record(&Step { coordinator })).await?;
+        store
+            .once(
+                self.key("step", &format!("{iteration:06}")),
+                record(&Step { coordinator }),
+            )
+            .await?;
         Ok(())
     }
 
@@ -211,7 +285,9 @@ impl RunState {
         who: &str,
     ) -> Result<bool, StoreError> {
         let said = Record::Json(Json::new(json!(who)).expect("plain text"));
-        let kept = store.once(self.key(what, &percent.to_string()), said.clone()).await?;
+        let kept = store
+            .once(self.key(what, &percent.to_string()), said.clone())
+            .await?;
         Ok(kept.is_none_or(|first| first == said))
     }
 
@@ -232,12 +308,20 @@ impl RunState {
 
     /// The newest answer.
     pub(crate) fn best_answer(&self) -> Option<Answer> {
-        self.tally().answers.last_key_value().map(|(_, answer)| answer.clone())
+        self.tally()
+            .answers
+            .last_key_value()
+            .map(|(_, answer)| answer.clone())
     }
 
     /// All notes, oldest first.
     pub(crate) fn scratchpad(&self) -> String {
-        self.tally().notes.values().map(String::as_str).collect::<Vec<_>>().join("\n")
+        self.tally()
+            .notes
+            .values()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// All tokens used so far.
@@ -249,14 +333,20 @@ impl RunState {
     /// Sets tokens aside, if so many are left; says how many are left, if not. Nobody else can use them meanwhile.
     pub(crate) fn reserve(self: &Arc<Self>, tokens: u64, limit: u64) -> Result<SetAside, u64> {
         let mut tally = self.tally();
-        let gone = tally.coordinator.saturating_add(tally.asked).saturating_add(tally.reserved);
+        let gone = tally
+            .coordinator
+            .saturating_add(tally.asked)
+            .saturating_add(tally.reserved);
         let left = limit.saturating_sub(gone);
         if tokens > left {
             return Err(left);
         }
         tally.reserved = tally.reserved.saturating_add(tokens);
         drop(tally);
-        Ok(SetAside { state: self.clone(), tokens })
+        Ok(SetAside {
+            state: self.clone(),
+            tokens,
+        })
     }
 
     /// How much of the limit that is nearest its end is used, after so many rounds.
@@ -322,7 +412,10 @@ fn read<T: DeserializeOwned>(record: &Record) -> Option<T> {
 }
 
 fn damaged(key: &str) -> StoreError {
-    StoreError::Damaged { what: key.to_owned(), source: "it is not what a recursive run writes".into() }
+    StoreError::Damaged {
+        what: key.to_owned(),
+        source: "it is not what a recursive run writes".into(),
+    }
 }
 
 #[cfg(test)]
@@ -338,9 +431,15 @@ mod tests {
         CallId::new(Uuid::from_u128(n))
     }
 
-    async fn begins(store: &StoreHandle, run: u64, now: Timestamp) -> Result<Arc<RunState>, StoreError> {
+    async fn begins(
+        store: &StoreHandle,
+        run: u64,
+        now: Timestamp,
+    ) -> Result<Arc<RunState>, StoreError> {
         let spending = Spending::new(store.clone(), Arc::new(toolgate_core::StoppedClock));
-        RunState::begin(store, (SESSION, run), now, spending).await.map(Arc::new)
+        RunState::begin(store, (SESSION, run), now, spending)
+            .await
+            .map(Arc::new)
     }
 
     async fn begun(store: &StoreHandle, run: u64) -> Arc<RunState> {
@@ -350,7 +449,11 @@ mod tests {
     #[tokio::test]
     async fn what_a_run_was_told_goes_with_its_session() {
         let store = StoreHandle::new(MemoryStore::new());
-        begun(&store, 2).await.note(&store, call(2), "second".into()).await.expect("kept");
+        begun(&store, 2)
+            .await
+            .note(&store, call(2), "second".into())
+            .await
+            .expect("kept");
         assert!(!store.list("", None, 10).await.expect("reads").is_empty());
         store.erase(SESSION, NOW).await.expect("erases");
         assert_eq!(store.list("", None, 10).await.expect("reads"), []);
@@ -361,21 +464,73 @@ mod tests {
         let store = StoreHandle::new(MemoryStore::new());
         begun(&store, 2).await;
         let state = begun(&store, 10).await;
-        state.note(&store, call(2), "second".into()).await.expect("kept");
-        state.note(&store, call(1), "first".into()).await.expect("kept");
-        state.answer(&store, call(3), Answer { text: "a".into(), ready: false }).await.expect("kept");
-        state.answer(&store, call(4), Answer { text: "b".into(), ready: true }).await.expect("kept");
+        state
+            .note(&store, call(2), "second".into())
+            .await
+            .expect("kept");
+        state
+            .note(&store, call(1), "first".into())
+            .await
+            .expect("kept");
+        state
+            .answer(
+                &store,
+                call(3),
+                Answer {
+                    text: "a".into(),
+                    ready: false,
+                },
+            )
+            .await
+            .expect("kept");
+        state
+            .answer(
+                &store,
+                call(4),
+                Answer {
+                    text: "b".into(),
+                    ready: true,
+                },
+            )
+            .await
+            .expect("kept");
         let digest = Digest::of_bytes(b"q");
-        state.keep_asked(&store, digest, Asked { answer: "42".into(), tokens: 7 }).await.expect("kept");
+        state
+            .keep_asked(
+                &store,
+                digest,
+                Asked {
+                    answer: "42".into(),
+                    tokens: 7,
+                },
+            )
+            .await
+            .expect("kept");
         state.step(&store, 0, 5).await.expect("kept");
         state.step(&store, 1, 11).await.expect("kept");
-        let again = begins(&store, 10, NOW.plus(Duration::from_secs(60))).await.expect("begins");
+        let again = begins(&store, 10, NOW.plus(Duration::from_secs(60)))
+            .await
+            .expect("begins");
         assert_eq!((again.run, again.started_at, again.tokens()), (10, NOW, 18));
-        assert_eq!(again.scratchpad(), "first\nsecond", "in the order of the calls");
-        assert_eq!(again.best_answer(), Some(Answer { text: "b".into(), ready: true }));
+        assert_eq!(
+            again.scratchpad(),
+            "first\nsecond",
+            "in the order of the calls"
+        );
+        assert_eq!(
+            again.best_answer(),
+            Some(Answer {
+                text: "b".into(),
+                ready: true
+            })
+        );
         let kept = again.asked(&store, digest).await.expect("reads");
         assert_eq!(kept.map(|asked| asked.answer).as_deref(), Some("42"));
-        assert_eq!(begun(&store, 2).await.tokens(), 0, "another run has its own");
+        assert_eq!(
+            begun(&store, 2).await.tokens(),
+            0,
+            "another run has its own"
+        );
     }
 
     #[tokio::test]
@@ -385,7 +540,14 @@ mod tests {
         let first = state.reserve(60, 100).expect("enough");
         assert_eq!(state.reserve(60, 100).map(|held| held.tokens), Err(40));
         state
-            .keep_asked(&store, Digest::of_bytes(b"q"), Asked { answer: String::new(), tokens: 10 })
+            .keep_asked(
+                &store,
+                Digest::of_bytes(b"q"),
+                Asked {
+                    answer: String::new(),
+                    tokens: 10,
+                },
+            )
             .await
             .expect("kept");
         drop(first);
@@ -397,15 +559,27 @@ mod tests {
     async fn the_limit_nearest_its_end_is_told() {
         let store = StoreHandle::new(MemoryStore::new());
         let state = begun(&store, 0).await;
-        let limits = RecursiveLimits { iterations: 10, tokens: 1000, time: Duration::from_secs(100) };
-        let after = |rounds, seconds| state.used(&limits, rounds, NOW.plus(Duration::from_secs(seconds)));
+        let limits = RecursiveLimits {
+            iterations: 10,
+            tokens: 1000,
+            time: Duration::from_secs(100),
+        };
+        let after =
+            |rounds, seconds| state.used(&limits, rounds, NOW.plus(Duration::from_secs(seconds)));
         assert_eq!(after(3, 20).to_string(), "30 % of the rounds (3 of 10)");
         assert_eq!(after(3, 76).to_string(), "76 % of the time (76 s of 100 s)");
         state.step(&store, 0, 900).await.expect("kept");
         assert_eq!(after(3, 76).to_string(), "90 % of the tokens (900 of 1000)");
         assert_eq!(after(50, 0).percent, 100, "never more than all of it");
-        let nothing = RecursiveLimits { iterations: 0, ..limits };
-        assert_eq!(state.used(&nothing, 0, NOW).percent, 100, "a limit of nothing is used up");
+        let nothing = RecursiveLimits {
+            iterations: 0,
+            ..limits
+        };
+        assert_eq!(
+            state.used(&nothing, 0, NOW).percent,
+            100,
+            "a limit of nothing is used up"
+        );
     }
 
     #[tokio::test]
@@ -413,18 +587,44 @@ mod tests {
         let store = StoreHandle::new(MemoryStore::new());
         let state = begun(&store, 0).await;
         for (who, expected) in [("a", true), ("b", false), ("a", true)] {
-            assert_eq!(state.first_to_say(&store, "warned", 75, who).await.expect("kept"), expected, "{who}");
+            assert_eq!(
+                state
+                    .first_to_say(&store, "warned", 75, who)
+                    .await
+                    .expect("kept"),
+                expected,
+                "{who}"
+            );
         }
-        assert!(state.first_to_say(&store, "warned", 90, "b").await.expect("kept"));
-        assert!(state.first_to_say(&store, "alerted", 75, "b").await.expect("kept"));
-        assert!(begins(&store, 0, NOW).await.is_ok(), "what was said does not stand in the way");
+        assert!(
+            state
+                .first_to_say(&store, "warned", 90, "b")
+                .await
+                .expect("kept")
+        );
+        assert!(
+            state
+                .first_to_say(&store, "alerted", 75, "b")
+                .await
+                .expect("kept")
+        );
+        assert!(
+            begins(&store, 0, NOW).await.is_ok(),
+            "what was said does not stand in the way"
+        );
     }
 
     #[tokio::test]
     async fn what_cannot_be_read_is_an_error_and_not_forgotten() {
         let store = StoreHandle::new(MemoryStore::new());
         let state = begun(&store, 0).await;
-        store.once(state.key("asked", "x"), Record::Json(Json::null())).await.expect("kept");
-        assert!(matches!(begins(&store, 0, NOW).await.err(), Some(StoreError::Damaged { .. })));
+        store
+            .once(state.key("asked", "x"), Record::Json(Json::null()))
+            .await
+            .expect("kept");
+        assert!(matches!(
+            begins(&store, 0, NOW).await.err(),
+            Some(StoreError::Damaged { .. })
+        ));
     }
 }

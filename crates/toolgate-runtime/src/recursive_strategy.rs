@@ -28,18 +28,30 @@ impl Strategy for Recursive {
         })
     }
 
-    fn settled<'a>(&'a self, turned: &'a mut Turned<'_>) -> BoxFuture<'a, Result<Onward, StrategyError>> {
+    fn settled<'a>(
+        &'a self,
+        turned: &'a mut Turned<'_>,
+    ) -> BoxFuture<'a, Result<Onward, StrategyError>> {
         Box::pin(async move {
             // A turn that was given up before anybody prepared a round here says nothing new.
-            let Some(state) = self.under_way(turned) else { return Ok(Onward::Continue) };
-            state.step(turned.store, turned.iteration, turned.usage.total()).await.map_err(failed)?;
+            let Some(state) = self.under_way(turned) else {
+                return Ok(Onward::Continue);
+            };
+            state
+                .step(turned.store, turned.iteration, turned.usage.total())
+                .await
+                .map_err(failed)?;
             let rounds = turned.iteration.saturating_add(1);
             let used = state.used(&self.0.limits, rounds, turned.now);
-            turned.events.extend(state.take_alerts().into_iter().map(LoopEvent::from));
+            turned
+                .events
+                .extend(state.take_alerts().into_iter().map(LoopEvent::from));
             self.alert(turned, &state, &used).await.map_err(failed)?;
             let answer = state.best_answer();
             let ready = answer.as_ref().is_some_and(|answer| answer.ready);
-            turned.events.push(self.iteration(turned, &state, &used, ready));
+            turned
+                .events
+                .push(self.iteration(turned, &state, &used, ready));
             let onward = match answer {
                 Some(answer) if answer.ready => Onward::Finish(answer.text),
                 best if used.percent >= 100 => {
@@ -72,7 +84,11 @@ impl Recursive {
             documents.bytes()
         );
         for document in documents.iter().take(Self::NAMED) {
-            text.push_str(&format!("\n- {}: {} bytes", document.name(), document.bytes()));
+            text.push_str(&format!(
+                "\n- {}: {} bytes",
+                document.name(),
+                document.bytes()
+            ));
         }
         if count > Self::NAMED {
             text.push_str(&format!("\n- and {} more, see `peek`", count - Self::NAMED));
@@ -89,7 +105,13 @@ impl Recursive {
         text
     }
 
-    fn iteration(&self, turned: &Turned<'_>, state: &RunState, used: &Used, ready: bool) -> LoopEvent {
+    fn iteration(
+        &self,
+        turned: &Turned<'_>,
+        state: &RunState,
+        used: &Used,
+        ready: bool,
+    ) -> LoopEvent {
         let notes = state.scratchpad();
         let shown = notes.ceil_char_boundary(notes.len().saturating_sub(Self::SHOWN));
         LoopEvent::RecursiveIteration {
@@ -104,10 +126,21 @@ impl Recursive {
     }
 
     /// Says each threshold once in a run; a jump says every one that was passed.
-    async fn alert(&self, turned: &mut Turned<'_>, state: &RunState, used: &Used) -> Result<(), StoreError> {
+    async fn alert(
+        &self,
+        turned: &mut Turned<'_>,
+        state: &RunState,
+        used: &Used,
+    ) -> Result<(), StoreError> {
         let turn = turned.report.turn.to_string();
-        for percent in ALERT_AT.into_iter().filter(|percent| used.percent >= *percent) {
-            if state.first_to_say(turned.store, "alerted", percent, &turn).await? {
+        for percent in ALERT_AT
+            .into_iter()
+            .filter(|percent| used.percent >= *percent)
+        {
+            if state
+                .first_to_say(turned.store, "alerted", percent, &turn)
+                .await?
+            {
                 turned.events.push(LoopEvent::BudgetAlert {
                     budget: format!("recursive {}", used.of),
                     period: "run".to_owned(),
@@ -125,7 +158,10 @@ impl Recursive {
 fn summary(report: &TurnReport) -> String {
     let mut done: Vec<(&str, u32)> = Vec::new();
     for result in &report.results {
-        match done.iter_mut().find(|(tool, _)| *tool == result.tool.as_str()) {
+        match done
+            .iter_mut()
+            .find(|(tool, _)| *tool == result.tool.as_str())
+        {
             Some((_, times)) => *times += 1,
             None => done.push((result.tool.as_str(), 1)),
         }
@@ -139,7 +175,10 @@ fn summary(report: &TurnReport) -> String {
 
 /// The best that can be said when a limit is used up.
 fn incomplete(used: &Used, answer: Option<String>, state: &Arc<RunState>) -> String {
-    let mut text = format!("This answer is incomplete: all {} of the run are used up.", used.of);
+    let mut text = format!(
+        "This answer is incomplete: all {} of the run are used up.",
+        used.of
+    );
     match (answer, state.scratchpad()) {
         (Some(answer), _) => text.push_str(&format!("\n\n{answer}")),
         (None, notes) if notes.is_empty() => text.push_str(" Nothing was found out."),
@@ -149,5 +188,7 @@ fn incomplete(used: &Used, answer: Option<String>, state: &Arc<RunState>) -> Str
 }
 
 fn failed(error: StoreError) -> StrategyError {
-    StrategyError(format!("what the recursive run knows could not be read or written: {error}"))
+    StrategyError(format!(
+        "what the recursive run knows could not be read or written: {error}"
+    ))
 }

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use toolgate_core::{
-    Annotations, Arguments, Content, Context, ErrorCategory, ModelRequest, Role, Schema, Tool, ToolError, ToolOutput,
-    ToolSpec, typed,
+    Annotations, Arguments, Content, Context, ErrorCategory, ModelRequest, Role, Schema, Tool,
+    ToolError, ToolOutput, ToolSpec, typed,
 };
 
 use crate::{
@@ -96,7 +96,11 @@ impl Recursive {
             }
         };
         found.ok_or_else(|| {
-            let names: Vec<&str> = documents.iter().take(20).map(|document| document.name()).collect();
+            let names: Vec<&str> = documents
+                .iter()
+                .take(20)
+                .map(|document| document.name())
+                .collect();
             let problem = match name {
                 Some(name) => format!("There is no document named {name:?}."),
                 None => "Say which document you mean.".to_owned(),
@@ -120,7 +124,9 @@ impl Recursive {
         };
         if start >= end || start >= document.bytes() {
             let (name, bytes, lines) = (document.name(), document.bytes(), document.lines());
-            return Err(invalid(format!("There is nothing there: {name} has {bytes} bytes in {lines} lines.")));
+            return Err(invalid(format!(
+                "There is nothing there: {name} has {bytes} bytes in {lines} lines."
+            )));
         }
         Ok((document, document.fit(start..end)))
     }
@@ -128,16 +134,31 @@ impl Recursive {
     /// The run that a call belongs to.
     pub(crate) fn run_of(&self, cx: &Context) -> Result<Arc<RunState>, ToolError> {
         let words = "This tool works only in a session that uses the recursive strategy.";
-        let foreign = || ToolError::new(words).with_operator("the strategy was not given to the session");
+        let foreign =
+            || ToolError::new(words).with_operator("the strategy was not given to the session");
         self.known(cx.turn().session).ok_or_else(foreign)
     }
 
     /// What the model is told, with a word about limits that are nearly used up: once for each threshold.
-    pub(crate) async fn told(&self, cx: &Context, state: &RunState, mut text: String) -> Result<String, ToolError> {
-        let used = state.used(&self.0.limits, cx.turn().iteration.saturating_add(1), cx.now());
+    pub(crate) async fn told(
+        &self,
+        cx: &Context,
+        state: &RunState,
+        mut text: String,
+    ) -> Result<String, ToolError> {
+        let used = state.used(
+            &self.0.limits,
+            cx.turn().iteration.saturating_add(1),
+            cx.now(),
+        );
         let (store, mut news) = (cx.env().store(), false);
-        for percent in WARN_AT.into_iter().filter(|percent| used.percent >= *percent) {
-            news |= state.first_to_say(store, "warned", percent, &cx.id.to_string()).await?;
+        for percent in WARN_AT
+            .into_iter()
+            .filter(|percent| used.percent >= *percent)
+        {
+            news |= state
+                .first_to_say(store, "warned", percent, &cx.id.to_string())
+                .await?;
         }
         if news {
             text.push_str(&format!(
@@ -178,22 +199,34 @@ impl Peek {
 
     fn ends(document: &Document) -> String {
         let head = document.slice(0..Self::SHOWN);
-        let tail = document.slice(document.bytes().saturating_sub(Self::SHOWN).max(head.len())..document.bytes());
+        let tail = document
+            .slice(document.bytes().saturating_sub(Self::SHOWN).max(head.len())..document.bytes());
         let gap = document.bytes() - head.len() - tail.len();
         match gap {
             0 => format!("{}\n\n{head}{tail}", measured(document)),
-            _ => format!("{}\n\n{head}\n\n[… {gap} bytes …]\n\n{tail}", measured(document)),
+            _ => format!(
+                "{}\n\n{head}\n\n[… {gap} bytes …]\n\n{tail}",
+                measured(document)
+            ),
         }
     }
 }
 
 fn measured(document: &Document) -> String {
-    format!("{}: {} bytes, {} lines", document.name(), document.bytes(), document.lines())
+    format!(
+        "{}: {} bytes, {} lines",
+        document.name(),
+        document.bytes(),
+        document.lines()
+    )
 }
 
 impl Tool for Peek {
     fn spec(&self) -> ToolSpec {
-        looking::<PeekInput>("peek", "Shows which documents there are, or the size, head and tail of one.")
+        looking::<PeekInput>(
+            "peek",
+            "Shows which documents there are, or the size, head and tail of one.",
+        )
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
@@ -218,13 +251,26 @@ impl Search {
 
     fn pattern(input: &SearchInput) -> Result<Regex, ToolError> {
         if input.query.is_empty() || input.query.len() > Self::QUERY_BYTES {
-            return Err(invalid(format!("The query has to have from 1 to {} bytes.", Self::QUERY_BYTES)));
+            return Err(invalid(format!(
+                "The query has to have from 1 to {} bytes.",
+                Self::QUERY_BYTES
+            )));
         }
-        let escaped = if input.regex { input.query.clone() } else { regex::escape(&input.query) };
+        let escaped = if input.regex {
+            input.query.clone()
+        } else {
+            regex::escape(&input.query)
+        };
         let mut builder = RegexBuilder::new(&escaped);
         // The size is bounded, since a few characters can ask for gigabytes: `((a{999}){999}){999}`.
-        builder.multi_line(true).case_insensitive(input.ignore_case).size_limit(4 << 20).dfa_size_limit(4 << 20);
-        builder.build().map_err(|error| invalid(format!("The regular expression cannot be used: {error}")))
+        builder
+            .multi_line(true)
+            .case_insensitive(input.ignore_case)
+            .size_limit(4 << 20)
+            .dfa_size_limit(4 << 20);
+        builder
+            .build()
+            .map_err(|error| invalid(format!("The regular expression cannot be used: {error}")))
     }
 
     /// Looks through the documents in order until there are enough matches.
@@ -240,21 +286,37 @@ impl Search {
             }
             if let Some(next) = more {
                 let name = document.name();
-                text.push_str(&format!("There are more. Go on in {name} with `from` {next}."));
+                text.push_str(&format!(
+                    "There are more. Go on in {name} with `from` {next}."
+                ));
                 return text;
             }
         }
-        if left == limit { "Nothing was found.".to_owned() } else { text + "That is all." }
+        if left == limit {
+            "Nothing was found.".to_owned()
+        } else {
+            text + "That is all."
+        }
     }
 }
 
 /// A match with a little of what is around it, in one line.
 fn snippet(document: &Document, range: Range<usize>) -> String {
     let shown_end = range.end.min(range.start + Search::MATCH);
-    let around = document.fit(range.start.saturating_sub(Search::AROUND)..shown_end.saturating_add(Search::AROUND));
+    let around = document
+        .fit(range.start.saturating_sub(Search::AROUND)..shown_end.saturating_add(Search::AROUND));
     let (before, after) = (around.start > 0, around.end < document.bytes());
-    let line: String = document.slice(around).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    format!("{}{}{}", if before { "…" } else { "" }, line, if after { "…" } else { "" })
+    let line: String = document
+        .slice(around)
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    format!(
+        "{}{}{}",
+        if before { "…" } else { "" },
+        line,
+        if after { "…" } else { "" }
+    )
 }
 
 impl Tool for Search {
@@ -272,9 +334,14 @@ impl Tool for Search {
             (None, 0) => self.0.0.documents.iter().cloned().collect(),
             (name, _) => vec![self.0.document(name.as_deref())?.clone()],
         };
-        let (from, limit) = (input.from, input.limit.unwrap_or(Self::USUAL).clamp(1, Self::MOST));
+        let (from, limit) = (
+            input.from,
+            input.limit.unwrap_or(Self::USUAL).clamp(1, Self::MOST),
+        );
         // Searching gigabytes takes a while, and other calls run on this thread.
-        let text = tokio::task::spawn_blocking(move || Self::look(&documents, &pattern, from, limit)).await?;
+        let text =
+            tokio::task::spawn_blocking(move || Self::look(&documents, &pattern, from, limit))
+                .await?;
         Ok(self.0.told(&cx, &state, text).await?.into())
     }
 }
@@ -294,12 +361,23 @@ impl Tool for Slice {
         let (document, asked) = self.0.piece(&piece)?;
         let most = self.0.0.pieces.slice;
         let shown = document.fit(asked.start..asked.end.min(asked.start.saturating_add(most)));
-        let (name, lines) =
-            (document.name(), (document.line_of(shown.start), document.line_of(shown.end.saturating_sub(1))));
-        let mut text = format!("{name}, bytes {}..{}, lines {}..{}:\n\n", shown.start, shown.end, lines.0, lines.1);
+        let (name, lines) = (
+            document.name(),
+            (
+                document.line_of(shown.start),
+                document.line_of(shown.end.saturating_sub(1)),
+            ),
+        );
+        let mut text = format!(
+            "{name}, bytes {}..{}, lines {}..{}:\n\n",
+            shown.start, shown.end, lines.0, lines.1
+        );
         text.push_str(document.slice(shown.clone()));
         if shown.end < asked.end {
-            text.push_str(&format!("\n\n[Cut here; go on with `start` {}.]", shown.end));
+            text.push_str(&format!(
+                "\n\n[Cut here; go on with `start` {}.]",
+                shown.end
+            ));
         }
         Ok(self.0.told(&cx, &state, text).await?.into())
     }
@@ -315,11 +393,18 @@ impl Note {
     /// Whether all notes of the run are still in the conversation. What is oldest is left out first, so if the first
     /// note of any run is there, so are those of the last.
     pub(crate) fn all_in_sight(request: &ModelRequest) -> bool {
-        let tools = request.messages.iter().filter(|message| message.role == Role::Tool);
-        tools.flat_map(|message| &message.parts).any(|part| match &part.content {
-            Content::Result(answer) => answer.tool == Self::NAME && answer.text.starts_with(Self::FIRST),
-            _ => false,
-        })
+        let tools = request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::Tool);
+        tools
+            .flat_map(|message| &message.parts)
+            .any(|part| match &part.content {
+                Content::Result(answer) => {
+                    answer.tool == Self::NAME && answer.text.starts_with(Self::FIRST)
+                }
+                _ => false,
+            })
     }
 }
 
@@ -331,7 +416,10 @@ fn inward<I: JsonSchema>(name: &str, words: &str) -> ToolSpec {
 
 impl Tool for Note {
     fn spec(&self) -> ToolSpec {
-        inward::<NoteInput>(Self::NAME, "Keeps something in mind: a finding, a plan, what was ruled out.")
+        inward::<NoteInput>(
+            Self::NAME,
+            "Keeps something in mind: a finding, a plan, what was ruled out.",
+        )
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
@@ -339,16 +427,26 @@ impl Tool for Note {
         let state = self.0.run_of(&cx)?;
         let text = text.trim();
         if text.is_empty() || state.scratchpad().len() + text.len() > Self::MOST {
-            return Err(invalid(format!("A note has to say something, and all of them at most {} bytes.", Self::MOST)));
+            return Err(invalid(format!(
+                "A note has to say something, and all of them at most {} bytes.",
+                Self::MOST
+            )));
         }
         let number = state.note(cx.env().store(), cx.id, text.to_owned()).await?;
-        Ok(self.0.told(&cx, &state, format!("Note {number} is kept.")).await?.into())
+        Ok(self
+            .0
+            .told(&cx, &state, format!("Note {number} is kept."))
+            .await?
+            .into())
     }
 }
 
 impl Tool for SetAnswer {
     fn spec(&self) -> ToolSpec {
-        inward::<SetAnswerInput>("set_answer", "Says the answer. Unless `ready` is false, the work ends with it.")
+        inward::<SetAnswerInput>(
+            "set_answer",
+            "Says the answer. Unless `ready` is false, the work ends with it.",
+        )
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
@@ -358,8 +456,21 @@ impl Tool for SetAnswer {
             return Err(invalid("The answer is empty."));
         }
         let ready = ready.unwrap_or(true);
-        state.answer(cx.env().store(), cx.id, Answer { text: answer, ready }).await?;
-        let words = if ready { "The answer is set." } else { "Kept as the best answer so far." };
+        state
+            .answer(
+                cx.env().store(),
+                cx.id,
+                Answer {
+                    text: answer,
+                    ready,
+                },
+            )
+            .await?;
+        let words = if ready {
+            "The answer is set."
+        } else {
+            "Kept as the best answer so far."
+        };
         let text = self.0.told(&cx, &state, words.to_owned()).await?;
         Ok(ToolOutput::from(json!({ "ready": ready })).with_text(text))
     }

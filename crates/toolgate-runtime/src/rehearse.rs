@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use toolgate_core::{CallId, CallSeed, Env, Resumed, ToolRequest, TurnId, TurnInfo, Unwatched, View};
+use toolgate_core::{
+    CallId, CallSeed, Env, Resumed, ToolRequest, TurnId, TurnInfo, Unwatched, View,
+};
 
 use crate::Dispatcher;
 
@@ -26,7 +28,11 @@ impl Dispatcher {
             rehearsal: true,
             closing: None,
             cancel: CancellationToken::new(),
-            env: Env::new(shared.clock.clone(), shared.store.clone(), Arc::new(Unwatched)),
+            env: Env::new(
+                shared.clock.clone(),
+                shared.store.clone(),
+                Arc::new(Unwatched),
+            ),
         }
     }
 }

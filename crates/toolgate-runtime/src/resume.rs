@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    Answer, ApprovalRequest, Arguments, CallId, Outcome, Phase, PostCode, Reconciled, Record, RecordKey, Settled,
-    Stack, Status, TurnId, TurnRequests, View, contained,
+    Answer, ApprovalRequest, Arguments, CallId, Outcome, Phase, PostCode, Reconciled, Record,
+    RecordKey, Settled, Stack, Status, TurnId, TurnRequests, View, contained,
 };
 
 use crate::{
@@ -25,12 +25,23 @@ impl Dispatcher {
     }
 
     /// The same for a turn whose calls go through another stack than the dispatcher's.
-    pub async fn resume_under(&self, turn: TurnId, view: View, stack: Stack) -> Result<TurnRun, DispatchError> {
+    pub async fn resume_under(
+        &self,
+        turn: TurnId,
+        view: View,
+        stack: Stack,
+    ) -> Result<TurnRun, DispatchError> {
         self.take_posts().await?;
         // Nobody posts meanwhile, and nobody posts to an old copy afterwards.
         let mut last_posted_to = self.0.posting.lock().await;
         *last_posted_to = None;
-        if self.0.store.record(&RecordKey::Successor(turn)).await?.is_some() {
+        if self
+            .0
+            .store
+            .record(&RecordKey::Successor(turn))
+            .await?
+            .is_some()
+        {
             return Err(DispatchError::AlreadyContinued { turn });
         }
         // A copy that is still being driven here stops first, so that the store has its last word.
@@ -53,7 +64,12 @@ impl Dispatcher {
     }
 
     /// Folds the stored events of a turn.
-    pub(crate) async fn rebuild(&self, turn: TurnId, view: &View, stack: Stack) -> Result<Arc<Active>, DispatchError> {
+    pub(crate) async fn rebuild(
+        &self,
+        turn: TurnId,
+        view: &View,
+        stack: Stack,
+    ) -> Result<Arc<Active>, DispatchError> {
         self.0.journal.flushed().await?;
         let requests = match self.0.store.record(&RecordKey::Requests(turn)).await? {
             Some(Record::Requests(requests)) if requests.info.session == self.0.session => requests,
@@ -73,10 +89,15 @@ impl Dispatcher {
             let page = self.0.store.events(self.0.session, seen, PAGE).await?;
             let state = &mut *active.state();
             for event in page.iter().filter(|event| event.turn_info().turn == turn) {
-                state.turn.replay(event).map_err(|source| DispatchError::Damaged { turn, source })?;
+                state
+                    .turn
+                    .replay(event)
+                    .map_err(|source| DispatchError::Damaged { turn, source })?;
             }
             match page.last() {
-                Some(last) if page.len() == PAGE && !state.turn.is_continued() => seen = last.sequence(),
+                Some(last) if page.len() == PAGE && !state.turn.is_continued() => {
+                    seen = last.sequence()
+                }
                 _ => return Ok(()),
             }
         }
@@ -89,7 +110,12 @@ impl Dispatcher {
             let (call, phase, generation, attempts) = {
                 let state = active.state();
                 let slot = &state.turn.slots()[at];
-                (slot.invocation().id, slot.phase(), slot.generation(), slot.attempts())
+                (
+                    slot.invocation().id,
+                    slot.phase(),
+                    slot.generation(),
+                    slot.attempts(),
+                )
             };
             if matches!(phase, Some(Phase::Settled(_))) {
                 active.state().work[at].outcome = self.outcome(call).await?;
@@ -103,8 +129,11 @@ impl Dispatcher {
             for generation in 0..generation {
                 answers.extend(self.answer(call, generation).await?);
             }
-            let results =
-                if phase == Some(Phase::AwaitingResult) { self.results(call, attempts).await? } else { Vec::new() };
+            let results = if phase == Some(Phase::AwaitingResult) {
+                self.results(call, attempts).await?
+            } else {
+                Vec::new()
+            };
             let outside = match phase {
                 Some(Phase::AwaitingResult) => self.outside_arguments(call, attempts).await?,
                 _ => None,
@@ -115,7 +144,14 @@ impl Dispatcher {
             // An answer that came but was not acted on, before the process was lost or because nobody drove the turn.
             if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {
                 let denied = answers.last().is_some_and(Answer::is_denial);
-                state.turn.answer(call, if denied { PostCode::AlreadyDenied } else { PostCode::Duplicate });
+                state.turn.answer(
+                    call,
+                    if denied {
+                        PostCode::AlreadyDenied
+                    } else {
+                        PostCode::Duplicate
+                    },
+                );
                 state.work[at].pending = None;
             }
             if phase == Some(Phase::AwaitingResult) && results.len() == attempts as usize {
@@ -128,39 +164,79 @@ impl Dispatcher {
     }
 
     async fn outcome(&self, call: CallId) -> Result<Option<Arc<Settled>>, DispatchError> {
-        Ok(match self.0.store.record(&RecordKey::Outcome(call)).await? {
-            Some(Record::Outcome(settled)) => Some(settled),
-            _ => None,
-        })
+        Ok(
+            match self.0.store.record(&RecordKey::Outcome(call)).await? {
+                Some(Record::Outcome(settled)) => Some(settled),
+                _ => None,
+            },
+        )
     }
 
     /// The question as it was put, not as events show it.
-    async fn question(&self, call: CallId, generation: u32) -> Result<Option<ApprovalRequest>, DispatchError> {
-        Ok(match self.0.store.record(&RecordKey::Question(call, generation)).await? {
-            Some(Record::Question(question)) => Some(ApprovalRequest::clone(&question)),
-            _ => None,
-        })
+    async fn question(
+        &self,
+        call: CallId,
+        generation: u32,
+    ) -> Result<Option<ApprovalRequest>, DispatchError> {
+        Ok(
+            match self
+                .0
+                .store
+                .record(&RecordKey::Question(call, generation))
+                .await?
+            {
+                Some(Record::Question(question)) => Some(ApprovalRequest::clone(&question)),
+                _ => None,
+            },
+        )
     }
 
     async fn answer(&self, call: CallId, generation: u32) -> Result<Option<Answer>, DispatchError> {
-        Ok(match self.0.store.record(&RecordKey::Answer(call, generation)).await? {
-            Some(Record::Answer(answer)) => Some(Answer::clone(&answer)),
-            _ => None,
-        })
+        Ok(
+            match self
+                .0
+                .store
+                .record(&RecordKey::Answer(call, generation))
+                .await?
+            {
+                Some(Record::Answer(answer)) => Some(Answer::clone(&answer)),
+                _ => None,
+            },
+        )
     }
 
     /// With what something outside is to run the tool.
-    async fn outside_arguments(&self, call: CallId, attempt: u32) -> Result<Option<Arguments>, DispatchError> {
-        Ok(match self.0.store.record(&outside_arguments(call, attempt)).await? {
-            Some(Record::Json(json)) => Arguments::try_from(json).ok(),
-            _ => None,
-        })
+    async fn outside_arguments(
+        &self,
+        call: CallId,
+        attempt: u32,
+    ) -> Result<Option<Arguments>, DispatchError> {
+        Ok(
+            match self
+                .0
+                .store
+                .record(&outside_arguments(call, attempt))
+                .await?
+            {
+                Some(Record::Json(json)) => Arguments::try_from(json).ok(),
+                _ => None,
+            },
+        )
     }
 
-    async fn results(&self, call: CallId, attempts: u32) -> Result<Vec<(u32, Arc<Settled>)>, DispatchError> {
+    async fn results(
+        &self,
+        call: CallId,
+        attempts: u32,
+    ) -> Result<Vec<(u32, Arc<Settled>)>, DispatchError> {
         let mut results = Vec::new();
         for attempt in 1..=attempts {
-            match self.0.store.record(&RecordKey::Result(call, attempt)).await? {
+            match self
+                .0
+                .store
+                .record(&RecordKey::Result(call, attempt))
+                .await?
+            {
                 Some(Record::Outcome(settled)) => results.push((attempt, settled)),
                 _ => break,
             }
@@ -169,18 +245,26 @@ impl Dispatcher {
     }
 
     /// Decides on calls that had started when their process was lost.
-    async fn recover_started(&self, active: &Arc<Active>, found: &mut TurnFound) -> Result<(), DispatchError> {
+    async fn recover_started(
+        &self,
+        active: &Arc<Active>,
+        found: &mut TurnFound,
+    ) -> Result<(), DispatchError> {
         let started: Vec<usize> = {
             let state = active.state();
             let running = state.turn.slots().iter().enumerate();
-            running.filter(|(_, slot)| slot.phase() == Some(Phase::Running)).map(|(at, _)| at).collect()
+            running
+                .filter(|(_, slot)| slot.phase() == Some(Phase::Running))
+                .map(|(at, _)| at)
+                .collect()
         };
         for at in started {
             let call = active.call(at, None);
             let annotations = call.annotations().clone();
             let asked = match annotations.reconcile {
                 true => {
-                    let asked = contained(active.stack.reconcile(&call, call.idempotency_key())).await;
+                    let asked =
+                        contained(active.stack.reconcile(&call, call.idempotency_key())).await;
                     asked.unwrap_or(Reconciled::Unknown)
                 }
                 false => Reconciled::Unknown,
@@ -190,15 +274,17 @@ impl Dispatcher {
                 Reconciled::Happened(output) => {
                     let state = &mut *active.state();
                     let attempt = state.turn.slots()[at].attempts();
-                    let settled =
-                        crate::dispatch::settled(Outcome::ok(output)).map(|settled| (attempt, Arc::new(settled)));
+                    let settled = crate::dispatch::settled(Outcome::ok(output))
+                        .map(|settled| (attempt, Arc::new(settled)));
                     state.work[at].resumed.results.extend(settled);
                     state.turn.answer(call.id, PostCode::Duplicate);
                     found.calls[at].found = CallFound::Reconciled;
                 }
                 Reconciled::Unknown if !annotations.may_repeat() => {
                     let text = "the process was lost while the call ran; it may have taken effect";
-                    active.close(at, refusal(Status::OutcomeUnknown, text)).await?;
+                    active
+                        .close(at, refusal(Status::OutcomeUnknown, text))
+                        .await?;
                     found.calls[at].found = CallFound::Unknown;
                 }
                 Reconciled::DidNotHappen | Reconciled::Unknown => {

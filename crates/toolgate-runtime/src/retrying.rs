@@ -18,7 +18,10 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { attempts: 4, max_wait_ms: 60_000 }
+        Self {
+            attempts: 4,
+            max_wait_ms: 60_000,
+        }
     }
 }
 
@@ -42,7 +45,11 @@ pub struct Retrying<M> {
 impl<M: Model> Retrying<M> {
     /// Is as patient with `model` as said, on `clock`.
     pub fn new(model: M, patience: Patience, clock: Arc<dyn Clock>) -> Self {
-        Self { model, patience, clock }
+        Self {
+            model,
+            patience,
+            clock,
+        }
     }
 
     /// How long to wait after attempt `attempt` failed, or nothing if the failure is final.
@@ -52,8 +59,14 @@ impl<M: Model> Retrying<M> {
         }
         let most = Duration::from_millis(self.patience.max_wait_ms);
         let Some(asked) = error.retry_after else {
-            let doubled = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
-            return Some(doubled.min(most).mul_f64(1.0 + JITTER * fastrand::f64()).min(most));
+            let doubled =
+                FIRST_WAIT.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
+            return Some(
+                doubled
+                    .min(most)
+                    .mul_f64(1.0 + JITTER * fastrand::f64())
+                    .min(most),
+            );
         };
         (asked <= most).then_some(asked)
     }
@@ -73,13 +86,18 @@ impl<M: Model> Model for Retrying<M> {
             said: false,
             wait: None,
         };
-        Box::pin(stream::unfold(asking, |mut asking| async move { Some((asking.next().await?, asking)) }))
+        Box::pin(stream::unfold(asking, |mut asking| async move {
+            Some((asking.next().await?, asking))
+        }))
     }
 }
 
 impl<M: Model> fmt::Debug for Retrying<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Retrying").field("model", self.model.name()).field("patience", &self.patience).finish()
+        f.debug_struct("Retrying")
+            .field("model", self.model.name())
+            .field("patience", &self.patience)
+            .finish()
     }
 }
 
@@ -117,12 +135,21 @@ impl<M: Model> Asking<'_, M> {
     /// Sees to it that the model is asked again, or passes the failure on.
     fn failed(&mut self, error: ModelError) -> Result<Delta, ModelError> {
         self.reply = None;
-        let wait = if self.said { None } else { self.retrying.wait(&error, self.attempt) };
+        let wait = if self.said {
+            None
+        } else {
+            self.retrying.wait(&error, self.attempt)
+        };
         let Some(wait) = wait else { return Err(error) };
         self.wait = Some(wait);
         let name = self.retrying.model.name().to_string();
         let reason = format!("asked again in {} ms after {error}", wait.as_millis());
-        Ok(Delta::Routed(Routed { requested: name.clone(), selected: name, reason, weight: self.request.weight }))
+        Ok(Delta::Routed(Routed {
+            requested: name.clone(),
+            selected: name,
+            reason,
+            weight: self.request.weight,
+        }))
     }
 }
 

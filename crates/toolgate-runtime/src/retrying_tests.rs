@@ -20,25 +20,46 @@ impl Model for Fake {
         &self.name
     }
     fn reply<'a>(&'a self, _: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
-        let pieces = self.replies.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        Box::pin(stream::iter(pieces.expect("the test does not ask so often")))
+        let pieces = self
+            .replies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front();
+        Box::pin(stream::iter(
+            pieces.expect("the test does not ask so often"),
+        ))
     }
 }
 
 fn error(kind: ModelErrorKind, retry_after: Option<u64>) -> ModelError {
     let error = ModelError::new(kind, ModelName::new("acme", "m"), "");
-    ModelError { retry_after: retry_after.map(Duration::from_secs), ..error }
+    ModelError {
+        retry_after: retry_after.map(Duration::from_secs),
+        ..error
+    }
 }
 
 fn done() -> Result<Delta, ModelError> {
     Ok(Delta::Done(Box::new(Reply::new(Message::assistant("ok")))))
 }
 
-fn retrying(replies: Vec<Vec<Result<Delta, ModelError>>>, attempts: u32) -> (Retrying<Fake>, TestClock) {
+fn retrying(
+    replies: Vec<Vec<Result<Delta, ModelError>>>,
+    attempts: u32,
+) -> (Retrying<Fake>, TestClock) {
     let clock = TestClock::new();
-    let fake = Fake { name: ModelName::new("acme", "m"), replies: Mutex::new(replies.into()) };
-    let patience = Patience { attempts, max_wait_ms: 20_000 };
-    (Retrying::new(fake, patience, Arc::new(clock.clone())), clock)
+    let fake = Fake {
+        name: ModelName::new("acme", "m"),
+        replies: Mutex::new(replies.into()),
+    };
+    let patience = Patience {
+        attempts,
+        max_wait_ms: 20_000,
+    };
+    (
+        Retrying::new(fake, patience, Arc::new(clock.clone())),
+        clock,
+    )
 }
 
 /// The kinds of pieces that come without anybody moving the clock.
@@ -60,13 +81,21 @@ fn at_once(replies: Vec<Vec<Result<Delta, ModelError>>>, attempts: u32) -> Vec<S
 
 #[tokio::test]
 async fn it_waits_as_long_as_the_provider_asks_and_not_longer() {
-    let replies = vec![vec![Err(error(ModelErrorKind::RateLimited, Some(7)))], vec![done()]];
+    let replies = vec![
+        vec![Err(error(ModelErrorKind::RateLimited, Some(7)))],
+        vec![done()],
+    ];
     let (model, clock) = retrying(replies, 2);
     let request = ModelRequest::default();
     let mut reply = model.reply(&request);
     let told = reply.next().await.expect("a piece").expect("no failure");
-    let Delta::Routed(routed) = told else { panic!("{told:?}") };
-    assert_eq!(routed.reason, "asked again in 7000 ms after acme:m: too many requests");
+    let Delta::Routed(routed) = told else {
+        panic!("{told:?}")
+    };
+    assert_eq!(
+        routed.reason,
+        "asked again in 7000 ms after acme:m: too many requests"
+    );
     {
         let mut next = pin!(reply.next());
         assert!(poll_immediate(&mut next).await.is_none());
@@ -81,7 +110,12 @@ async fn it_waits_as_long_as_the_provider_asks_and_not_longer() {
 #[test]
 fn waits_grow_from_attempt_to_attempt_and_stay_under_the_limit() {
     let (model, _clock) = retrying(Vec::new(), 50);
-    let wait = |attempt| model.wait(&error(ModelErrorKind::Server, None), attempt).expect("is asked again").as_millis();
+    let wait = |attempt| {
+        model
+            .wait(&error(ModelErrorKind::Server, None), attempt)
+            .expect("is asked again")
+            .as_millis()
+    };
     for _ in 0..100 {
         assert!((500..=600).contains(&wait(1)) && (2_000..=2_400).contains(&wait(3)));
         assert!(wait(49) <= 20_000);
@@ -91,14 +125,39 @@ fn waits_grow_from_attempt_to_attempt_and_stay_under_the_limit() {
 #[test]
 fn only_failures_that_pass_are_met_with_patience() {
     use ModelErrorKind as K;
-    for kind in [K::RateLimited, K::Overloaded, K::Server, K::Timeout, K::Connection] {
-        assert_eq!(at_once(vec![vec![Err(error(kind, None))]], 2), ["again"], "{kind}");
-        assert_eq!(at_once(vec![vec![Err(error(kind, None))]], 1), [kind.as_str()], "patience is at its end");
+    for kind in [
+        K::RateLimited,
+        K::Overloaded,
+        K::Server,
+        K::Timeout,
+        K::Connection,
+    ] {
+        assert_eq!(
+            at_once(vec![vec![Err(error(kind, None))]], 2),
+            ["again"],
+            "{kind}"
+        );
+        assert_eq!(
+            at_once(vec![vec![Err(error(kind, None))]], 1),
+            [kind.as_str()],
+            "patience is at its end"
+        );
     }
-    for kind in
-        [K::Auth, K::Quota, K::BadRequest, K::TooLong, K::NotFound, K::Refused, K::Malformed, K::Budget, K::Setup]
-    {
-        assert_eq!(at_once(vec![vec![Err(error(kind, None))]], 9), [kind.as_str()]);
+    for kind in [
+        K::Auth,
+        K::Quota,
+        K::BadRequest,
+        K::TooLong,
+        K::NotFound,
+        K::Refused,
+        K::Malformed,
+        K::Budget,
+        K::Setup,
+    ] {
+        assert_eq!(
+            at_once(vec![vec![Err(error(kind, None))]], 9),
+            [kind.as_str()]
+        );
     }
 }
 
@@ -110,7 +169,10 @@ fn a_wait_that_is_longer_than_patience_lasts_is_a_failure_at_once() {
 
 #[test]
 fn once_something_was_said_nothing_is_asked_again() {
-    let broken = vec![Ok(Delta::Text("h".into())), Err(error(ModelErrorKind::Connection, None))];
+    let broken = vec![
+        Ok(Delta::Text("h".into())),
+        Err(error(ModelErrorKind::Connection, None)),
+    ];
     assert_eq!(at_once(vec![broken], 9), ["piece", "connection"]);
 }
 
@@ -119,7 +181,10 @@ fn whoever_stops_listening_does_not_wait() {
     let (model, clock) = retrying(vec![vec![Err(error(ModelErrorKind::Server, None))]], 2);
     let request = ModelRequest::default();
     let mut reply = model.reply(&request);
-    assert!(matches!(reply.next().now_or_never(), Some(Some(Ok(Delta::Routed(_))))));
+    assert!(matches!(
+        reply.next().now_or_never(),
+        Some(Some(Ok(Delta::Routed(_))))
+    ));
     assert!(reply.next().now_or_never().is_none());
     drop(reply);
     assert_eq!(clock.sleepers(), 0);

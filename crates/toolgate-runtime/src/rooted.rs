@@ -34,7 +34,9 @@ pub(crate) fn read_text(folder: &Path, path: &str, most: u64) -> Result<String, 
     }
     let mut bytes = Vec::new();
     // Not by the length that the file claims: it may grow meanwhile.
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(RootedError::Io)?;
+    file.take(most.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(RootedError::Io)?;
     if bytes.len() as u64 > most {
         return Err(RootedError::TooLarge { most });
     }
@@ -48,10 +50,16 @@ fn steps(path: &str) -> Result<Vec<&str>, RootedError> {
         match component {
             Component::Normal(name) => steps.push(name.to_str().ok_or(RootedError::Outside)?),
             Component::CurDir => {}
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(RootedError::Outside),
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return Err(RootedError::Outside);
+            }
         }
     }
-    if steps.is_empty() || path.contains('\0') { Err(RootedError::Outside) } else { Ok(steps) }
+    if steps.is_empty() || path.contains('\0') {
+        Err(RootedError::Outside)
+    } else {
+        Ok(steps)
+    }
 }
 
 /// Goes down name by name, so that a link put in place meanwhile leads nowhere either.
@@ -62,11 +70,14 @@ fn open(folder: &Path, steps: &[&str]) -> Result<File, RootedError> {
     let mut here = rustix::fs::open(folder, folder_flags, Mode::empty()).map_err(refusal)?;
     let (last, way) = steps.split_last().ok_or(RootedError::Outside)?;
     for step in way {
-        here = rustix::fs::openat(&here, *step, folder_flags | OFlags::NOFOLLOW, Mode::empty()).map_err(refusal)?;
+        here = rustix::fs::openat(&here, *step, folder_flags | OFlags::NOFOLLOW, Mode::empty())
+            .map_err(refusal)?;
     }
     // Not waiting for a writer, should it be a pipe.
     let file_flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::openat(&here, *last, file_flags, Mode::empty()).map(File::from).map_err(refusal)
+    rustix::fs::openat(&here, *last, file_flags, Mode::empty())
+        .map(File::from)
+        .map_err(refusal)
 }
 
 #[cfg(unix)]
@@ -86,7 +97,9 @@ fn open(folder: &Path, steps: &[&str]) -> Result<File, RootedError> {
         _ => RootedError::Io(error),
     };
     let root = folder.canonicalize().map_err(refusal)?;
-    let asked = steps.iter().fold(root.clone(), |path, step| path.join(step));
+    let asked = steps
+        .iter()
+        .fold(root.clone(), |path, step| path.join(step));
     match asked.canonicalize().map_err(refusal)? {
         found if found == asked => File::open(found).map_err(refusal),
         _ => Err(RootedError::Link),
@@ -112,8 +125,19 @@ mod tests {
         let read = |path: &str| read_text(&dir.path().join("skill"), path, 100);
         assert_eq!(read("references/a.md").expect("there"), "text");
         assert_eq!(read("./references//a.md").expect("there"), "text");
-        for outside in ["", ".", "..", "../secret", "references/../../secret", "/etc/passwd", "references/\0"] {
-            assert!(matches!(read(outside), Err(RootedError::Outside)), "{outside}");
+        for outside in [
+            "",
+            ".",
+            "..",
+            "../secret",
+            "references/../../secret",
+            "/etc/passwd",
+            "references/\0",
+        ] {
+            assert!(
+                matches!(read(outside), Err(RootedError::Outside)),
+                "{outside}"
+            );
         }
         assert!(matches!(read("references"), Err(RootedError::NotAFile)));
         assert!(matches!(read("references/b.md"), Err(RootedError::Missing)));
@@ -126,8 +150,14 @@ mod tests {
         let skill = dir.path().join("skill");
         std::os::unix::fs::symlink("../secret", skill.join("link")).expect("linked");
         std::os::unix::fs::symlink("..", skill.join("up")).expect("linked");
-        assert!(matches!(read_text(&skill, "link", 100), Err(RootedError::Link)));
-        assert!(matches!(read_text(&skill, "up/secret", 100), Err(RootedError::Link)));
+        assert!(matches!(
+            read_text(&skill, "link", 100),
+            Err(RootedError::Link)
+        ));
+        assert!(matches!(
+            read_text(&skill, "up/secret", 100),
+            Err(RootedError::Link)
+        ));
     }
 
     #[test]
@@ -135,7 +165,10 @@ mod tests {
         let dir = folder();
         fs::write(dir.path().join("bytes"), [0xff, 0xfe]).expect("written");
         let read = |path: &str, most| read_text(dir.path(), path, most);
-        assert!(matches!(read("secret", 6), Err(RootedError::TooLarge { most: 6 })));
+        assert!(matches!(
+            read("secret", 6),
+            Err(RootedError::TooLarge { most: 6 })
+        ));
         assert_eq!(read("secret", 7).expect("fits"), "hunter2");
         assert!(matches!(read("bytes", 7), Err(RootedError::NotText)));
     }

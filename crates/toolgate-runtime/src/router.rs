@@ -4,7 +4,8 @@ use std::{collections::VecDeque, fmt, sync::Arc};
 
 use futures::{StreamExt, stream, stream::BoxStream};
 use toolgate_core::{
-    Delta, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Routed, contained, contained_sync,
+    Delta, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, Routed, contained,
+    contained_sync,
 };
 
 use crate::{Routing, RoutingDecision, RoutingError, RoutingHook};
@@ -37,24 +38,41 @@ impl Router {
         hooks: Vec<Box<dyn RoutingHook>>,
     ) -> Result<Self, RoutingError> {
         let models: Vec<_> = models.into_iter().collect();
-        let twice = |(at, model): &(usize, &Arc<dyn Model>)| models[..*at].iter().any(|m| m.name() == model.name());
+        let twice = |(at, model): &(usize, &Arc<dyn Model>)| {
+            models[..*at].iter().any(|m| m.name() == model.name())
+        };
         if let Some((_, model)) = models.iter().enumerate().find(twice) {
             return Err(RoutingError::Twice(model.name().clone()));
         }
         routing.check_fallback()?;
-        let mut shared = Shared { routing, hooks, models, fallback: Vec::new() };
+        let mut shared = Shared {
+            routing,
+            hooks,
+            models,
+            fallback: Vec::new(),
+        };
         for (place, name) in shared.routing.names() {
             shared.find(&place, name)?;
         }
-        let fallback = shared.routing.fallback.iter().map(|name| shared.find("routing.fallback", name));
+        let fallback = shared
+            .routing
+            .fallback
+            .iter()
+            .map(|name| shared.find("routing.fallback", name));
         shared.fallback = fallback.collect::<Result<_, _>>()?;
         let requested = shared.find("routing.default", &shared.routing.default)?;
-        Ok(Self { shared: Arc::new(shared), requested })
+        Ok(Self {
+            shared: Arc::new(shared),
+            requested,
+        })
     }
 
     /// The same, with another model asked for than the default.
     pub fn requesting(&self, name: &str) -> Result<Self, RoutingError> {
-        Ok(Self { shared: self.shared.clone(), requested: self.shared.find("the request", name)? })
+        Ok(Self {
+            shared: self.shared.clone(),
+            requested: self.shared.find("the request", name)?,
+        })
     }
 
     /// The names of all models, for whoever has to know what may be asked: [`Spending::may_use`](crate::Spending::may_use).
@@ -64,11 +82,21 @@ impl Router {
 
     /// Chooses a model for a request, and says why.
     fn decide(&self, request: &ModelRequest) -> Result<(usize, String), ModelError> {
-        let Shared { routing, hooks, models, .. } = &*self.shared;
+        let Shared {
+            routing,
+            hooks,
+            models,
+            ..
+        } = &*self.shared;
         let requested = models[self.requested].name();
-        let failed = |error: RoutingError| ModelError::new(ModelErrorKind::Setup, requested.clone(), error.to_string());
+        let failed = |error: RoutingError| {
+            ModelError::new(ModelErrorKind::Setup, requested.clone(), error.to_string())
+        };
         let first = routing.choose(&requested.to_string(), request);
-        let (mut selected, mut reason) = (self.shared.find("routing", &first.model).map_err(failed)?, first.reason);
+        let (mut selected, mut reason) = (
+            self.shared.find("routing", &first.model).map_err(failed)?,
+            first.reason,
+        );
         for (number, hook) in (1..).zip(hooks) {
             let decision = RoutingDecision {
                 requested,
@@ -78,10 +106,17 @@ impl Router {
                 context: request,
             };
             let panicked = |_| {
-                ModelError::new(ModelErrorKind::Setup, requested.clone(), format!("routing hook {number} panicked"))
+                ModelError::new(
+                    ModelErrorKind::Setup,
+                    requested.clone(),
+                    format!("routing hook {number} panicked"),
+                )
             };
             if let Some(choice) = contained_sync(|| hook.route(&decision)).map_err(panicked)? {
-                selected = self.shared.find(&format!("routing hook {number}"), &choice.model).map_err(failed)?;
+                selected = self
+                    .shared
+                    .find(&format!("routing hook {number}"), &choice.model)
+                    .map_err(failed)?;
                 reason = choice.reason;
             }
         }
@@ -90,7 +125,12 @@ impl Router {
 
     fn routed(&self, selected: usize, reason: String, request: &ModelRequest) -> Routed {
         let name = |at: usize| self.shared.models[at].name().to_string();
-        Routed { requested: name(self.requested), selected: name(selected), reason, weight: request.weight }
+        Routed {
+            requested: name(self.requested),
+            selected: name(selected),
+            reason,
+            weight: request.weight,
+        }
     }
 }
 
@@ -98,11 +138,25 @@ impl Shared {
     /// The model that a name or alias means.
     fn find(&self, place: &str, name: &str) -> Result<usize, RoutingError> {
         let full = self.routing.aliases.get(name).map_or(name, String::as_str);
-        let found = self.models.iter().position(|model| model.name().to_string() == full);
+        let found = self
+            .models
+            .iter()
+            .position(|model| model.name().to_string() == full);
         found.ok_or_else(|| {
             let models = self.models.iter().map(|model| model.name().to_string());
-            let known = self.routing.aliases.keys().cloned().chain(models).collect::<Vec<_>>().join(", ");
-            RoutingError::UnknownModel { place: place.to_owned(), name: name.to_owned(), known }
+            let known = self
+                .routing
+                .aliases
+                .keys()
+                .cloned()
+                .chain(models)
+                .collect::<Vec<_>>()
+                .join(", ");
+            RoutingError::UnknownModel {
+                place: place.to_owned(),
+                name: name.to_owned(),
+                known,
+            }
         })
     }
 }
@@ -117,7 +171,9 @@ impl Model for Router {
             Ok((selected, reason)) => Asking::new(self, request, selected, reason),
             Err(error) => return Box::pin(stream::once(std::future::ready(Err(error)))),
         };
-        Box::pin(stream::unfold(asking, |mut asking| async move { Some((asking.next().await?, asking)) }))
+        Box::pin(stream::unfold(asking, |mut asking| async move {
+            Some((asking.next().await?, asking))
+        }))
     }
 }
 
@@ -145,10 +201,24 @@ struct Asking<'a> {
 
 impl<'a> Asking<'a> {
     fn new(router: &'a Router, request: &'a ModelRequest, selected: usize, reason: String) -> Self {
-        let left = router.shared.fallback.iter().copied().filter(|model| *model != selected).collect();
+        let left = router
+            .shared
+            .fallback
+            .iter()
+            .copied()
+            .filter(|model| *model != selected)
+            .collect();
         let untold = Some(router.routed(selected, reason, request));
         let reply = ask(router, selected, request);
-        Self { router, request, left, reply, untold, said: false, over: false }
+        Self {
+            router,
+            request,
+            left,
+            reply,
+            untold,
+            said: false,
+            over: false,
+        }
     }
 
     async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
@@ -178,7 +248,9 @@ impl<'a> Asking<'a> {
         match self.left.pop_front().filter(|_| helps) {
             Some(next) => {
                 self.reply = ask(self.router, next, self.request);
-                Ok(self.router.routed(next, format!("instead of {error}"), self.request))
+                Ok(self
+                    .router
+                    .routed(next, format!("instead of {error}"), self.request))
             }
             None => {
                 self.over = true;
@@ -189,10 +261,19 @@ impl<'a> Asking<'a> {
 }
 
 /// Asks a model. One that panics has failed like one whose provider did.
-fn ask<'a>(router: &'a Router, model: usize, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
+fn ask<'a>(
+    router: &'a Router,
+    model: usize,
+    request: &'a ModelRequest,
+) -> BoxStream<'a, Result<Delta, ModelError>> {
     let model = &router.shared.models[model];
-    let panicked =
-        |_| Err(ModelError::new(ModelErrorKind::Malformed, model.name().clone(), "the model's adapter panicked"));
+    let panicked = |_| {
+        Err(ModelError::new(
+            ModelErrorKind::Malformed,
+            model.name().clone(),
+            "the model's adapter panicked",
+        ))
+    };
     let reply = match contained_sync(|| model.reply(request)) {
         Ok(reply) => reply,
         Err(report) => return Box::pin(stream::once(std::future::ready(panicked(report)))),

@@ -17,7 +17,11 @@ fn name(model: &str) -> ModelName {
 }
 
 fn fake(model: &str, replies: Vec<Vec<Result<Delta, ModelError>>>) -> Arc<dyn Model> {
-    Arc::new(Fake { name: name(model), replies: Mutex::new(replies.into()), panics: false })
+    Arc::new(Fake {
+        name: name(model),
+        replies: Mutex::new(replies.into()),
+        panics: false,
+    })
 }
 
 impl Model for Fake {
@@ -26,8 +30,14 @@ impl Model for Fake {
     }
     fn reply<'a>(&'a self, _: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
         assert!(!self.panics, "as the test wants it");
-        let pieces = self.replies.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        Box::pin(stream::iter(pieces.expect("the test does not ask so often")))
+        let pieces = self
+            .replies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front();
+        Box::pin(stream::iter(
+            pieces.expect("the test does not ask so often"),
+        ))
     }
 }
 
@@ -46,7 +56,9 @@ fn says(model: &str) -> Arc<dyn Model> {
 fn routing() -> Routing {
     let aliases = [("small", "acme:small"), ("large", "acme:large")];
     Routing {
-        aliases: aliases.map(|(alias, name)| (alias.to_owned(), name.to_owned())).into(),
+        aliases: aliases
+            .map(|(alias, name)| (alias.to_owned(), name.to_owned()))
+            .into(),
         weights: [(Weight::Light, "small".to_owned())].into(),
         ..Routing::only(&name("large"))
     }
@@ -69,7 +81,10 @@ async fn asked(router: &Router, request: ModelRequest) -> Vec<String> {
 }
 
 fn weighing(weight: Weight) -> ModelRequest {
-    ModelRequest { weight: Some(weight), ..ModelRequest::default() }
+    ModelRequest {
+        weight: Some(weight),
+        ..ModelRequest::default()
+    }
 }
 
 #[tokio::test]
@@ -82,36 +97,75 @@ async fn the_choice_is_told_before_everything_else() {
 
 #[tokio::test]
 async fn rules_go_before_weights_and_weights_before_what_was_requested() {
-    let rule = RouteRule { model: "large".into(), weight: None, longer_than: Some(10), tools: None, media: None };
-    let with = Routing { rules: vec![rule], default: "large".into(), ..routing() };
+    let rule = RouteRule {
+        model: "large".into(),
+        weight: None,
+        longer_than: Some(10),
+        tools: None,
+        media: None,
+    };
+    let with = Routing {
+        rules: vec![rule],
+        default: "large".into(),
+        ..routing()
+    };
     let router = || Router::new(with.clone(), both(), Vec::new()).expect("sound");
-    assert_eq!(asked(&router(), weighing(Weight::Light)).await[0], "acme:small: the work is light");
-    assert_eq!(asked(&router(), weighing(Weight::Heavy)).await[0], "acme:large: as requested");
+    assert_eq!(
+        asked(&router(), weighing(Weight::Light)).await[0],
+        "acme:small: the work is light"
+    );
+    assert_eq!(
+        asked(&router(), weighing(Weight::Heavy)).await[0],
+        "acme:large: as requested"
+    );
     let long = ModelRequest {
-        messages: [Arc::new(Message::user("x".repeat(11)))].into_iter().collect(),
+        messages: [Arc::new(Message::user("x".repeat(11)))]
+            .into_iter()
+            .collect(),
         ..weighing(Weight::Light)
     };
-    assert_eq!(asked(&router(), long).await[0], "acme:large: rule 1 of the configuration");
+    assert_eq!(
+        asked(&router(), long).await[0],
+        "acme:large: rule 1 of the configuration"
+    );
     let requested = router().requesting("small").expect("is there");
     assert_eq!(requested.name(), &name("small"));
-    assert_eq!(asked(&requested, ModelRequest::default()).await[0], "acme:small: as requested");
+    assert_eq!(
+        asked(&requested, ModelRequest::default()).await[0],
+        "acme:small: as requested"
+    );
 }
 
 #[tokio::test]
 async fn hooks_have_the_last_word_in_order_and_see_what_was_chosen_before() {
     let first = |decision: &RoutingDecision<'_>| {
-        assert_eq!((decision.requested, decision.selected), (&name("large"), &name("small")));
-        assert_eq!((decision.reason, decision.weight), ("the work is light", Some(Weight::Light)));
+        assert_eq!(
+            (decision.requested, decision.selected),
+            (&name("large"), &name("small"))
+        );
+        assert_eq!(
+            (decision.reason, decision.weight),
+            ("the work is light", Some(Weight::Light))
+        );
         Some(Choice::new("acme:large", "first"))
     };
     let second = |decision: &RoutingDecision<'_>| {
-        assert_eq!((decision.selected, decision.reason), (&name("large"), "first"));
+        assert_eq!(
+            (decision.selected, decision.reason),
+            (&name("large"), "first")
+        );
         Some(Choice::new("small", "second"))
     };
-    let hooks: Vec<Box<dyn RoutingHook>> =
-        vec![Box::new(first), Box::new(second), Box::new(|_: &RoutingDecision<'_>| None)];
+    let hooks: Vec<Box<dyn RoutingHook>> = vec![
+        Box::new(first),
+        Box::new(second),
+        Box::new(|_: &RoutingDecision<'_>| None),
+    ];
     let router = Router::new(routing(), both(), hooks).expect("sound");
-    assert_eq!(asked(&router, weighing(Weight::Light)).await[0], "acme:small: second");
+    assert_eq!(
+        asked(&router, weighing(Weight::Light)).await[0],
+        "acme:small: second"
+    );
 }
 
 #[tokio::test]
@@ -120,34 +174,77 @@ async fn a_hook_that_panics_or_names_nobody_fails_the_request() {
     let router = Router::new(routing(), both(), vec![Box::new(wrong)]).expect("sound");
     let said = asked(&router, ModelRequest::default()).await;
     assert_eq!(said.len(), 1);
-    assert!(said[0].contains("routing hook 1 names the model \"huge\", which is not there"), "{said:?}");
+    assert!(
+        said[0].contains("routing hook 1 names the model \"huge\", which is not there"),
+        "{said:?}"
+    );
     let broken = |_: &RoutingDecision<'_>| -> Option<Choice> { panic!("hunter2") };
     let router = Router::new(routing(), both(), vec![Box::new(broken)]).expect("sound");
     let said = asked(&router, ModelRequest::default()).await;
-    assert_eq!(said, ["error acme:large: the model is not set up: routing hook 1 panicked"]);
+    assert_eq!(
+        said,
+        ["error acme:large: the model is not set up: routing hook 1 panicked"]
+    );
 }
 
 #[tokio::test]
 async fn after_a_failure_that_passes_the_next_model_is_asked_and_the_reason_told() {
     use ModelErrorKind as K;
-    for kind in [K::RateLimited, K::Overloaded, K::Server, K::Timeout, K::Connection] {
-        let models = vec![fake("large", vec![vec![fails("large", kind)]]), says("small")];
-        let with = Routing { fallback: vec!["large".into(), "small".into()], ..routing() };
-        let said = asked(&Router::new(with, models, Vec::new()).expect("sound"), ModelRequest::default()).await;
+    for kind in [
+        K::RateLimited,
+        K::Overloaded,
+        K::Server,
+        K::Timeout,
+        K::Connection,
+    ] {
+        let models = vec![
+            fake("large", vec![vec![fails("large", kind)]]),
+            says("small"),
+        ];
+        let with = Routing {
+            fallback: vec!["large".into(), "small".into()],
+            ..routing()
+        };
+        let said = asked(
+            &Router::new(with, models, Vec::new()).expect("sound"),
+            ModelRequest::default(),
+        )
+        .await;
         let told = format!("acme:small: instead of acme:large: {kind}: oh");
-        assert_eq!(said, ["acme:large: as requested", &told, "text h", "done small"]);
+        assert_eq!(
+            said,
+            ["acme:large: as requested", &told, "text h", "done small"]
+        );
     }
 }
 
 #[tokio::test]
 async fn after_any_other_failure_no_other_model_is_asked() {
     use ModelErrorKind as K;
-    for kind in
-        [K::Auth, K::Quota, K::BadRequest, K::TooLong, K::NotFound, K::Refused, K::Malformed, K::Budget, K::Setup]
-    {
-        let models = vec![fake("large", vec![vec![fails("large", kind)]]), fake("small", vec![])];
-        let with = Routing { fallback: vec!["small".into()], ..routing() };
-        let said = asked(&Router::new(with, models, Vec::new()).expect("sound"), ModelRequest::default()).await;
+    for kind in [
+        K::Auth,
+        K::Quota,
+        K::BadRequest,
+        K::TooLong,
+        K::NotFound,
+        K::Refused,
+        K::Malformed,
+        K::Budget,
+        K::Setup,
+    ] {
+        let models = vec![
+            fake("large", vec![vec![fails("large", kind)]]),
+            fake("small", vec![]),
+        ];
+        let with = Routing {
+            fallback: vec!["small".into()],
+            ..routing()
+        };
+        let said = asked(
+            &Router::new(with, models, Vec::new()).expect("sound"),
+            ModelRequest::default(),
+        )
+        .await;
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(said[1].starts_with("error acme:large"), "{said:?}");
     }
@@ -158,15 +255,32 @@ async fn once_something_was_said_there_is_no_other_beginning() {
     for piece in [
         Delta::Text("h".into()),
         Delta::Reasoning("h".into()),
-        Delta::Call { index: 0, id: "1".into(), tool: "t".into() },
-        Delta::Arguments { index: 0, text: "{".into() },
+        Delta::Call {
+            index: 0,
+            id: "1".into(),
+            tool: "t".into(),
+        },
+        Delta::Arguments {
+            index: 0,
+            text: "{".into(),
+        },
     ] {
         let replies = vec![vec![Ok(piece), fails("large", ModelErrorKind::Connection)]];
         let models = vec![fake("large", replies), fake("small", vec![])];
-        let with = Routing { fallback: vec!["small".into()], ..routing() };
-        let said = asked(&Router::new(with, models, Vec::new()).expect("sound"), ModelRequest::default()).await;
+        let with = Routing {
+            fallback: vec!["small".into()],
+            ..routing()
+        };
+        let said = asked(
+            &Router::new(with, models, Vec::new()).expect("sound"),
+            ModelRequest::default(),
+        )
+        .await;
         assert_eq!(said.len(), 3, "{said:?}");
-        assert!(said[2].starts_with("error acme:large: the connection failed"), "{said:?}");
+        assert!(
+            said[2].starts_with("error acme:large: the connection failed"),
+            "{said:?}"
+        );
     }
 }
 
@@ -174,43 +288,106 @@ async fn once_something_was_said_there_is_no_other_beginning() {
 async fn when_all_have_failed_the_last_failure_is_passed_on() {
     let models = vec![
         fake("large", vec![vec![fails("large", ModelErrorKind::Server)]]),
-        fake("small", vec![vec![fails("small", ModelErrorKind::Overloaded)]]),
+        fake(
+            "small",
+            vec![vec![fails("small", ModelErrorKind::Overloaded)]],
+        ),
     ];
-    let with = Routing { fallback: vec!["small".into()], ..routing() };
-    let said = asked(&Router::new(with, models, Vec::new()).expect("sound"), ModelRequest::default()).await;
-    assert_eq!(said.last().expect("something"), "error acme:small: the provider is overloaded: oh");
+    let with = Routing {
+        fallback: vec!["small".into()],
+        ..routing()
+    };
+    let said = asked(
+        &Router::new(with, models, Vec::new()).expect("sound"),
+        ModelRequest::default(),
+    )
+    .await;
+    assert_eq!(
+        said.last().expect("something"),
+        "error acme:small: the provider is overloaded: oh"
+    );
 }
 
 #[tokio::test]
 async fn a_model_that_panics_fails_alone() {
-    let broken = Fake { name: name("large"), replies: Mutex::default(), panics: true };
+    let broken = Fake {
+        name: name("large"),
+        replies: Mutex::default(),
+        panics: true,
+    };
     let models: Vec<Arc<dyn Model>> = vec![Arc::new(broken), says("small")];
-    let with = Routing { fallback: vec!["small".into()], fallback_on: vec![ModelErrorKind::Malformed], ..routing() };
-    let said = asked(&Router::new(with, models, Vec::new()).expect("sound"), ModelRequest::default()).await;
+    let with = Routing {
+        fallback: vec!["small".into()],
+        fallback_on: vec![ModelErrorKind::Malformed],
+        ..routing()
+    };
+    let said = asked(
+        &Router::new(with, models, Vec::new()).expect("sound"),
+        ModelRequest::default(),
+    )
+    .await;
     assert_eq!(said.last().expect("something"), "done small");
 }
 
 #[test]
 fn a_routing_that_cannot_work_is_refused_and_says_where_it_is_wrong() {
-    let refused = |routing: Routing| Router::new(routing, both(), Vec::new()).expect_err("cannot work").to_string();
-    let wrong = Routing { default: "medium".into(), ..routing() };
+    let refused = |routing: Routing| {
+        Router::new(routing, both(), Vec::new())
+            .expect_err("cannot work")
+            .to_string()
+    };
+    let wrong = Routing {
+        default: "medium".into(),
+        ..routing()
+    };
     let text = "routing.default names the model \"medium\", which is not there; there are: large, small, acme:small, acme:large";
     assert_eq!(refused(wrong), text);
     for wrong in [
-        Routing { weights: [(Weight::Heavy, "huge".to_owned())].into(), ..routing() },
-        Routing { aliases: [("huge".to_owned(), "acme:huge".to_owned())].into(), ..Routing::only(&name("large")) },
-        Routing { fallback: vec!["huge".into()], ..routing() },
         Routing {
-            rules: vec![RouteRule { model: "huge".into(), weight: None, longer_than: None, tools: None, media: None }],
+            weights: [(Weight::Heavy, "huge".to_owned())].into(),
+            ..routing()
+        },
+        Routing {
+            aliases: [("huge".to_owned(), "acme:huge".to_owned())].into(),
+            ..Routing::only(&name("large"))
+        },
+        Routing {
+            fallback: vec!["huge".into()],
+            ..routing()
+        },
+        Routing {
+            rules: vec![RouteRule {
+                model: "huge".into(),
+                weight: None,
+                longer_than: None,
+                tools: None,
+                media: None,
+            }],
             ..routing()
         },
     ] {
         assert!(refused(wrong).contains("huge"));
     }
-    let never = Routing { fallback_on: vec![ModelErrorKind::Auth], ..routing() };
-    assert_eq!(refused(never), "routing.fallback_on has Auth, after which no other model is asked");
-    let twice = Router::new(routing(), vec![says("large"), says("large"), says("small")], Vec::new());
-    assert_eq!(twice.expect_err("two of a name"), RoutingError::Twice(name("large")));
+    let never = Routing {
+        fallback_on: vec![ModelErrorKind::Auth],
+        ..routing()
+    };
+    assert_eq!(
+        refused(never),
+        "routing.fallback_on has Auth, after which no other model is asked"
+    );
+    let twice = Router::new(
+        routing(),
+        vec![says("large"), says("large"), says("small")],
+        Vec::new(),
+    );
+    assert_eq!(
+        twice.expect_err("two of a name"),
+        RoutingError::Twice(name("large"))
+    );
     assert!(serde_json::from_str::<Routing>(r#"{ "default": "a", "falback": [] }"#).is_err());
-    assert!(serde_json::from_str::<Routing>(r#"{ "default": "a", "weights": { "huge": "b" } }"#).is_err());
+    assert!(
+        serde_json::from_str::<Routing>(r#"{ "default": "a", "weights": { "huge": "b" } }"#)
+            .is_err()
+    );
 }

@@ -89,7 +89,10 @@ pub struct Choice {
 impl Choice {
     /// Chooses a model.
     pub fn new(model: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { model: model.into(), reason: reason.into() }
+        Self {
+            model: model.into(),
+            reason: reason.into(),
+        }
     }
 }
 
@@ -135,7 +138,13 @@ pub enum RoutingError {
 
 fn passing() -> Vec<ModelErrorKind> {
     use ModelErrorKind as K;
-    vec![K::RateLimited, K::Overloaded, K::Server, K::Timeout, K::Connection]
+    vec![
+        K::RateLimited,
+        K::Overloaded,
+        K::Server,
+        K::Timeout,
+        K::Connection,
+    ]
 }
 
 impl Routing {
@@ -156,7 +165,10 @@ impl Routing {
         if let Some((number, rule)) = (1..).zip(&self.rules).find(|(_, rule)| rule.fits(request)) {
             return Choice::new(&rule.model, format!("rule {number} of the configuration"));
         }
-        match request.weight.and_then(|weight| Some((weight, self.weights.get(&weight)?))) {
+        match request
+            .weight
+            .and_then(|weight| Some((weight, self.weights.get(&weight)?)))
+        {
             Some((weight, model)) => Choice::new(model, format!("the work is {}", word(weight))),
             None => Choice::new(requested, "as requested"),
         }
@@ -164,28 +176,54 @@ impl Routing {
 
     /// Every place that names a model, with the name.
     pub(crate) fn names(&self) -> Vec<(String, &str)> {
-        let aliases = self.aliases.iter().map(|(alias, name)| (format!("routing.aliases.{alias}"), name));
-        let weights = self.weights.iter().map(|(weight, name)| (format!("routing.weights.{}", word(*weight)), name));
-        let rules =
-            (1..).zip(&self.rules).map(|(number, rule)| (format!("routing.rules, entry {number},"), &rule.model));
-        let fallback = self.fallback.iter().map(|name| ("routing.fallback".to_owned(), name));
+        let aliases = self
+            .aliases
+            .iter()
+            .map(|(alias, name)| (format!("routing.aliases.{alias}"), name));
+        let weights = self
+            .weights
+            .iter()
+            .map(|(weight, name)| (format!("routing.weights.{}", word(*weight)), name));
+        let rules = (1..)
+            .zip(&self.rules)
+            .map(|(number, rule)| (format!("routing.rules, entry {number},"), &rule.model));
+        let fallback = self
+            .fallback
+            .iter()
+            .map(|name| ("routing.fallback".to_owned(), name));
         let all = [("routing.default".to_owned(), &self.default)].into_iter();
-        let all = all.chain(aliases).chain(weights).chain(rules).chain(fallback);
+        let all = all
+            .chain(aliases)
+            .chain(weights)
+            .chain(rules)
+            .chain(fallback);
         all.map(|(place, name)| (place, name.as_str())).collect()
     }
 
     pub(crate) fn check_fallback(&self) -> Result<(), RoutingError> {
         use ModelErrorKind as K;
         let never = |kind: &&K| matches!(kind, K::Auth | K::BadRequest | K::Budget | K::Setup);
-        self.fallback_on.iter().find(never).map_or(Ok(()), |kind| Err(RoutingError::NoFallbackOn(*kind)))
+        self.fallback_on
+            .iter()
+            .find(never)
+            .map_or(Ok(()), |kind| Err(RoutingError::NoFallbackOn(*kind)))
     }
 }
 
 impl RouteRule {
     fn fits(&self, request: &ModelRequest) -> bool {
-        let size = || request.messages.iter().map(|message| message.size() as u64).sum::<u64>();
-        self.weight.is_none_or(|weight| request.weight == Some(weight))
-            && self.tools.is_none_or(|tools| tools != request.view.is_empty())
+        let size = || {
+            request
+                .messages
+                .iter()
+                .map(|message| message.size() as u64)
+                .sum::<u64>()
+        };
+        self.weight
+            .is_none_or(|weight| request.weight == Some(weight))
+            && self
+                .tools
+                .is_none_or(|tools| tools != request.view.is_empty())
             && self.longer_than.is_none_or(|bytes| size() > bytes)
             && self.media.is_none_or(|media| media == has_media(request))
     }

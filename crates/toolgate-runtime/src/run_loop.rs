@@ -4,8 +4,8 @@ use std::{pin::pin, sync::Arc};
 
 use futures::{StreamExt, future::join_all};
 use toolgate_core::{
-    Delta, LoopEvent, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, Routed, RunEnd, Status, Suspension,
-    TurnId, TurnInfo, contained, contained_sync,
+    Delta, LoopEvent, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, Routed, RunEnd,
+    Status, Suspension, TurnId, TurnInfo, contained, contained_sync,
 };
 
 use crate::{
@@ -62,10 +62,16 @@ impl Run {
 
     /// Cancels what an earlier run left waiting, and tells the model.
     pub(crate) async fn give_up_open_turn(&mut self) -> Result<(), SessionError> {
-        let Place::Open(turn) = self.conversation.place() else { return Ok(()) };
+        let Place::Open(turn) = self.conversation.place() else {
+            return Ok(());
+        };
         // Nothing is run; but what the tools are decides what may have come of calls that had started.
         let view = self.tools.all().clone();
-        let run = self.shared.dispatcher.resume_under(turn, view, self.stack()).await?;
+        let run = self
+            .shared
+            .dispatcher
+            .resume_under(turn, view, self.stack())
+            .await?;
         run.handle().interrupt(SOMETHING_ELSE).await?;
         let report = run.run().await?;
         self.call_off(&report).await?;
@@ -76,7 +82,10 @@ impl Run {
 
     /// Gives up what agents have left waiting for calls that are not wanted any more.
     pub(crate) async fn call_off(&self, report: &TurnReport) -> Result<(), SessionError> {
-        let cancelled = report.results.iter().filter(|result| result.status() == Some(Status::Cancelled));
+        let cancelled = report
+            .results
+            .iter()
+            .filter(|result| result.status() == Some(Status::Cancelled));
         for result in cancelled {
             if let Some(agent) = self.shared.agent(&result.tool) {
                 Box::pin(agent.call_off(&self.shared, result, self.conversation.run)).await?;
@@ -104,7 +113,9 @@ impl Run {
             None => {
                 // It was sent, and what the provider makes of that is not known.
                 let alerts = self.pay(None).await.1;
-                let drafts = alerts.into_iter().map(|alert| Draft::Loop(info.clone(), alert));
+                let drafts = alerts
+                    .into_iter()
+                    .map(|alert| Draft::Loop(info.clone(), alert));
                 drop(self.shared.journal().write(drafts, []));
                 self.end(RunEnd::Cancelled, None).await.map(Some)
             }
@@ -120,7 +131,11 @@ impl Run {
     }
 
     /// Asks the model and shows the reply while it comes.
-    async fn infer(&self, model: &dyn Model, info: &Arc<TurnInfo>) -> Result<(Reply, Option<Routed>), ModelError> {
+    async fn infer(
+        &self,
+        model: &dyn Model,
+        info: &Arc<TurnInfo>,
+    ) -> Result<(Reply, Option<Routed>), ModelError> {
         let failed = |kind, text: &str| ModelError::new(kind, model.name().clone(), text);
         let panicked = |_| failed(ModelErrorKind::Malformed, "the model's adapter panicked");
         let request = &self.conversation.request;
@@ -132,13 +147,22 @@ impl Run {
                 tokio::task::yield_now().await;
             }
             match contained(pieces.next()).await.map_err(panicked)? {
-                None => return Err(failed(ModelErrorKind::Connection, "the reply ended before it was whole")),
+                None => {
+                    return Err(failed(
+                        ModelErrorKind::Connection,
+                        "the reply ended before it was whole",
+                    ));
+                }
                 Some(Err(error)) => return Err(error),
                 Some(Ok(Delta::Done(reply))) => return Ok((*reply, chosen)),
                 Some(Ok(delta)) => {
                     if let Delta::Routed(routed) = &delta {
                         let event = LoopEvent::ModelRouted(routed.clone());
-                        drop(self.shared.journal().write([Draft::Loop(info.clone(), event)], []));
+                        drop(
+                            self.shared
+                                .journal()
+                                .write([Draft::Loop(info.clone(), event)], []),
+                        );
                         chosen = Some(routed.clone());
                     }
                     self.shared.dispatcher.bus().show(info, &delta);
@@ -164,7 +188,11 @@ impl Run {
     async fn take_up(&mut self, turn: TurnId) -> Result<Option<RunReport>, SessionError> {
         match self.view_again().await {
             Ok(view) => {
-                let run = self.shared.dispatcher.resume_under(turn, view, self.stack()).await?;
+                let run = self
+                    .shared
+                    .dispatcher
+                    .resume_under(turn, view, self.stack())
+                    .await?;
                 self.last = Some(run.info().clone());
                 self.work(run).await
             }
@@ -176,7 +204,9 @@ impl Run {
     async fn work(&mut self, run: TurnRun) -> Result<Option<RunReport>, SessionError> {
         // What agents have to do is found out first, and then waited for with the rest.
         let waits = self.shared.limits.waits;
-        let mut report = self.drive_turn(run, waits && self.shared.agents.is_empty()).await?;
+        let mut report = self
+            .drive_turn(run, waits && self.shared.agents.is_empty())
+            .await?;
         let mut waiting = Vec::new();
         while report.end == TurnEnd::Suspended {
             let delegated = self.delegate(&report).await?;
@@ -186,14 +216,24 @@ impl Run {
                 break;
             }
             let view = self.conversation.request.view.clone();
-            let again = self.shared.dispatcher.resume_under(report.turn, view, self.stack()).await?;
-            report = self.drive_turn(again, waits && !delegated.delivered).await?;
+            let again = self
+                .shared
+                .dispatcher
+                .resume_under(report.turn, view, self.stack())
+                .await?;
+            report = self
+                .drive_turn(again, waits && !delegated.delivered)
+                .await?;
         }
         self.turned(report, waiting).await
     }
 
     /// What a turn that came to a halt means for the run.
-    async fn turned(&mut self, report: TurnReport, waiting: Vec<Pending>) -> Result<Option<RunReport>, SessionError> {
+    async fn turned(
+        &mut self,
+        report: TurnReport,
+        waiting: Vec<Pending>,
+    ) -> Result<Option<RunReport>, SessionError> {
         if report.end == TurnEnd::Suspended {
             let mut ended = self.end(RunEnd::Suspended, None).await?;
             ended.pending = self.pending(&report).into_iter().chain(waiting).collect();
@@ -212,7 +252,13 @@ impl Run {
         if cancel.is_cancelled() {
             handle.interrupt(STOPPED).await?;
         }
-        let driving = async move { if waits { run.run_to_end().await } else { run.run().await } };
+        let driving = async move {
+            if waits {
+                run.run_to_end().await
+            } else {
+                run.run().await
+            }
+        };
         let (mut driving, mut told) = (pin!(driving), false);
         loop {
             tokio::select! {
@@ -229,10 +275,14 @@ impl Run {
 
     /// Lets agents work on the calls that are theirs, all at once.
     pub(crate) async fn delegate(&mut self, report: &TurnReport) -> Result<Delivery, SessionError> {
-        let theirs = report.results.iter().filter(|result| result.waits_for == Some(Suspension::Result));
+        let theirs = report
+            .results
+            .iter()
+            .filter(|result| result.waits_for == Some(Suspension::Result));
         let (shared, run) = (self.shared.clone(), self.conversation.run);
         let work = theirs.filter_map(|result| {
-            let (agent, shared, cancel) = (shared.agent(&result.tool)?, &shared, self.cancel.clone());
+            let (agent, shared, cancel) =
+                (shared.agent(&result.tool)?, &shared, self.cancel.clone());
             Some(async move { (result.id, agent.work(shared, result, run, cancel).await) })
         });
         let mut work = pin!(join_all(work));
@@ -256,7 +306,12 @@ impl Run {
         Ok(delivery)
     }
 
-    async fn deliver(&self, turn: TurnId, call: toolgate_core::CallId, outcome: Outcome) -> Result<(), SessionError> {
+    async fn deliver(
+        &self,
+        turn: TurnId,
+        call: toolgate_core::CallId,
+        outcome: Outcome,
+    ) -> Result<(), SessionError> {
         match self.shared.dispatcher.deliver(turn, call, outcome).await {
             // One that was delivered before stands.
             Ok(()) | Err(crate::PostError::Refused(_)) => Ok(()),

@@ -1,6 +1,8 @@
 //! What a single run may have of its own: tools, layers, limits, the form of its answer.
 
-use toolgate_core::{AnyLayer, Layer, Message, OutputFormat, Part, Registry, Role, ToolChoice, Weight};
+use toolgate_core::{
+    AnyLayer, Layer, Message, OutputFormat, Part, Registry, Role, ToolChoice, Weight,
+};
 
 /// What is said to a model to begin a run: words, or words with pictures and files.
 #[derive(Debug, Clone)]

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApprovalRequest, BudgetError, CallId, Cost, Finish, Json, Message, ModelError, ModelErrorKind, PostCode, Problem,
-    RunEnd, SessionId, StackError, StoreError, Suspension, ToolName, TurnId, Usage, ViewError,
+    ApprovalRequest, BudgetError, CallId, Cost, Finish, Json, Message, ModelError, ModelErrorKind,
+    PostCode, Problem, RunEnd, SessionId, StackError, StoreError, Suspension, ToolName, TurnId,
+    Usage, ViewError,
 };
 
 use crate::{CallResult, DispatchError, JournalError, PostError, StrategyError};
@@ -68,7 +69,14 @@ impl Pending {
             Some(Suspension::Result) | None => None,
         };
         let (call, tool) = (result.id, result.tool.clone());
-        Self { session, turn, call, tool, question, agents: Vec::new() }
+        Self {
+            session,
+            turn,
+            call,
+            tool,
+            question,
+            agents: Vec::new(),
+        }
     }
 }
 
@@ -172,7 +180,9 @@ impl From<JournalError> for SessionError {
 impl From<StoreError> for SessionError {
     fn from(error: StoreError) -> Self {
         match error {
-            held @ (StoreError::Held { .. } | StoreError::Fenced { .. }) => Self::Dispatch(held.into()),
+            held @ (StoreError::Held { .. } | StoreError::Fenced { .. }) => {
+                Self::Dispatch(held.into())
+            }
             other => Self::Store(other),
         }
     }

@@ -40,9 +40,17 @@ struct Streaming {
 }
 
 impl RunStream {
-    pub(crate) fn new(session: &Session, run: BoxFuture<'static, Result<RunReport, SessionError>>) -> Self {
+    pub(crate) fn new(
+        session: &Session,
+        run: BoxFuture<'static, Result<RunReport, SessionError>>,
+    ) -> Self {
         let (events, session) = (session.bus().subscribe(), session.clone());
-        let streaming = Streaming { run: Some(run), report: None, events, session };
+        let streaming = Streaming {
+            run: Some(run),
+            report: None,
+            events,
+            session,
+        };
         Self(stream::unfold(streaming, Streaming::step).boxed())
     }
 }
@@ -79,7 +87,9 @@ impl Streaming {
     fn update(&self, delivery: Delivery) -> Option<Update> {
         let ours = |session| session == self.session.id();
         match delivery {
-            Delivery::Event(event) => ours(event.turn_info().session).then_some(Update::Event(event)),
+            Delivery::Event(event) => {
+                ours(event.turn_info().session).then_some(Update::Event(event))
+            }
             Delivery::Piece(piece) => ours(piece.turn.session).then_some(Update::Piece(piece)),
             Delivery::Lagged(missed) => Some(Update::Lagged(missed)),
         }

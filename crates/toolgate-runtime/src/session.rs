@@ -9,12 +9,13 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admitted, Content, Decision, Message, Model, Registry, SessionId, Timestamp, ToolName, TurnId, TurnInfo,
+    Admitted, Content, Decision, Message, Model, Registry, SessionId, Timestamp, ToolName, TurnId,
+    TurnInfo,
 };
 
 use crate::{
-    Agent, Approvals, Bus, DecideOn, Dispatcher, Input, Journal, PostError, RunOptions, RunReport, SessionBuilder,
-    SessionError, Spending, Strategy,
+    Agent, Approvals, Bus, DecideOn, Dispatcher, Input, Journal, PostError, RunOptions, RunReport,
+    SessionBuilder, SessionError, Spending, Strategy,
     conversation::{Conversation, Place},
     host_model::HostModel,
     kernel::Run,
@@ -118,7 +119,11 @@ impl Session {
     }
 
     /// The same, with tools, layers and limits for this run only.
-    pub async fn run_with(&self, input: impl Into<Input>, options: RunOptions) -> Result<RunReport, SessionError> {
+    pub async fn run_with(
+        &self,
+        input: impl Into<Input>,
+        options: RunOptions,
+    ) -> Result<RunReport, SessionError> {
         let input = input.into();
         self.0.clone().begin(Some(input), options).await
     }
@@ -160,8 +165,15 @@ impl Session {
     pub async fn say(&self, text: impl Into<Input>) -> Result<u64, SessionError> {
         let idle = || SessionError::Idle { session: self.id() };
         let (heard, hearing) = oneshot::channel();
-        let steer = Steer { message: text.into().0, heard };
-        let sent = self.0.control().as_ref().is_some_and(|control| control.steer.send(steer).is_ok());
+        let steer = Steer {
+            message: text.into().0,
+            heard,
+        };
+        let sent = self
+            .0
+            .control()
+            .as_ref()
+            .is_some_and(|control| control.steer.send(steer).is_ok());
         if !sent {
             return Err(idle());
         }
@@ -171,12 +183,19 @@ impl Session {
     /// Stops the run that is under way. It ends as `cancelled`; finished results are kept. Says whether there was one.
     pub fn interrupt(&self) -> bool {
         let control = self.0.control();
-        control.as_ref().inspect(|control| control.cancel.cancel()).is_some()
+        control
+            .as_ref()
+            .inspect(|control| control.cancel.cancel())
+            .is_some()
     }
 
     /// Decides on a call that waits, of this session or of an agent's. The session goes on when it is resumed, or by
     /// itself if a run waits for the answer.
-    pub async fn decide(&self, on: impl Into<DecideOn>, decision: Decision) -> Result<Admitted, PostError> {
+    pub async fn decide(
+        &self,
+        on: impl Into<DecideOn>,
+        decision: Decision,
+    ) -> Result<Admitted, PostError> {
         self.0.desk().decide(on, decision).await
     }
 
@@ -187,7 +206,11 @@ impl Session {
 
 impl Shared {
     /// Begins a run, or takes up the last one, and drives it to its end.
-    async fn begin(self: Arc<Self>, input: Option<Input>, options: RunOptions) -> Result<RunReport, SessionError> {
+    async fn begin(
+        self: Arc<Self>,
+        input: Option<Input>,
+        options: RunOptions,
+    ) -> Result<RunReport, SessionError> {
         let mut run = self.enter(options).await?;
         if let Some(Input(message)) = input {
             run.give_up_open_turn().await?;
@@ -198,8 +221,14 @@ impl Shared {
 
     /// Takes the conversation, alone.
     pub(crate) async fn enter(self: &Arc<Self>, options: RunOptions) -> Result<Run, SessionError> {
-        let busy = SessionError::Busy { session: self.dispatcher.session() };
-        let mut conversation = self.conversation.clone().try_lock_owned().map_err(|_| busy)?;
+        let busy = SessionError::Busy {
+            session: self.dispatcher.session(),
+        };
+        let mut conversation = self
+            .conversation
+            .clone()
+            .try_lock_owned()
+            .map_err(|_| busy)?;
         if conversation.torn {
             // The store knows what was written before the last run was dropped.
             self.journal().flushed().await?;
@@ -210,7 +239,12 @@ impl Shared {
         let tools = ToolsOfRun::new(self, &options).map_err(SessionError::Options)?;
         let cancel = CancellationToken::new();
         let steering = self.listen(cancel.clone());
-        Ok(Run::new(self.clone(), conversation, (options, tools), (cancel, steering)))
+        Ok(Run::new(
+            self.clone(),
+            conversation,
+            (options, tools),
+            (cancel, steering),
+        ))
     }
 
     /// Makes the run reachable, anew if there is one.
@@ -245,7 +279,8 @@ impl Shared {
     }
 
     pub(crate) fn desk(&self) -> Approvals {
-        let desk = Approvals::new(self.dispatcher.store().clone()).clock(self.dispatcher.0.clock.clone());
+        let desk =
+            Approvals::new(self.dispatcher.store().clone()).clock(self.dispatcher.0.clock.clone());
         match self.dispatcher.0.keyring.clone() {
             Some(keyring) => desk.keyring(keyring),
             None => desk,
@@ -258,7 +293,9 @@ impl Shared {
         // One call has nothing to be told apart from.
         let alone = message.calls().nth(1).is_none();
         for part in &mut message.parts {
-            let Content::Call(request) = &mut part.content else { continue };
+            let Content::Call(request) = &mut part.content else {
+                continue;
+            };
             let given = &request.provider_call_id;
             if given.is_empty() || !(alone || used.insert(given.clone())) {
                 let id = toolgate_core::CallId::from_source(&*self.dispatcher.0.ids).to_string();
@@ -276,12 +313,17 @@ impl Shared {
 
     /// What the conversation waits for.
     pub(crate) fn is_new(&self) -> bool {
-        self.conversation.try_lock().is_ok_and(|conversation| conversation.place() == Place::Empty)
+        self.conversation
+            .try_lock()
+            .is_ok_and(|conversation| conversation.place() == Place::Empty)
     }
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("id", &self.id()).field("model", self.0.model.name()).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("id", &self.id())
+            .field("model", self.0.model.name())
+            .finish_non_exhaustive()
     }
 }

@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 use toolgate_core::{
-    AgentId, Budgets, Effort, Model, ModelName, OutputFormat, Payer, Prices, Principal, RegisterError, Registry,
-    SessionId, Stack, StackError, Store, TurnId, TurnInfo, UnknownPrice, Weight,
+    AgentId, Budgets, Effort, Model, ModelName, OutputFormat, Payer, Prices, Principal,
+    RegisterError, Registry, SessionId, Stack, StackError, Store, TurnId, TurnInfo, UnknownPrice,
+    Weight,
 };
 
 use crate::{
-    Agent, Dispatcher, DispatcherBuilder, OnCap, Session, SessionError, Spending, Strategy, conversation::Conversation,
-    session::Shared,
+    Agent, Dispatcher, DispatcherBuilder, OnCap, Session, SessionError, Spending, Strategy,
+    conversation::Conversation, session::Shared,
 };
 
 /// What the model is asked with in every round.
@@ -98,7 +99,10 @@ impl SessionBuilder {
             stack: None,
             configure: Vec::new(),
             allowed: None,
-            ask: Asking { cache: true, ..Asking::default() },
+            ask: Asking {
+                cache: true,
+                ..Asking::default()
+            },
             limits,
             strategies: Vec::new(),
             agents: Vec::new(),
@@ -129,7 +133,10 @@ impl SessionBuilder {
     }
 
     /// Sets up what runs the turns: store, clock, approver, redactor, keys, how many calls run at once.
-    pub fn dispatcher(mut self, with: impl FnOnce(DispatcherBuilder) -> DispatcherBuilder + Send + 'static) -> Self {
+    pub fn dispatcher(
+        mut self,
+        with: impl FnOnce(DispatcherBuilder) -> DispatcherBuilder + Send + 'static,
+    ) -> Self {
         self.configure.push(Box::new(with));
         self
     }
@@ -292,7 +299,9 @@ impl SessionBuilder {
         self.who.principal = above.who.principal.clone();
         (self.budgets, self.prices, self.payer) = above.spending.terms();
         let payer = above.spending.payer();
-        self.works_for = payer.session.map(|session| (session, payer.run.unwrap_or(run)));
+        self.works_for = payer
+            .session
+            .map(|session| (session, payer.run.unwrap_or(run)));
         self.limits.waits = above.limits.waits;
         self
     }
@@ -306,7 +315,10 @@ impl SessionBuilder {
             Some(stack) => stack,
             None => Stack::over(self.registry.clone()).build()?,
         };
-        let builder = self.configure.into_iter().fold(Dispatcher::builder(stack), |builder, with| with(builder));
+        let builder = self
+            .configure
+            .into_iter()
+            .fold(Dispatcher::builder(stack), |builder, with| with(builder));
         let dispatcher = builder.build().await.map_err(SessionError::from)?;
         self.who.session = dispatcher.session();
         self.ask.closing = closing(self.ask.instructions.as_deref());
@@ -319,10 +331,15 @@ impl SessionBuilder {
             .with_prices(self.prices)
             .on_unknown_price(self.unknown)
             .may_use(self.may_use)
-            .paid_by(Payer { session: Some(session), run, ..self.payer })
+            .paid_by(Payer {
+                session: Some(session),
+                run,
+                ..self.payer
+            })
             .within(dispatcher.session());
         let window = self.limits.window_bytes;
-        let conversation = Conversation::load(dispatcher.store(), dispatcher.session(), window).await;
+        let conversation =
+            Conversation::load(dispatcher.store(), dispatcher.session(), window).await;
         let conversation = conversation.map_err(SessionError::from)?;
         Ok(Session(Arc::new(Shared {
             dispatcher,
@@ -343,7 +360,9 @@ impl SessionBuilder {
 
 impl std::fmt::Debug for SessionBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionBuilder").field("model", self.model.name()).finish_non_exhaustive()
+        f.debug_struct("SessionBuilder")
+            .field("model", self.model.name())
+            .finish_non_exhaustive()
     }
 }
 

@@ -19,7 +19,9 @@ impl Shared {
         }
         match &self.redactor {
             // A redactor that panics has redacted nothing.
-            Some(redactor) => contained_sync(|| redactor.redact(value).ok()).ok().flatten(),
+            Some(redactor) => contained_sync(|| redactor.redact(value).ok())
+                .ok()
+                .flatten(),
             None => Some(value.clone()),
         }
     }
@@ -30,16 +32,21 @@ impl Shared {
     }
 
     pub(crate) fn shown_arguments(&self, arguments: &Arguments) -> Option<Arguments> {
-        self.shown(arguments.as_json()).and_then(|json| Arguments::try_from(json).ok())
+        self.shown(arguments.as_json())
+            .and_then(|json| Arguments::try_from(json).ok())
     }
 
     /// What an event may say in words.
     pub(crate) fn said_text(&self, text: &str) -> String {
         let said = match &self.redactor {
-            Some(redactor) => contained_sync(|| redactor.redact_text(text).ok()).ok().flatten(),
+            Some(redactor) => contained_sync(|| redactor.redact_text(text).ok())
+                .ok()
+                .flatten(),
             None => Some(text.to_owned()),
         };
-        let mut said = said.filter(|said| !said.trim().is_empty()).unwrap_or_else(|| "(withheld)".to_owned());
+        let mut said = said
+            .filter(|said| !said.trim().is_empty())
+            .unwrap_or_else(|| "(withheld)".to_owned());
         said.truncate(said.floor_char_boundary(Self::SAID_BYTES));
         said
     }
@@ -53,14 +60,24 @@ impl Shared {
             ToolEvent::ToolSkipped { reason } => [reason.as_mut(), None],
             _ => [None, None],
         };
-        words.into_iter().flatten().for_each(|text| *text = self.said_text(text));
+        words
+            .into_iter()
+            .flatten()
+            .for_each(|text| *text = self.said_text(text));
         event
     }
 
     /// The same event with what a model noted down redacted.
     pub(crate) fn said_by_strategy(&self, mut event: LoopEvent) -> LoopEvent {
-        if let LoopEvent::RecursiveIteration { summary, scratchpad, .. } = &mut event {
-            let words = [summary, scratchpad].into_iter().filter(|text| !text.is_empty());
+        if let LoopEvent::RecursiveIteration {
+            summary,
+            scratchpad,
+            ..
+        } = &mut event
+        {
+            let words = [summary, scratchpad]
+                .into_iter()
+                .filter(|text| !text.is_empty());
             words.for_each(|text| *text = self.said_text(text));
         }
         event
@@ -69,7 +86,9 @@ impl Shared {
     /// The notes of a call as an event, redacted; none if that cannot be made sure.
     pub(crate) fn audit(&self, notes: &Notes) -> Option<ToolEvent> {
         if self.redactor.is_none() {
-            return Some(ToolEvent::ToolCallAudit { audit: notes.clone() });
+            return Some(ToolEvent::ToolCallAudit {
+                audit: notes.clone(),
+            });
         }
         let value = serde_json::to_value(notes).ok()?;
         let audit = serde_json::from_value(self.shown_value(&value)?).ok()?;

@@ -92,16 +92,28 @@ impl Skill {
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, SkillError> {
         let folder = folder.as_ref();
         let path = folder.join(Self::FILE);
-        let unusable = |why: &str| SkillError::Unusable { path: path.clone(), why: why.to_owned() };
+        let unusable = |why: &str| SkillError::Unusable {
+            path: path.clone(),
+            why: why.to_owned(),
+        };
         let name = folder.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| unusable("the folder has no name that a skill can have"))?;
-        let text = read_text(folder, Self::FILE, Self::FILE_BYTES).map_err(|error| match error {
-            RootedError::Io(source) => SkillError::Io { path: path.clone(), source },
-            other => unusable(&other.to_string()),
+        let text =
+            read_text(folder, Self::FILE, Self::FILE_BYTES).map_err(|error| match error {
+                RootedError::Io(source) => SkillError::Io {
+                    path: path.clone(),
+                    source,
+                },
+                other => unusable(&other.to_string()),
+            })?;
+        let file = SkillFile::parse(&text, name).map_err(|fault| SkillError::Malformed {
+            path: path.clone(),
+            fault,
         })?;
-        let file =
-            SkillFile::parse(&text, name).map_err(|fault| SkillError::Malformed { path: path.clone(), fault })?;
-        Ok(Self { file, folder: folder.to_owned() })
+        Ok(Self {
+            file,
+            folder: folder.to_owned(),
+        })
     }
 
     /// What its file says.
@@ -157,7 +169,9 @@ const DEEPEST: usize = 4;
 const LOOKED_AT: usize = 1000;
 
 fn list(folder: &Path, prefix: &str, depth: usize, found: &mut Vec<(String, u64)>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
     let mut names: Vec<String> = entries
         .take(LOOKED_AT)
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -166,11 +180,18 @@ fn list(folder: &Path, prefix: &str, depth: usize, found: &mut Vec<(String, u64)
     names.sort();
     for name in names {
         // Not what a link points at, but the link itself, which is neither.
-        let Ok(about) = fs::symlink_metadata(folder.join(&name)) else { continue };
+        let Ok(about) = fs::symlink_metadata(folder.join(&name)) else {
+            continue;
+        };
         if about.is_file() {
             found.push((format!("{prefix}{name}"), about.len()));
         } else if about.is_dir() && depth < DEEPEST && found.len() <= Skill::LISTED {
-            list(&folder.join(&name), &format!("{prefix}{name}/"), depth + 1, found);
+            list(
+                &folder.join(&name),
+                &format!("{prefix}{name}/"),
+                depth + 1,
+                found,
+            );
         }
     }
 }
@@ -193,14 +214,21 @@ mod tests {
     fn a_broken_file_is_named_with_its_line() {
         let (_dir, at) = folder("docx", PDF.as_bytes());
         let error = Skill::open(&at).expect_err("another name").to_string();
-        assert!(error.contains("docx/SKILL.md, line 2: the skill is called"), "{error}");
+        assert!(
+            error.contains("docx/SKILL.md, line 2: the skill is called"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_file_that_is_missing_too_large_or_no_text_is_told_so() {
         let said = |at: &Path| Skill::open(at).expect_err("unusable").to_string();
         let (_dir, at) = folder("pdf", &[b'x'; 256 * 1024 + 1]);
-        assert!(said(&at).ends_with("SKILL.md: it has more than 262144 bytes"), "{}", said(&at));
+        assert!(
+            said(&at).ends_with("SKILL.md: it has more than 262144 bytes"),
+            "{}",
+            said(&at)
+        );
         fs::write(at.join(Skill::FILE), [0xff]).expect("written");
         assert!(said(&at).ends_with("it is not UTF-8 text"));
         fs::remove_file(at.join(Skill::FILE)).expect("removed");
@@ -211,7 +239,12 @@ mod tests {
     fn the_model_is_told_the_instructions_and_which_files_there_are() {
         let (_dir, at) = folder("pdf", PDF.as_bytes());
         fs::create_dir_all(at.join("references/deep")).expect("made");
-        for path in ["references/b.md", "references/a.md", "references/deep/c.md", ".hidden"] {
+        for path in [
+            "references/b.md",
+            "references/a.md",
+            "references/deep/c.md",
+            ".hidden",
+        ] {
             fs::write(at.join(path), "12345").expect("written");
         }
         #[cfg(unix)]
@@ -226,8 +259,14 @@ mod tests {
     fn a_reference_outside_is_refused_without_saying_what_is_there() {
         let (dir, at) = folder("pdf", PDF.as_bytes());
         fs::write(dir.path().join("secret"), "hunter2").expect("written");
-        let error = Skill::open(&at).expect("fine").reference("../secret").expect_err("outside");
+        let error = Skill::open(&at)
+            .expect("fine")
+            .reference("../secret")
+            .expect_err("outside");
         assert_eq!(error.to_string(), "\"../secret\" in the skill pdf");
-        assert_eq!(error.source.to_string(), "it is not a path below the folder");
+        assert_eq!(
+            error.source.to_string(),
+            "it is not a path below the folder"
+        );
     }
 }

@@ -72,7 +72,9 @@ impl SkillFile {
                 "description" => description = Some(words(&key, &node, Self::DESCRIPTION)?),
                 "allowed-tools" => file.allowed_tools = tools(&node)?,
                 "license" => file.license = Some(words(&key, &node, Self::DESCRIPTION)?),
-                "compatibility" => file.compatibility = Some(words(&key, &node, Self::COMPATIBILITY)?),
+                "compatibility" => {
+                    file.compatibility = Some(words(&key, &node, Self::COMPATIBILITY)?)
+                }
                 "metadata" => file.metadata = map(node)?,
                 _ => drop(file.other.insert(key, node.value)),
             }
@@ -84,7 +86,10 @@ impl SkillFile {
 }
 
 fn fault(line: usize, problem: impl Into<String>) -> SkillFault {
-    SkillFault { line, problem: problem.into() }
+    SkillFault {
+        line,
+        problem: problem.into(),
+    }
 }
 
 fn missing(key: &str) -> SkillFault {
@@ -94,13 +99,23 @@ fn missing(key: &str) -> SkillFault {
 fn checked_name(node: &Node, folder: &str) -> Result<String, SkillFault> {
     let name = words("name", node, SkillFile::NAME)?;
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if !name.chars().all(fits) || name.starts_with('-') || name.ends_with('-') || name.contains("--") {
+    if !name.chars().all(fits)
+        || name.starts_with('-')
+        || name.ends_with('-')
+        || name.contains("--")
+    {
         let rule = "a name has lowercase letters, digits and single hyphens between them";
-        return Err(fault(node.line, format!("{name:?} is not the name of a skill: {rule}")));
+        return Err(fault(
+            node.line,
+            format!("{name:?} is not the name of a skill: {rule}"),
+        ));
     }
     match name == folder {
         true => Ok(name),
-        false => Err(fault(node.line, format!("the skill is called {name:?} but its folder {folder:?}"))),
+        false => Err(fault(
+            node.line,
+            format!("the skill is called {name:?} but its folder {folder:?}"),
+        )),
     }
 }
 
@@ -112,17 +127,28 @@ fn words(key: &str, node: &Node, most: usize) -> Result<String, SkillFault> {
     let text = text.trim();
     match text.chars().count() {
         0 => Err(fault(node.line, format!("`{key}` is empty"))),
-        long if long > most => Err(fault(node.line, format!("`{key}` has {long} characters, {most} are allowed"))),
+        long if long > most => Err(fault(
+            node.line,
+            format!("`{key}` has {long} characters, {most} are allowed"),
+        )),
         _ => Ok(text.to_owned()),
     }
 }
 
 /// A list, or names with spaces or commas between them.
 fn tools(node: &Node) -> Result<Vec<String>, SkillFault> {
-    let wrong = || fault(node.line, "`allowed-tools` has to be a list of names, or names with spaces between them");
+    let wrong = || {
+        fault(
+            node.line,
+            "`allowed-tools` has to be a list of names, or names with spaces between them",
+        )
+    };
     match &node.value {
         Value::String(text) => Ok(split_names(text)),
-        Value::Array(items) => items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong)).collect(),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong))
+            .collect(),
         _ => Err(wrong()),
     }
 }
@@ -138,14 +164,20 @@ fn split_names(text: &str) -> Vec<String> {
         }
         open == 0 && (c == ',' || c.is_whitespace())
     });
-    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn map(node: Node) -> Result<Map<String, Value>, SkillFault> {
     match node.value {
         Value::Object(map) => Ok(map),
         Value::String(text) if text.trim().is_empty() => Ok(Map::new()),
-        _ => Err(fault(node.line, "`metadata` has to be a list of `key: value`")),
+        _ => Err(fault(
+            node.line,
+            "`metadata` has to be a list of `key: value`",
+        )),
     }
 }
 
@@ -177,9 +209,15 @@ mod tests {
              compatibility: needs poppler\nmetadata:\n  version: 1.0\nmodel: any",
         )
         .expect("fine");
-        assert_eq!((file.name.as_str(), file.description.as_str()), ("pdf", "Reads files."));
+        assert_eq!(
+            (file.name.as_str(), file.description.as_str()),
+            ("pdf", "Reads files.")
+        );
         assert_eq!(file.allowed_tools, ["read_pdf", "grep"]);
-        assert_eq!((file.license.as_deref(), file.compatibility.as_deref()), (Some("MIT"), Some("needs poppler")));
+        assert_eq!(
+            (file.license.as_deref(), file.compatibility.as_deref()),
+            (Some("MIT"), Some("needs poppler"))
+        );
         assert_eq!(Value::Object(file.metadata), json!({ "version": "1.0" }));
         assert_eq!(Value::Object(file.other), json!({ "model": "any" }));
         assert_eq!(file.instructions, "Do it.");
@@ -187,10 +225,18 @@ mod tests {
 
     #[test]
     fn tools_are_a_list_or_words_and_what_is_in_parentheses_stays_together() {
-        let tools =
-            |text: &str| read(&format!("name: pdf\ndescription: d\nallowed-tools: {text}")).map(|f| f.allowed_tools);
-        assert_eq!(tools("Bash(git add:*) Read").expect("fine"), ["Bash(git add:*)", "Read"]);
-        assert_eq!(tools("Read, Grep,Glob").expect("fine"), ["Read", "Grep", "Glob"]);
+        let tools = |text: &str| {
+            read(&format!("name: pdf\ndescription: d\nallowed-tools: {text}"))
+                .map(|f| f.allowed_tools)
+        };
+        assert_eq!(
+            tools("Bash(git add:*) Read").expect("fine"),
+            ["Bash(git add:*)", "Read"]
+        );
+        assert_eq!(
+            tools("Read, Grep,Glob").expect("fine"),
+            ["Read", "Grep", "Glob"]
+        );
         assert_eq!(tools("[a, b]").expect("fine"), ["a", "b"]);
         assert_eq!(tools("").expect("fine"), [""; 0]);
         assert_eq!(tools("{a: b}").expect_err("a map").line, 4);
@@ -210,19 +256,48 @@ mod tests {
 
     #[test]
     fn a_name_is_short_and_plain_and_that_of_its_folder() {
-        for bad in ["PDF", "pdf tools", "pdf_tools", "-pdf", "pdf-", "p--df", "../pdf", "''", &"a".repeat(65)] {
-            assert_eq!(refused(&format!("description: d\nname: {bad}")).0, 3, "{bad}");
+        for bad in [
+            "PDF",
+            "pdf tools",
+            "pdf_tools",
+            "-pdf",
+            "pdf-",
+            "p--df",
+            "../pdf",
+            "''",
+            &"a".repeat(65),
+        ] {
+            assert_eq!(
+                refused(&format!("description: d\nname: {bad}")).0,
+                3,
+                "{bad}"
+            );
         }
         let (line, problem) = refused("name: docx\ndescription: d");
-        assert_eq!((line, problem.as_str()), (2, "the skill is called \"docx\" but its folder \"pdf\""));
+        assert_eq!(
+            (line, problem.as_str()),
+            (2, "the skill is called \"docx\" but its folder \"pdf\"")
+        );
     }
 
     #[test]
     fn what_is_missing_empty_too_long_or_no_text_is_named() {
-        assert_eq!(refused("name: pdf").1, "the front matter has no `description`");
-        assert_eq!(refused("description: d").1, "the front matter has no `name`");
-        assert_eq!(refused("name: pdf\ndescription:"), (3, "`description` is empty".into()));
-        assert_eq!(refused("name: pdf\ndescription: [a]"), (3, "`description` has to be text".into()));
+        assert_eq!(
+            refused("name: pdf").1,
+            "the front matter has no `description`"
+        );
+        assert_eq!(
+            refused("description: d").1,
+            "the front matter has no `name`"
+        );
+        assert_eq!(
+            refused("name: pdf\ndescription:"),
+            (3, "`description` is empty".into())
+        );
+        assert_eq!(
+            refused("name: pdf\ndescription: [a]"),
+            (3, "`description` has to be text".into())
+        );
         let long = "ä".repeat(1025);
         assert_eq!(refused(&format!("name: pdf\ndescription: {long}")).0, 3);
         assert!(read(&format!("name: pdf\ndescription: {}", "ä".repeat(1024))).is_ok());

@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    CallId, Content, Json, LoopEvent, ModelRequest, Record, RecordKey, Role, SessionId, Status, StoreError,
-    StoreHandle, View,
+    CallId, Content, Json, LoopEvent, ModelRequest, Record, RecordKey, Role, SessionId, Status,
+    StoreError, StoreHandle, View,
 };
 
 use crate::{
@@ -34,39 +34,65 @@ impl Strategy for Skills {
         })
     }
 
-    fn settled<'a>(&'a self, turned: &'a mut Turned<'_>) -> BoxFuture<'a, Result<Onward, StrategyError>> {
+    fn settled<'a>(
+        &'a self,
+        turned: &'a mut Turned<'_>,
+    ) -> BoxFuture<'a, Result<Onward, StrategyError>> {
         Box::pin(async move {
             let results = &turned.report.results;
-            let loads = results
-                .iter()
-                .filter(|result| result.tool.as_str() == LoadSkill::NAME && result.status() == Some(Status::Ok));
+            let loads = results.iter().filter(|result| {
+                result.tool.as_str() == LoadSkill::NAME && result.status() == Some(Status::Ok)
+            });
             let loads: BTreeSet<CallId> = loads.map(|result| result.id).collect();
             if loads.is_empty() {
                 return Ok(Onward::Continue);
             }
             let loaded = self.loaded(turned.store, turned.session).await?;
-            let first: Vec<_> = loaded.into_iter().filter(|loaded| loads.contains(&loaded.call)).collect();
+            let first: Vec<_> = loaded
+                .into_iter()
+                .filter(|loaded| loads.contains(&loaded.call))
+                .collect();
             let nothing_else = first.len() == results.len();
             let refunded = nothing_else && self.refund(turned).await.map_err(failed)?;
-            turned
-                .events
-                .extend(first.into_iter().map(|Loaded { skill, .. }| LoopEvent::SkillLoaded { skill, refunded }));
-            Ok(if refunded { Onward::Refund } else { Onward::Continue })
+            turned.events.extend(
+                first
+                    .into_iter()
+                    .map(|Loaded { skill, .. }| LoopEvent::SkillLoaded { skill, refunded }),
+            );
+            Ok(if refunded {
+                Onward::Refund
+            } else {
+                Onward::Continue
+            })
         })
     }
 }
 
 impl Skills {
     /// What was loaded in a session, ordered by name.
-    async fn loaded(&self, store: &StoreHandle, session: SessionId) -> Result<Vec<Loaded>, StrategyError> {
+    async fn loaded(
+        &self,
+        store: &StoreHandle,
+        session: SessionId,
+    ) -> Result<Vec<Loaded>, StrategyError> {
         // More than there are now may have been loaded, if the folders have changed since.
-        let kept = store.list(&loaded_prefix(session), None, 10 * Self::MOST).await.map_err(failed)?;
-        Ok(kept.iter().filter_map(|(_, record)| Loaded::read(record)).collect())
+        let kept = store
+            .list(&loaded_prefix(session), None, 10 * Self::MOST)
+            .await
+            .map_err(failed)?;
+        Ok(kept
+            .iter()
+            .filter_map(|(_, record)| Loaded::read(record))
+            .collect())
     }
 
     /// The tools of a round: never more than the session shows.
     fn shown(&self, view: &View, loaded: &[Loaded]) -> View {
-        let named: BTreeSet<&str> = loaded.iter().flat_map(|loaded| &loaded.tools).map(String::as_str).collect();
+        let named: BTreeSet<&str> = loaded
+            .iter()
+            .flat_map(|loaded| &loaded.tools)
+            .map(String::as_str)
+            .collect();
         let limited = self.narrowing && !named.is_empty();
         if self.held_back.is_empty() && !limited {
             return view.clone();
@@ -95,18 +121,30 @@ impl Skills {
         if loaded.is_empty() {
             return Vec::new();
         }
-        let tools = request.messages.iter().filter(|message| message.role == Role::Tool);
-        let answers = tools.flat_map(|message| &message.parts).filter_map(|part| match &part.content {
-            Content::Result(answer) if answer.tool == LoadSkill::NAME => Some(answer.text.as_str()),
-            _ => None,
-        });
+        let tools = request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::Tool);
+        let answers =
+            tools
+                .flat_map(|message| &message.parts)
+                .filter_map(|part| match &part.content {
+                    Content::Result(answer) if answer.tool == LoadSkill::NAME => {
+                        Some(answer.text.as_str())
+                    }
+                    _ => None,
+                });
         let answers: Vec<&str> = answers.collect();
         let skills = loaded.iter().filter_map(|loaded| self.get(&loaded.skill));
         let unsaid = skills.filter(|skill| {
             let heading = skill.heading();
-            !answers.iter().any(|text| text.lines().next() == Some(&heading))
+            !answers
+                .iter()
+                .any(|text| text.lines().next() == Some(&heading))
         });
-        unsaid.map(|skill| format!("{}\n\n{}", skill.heading(), skill.file().instructions)).collect()
+        unsaid
+            .map(|skill| format!("{}\n\n{}", skill.heading(), skill.file().instructions))
+            .collect()
     }
 
     /// Whether the round is not counted. A turn that was refunded stays so, whoever asks again.
@@ -121,16 +159,23 @@ impl Skills {
         if given.len() >= most {
             return Ok(false);
         }
-        turned.store.once(RecordKey::Other(key), Record::Json(Json::null())).await?;
+        turned
+            .store
+            .once(RecordKey::Other(key), Record::Json(Json::null()))
+            .await?;
         Ok(true)
     }
 }
 
 fn failed(error: StoreError) -> StrategyError {
-    StrategyError(format!("which skills are loaded could not be read or written: {error}"))
+    StrategyError(format!(
+        "which skills are loaded could not be read or written: {error}"
+    ))
 }
 
 fn gone(skill: &str) -> StrategyError {
     // Its layers may be what keeps its tools in bounds, so the session does not go on without them.
-    StrategyError(format!("the skill {skill} was loaded in this session and is not there any more; put it back"))
+    StrategyError(format!(
+        "the skill {skill} was loaded in this session and is not there any more; put it back"
+    ))
 }

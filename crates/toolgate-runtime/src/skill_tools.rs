@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
-    Annotations, Arguments, CallId, Context, ErrorCategory, Json, Record, RecordKey, Schema, SessionId, Status,
-    StoreError, Tool, ToolError, ToolOutput, ToolSpec, typed,
+    Annotations, Arguments, CallId, Context, ErrorCategory, Json, Record, RecordKey, Schema,
+    SessionId, Status, StoreError, Tool, ToolError, ToolOutput, ToolSpec, typed,
 };
 
 use crate::{ReferenceError, Skill, Skills};
@@ -52,7 +52,8 @@ impl LoadReference {
 impl Tool for LoadSkill {
     fn spec(&self) -> ToolSpec {
         let words = "Loads the instructions of a skill. Call it once per skill, before the work that the skill is for.";
-        ToolSpec::new(Self::NAME, words, Schema::of::<LoadSkillInput>()).with_annotations(Annotations::read_only())
+        ToolSpec::new(Self::NAME, words, Schema::of::<LoadSkillInput>())
+            .with_annotations(Annotations::read_only())
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
@@ -60,7 +61,10 @@ impl Tool for LoadSkill {
         let skill = self.0.known(&name)?.clone();
         let told_before = told_before(&skill, &cx).await?;
         if told_before {
-            return Ok(format!("The skill {name} is loaded already; its instructions were given above.").into());
+            return Ok(format!(
+                "The skill {name} is loaded already; its instructions were given above."
+            )
+            .into());
         }
         let told = tokio::task::spawn_blocking(move || skill.told()).await?;
         Ok(ToolOutput::from(json!({ "skill": name, "bytes": told.len() })).with_text(told))
@@ -70,8 +74,14 @@ impl Tool for LoadSkill {
 /// Notes that this call loads the skill, unless another one has. The first call stands, however often it comes back.
 async fn told_before(skill: &Skill, cx: &Context) -> Result<bool, StoreError> {
     let (store, file) = (cx.env().store(), skill.file());
-    let mine = Loaded { skill: file.name.clone(), call: cx.id, tools: file.allowed_tools.clone() };
-    let kept = store.once(loaded_key(cx.turn().session, &file.name), mine.record()).await?;
+    let mine = Loaded {
+        skill: file.name.clone(),
+        call: cx.id,
+        tools: file.allowed_tools.clone(),
+    };
+    let kept = store
+        .once(loaded_key(cx.turn().session, &file.name), mine.record())
+        .await?;
     match kept.as_ref().and_then(Loaded::read) {
         Some(first) if first.call != cx.id => {
             // If the first call failed on its way back, the model has not read anything yet.
@@ -85,7 +95,8 @@ async fn told_before(skill: &Skill, cx: &Context) -> Result<bool, StoreError> {
 impl Tool for LoadReference {
     fn spec(&self) -> ToolSpec {
         let words = "Reads a file of a skill that the skill's instructions mention.";
-        ToolSpec::new(Self::NAME, words, Schema::of::<LoadReferenceInput>()).with_annotations(Annotations::read_only())
+        ToolSpec::new(Self::NAME, words, Schema::of::<LoadReferenceInput>())
+            .with_annotations(Annotations::read_only())
     }
 
     async fn invoke(&self, arguments: Arguments, _cx: Context) -> Result<ToolOutput, ToolError> {
@@ -108,9 +119,21 @@ fn unreadable(error: ReferenceError) -> ToolError {
 
 impl Skills {
     fn known(&self, name: &str) -> Result<&Skill, ToolError> {
-        let names = || self.by_name.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let unknown = || ToolError::new(format!("There is no skill named {name:?}. There are: {}.", names()));
-        self.get(name).ok_or_else(|| unknown().with_category(ErrorCategory::NotFound))
+        let names = || {
+            self.by_name
+                .keys()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let unknown = || {
+            ToolError::new(format!(
+                "There is no skill named {name:?}. There are: {}.",
+                names()
+            ))
+        };
+        self.get(name)
+            .ok_or_else(|| unknown().with_category(ErrorCategory::NotFound))
     }
 }
 

@@ -101,7 +101,14 @@ impl Skills {
         }
         let announcement = announcement(by_name.values()).into();
         let (by_name, held_back, layers) = (Arc::new(by_name), Arc::default(), None);
-        Self { by_name, announcement, held_back, narrowing: false, max_refunds: Self::REFUNDS, layers }
+        Self {
+            by_name,
+            announcement,
+            held_back,
+            narrowing: false,
+            max_refunds: Self::REFUNDS,
+            layers,
+        }
     }
 
     /// Looks for skills in `directories`: every folder in one is to be a skill, except hidden ones.
@@ -110,20 +117,31 @@ impl Skills {
     /// earlier directory is used. Whatever is not used is among the problems, also a directory that is not there.
     pub fn discover<P: AsRef<Path>>(directories: impl IntoIterator<Item = P>) -> FoundSkills {
         let (mut found, mut problems) = (BTreeMap::<String, Skill>::new(), Vec::new());
-        for folder in directories.into_iter().flat_map(|directory| folders(directory.as_ref())) {
+        for folder in directories
+            .into_iter()
+            .flat_map(|directory| folders(directory.as_ref()))
+        {
             match folder.and_then(Skill::open) {
                 Err(error) => problems.push(error.into()),
                 Ok(skill) => {
                     let path = skill.folder().to_owned();
                     match found.get(&skill.file().name) {
-                        Some(first) => problems.push(SkillProblem::Shadowed { path, used: first.folder().to_owned() }),
-                        None if found.len() >= Self::MOST => problems.push(SkillProblem::TooMany { path }),
+                        Some(first) => problems.push(SkillProblem::Shadowed {
+                            path,
+                            used: first.folder().to_owned(),
+                        }),
+                        None if found.len() >= Self::MOST => {
+                            problems.push(SkillProblem::TooMany { path })
+                        }
                         None => drop(found.insert(skill.file().name.clone(), skill)),
                     }
                 }
             }
         }
-        FoundSkills { skills: Self::new(found.into_values()), problems }
+        FoundSkills {
+            skills: Self::new(found.into_values()),
+            problems,
+        }
     }
 
     /// Adds `load_skill` and `load_reference` to a registry; nothing, if there is no skill.
@@ -157,7 +175,10 @@ impl Skills {
     }
 
     /// Asks `resolve` for the layers of each loaded skill. They stand inside those of the session.
-    pub fn layers(mut self, resolve: impl Fn(&Skill) -> Vec<AnyLayer> + Send + Sync + 'static) -> Self {
+    pub fn layers(
+        mut self,
+        resolve: impl Fn(&Skill) -> Vec<AnyLayer> + Send + Sync + 'static,
+    ) -> Self {
         self.layers = Some(Arc::new(resolve));
         self
     }
@@ -175,13 +196,18 @@ impl Skills {
 
 impl fmt::Debug for Skills {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Skills").field("names", &self.by_name.keys()).finish_non_exhaustive()
+        f.debug_struct("Skills")
+            .field("names", &self.by_name.keys())
+            .finish_non_exhaustive()
     }
 }
 
 /// The folders in a directory, ordered by name.
 fn folders(directory: &Path) -> Vec<Result<PathBuf, SkillError>> {
-    let failed = |source| SkillError::Io { path: directory.to_owned(), source };
+    let failed = |source| SkillError::Io {
+        path: directory.to_owned(),
+        source,
+    };
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(source) => return vec![Err(failed(source))],
@@ -226,7 +252,10 @@ mod tests {
 
     #[test]
     fn the_earlier_directory_wins_and_nothing_is_dropped_in_silence() {
-        let (ours, theirs) = (tempfile::tempdir().expect("a place"), tempfile::tempdir().expect("a place"));
+        let (ours, theirs) = (
+            tempfile::tempdir().expect("a place"),
+            tempfile::tempdir().expect("a place"),
+        );
         write(ours.path(), "b", "b", "ours");
         write(theirs.path(), "b", "b", "theirs");
         write(theirs.path(), "a", "a", "first");
@@ -236,14 +265,28 @@ mod tests {
         fs::write(theirs.path().join("README.md"), "no skill").expect("written");
         let nowhere = theirs.path().join("nowhere");
         let found = Skills::discover([ours.path(), theirs.path(), &nowhere]);
-        let texts: Vec<_> =
-            found.skills.iter().map(|skill| (skill.file().name.as_str(), skill.file().description.as_str())).collect();
+        let texts: Vec<_> = found
+            .skills
+            .iter()
+            .map(|skill| {
+                (
+                    skill.file().name.as_str(),
+                    skill.file().description.as_str(),
+                )
+            })
+            .collect();
         assert_eq!(texts, [("a", "first"), ("b", "ours")]);
         let said: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
         assert_eq!(said.len(), 4, "{said:?}");
-        assert!(said[0].contains("/b is not used: there is a skill of that name in "), "{said:?}");
+        assert!(
+            said[0].contains("/b is not used: there is a skill of that name in "),
+            "{said:?}"
+        );
         assert!(said[1].contains("broken/SKILL.md, line 2"), "{said:?}");
-        assert!(said[2].contains("empty/SKILL.md: there is no such file"), "{said:?}");
+        assert!(
+            said[2].contains("empty/SKILL.md: there is no such file"),
+            "{said:?}"
+        );
         assert!(said[3].ends_with("nowhere could not be read"), "{said:?}");
     }
 
@@ -251,11 +294,18 @@ mod tests {
     fn there_are_no_more_skills_than_a_model_can_be_told_about() {
         let dir = tempfile::tempdir().expect("a place");
         for n in 0..=Skills::MOST {
-            write(dir.path(), &format!("s{n:03}"), &format!("s{n:03}"), "one of many");
+            write(
+                dir.path(),
+                &format!("s{n:03}"),
+                &format!("s{n:03}"),
+                "one of many",
+            );
         }
         let found = Skills::discover([dir.path()]);
         assert_eq!(found.skills.iter().count(), Skills::MOST);
-        assert!(matches!(&found.problems[..], [SkillProblem::TooMany { path }] if path.ends_with("s100")));
+        assert!(
+            matches!(&found.problems[..], [SkillProblem::TooMany { path }] if path.ends_with("s100"))
+        );
     }
 
     #[test]

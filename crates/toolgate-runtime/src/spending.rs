@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    BudgetAlert, BudgetError, Budgets, CallId, Charge, ChargeFilter, ChargeId, Clock, Content, Cost, Expense, Media,
-    MediaSource, Message, ModelName, ModelRequest, Payer, Prices, Record, RecordKey, Routed, SessionId, StoreError,
-    StoreHandle, TurnId, UnknownPrice, Usage,
+    BudgetAlert, BudgetError, Budgets, CallId, Charge, ChargeFilter, ChargeId, Clock, Content,
+    Cost, Expense, Media, MediaSource, Message, ModelName, ModelRequest, Payer, Prices, Record,
+    RecordKey, Routed, SessionId, StoreError, StoreHandle, TurnId, UnknownPrice, Usage,
 };
 
 /// Keeps requests to models within budgets.
@@ -103,13 +103,19 @@ impl Spending {
     /// Reckons with these prices.
     #[must_use]
     pub fn with_prices(self, prices: impl Into<Arc<Prices>>) -> Self {
-        Self { prices: prices.into(), ..self }
+        Self {
+            prices: prices.into(),
+            ..self
+        }
     }
 
     /// The same for somebody else: whoever it is that pays. Cheap enough to be done for each run.
     #[must_use]
     pub fn paid_by(&self, payer: Payer) -> Self {
-        Self { payer, ..self.clone() }
+        Self {
+            payer,
+            ..self.clone()
+        }
     }
 
     /// What happens to requests whose price is not known where there is a budget in money.
@@ -121,23 +127,36 @@ impl Spending {
     /// Names models that may be used in place of the one that is asked. The dearest of all is set aside.
     #[must_use]
     pub fn may_use(self, others: impl IntoIterator<Item = ModelName>) -> Self {
-        Self { others: others.into_iter().collect(), ..self }
+        Self {
+            others: others.into_iter().collect(),
+            ..self
+        }
     }
 
     /// How many tokens a model is taken to write where the request does not limit it; 8192 unless said otherwise.
     #[must_use]
     pub fn assuming_output(self, tokens: u32) -> Self {
-        Self { assumed_output: tokens, ..self }
+        Self {
+            assumed_output: tokens,
+            ..self
+        }
     }
 
     /// The same for requests of this session, whichever session pays for them.
     pub(crate) fn within(self, session: SessionId) -> Self {
-        Self { session: Some(session), ..self }
+        Self {
+            session: Some(session),
+            ..self
+        }
     }
 
     /// What whoever works on behalf of the same payer keeps to.
     pub(crate) fn terms(&self) -> (Budgets, Arc<Prices>, Payer) {
-        (self.budgets.clone(), self.prices.clone(), self.payer.clone())
+        (
+            self.budgets.clone(),
+            self.prices.clone(),
+            self.payer.clone(),
+        )
     }
 
     /// Who pays.
@@ -148,16 +167,30 @@ impl Spending {
     /// Sets aside what a request may take, or says why it must not be sent.
     ///
     /// Where the accounts cannot be asked, it must not be sent either.
-    pub async fn reserve(&self, turn: TurnId, request: &ModelRequest, model: &ModelName) -> Result<Hold, BudgetError> {
-        let mut hold = Hold { model: model.clone(), charge: None };
+    pub async fn reserve(
+        &self,
+        turn: TurnId,
+        request: &ModelRequest,
+        model: &ModelName,
+    ) -> Result<Hold, BudgetError> {
+        let mut hold = Hold {
+            model: model.clone(),
+            charge: None,
+        };
         if self.budgets.is_empty() {
             return Ok(hold);
         }
         let (id, expense) = (ChargeId::Turn(turn), self.at_most(request, model));
-        let charge = self.budgets.charge(id, &self.payer, self.clock.now(), &expense, self.unknown)?;
+        let charge =
+            self.budgets
+                .charge(id, &self.payer, self.clock.now(), &expense, self.unknown)?;
         if let Some(mut charge) = charge {
             charge.session = self.session.or(charge.session);
-            let open = self.store.reserve(charge).await.map_err(|error| self.budgets.refused(error))?;
+            let open = self
+                .store
+                .reserve(charge)
+                .await
+                .map_err(|error| self.budgets.refused(error))?;
             hold.charge = Some(open);
         }
         Ok(hold)
@@ -166,11 +199,27 @@ impl Spending {
     /// Books what a request took. If the provider did not say, all that was set aside is booked and the cost is unknown.
     pub async fn settle(&self, hold: Hold, usage: Option<Usage>) -> Paid {
         let cost = usage.map_or(Cost::Unknown, |usage| self.prices.cost(&hold.model, usage));
-        let Some(charge) = hold.charge else { return Paid { cost, alerts: Vec::new(), unbooked: None } };
-        let actual = usage.map(|usage| charge.actual(&Expense::request(cost, usage.total()))).unwrap_or_default();
+        let Some(charge) = hold.charge else {
+            return Paid {
+                cost,
+                alerts: Vec::new(),
+                unbooked: None,
+            };
+        };
+        let actual = usage
+            .map(|usage| charge.actual(&Expense::request(cost, usage.total())))
+            .unwrap_or_default();
         match self.store.settle_charge(charge, actual).await {
-            Ok(moved) => Paid { cost, alerts: self.budgets.alerts(&moved), unbooked: None },
-            Err(error) => Paid { cost, alerts: Vec::new(), unbooked: Some(error) },
+            Ok(moved) => Paid {
+                cost,
+                alerts: self.budgets.alerts(&moved),
+                unbooked: None,
+            },
+            Err(error) => Paid {
+                cost,
+                alerts: Vec::new(),
+                unbooked: Some(error),
+            },
         }
     }
 
@@ -189,7 +238,11 @@ impl Spending {
             return Ok(Vec::new());
         }
         let mut moved = Vec::new();
-        for charge in self.store.charges(ChargeFilter::of(ChargeId::Turn(turn))).await? {
+        for charge in self
+            .store
+            .charges(ChargeFilter::of(ChargeId::Turn(turn)))
+            .await?
+        {
             match sent {
                 true => moved.extend(self.store.settle_charge(charge, Vec::new()).await?),
                 false => self.store.release_charge(charge).await?,
@@ -205,8 +258,14 @@ impl Spending {
         }
         // Turns are listed behind calls, of which there may be many.
         let after = Some(ChargeId::Call(CallId::new(uuid::Uuid::max())));
-        let open =
-            self.store.charges(ChargeFilter { session: Some(session), after, ..ChargeFilter::default() }).await?;
+        let open = self
+            .store
+            .charges(ChargeFilter {
+                session: Some(session),
+                after,
+                ..ChargeFilter::default()
+            })
+            .await?;
         let turns = open.into_iter().filter_map(|charge| match charge.id {
             ChargeId::Turn(turn) => Some(turn),
             ChargeId::Call(_) => None,
@@ -220,12 +279,21 @@ impl Spending {
         if self.budgets.is_empty() {
             return Ok(());
         }
-        let of_session = ChargeFilter { session: Some(session), ..ChargeFilter::default() };
+        let of_session = ChargeFilter {
+            session: Some(session),
+            ..ChargeFilter::default()
+        };
         for charge in self.store.charges(of_session).await? {
-            let ChargeId::Call(call) = charge.id else { continue };
+            let ChargeId::Call(call) = charge.id else {
+                continue;
+            };
             match self.store.record(&RecordKey::Outcome(call)).await? {
-                Some(Record::Outcome(settled)) if settled.attempts == 0 => self.store.release_charge(charge).await?,
-                Some(Record::Outcome(_)) => drop(self.store.settle_charge(charge, Vec::new()).await?),
+                Some(Record::Outcome(settled)) if settled.attempts == 0 => {
+                    self.store.release_charge(charge).await?
+                }
+                Some(Record::Outcome(_)) => {
+                    drop(self.store.settle_charge(charge, Vec::new()).await?)
+                }
                 _ => {}
             }
         }
@@ -236,7 +304,11 @@ impl Spending {
     fn at_most(&self, request: &ModelRequest, model: &ModelName) -> Expense {
         let read = bytes(request).div_ceil(BYTES_PER_TOKEN);
         let written = u64::from(request.max_tokens.unwrap_or(self.assumed_output));
-        let costs = self.others.iter().chain([model]).map(|model| self.prices.at_most(model, read, written));
+        let costs = self
+            .others
+            .iter()
+            .chain([model])
+            .map(|model| self.prices.at_most(model, read, written));
         let dearest = costs.reduce(|a, b| match (a, b) {
             (Cost::NanoUsd(a), Cost::NanoUsd(b)) => Cost::NanoUsd(a.max(b)),
             (Cost::Unknown, _) | (_, Cost::Unknown) => Cost::Unknown,
@@ -261,17 +333,28 @@ impl Hold {
 
 impl std::fmt::Debug for Spending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Spending").field("budgets", &self.budgets).field("payer", &self.payer).finish_non_exhaustive()
+        f.debug_struct("Spending")
+            .field("budgets", &self.budgets)
+            .field("payer", &self.payer)
+            .finish_non_exhaustive()
     }
 }
 
 /// About how many bytes a model is to read.
 fn bytes(request: &ModelRequest) -> u64 {
     let instructions = request.instructions.as_ref().map_or(0, |text| text.len());
-    let messages: usize = request.messages.iter().map(|message| message_bytes(message)).sum();
-    let tool = |spec: &toolgate_core::ToolSpec| spec.description.len() + spec.input.as_json().size();
+    let messages: usize = request
+        .messages
+        .iter()
+        .map(|message| message_bytes(message))
+        .sum();
+    let tool =
+        |spec: &toolgate_core::ToolSpec| spec.description.len() + spec.input.as_json().size();
     let tools: usize = request.view.specs().map(tool).sum();
-    let output = request.output.as_ref().map_or(0, |output| output.schema.as_json().size());
+    let output = request
+        .output
+        .as_ref()
+        .map_or(0, |output| output.schema.as_json().size());
     (instructions + messages + tools + output) as u64
 }
 

@@ -4,7 +4,8 @@ use super::*;
 use futures::future::join_all;
 use std::time::Duration;
 use toolgate_core::{
-    AccountKey, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, MemoryStore, PriceTable, SessionId, Timestamp,
+    AccountKey, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, MemoryStore, PriceTable,
+    SessionId, Timestamp,
 };
 use toolgate_testkit::{Fault, FaultyStore, StoreCall, TestClock};
 
@@ -17,7 +18,9 @@ const DOLLAR: u64 = 1_000_000_000;
 fn prices() -> Prices {
     let table = r#"{ "providers": { "acme": { "models": {
         "small": { "input": 0, "output": 1 }, "large": { "input": 0, "output": 10 } } } } }"#;
-    serde_json::from_str::<PriceTable>(table).expect("a table").into()
+    serde_json::from_str::<PriceTable>(table)
+        .expect("a table")
+        .into()
 }
 
 fn model(name: &str) -> ModelName {
@@ -34,11 +37,17 @@ fn rule(period: BudgetPeriod, unit: BudgetUnit, limit: u64) -> BudgetRule {
 
 /// A request that lets the model write so much.
 fn request(max_tokens: u32) -> ModelRequest {
-    ModelRequest { max_tokens: Some(max_tokens), ..ModelRequest::default() }
+    ModelRequest {
+        max_tokens: Some(max_tokens),
+        ..ModelRequest::default()
+    }
 }
 
 fn written(output: u64) -> Option<Usage> {
-    Some(Usage { output, ..Usage::default() })
+    Some(Usage {
+        output,
+        ..Usage::default()
+    })
 }
 
 struct Bench {
@@ -50,8 +59,14 @@ struct Bench {
 fn bench(rules: impl IntoIterator<Item = BudgetRule>) -> Bench {
     let (store, clock) = (StoreHandle::new(MemoryStore::new()), TestClock::new());
     let spending = Spending::new(store.clone(), Arc::new(clock.clone()));
-    let spending = spending.with_budgets(Budgets::new(rules)).with_prices(prices());
-    Bench { store, clock, spending }
+    let spending = spending
+        .with_budgets(Budgets::new(rules))
+        .with_prices(prices());
+    Bench {
+        store,
+        clock,
+        spending,
+    }
 }
 
 impl Bench {
@@ -63,7 +78,10 @@ impl Bench {
     }
 
     async fn pay(&self, n: u128, tokens: u32) -> Result<Vec<u8>, BudgetError> {
-        let hold = self.spending.reserve(turn(n), &request(tokens), &model("small")).await?;
+        let hold = self
+            .spending
+            .reserve(turn(n), &request(tokens), &model("small"))
+            .await?;
         let paid = self.spending.settle(hold, written(tokens.into())).await;
         assert!(paid.unbooked.is_none());
         Ok(paid.alerts.into_iter().map(|alert| alert.percent).collect())
@@ -73,13 +91,29 @@ impl Bench {
 #[tokio::test]
 async fn without_a_budget_the_store_is_not_asked() {
     let down = FaultyStore::new(MemoryStore::new(), |_, _| Fault::Panic("nobody should ask"));
-    let spending = Spending::new(StoreHandle::new(down), Arc::new(TestClock::new())).with_prices(prices());
-    let hold = spending.reserve(turn(1), &request(10), &model("small")).await.expect("allowed");
+    let spending =
+        Spending::new(StoreHandle::new(down), Arc::new(TestClock::new())).with_prices(prices());
+    let hold = spending
+        .reserve(turn(1), &request(10), &model("small"))
+        .await
+        .expect("allowed");
     assert!(hold.is_empty());
-    assert_eq!(spending.settle(hold, written(5)).await.cost, Cost::NanoUsd(5_000));
-    let hold = spending.reserve(turn(1), &request(10), &model("unheard-of")).await.expect("allowed");
+    assert_eq!(
+        spending.settle(hold, written(5)).await.cost,
+        Cost::NanoUsd(5_000)
+    );
+    let hold = spending
+        .reserve(turn(1), &request(10), &model("unheard-of"))
+        .await
+        .expect("allowed");
     assert_eq!(spending.settle(hold, written(5)).await.cost, Cost::Unknown);
-    assert_eq!(spending.recover(turn(1), true).await.expect("nothing to do"), []);
+    assert_eq!(
+        spending
+            .recover(turn(1), true)
+            .await
+            .expect("nothing to do"),
+        []
+    );
 }
 
 #[tokio::test]
@@ -88,7 +122,10 @@ async fn fifty_requests_at_once_against_a_budget_for_ten_spend_ten() {
     let asked = (0..50).map(|n| {
         let spending = bench.spending.clone();
         async move {
-            let hold = spending.reserve(turn(n), &request(1), &model("small")).await.ok()?;
+            let hold = spending
+                .reserve(turn(n), &request(1), &model("small"))
+                .await
+                .ok()?;
             tokio::task::yield_now().await;
             Some(spending.settle(hold, written(1)).await.cost)
         }
@@ -104,16 +141,26 @@ async fn a_jump_tells_every_threshold_once_and_the_next_day_starts_anew() {
     assert_eq!(bench.pay(2, 550_000).await.expect("enough"), [50, 75, 90]);
     assert!(bench.pay(3, 10_000).await.expect("enough").is_empty());
     assert_eq!(bench.pay(4, 40_000).await.expect("the rest"), [100]);
-    assert!(matches!(bench.pay(5, 1).await, Err(BudgetError::Exceeded { .. })));
+    assert!(matches!(
+        bench.pay(5, 1).await,
+        Err(BudgetError::Exceeded { .. })
+    ));
     bench.clock.advance(Duration::from_secs(24 * 3600));
-    assert_eq!(bench.pay(6, 950_000).await.expect("a new day"), [50, 75, 90]);
+    assert_eq!(
+        bench.pay(6, 950_000).await.expect("a new day"),
+        [50, 75, 90]
+    );
 }
 
 #[tokio::test]
 async fn what_would_exceed_is_refused_before_it_is_sent_and_says_what_is_left() {
     let bench = bench([rule(Total, Usd, DOLLAR)]);
     bench.pay(1, 900_000).await.expect("enough");
-    let refused = bench.spending.reserve(turn(2), &request(200_000), &model("small")).await.expect_err("too much");
+    let refused = bench
+        .spending
+        .reserve(turn(2), &request(200_000), &model("small"))
+        .await
+        .expect_err("too much");
     let text = "it would take $0.200000, but only $0.100000 is left of the budget b for total";
     assert_eq!(refused.to_string(), text);
     assert_eq!(bench.stands().await, (900_000_000, 0));
@@ -122,10 +169,22 @@ async fn what_would_exceed_is_refused_before_it_is_sent_and_says_what_is_left() 
 #[tokio::test]
 async fn a_request_that_runs_over_midnight_is_booked_on_its_first_day() {
     let bench = bench([rule(Day, Requests, 1)]);
-    let hold = bench.spending.reserve(turn(1), &request(1), &model("small")).await.expect("enough");
+    let hold = bench
+        .spending
+        .reserve(turn(1), &request(1), &model("small"))
+        .await
+        .expect("enough");
     bench.clock.advance(Duration::from_secs(24 * 3600));
-    assert_eq!(bench.spending.settle(hold, written(1)).await.alerts[0].period, "2026-01-01");
-    bench.spending.reserve(turn(2), &request(1), &model("small")).await.map(drop).expect("the next day is untouched");
+    assert_eq!(
+        bench.spending.settle(hold, written(1)).await.alerts[0].period,
+        "2026-01-01"
+    );
+    bench
+        .spending
+        .reserve(turn(2), &request(1), &model("small"))
+        .await
+        .map(drop)
+        .expect("the next day is untouched");
 }
 
 #[tokio::test]
@@ -133,9 +192,15 @@ async fn an_unknown_price_is_refused_where_money_counts_unless_it_is_allowed() {
     let bench = bench([rule(Total, Usd, DOLLAR)]);
     let unknown = model("unheard-of");
     let refused = bench.spending.reserve(turn(1), &request(1), &unknown).await;
-    assert!(matches!(refused, Err(BudgetError::UnknownPrice { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(BudgetError::UnknownPrice { .. })),
+        "{refused:?}"
+    );
     let lenient = bench.spending.clone().on_unknown_price(UnknownPrice::Allow);
-    let hold = lenient.reserve(turn(1), &request(1), &unknown).await.expect("allowed");
+    let hold = lenient
+        .reserve(turn(1), &request(1), &unknown)
+        .await
+        .expect("allowed");
     assert_eq!(lenient.settle(hold, written(1)).await.cost, Cost::Unknown);
 }
 
@@ -143,17 +208,37 @@ async fn an_unknown_price_is_refused_where_money_counts_unless_it_is_allowed() {
 async fn tokens_count_without_prices() {
     let bench = bench([rule(Total, Tokens, 100)]);
     let unknown = model("unheard-of");
-    let hold = bench.spending.reserve(turn(1), &request(90), &unknown).await.expect("enough");
-    let usage = Usage { input: 5, cache_read: 6, cache_write: 7, output: 8, reasoning: 4 };
+    let hold = bench
+        .spending
+        .reserve(turn(1), &request(90), &unknown)
+        .await
+        .expect("enough");
+    let usage = Usage {
+        input: 5,
+        cache_read: 6,
+        cache_write: 7,
+        output: 8,
+        reasoning: 4,
+    };
     let paid = bench.spending.settle(hold, Some(usage)).await;
     assert_eq!((paid.cost, bench.stands().await), (Cost::Unknown, (26, 0)));
-    assert!(bench.spending.reserve(turn(2), &request(75), &unknown).await.is_err());
+    assert!(
+        bench
+            .spending
+            .reserve(turn(2), &request(75), &unknown)
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test]
 async fn a_reply_without_usage_is_booked_whole_and_its_cost_is_unknown() {
     let bench = bench([rule(Total, Usd, DOLLAR)]);
-    let hold = bench.spending.reserve(turn(1), &request(600_000), &model("small")).await.expect("enough");
+    let hold = bench
+        .spending
+        .reserve(turn(1), &request(600_000), &model("small"))
+        .await
+        .expect("enough");
     let paid = bench.spending.settle(hold, None).await;
     assert_eq!((paid.cost, paid.alerts.len()), (Cost::Unknown, 1));
     assert_eq!(bench.stands().await, (600_000_000, 0));
@@ -163,7 +248,11 @@ async fn a_reply_without_usage_is_booked_whole_and_its_cost_is_unknown() {
 async fn what_was_not_sent_is_given_back() {
     let bench = bench([rule(Total, Requests, 1)]);
     for n in 0..3 {
-        let hold = bench.spending.reserve(turn(n), &request(1), &model("small")).await.expect("enough");
+        let hold = bench
+            .spending
+            .reserve(turn(n), &request(1), &model("small"))
+            .await
+            .expect("enough");
         bench.spending.release(hold).await.expect("gives back");
     }
     assert_eq!(bench.stands().await, (0, 0));
@@ -173,13 +262,27 @@ async fn what_was_not_sent_is_given_back() {
 async fn what_a_lost_process_left_is_booked_if_it_was_sent_and_given_back_if_not() {
     for (sent, spent, alerts) in [(true, 600_000_000, 1), (false, 0, 0)] {
         let bench = bench([rule(Total, Usd, DOLLAR)]);
-        let lost = bench.spending.reserve(turn(1), &request(600_000), &model("small")).await.expect("enough");
+        let lost = bench
+            .spending
+            .reserve(turn(1), &request(600_000), &model("small"))
+            .await
+            .expect("enough");
         drop(lost);
-        assert_eq!(bench.stands().await, (0, 600_000_000), "it counts until somebody puts it right");
+        assert_eq!(
+            bench.stands().await,
+            (0, 600_000_000),
+            "it counts until somebody puts it right"
+        );
         let again = Spending::new(bench.store.clone(), Arc::new(bench.clock.clone()));
         let again = again.with_budgets(bench.spending.budgets.clone());
-        assert_eq!(again.recover(turn(1), sent).await.expect("recovers").len(), alerts);
-        assert_eq!(again.recover(turn(1), sent).await.expect("nothing is left"), []);
+        assert_eq!(
+            again.recover(turn(1), sent).await.expect("recovers").len(),
+            alerts
+        );
+        assert_eq!(
+            again.recover(turn(1), sent).await.expect("nothing is left"),
+            []
+        );
         assert_eq!(bench.stands().await, (spent, 0), "sent: {sent}");
     }
 }
@@ -192,7 +295,9 @@ async fn accounts_that_cannot_be_asked_allow_nothing() {
     });
     let spending = Spending::new(StoreHandle::new(down), Arc::new(TestClock::new()));
     let spending = spending.with_budgets(Budgets::new([rule(Total, Requests, 10)]));
-    let refused = spending.reserve(turn(1), &request(1), &model("small")).await;
+    let refused = spending
+        .reserve(turn(1), &request(1), &model("small"))
+        .await;
     assert!(matches!(refused, Err(BudgetError::Store(_))), "{refused:?}");
 }
 
@@ -203,25 +308,57 @@ async fn what_cannot_be_booked_stays_set_aside() {
         _ => Fault::Pass,
     });
     let spending = Spending::new(StoreHandle::new(store.clone()), Arc::new(TestClock::new()));
-    let spending = spending.with_budgets(Budgets::new([rule(Total, Requests, 1)])).with_prices(prices());
-    let hold = spending.reserve(turn(1), &request(1), &model("small")).await.expect("enough");
+    let spending = spending
+        .with_budgets(Budgets::new([rule(Total, Requests, 1)]))
+        .with_prices(prices());
+    let hold = spending
+        .reserve(turn(1), &request(1), &model("small"))
+        .await
+        .expect("enough");
     let paid = spending.settle(hold, written(1)).await;
-    assert_eq!(paid.cost, Cost::NanoUsd(1_000), "what it cost is known all the same");
+    assert_eq!(
+        paid.cost,
+        Cost::NanoUsd(1_000),
+        "what it cost is known all the same"
+    );
     assert!(paid.unbooked.is_some());
-    assert!(spending.reserve(turn(2), &request(1), &model("small")).await.is_err());
+    assert!(
+        spending
+            .reserve(turn(2), &request(1), &model("small"))
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test]
 async fn the_model_that_was_used_is_the_one_that_is_paid() {
     let bench = bench([rule(Total, Usd, DOLLAR)]);
-    let mut hold = bench.spending.reserve(turn(1), &request(10), &model("small")).await.expect("enough");
-    let routed =
-        Routed { requested: "acme:small".into(), selected: "acme:large".into(), reason: "heavy".into(), weight: None };
+    let mut hold = bench
+        .spending
+        .reserve(turn(1), &request(10), &model("small"))
+        .await
+        .expect("enough");
+    let routed = Routed {
+        requested: "acme:small".into(),
+        selected: "acme:large".into(),
+        reason: "heavy".into(),
+        weight: None,
+    };
     hold.routed(&routed);
-    assert_eq!(bench.spending.settle(hold, written(10)).await.cost, Cost::NanoUsd(100_000));
+    assert_eq!(
+        bench.spending.settle(hold, written(10)).await.cost,
+        Cost::NanoUsd(100_000)
+    );
     let careful = bench.spending.clone().may_use([model("large")]);
-    let hold = careful.reserve(turn(2), &request(10), &model("small")).await.expect("enough");
-    assert_eq!(bench.stands().await, (100_000, 100_000), "the dearest is set aside");
+    let hold = careful
+        .reserve(turn(2), &request(10), &model("small"))
+        .await
+        .expect("enough");
+    assert_eq!(
+        bench.stands().await,
+        (100_000, 100_000),
+        "the dearest is set aside"
+    );
     careful.release(hold).await.expect("gives back");
     let unsure = bench.spending.clone().may_use([model("unheard-of")]);
     let refused = unsure.reserve(turn(3), &request(10), &model("small")).await;
@@ -231,35 +368,72 @@ async fn the_model_that_was_used_is_the_one_that_is_paid() {
 #[tokio::test]
 async fn everybody_who_pays_has_an_account_and_the_scarcest_decides() {
     let user = BudgetRule::new("mine", BudgetScope::User, Total, Requests, 1);
-    let bench = bench([user, BudgetRule::new("ours", BudgetScope::Org, Total, Requests, 2)]);
+    let bench = bench([
+        user,
+        BudgetRule::new("ours", BudgetScope::Org, Total, Requests, 2),
+    ]);
     let as_user = |name: &str| {
-        let payer = Payer { org: Some("acme".into()), user: Some(name.into()), ..Payer::default() };
+        let payer = Payer {
+            org: Some("acme".into()),
+            user: Some(name.into()),
+            ..Payer::default()
+        };
         bench.spending.paid_by(payer)
     };
-    let ask = async |n, who: &str| as_user(who).reserve(turn(n), &request(1), &model("small")).await.map(drop);
+    let ask = async |n, who: &str| {
+        as_user(who)
+            .reserve(turn(n), &request(1), &model("small"))
+            .await
+            .map(drop)
+    };
     ask(1, "ann").await.expect("her first");
     let hers = ask(2, "ann").await.expect_err("her second");
     assert!(hers.to_string().contains("mine (user ann)"), "{hers}");
     ask(3, "bob").await.expect("his first");
     let ours = ask(4, "eve").await.expect_err("together too many");
     assert!(ours.to_string().contains("ours (org acme)"), "{ours}");
-    let key: AccountKey = "budget/user/eve/requests/total".parse().expect("an account");
-    assert_eq!(bench.store.account(&key).await.expect("reads"), None, "nothing of hers is set aside");
-    let nobody = bench.spending.reserve(turn(5), &request(1), &model("small")).await;
-    assert!(matches!(nobody, Err(BudgetError::UnknownPayer { .. })), "{nobody:?}");
+    let key: AccountKey = "budget/user/eve/requests/total"
+        .parse()
+        .expect("an account");
+    assert_eq!(
+        bench.store.account(&key).await.expect("reads"),
+        None,
+        "nothing of hers is set aside"
+    );
+    let nobody = bench
+        .spending
+        .reserve(turn(5), &request(1), &model("small"))
+        .await;
+    assert!(
+        matches!(nobody, Err(BudgetError::UnknownPayer { .. })),
+        "{nobody:?}"
+    );
 }
 
 #[test]
 fn a_request_weighs_what_the_model_is_to_read() {
     let said = |text: &str| Arc::new(Message::user(text));
-    let mut request = ModelRequest { instructions: Some("fg".into()), ..ModelRequest::default() };
+    let mut request = ModelRequest {
+        instructions: Some("fg".into()),
+        ..ModelRequest::default()
+    };
     request.messages.extend([said("abc"), said("de")]);
     assert_eq!(bytes(&request), 7);
     let picture = Media::data("image/png", "A".repeat(10_000_000));
-    let shown = Message::new(toolgate_core::Role::User, vec![Content::Media(picture).into()]);
-    assert_eq!(message_bytes(&shown), PICTURE, "a picture does not weigh more the larger it is");
+    let shown = Message::new(
+        toolgate_core::Role::User,
+        vec![Content::Media(picture).into()],
+    );
+    assert_eq!(
+        message_bytes(&shown),
+        PICTURE,
+        "a picture does not weigh more the larger it is"
+    );
     let paper = Media::data("application/pdf", "A".repeat(10_000_000));
-    let shown = Message::new(toolgate_core::Role::User, vec![Content::Media(paper).into()]);
+    let shown = Message::new(
+        toolgate_core::Role::User,
+        vec![Content::Media(paper).into()],
+    );
     assert_eq!(message_bytes(&shown), 10_000_000);
 }
 
@@ -267,22 +441,51 @@ fn a_request_weighs_what_the_model_is_to_read() {
 fn the_session_of_the_payer_is_that_of_the_charge() {
     let budgets = Budgets::new([rule(Total, Requests, 1)]);
     let session = SessionId::new(uuid::Uuid::from_u128(9));
-    let payer = Payer { session: Some(session), ..Payer::default() };
+    let payer = Payer {
+        session: Some(session),
+        ..Payer::default()
+    };
     let expense = Expense::request(Cost::Unknown, 1);
-    let charge = budgets.charge(ChargeId::Turn(turn(1)), &payer, Timestamp::EPOCH, &expense, UnknownPrice::Refuse);
-    assert_eq!(charge.expect("known").expect("counts").session, Some(session));
+    let charge = budgets.charge(
+        ChargeId::Turn(turn(1)),
+        &payer,
+        Timestamp::EPOCH,
+        &expense,
+        UnknownPrice::Refuse,
+    );
+    assert_eq!(
+        charge.expect("known").expect("counts").session,
+        Some(session)
+    );
 }
 
 #[tokio::test]
 async fn turns_that_are_left_open_are_found_behind_any_number_of_calls() {
     let bench = bench([rule(Total, Requests, 10)]);
     let session = SessionId::new(uuid::Uuid::from_u128(9));
-    let spending = bench.spending.paid_by(Payer { session: Some(session), ..Payer::default() });
-    drop(spending.reserve(turn(1), &request(1), &model("small")).await.expect("enough"));
+    let spending = bench.spending.paid_by(Payer {
+        session: Some(session),
+        ..Payer::default()
+    });
+    drop(
+        spending
+            .reserve(turn(1), &request(1), &model("small"))
+            .await
+            .expect("enough"),
+    );
     for n in 0..150 {
         let id = ChargeId::Call(CallId::new(uuid::Uuid::from_u128(n)));
-        let charge = Charge { id, session: Some(session), at: Timestamp::EPOCH, lines: Vec::new() };
-        bench.store.reserve(charge).await.expect("sets aside nothing");
+        let charge = Charge {
+            id,
+            session: Some(session),
+            at: Timestamp::EPOCH,
+            lines: Vec::new(),
+        };
+        bench
+            .store
+            .reserve(charge)
+            .await
+            .expect("sets aside nothing");
     }
     assert_eq!(spending.left_open(session).await.expect("lists"), [turn(1)]);
 }

@@ -11,12 +11,18 @@ use crate::{Spending, TurnReport};
 /// suspension or the loss of the process, it keeps in the store.
 pub trait Strategy: Send + Sync + 'static {
     /// Has a say before the model is asked.
-    fn prepare<'a>(&'a self, _round: &'a mut Round<'_>) -> BoxFuture<'a, Result<(), StrategyError>> {
+    fn prepare<'a>(
+        &'a self,
+        _round: &'a mut Round<'_>,
+    ) -> BoxFuture<'a, Result<(), StrategyError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
     /// Has a say when every call of a turn is settled.
-    fn settled<'a>(&'a self, _turned: &'a mut Turned<'_>) -> BoxFuture<'a, Result<Onward, StrategyError>> {
+    fn settled<'a>(
+        &'a self,
+        _turned: &'a mut Turned<'_>,
+    ) -> BoxFuture<'a, Result<Onward, StrategyError>> {
         Box::pin(std::future::ready(Ok(Onward::Continue)))
     }
 }

@@ -1,6 +1,9 @@
 //! The tools and layers of one run: the session's, with what the run and its strategies bring.
 
-use toolgate_core::{AnyLayer, Call, Executor, IdempotencyKey, Outcome, Reconciled, Registry, Stack, StackError, View};
+use toolgate_core::{
+    AnyLayer, Call, Executor, IdempotencyKey, Outcome, Reconciled, Registry, Stack, StackError,
+    View,
+};
 
 use crate::{RunError, RunOptions, session::Shared};
 
@@ -21,18 +24,35 @@ impl ToolsOfRun {
         let stack = match (&options.tools, options.layers.is_empty()) {
             (None, true) => base.clone(),
             (tools, _) => {
-                let over = tools.clone().map(|own| Shadowing { own, session: shared.registry.clone() });
+                let over = tools.clone().map(|own| Shadowing {
+                    own,
+                    session: shared.registry.clone(),
+                });
                 within(base, options.layers.clone(), over).map_err(RunError::Stack)?
             }
         };
         let view = View::of(&shared.registry);
-        let all = options.tools.as_ref().map_or(view.clone(), |own| view.shadowed_by(&View::of(own)));
+        let all = options
+            .tools
+            .as_ref()
+            .map_or(view.clone(), |own| view.shadowed_by(&View::of(own)));
         let view = all.clone();
-        let view = view.transform(&stack.transforms()).map_err(RunError::View)?;
-        let view = shared.allowed.as_ref().map_or(view.clone(), |names| view.narrow(names.iter().map(String::as_str)));
+        let view = view
+            .transform(&stack.transforms())
+            .map_err(RunError::View)?;
+        let view = shared.allowed.as_ref().map_or(view.clone(), |names| {
+            view.narrow(names.iter().map(String::as_str))
+        });
         let names = options.allowed.as_ref();
-        let view = names.map_or(view.clone(), |names| view.narrow(names.iter().map(String::as_str)));
-        Ok(Self { stack, extended: None, view, all })
+        let view = names.map_or(view.clone(), |names| {
+            view.narrow(names.iter().map(String::as_str))
+        });
+        Ok(Self {
+            stack,
+            extended: None,
+            view,
+            all,
+        })
     }
 
     /// Every tool there is. What the model was shown in an earlier run may be more than in this one.
@@ -50,16 +70,27 @@ impl ToolsOfRun {
 
     /// Layers that hold for the round, in place of those of the last one.
     pub(crate) fn add_layers(&mut self, layers: Vec<AnyLayer>) -> Result<(), StackError> {
-        self.extended = if layers.is_empty() { None } else { Some(within(&self.stack, layers, None)?) };
+        self.extended = if layers.is_empty() {
+            None
+        } else {
+            Some(within(&self.stack, layers, None)?)
+        };
         Ok(())
     }
 }
 
 /// The same stack with more layers, each inside those of its band.
-fn within(stack: &Stack, more: Vec<AnyLayer>, over: Option<Shadowing>) -> Result<Stack, StackError> {
+fn within(
+    stack: &Stack,
+    more: Vec<AnyLayer>,
+    over: Option<Shadowing>,
+) -> Result<Stack, StackError> {
     let mut layers = stack.any_layers();
     for layer in more {
-        let at = layers.iter().position(|other| other.band() > layer.band()).unwrap_or(layers.len());
+        let at = layers
+            .iter()
+            .position(|other| other.band() > layer.band())
+            .unwrap_or(layers.len());
         layers.insert(at, layer);
     }
     stack.with_layers(layers, over).build()
@@ -73,7 +104,11 @@ struct Shadowing {
 
 impl Shadowing {
     fn of(&self, call: &Call) -> &Registry {
-        if self.own.get(call.tool.as_str()).is_some() { &self.own } else { &self.session }
+        if self.own.get(call.tool.as_str()).is_some() {
+            &self.own
+        } else {
+            &self.session
+        }
     }
 }
 

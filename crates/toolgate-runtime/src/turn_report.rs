@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    Arguments, CallId, SessionId, Settled, Status, StoreError, Suspension, Timestamp, ToolName, TurnId,
+    Arguments, CallId, SessionId, Settled, Status, StoreError, Suspension, Timestamp, ToolName,
+    TurnId,
 };
 
 use crate::JournalError;
@@ -132,7 +133,16 @@ pub enum DispatchError {
 impl From<StoreError> for DispatchError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Held { session, holder, until, .. } => Self::Held { session, holder, until },
+            StoreError::Held {
+                session,
+                holder,
+                until,
+                ..
+            } => Self::Held {
+                session,
+                holder,
+                until,
+            },
             StoreError::Fenced { session, .. } => Self::Fenced { session },
             other => Self::Store(other),
         }
@@ -142,7 +152,9 @@ impl From<StoreError> for DispatchError {
 impl From<JournalError> for DispatchError {
     fn from(error: JournalError) -> Self {
         match &error {
-            JournalError::Store { session, .. } if error.is_fenced() => Self::Fenced { session: *session },
+            JournalError::Store { session, .. } if error.is_fenced() => {
+                Self::Fenced { session: *session }
+            }
             _ => Self::Journal(error),
         }
     }

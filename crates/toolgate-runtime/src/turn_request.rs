@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    AgentId, LoopEvent, Principal, ProviderCall, Record, RecordKey, SessionId, Stack, ToolRequest, TurnId, TurnInfo,
-    View,
+    AgentId, LoopEvent, Principal, ProviderCall, Record, RecordKey, SessionId, Stack, ToolRequest,
+    TurnId, TurnInfo, View,
 };
 
 /// What a model asked for in one message.
@@ -27,13 +27,27 @@ impl TurnRequest {
     /// Calls, checked against what the model was shown.
     pub fn new(view: View, calls: Vec<ToolRequest>) -> Self {
         let nil = uuid::Uuid::nil();
-        Self::within(Arc::new(TurnInfo::new(SessionId::new(nil), TurnId::new(nil))), view, calls)
+        Self::within(
+            Arc::new(TurnInfo::new(SessionId::new(nil), TurnId::new(nil))),
+            view,
+            calls,
+        )
     }
 
     /// Calls of a turn that has its id already.
     pub(crate) fn within(info: Arc<TurnInfo>, view: View, calls: Vec<ToolRequest>) -> Self {
         let (ran, events, records) = (Vec::new(), Vec::new(), Vec::new());
-        Self { view, calls, ran, after: None, info, stack: None, events, records, trusted: false }
+        Self {
+            view,
+            calls,
+            ran,
+            after: None,
+            info,
+            stack: None,
+            events,
+            records,
+            trusted: false,
+        }
     }
 
     /// Adds calls that the provider has made by itself. They are recorded, not run.

@@ -13,11 +13,13 @@ use futures::{FutureExt, future::BoxFuture};
 use serde_json::json;
 use sessions::{Odd, SESSION, calls, loop_events, memory, opened, spent, whole};
 use toolgate_core::{
-    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Call, Content, Layer, LayerName, LoopEvent,
-    MemoryStore, Message, ModelName, Next, Outcome, Record, RecordKey, Registry, Role, RunEnd, Status, StoreError,
-    StoreHandle, ToolError, ToolSpec, Transform, tool_fn,
+    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Call, Content, Layer, LayerName,
+    LoopEvent, MemoryStore, Message, ModelName, Next, Outcome, Record, RecordKey, Registry, Role,
+    RunEnd, Status, StoreError, StoreHandle, ToolError, ToolSpec, Transform, tool_fn,
 };
-use toolgate_runtime::{HostStep, Onward, Round, RunOptions, Session, SessionError, Strategy, StrategyError, Turned};
+use toolgate_runtime::{
+    HostStep, Onward, Round, RunOptions, Session, SessionError, Strategy, StrategyError, Turned,
+};
 use toolgate_testkit::{Fault, FaultyStore, StoreCall};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -43,7 +45,10 @@ fn restless() -> Odd {
 struct Generous;
 
 impl Strategy for Generous {
-    fn settled<'a>(&'a self, _: &'a mut Turned<'_>) -> BoxFuture<'a, Result<Onward, StrategyError>> {
+    fn settled<'a>(
+        &'a self,
+        _: &'a mut Turned<'_>,
+    ) -> BoxFuture<'a, Result<Onward, StrategyError>> {
         async { Ok(Onward::Refund) }.boxed()
     }
 }
@@ -51,15 +56,29 @@ impl Strategy for Generous {
 #[tokio::test]
 async fn a_strategy_that_gives_every_round_back_doubles_them_and_no_more() {
     let (registry, ran) = counted();
-    let builder = Session::builder(restless(), registry).strategy(Generous).max_iterations(3);
+    let builder = Session::builder(restless(), registry)
+        .strategy(Generous)
+        .max_iterations(3);
     let store = memory();
-    let report = opened(builder, &store).await.run("go on").await.expect("ends");
-    assert_eq!((report.end, ran.load(Ordering::SeqCst)), (RunEnd::MaxIterations, 6));
+    let report = opened(builder, &store)
+        .await
+        .run("go on")
+        .await
+        .expect("ends");
+    assert_eq!(
+        (report.end, ran.load(Ordering::SeqCst)),
+        (RunEnd::MaxIterations, 6)
+    );
     // Whoever takes it up gives nothing back anew.
     let (registry, ran) = counted();
-    let builder = Session::builder(restless(), registry).strategy(Generous).max_iterations(3);
+    let builder = Session::builder(restless(), registry)
+        .strategy(Generous)
+        .max_iterations(3);
     let report = opened(builder, &store).await.resume().await.expect("ends");
-    assert_eq!((report.end, ran.load(Ordering::SeqCst)), (RunEnd::MaxIterations, 0));
+    assert_eq!(
+        (report.end, ran.load(Ordering::SeqCst)),
+        (RunEnd::MaxIterations, 0)
+    );
 }
 
 #[tokio::test]
@@ -69,26 +88,57 @@ async fn of_one_reply_only_so_many_calls_are_made_and_every_call_has_a_result() 
     let model = Odd::saying(vec![calls(&vec![call; 5]), Message::assistant("done")]);
     let session = opened(Session::builder(model, registry).max_calls(3), &memory()).await;
     let report = session.run("count").await.expect("ends");
-    assert_eq!((report.end, ran.load(Ordering::SeqCst)), (RunEnd::Completed, 3));
-    let answers = report.messages.iter().find(|message| message.role == Role::Tool).expect("answered");
+    assert_eq!(
+        (report.end, ran.load(Ordering::SeqCst)),
+        (RunEnd::Completed, 3)
+    );
+    let answers = report
+        .messages
+        .iter()
+        .find(|message| message.role == Role::Tool)
+        .expect("answered");
     let told = answers.parts.iter().filter_map(|part| match &part.content {
-        Content::Result(answer) => Some((answer.call_id.as_str(), answer.text.contains("only the first 3 calls"))),
+        Content::Result(answer) => Some((
+            answer.call_id.as_str(),
+            answer.text.contains("only the first 3 calls"),
+        )),
         _ => None,
     });
-    let expected = [("c0", false), ("c1", false), ("c2", false), ("c3", true), ("c4", true)];
+    let expected = [
+        ("c0", false),
+        ("c1", false),
+        ("c2", false),
+        ("c3", true),
+        ("c4", true),
+    ];
     assert_eq!(told.collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test]
 async fn a_call_beyond_the_limit_is_recorded_as_one_too_many() {
     let (registry, _) = counted();
-    let model = Odd::saying(vec![calls(&vec![("count", json!({})); 2]), Message::assistant("done")]);
+    let model = Odd::saying(vec![
+        calls(&vec![("count", json!({})); 2]),
+        Message::assistant("done"),
+    ]);
     let store = memory();
-    opened(Session::builder(model, registry).max_calls(1), &store).await.run("count").await.expect("ends");
+    opened(Session::builder(model, registry).max_calls(1), &store)
+        .await
+        .run("count")
+        .await
+        .expect("ends");
     let events = store.events(SESSION, 0, 1000).await.expect("reads");
-    let second = events.iter().filter_map(|event| event.as_tool()).find(|(call, _)| call.emit_order == 1);
-    let outcome = store.record(&RecordKey::Outcome(second.expect("requested").0.id)).await.expect("reads");
-    assert!(matches!(outcome, Some(Record::Outcome(settled)) if settled.status == Status::RateLimited));
+    let second = events
+        .iter()
+        .filter_map(|event| event.as_tool())
+        .find(|(call, _)| call.emit_order == 1);
+    let outcome = store
+        .record(&RecordKey::Outcome(second.expect("requested").0.id))
+        .await
+        .expect("reads");
+    assert!(
+        matches!(outcome, Some(Record::Outcome(settled)) if settled.status == Status::RateLimited)
+    );
 }
 
 /// Hangs where it is told to, for ever.
@@ -106,7 +156,10 @@ impl Strategy for Hangs {
         std::future::pending().boxed()
     }
 
-    fn settled<'a>(&'a self, _: &'a mut Turned<'_>) -> BoxFuture<'a, Result<Onward, StrategyError>> {
+    fn settled<'a>(
+        &'a self,
+        _: &'a mut Turned<'_>,
+    ) -> BoxFuture<'a, Result<Onward, StrategyError>> {
         self.entered.store(true, Ordering::SeqCst);
         std::future::pending().boxed()
     }
@@ -115,8 +168,15 @@ impl Strategy for Hangs {
 /// Runs until a strategy hangs, and stops the run.
 async fn stopped(prepare: bool) -> (RunEnd, usize, Vec<LoopEvent>) {
     let ((registry, ran), store, entered) = (counted(), memory(), Arc::new(AtomicBool::new(false)));
-    let strategy = Hangs { prepare, entered: entered.clone() };
-    let session = opened(Session::builder(restless(), registry).strategy(strategy), &store).await;
+    let strategy = Hangs {
+        prepare,
+        entered: entered.clone(),
+    };
+    let session = opened(
+        Session::builder(restless(), registry).strategy(strategy),
+        &store,
+    )
+    .await;
     let stop = async {
         while !entered.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
@@ -124,32 +184,61 @@ async fn stopped(prepare: bool) -> (RunEnd, usize, Vec<LoopEvent>) {
         assert!(session.interrupt());
     };
     let (report, ()) = tokio::join!(session.run("go on"), stop);
-    (report.expect("ends").end, ran.load(Ordering::SeqCst), loop_events(&store).await)
+    (
+        report.expect("ends").end,
+        ran.load(Ordering::SeqCst),
+        loop_events(&store).await,
+    )
 }
 
 #[tokio::test]
 async fn a_strategy_that_hangs_before_the_model_is_asked_can_be_interrupted() {
     let (end, ran, events) = stopped(true).await;
     assert_eq!((end, ran), (RunEnd::Cancelled, 0));
-    assert!(!events.iter().any(|event| matches!(event, LoopEvent::InferenceStarted { .. })), "nobody was asked");
+    assert!(
+        !events
+            .iter()
+            .any(|event| matches!(event, LoopEvent::InferenceStarted { .. })),
+        "nobody was asked"
+    );
 }
 
 #[tokio::test]
 async fn a_strategy_that_hangs_after_the_calls_can_be_interrupted_and_their_results_are_kept() {
     let (end, ran, events) = stopped(false).await;
     assert_eq!((end, ran), (RunEnd::Cancelled, 1));
-    assert!(matches!(events.last(), Some(LoopEvent::RunEnded { end: RunEnd::Cancelled, iterations: 1, .. })));
+    assert!(matches!(
+        events.last(),
+        Some(LoopEvent::RunEnded {
+            end: RunEnd::Cancelled,
+            iterations: 1,
+            ..
+        })
+    ));
 }
 
 #[tokio::test]
 async fn a_host_whose_strategy_was_interrupted_is_told_and_can_cancel() {
     let (store, entered) = (memory(), Arc::new(AtomicBool::new(false)));
-    let strategy = Hangs { prepare: true, entered };
-    let session = opened(Session::for_host(Registry::new()).strategy(strategy), &store).await;
-    let mut hosted = session.host("go on", RunOptions::new()).await.expect("begins");
+    let strategy = Hangs {
+        prepare: true,
+        entered,
+    };
+    let session = opened(
+        Session::for_host(Registry::new()).strategy(strategy),
+        &store,
+    )
+    .await;
+    let mut hosted = session
+        .host("go on", RunOptions::new())
+        .await
+        .expect("begins");
     assert!(session.interrupt());
     let asked = hosted.ask(&ModelName::new("host", "m")).await.map(drop);
-    assert!(matches!(asked, Err(SessionError::OutOfTurn(_))), "{asked:?}");
+    assert!(
+        matches!(asked, Err(SessionError::OutOfTurn(_))),
+        "{asked:?}"
+    );
     assert_eq!(hosted.next(), HostStep::Cancel);
     assert_eq!(hosted.cancel().await.expect("ends").end, RunEnd::Cancelled);
 }
@@ -182,8 +271,13 @@ impl Transform for Renames {
 async fn a_run_that_failed_on_its_options_is_not_there_to_be_interrupted() {
     let (registry, _) = counted();
     let session = opened(Session::builder(restless(), registry), &memory()).await;
-    let failed = session.run_with("go on", RunOptions::new().layer(Renames)).await;
-    assert!(matches!(failed, Err(SessionError::Options(_))), "{failed:?}");
+    let failed = session
+        .run_with("go on", RunOptions::new().layer(Renames))
+        .await;
+    assert!(
+        matches!(failed, Err(SessionError::Options(_))),
+        "{failed:?}"
+    );
     assert!(!session.interrupt());
 }
 
@@ -193,39 +287,80 @@ fn failing(kind: StoreCall) -> (StoreHandle, Arc<AtomicBool>) {
     let told = fails.clone();
     let store = FaultyStore::new(MemoryStore::new(), move |call: StoreCall, _| {
         let fault = call == kind && told.load(Ordering::SeqCst);
-        if fault { Fault::Fail(StoreError::Backend("the disk is full".into())) } else { Fault::Pass }
+        if fault {
+            Fault::Fail(StoreError::Backend("the disk is full".into()))
+        } else {
+            Fault::Pass
+        }
     });
     (StoreHandle::new(store), fails)
 }
 
 fn requests(limit: u64) -> Budgets {
-    Budgets::new([BudgetRule::new("b", BudgetScope::Global, BudgetPeriod::Total, BudgetUnit::Requests, limit)])
+    Budgets::new([BudgetRule::new(
+        "b",
+        BudgetScope::Global,
+        BudgetPeriod::Total,
+        BudgetUnit::Requests,
+        limit,
+    )])
 }
 
 #[tokio::test]
 async fn a_host_asks_nobody_if_that_cannot_be_written_down() {
     let (store, fails) = failing(StoreCall::Append);
-    let session = opened(Session::for_host(Registry::new()).budgets(requests(5)), &store).await;
-    let mut hosted = session.host("go on", RunOptions::new()).await.expect("begins");
+    let session = opened(
+        Session::for_host(Registry::new()).budgets(requests(5)),
+        &store,
+    )
+    .await;
+    let mut hosted = session
+        .host("go on", RunOptions::new())
+        .await
+        .expect("begins");
     fails.store(true, Ordering::SeqCst);
     let asked = hosted.ask(&ModelName::new("host", "m")).await.map(drop);
     assert!(matches!(asked, Err(SessionError::Dispatch(_))), "{asked:?}");
-    assert_eq!(spent(&store).await, [("budget/global/all/requests/total".to_owned(), 0, 0)], "nothing stays set aside");
+    assert_eq!(
+        spent(&store).await,
+        [("budget/global/all/requests/total".to_owned(), 0, 0)],
+        "nothing stays set aside"
+    );
 }
 
 #[tokio::test]
 async fn what_could_not_be_booked_is_booked_when_the_session_is_taken_up() {
     let (store, fails) = failing(StoreCall::SettleCharge);
-    let hello =
-        || Session::builder(Odd::saying(vec![Message::assistant("hello")]), Registry::new()).budgets(requests(5));
+    let hello = || {
+        Session::builder(
+            Odd::saying(vec![Message::assistant("hello")]),
+            Registry::new(),
+        )
+        .budgets(requests(5))
+    };
     let session = opened(hello(), &store).await;
     fails.store(true, Ordering::SeqCst);
-    assert_eq!(session.run("hi").await.expect("the reply counts all the same").end, RunEnd::Completed);
+    assert_eq!(
+        session
+            .run("hi")
+            .await
+            .expect("the reply counts all the same")
+            .end,
+        RunEnd::Completed
+    );
     let account = "budget/global/all/requests/total".to_owned();
-    assert_eq!(spent(&store).await, [(account.clone(), 0, 1)], "it stays set aside, which allows less and never more");
+    assert_eq!(
+        spent(&store).await,
+        [(account.clone(), 0, 1)],
+        "it stays set aside, which allows less and never more"
+    );
     fails.store(false, Ordering::SeqCst);
     for _ in 0..2 {
         opened(hello(), &store).await.resume().await.expect("ends");
-        assert_eq!(spent(&store).await, [(account.clone(), 1, 0)], "booked once");
+        assert_eq!(
+            spent(&store).await,
+            [(account.clone(), 1, 0)],
+            "booked once"
+        );
     }
 }

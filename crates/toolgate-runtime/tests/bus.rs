@@ -17,7 +17,11 @@ async fn one_stuck_and_one_panicking_subscriber_among_ten_harm_nobody() {
     let probe = Probe::default();
     let registry = registry(&probe);
     let bus = Bus::new(64);
-    let dispatcher = Dispatcher::builder(stack(&registry)).bus(bus.clone()).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .bus(bus.clone())
+        .build()
+        .await
+        .expect("builds");
     let mut stuck = bus.subscribe();
     let panicking = bus.attach(|_| panic!("cannot draw"));
     let seen: Vec<Arc<Mutex<Vec<Arc<Event>>>>> = (0..8).map(|_| Arc::default()).collect();
@@ -36,24 +40,49 @@ async fn one_stuck_and_one_panicking_subscriber_among_ten_harm_nobody() {
     for n in 0..50 {
         let calls = vec![request("a", "echo", "x"), request("b", "echo", "y")];
         let request = TurnRequest::new(view(&registry), calls).iteration(n);
-        let report = dispatcher.open(request).await.expect("opens").run().await.expect("runs");
+        let report = dispatcher
+            .open(request)
+            .await
+            .expect("opens")
+            .run()
+            .await
+            .expect("runs");
         assert_eq!(report.end, TurnEnd::Settled);
     }
     let (events, _) = transcript(&dispatcher).await;
     for (seen, attached) in seen.iter().zip(attached) {
         assert_eq!(attached.panics(), 0);
         attached.finish().await;
-        assert_eq!(sequences(&seen.lock().expect("no panic")), sequences(&events));
+        assert_eq!(
+            sequences(&seen.lock().expect("no panic")),
+            sequences(&events)
+        );
     }
     while panicking.panics() < events.len() as u64 {
         tokio::task::yield_now().await;
     }
-    let Some(Delivery::Lagged(missed)) = stuck.next().await else { panic!("not told") };
-    assert_eq!(missed, events.len() as u64 - 64, "told exactly how many it missed");
-    let Some(Delivery::Event(next)) = stuck.next().await else { panic!("no event") };
+    let Some(Delivery::Lagged(missed)) = stuck.next().await else {
+        panic!("not told")
+    };
+    assert_eq!(
+        missed,
+        events.len() as u64 - 64,
+        "told exactly how many it missed"
+    );
+    let Some(Delivery::Event(next)) = stuck.next().await else {
+        panic!("no event")
+    };
     assert_eq!(next.sequence(), missed + 1);
-    let reread = dispatcher.store().events(dispatcher.session(), 0, missed as usize).await.expect("reads");
-    assert_eq!(sequences(&reread), (1..=missed).collect::<Vec<_>>(), "and it can read them again");
+    let reread = dispatcher
+        .store()
+        .events(dispatcher.session(), 0, missed as usize)
+        .await
+        .expect("reads");
+    assert_eq!(
+        sequences(&reread),
+        (1..=missed).collect::<Vec<_>>(),
+        "and it can read them again"
+    );
 }
 
 #[tokio::test]
@@ -61,18 +90,54 @@ async fn a_follower_sees_every_event_once_however_slow_it_is() {
     let probe = Probe::default();
     let registry = registry(&probe);
     let bus = Bus::new(4);
-    let dispatcher = Dispatcher::builder(stack(&registry)).bus(bus.clone()).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .bus(bus.clone())
+        .build()
+        .await
+        .expect("builds");
     let turn = |n: usize| {
-        let calls = (0..n).map(|n| request(&n.to_string(), "echo", "x")).collect();
+        let calls = (0..n)
+            .map(|n| request(&n.to_string(), "echo", "x"))
+            .collect();
         TurnRequest::new(view(&registry), calls)
     };
-    dispatcher.open(turn(3)).await.expect("opens").run().await.expect("runs");
+    dispatcher
+        .open(turn(3))
+        .await
+        .expect("opens")
+        .run()
+        .await
+        .expect("runs");
     let mut follow = bus.follow(dispatcher.store().clone(), dispatcher.session(), 2);
-    let mut seen = vec![follow.next().await.expect("reads").expect("open").sequence()];
-    dispatcher.open(turn(200)).await.expect("opens").run().await.expect("runs");
-    let last = dispatcher.store().revision(dispatcher.session()).await.expect("reads");
+    let mut seen = vec![
+        follow
+            .next()
+            .await
+            .expect("reads")
+            .expect("open")
+            .sequence(),
+    ];
+    dispatcher
+        .open(turn(200))
+        .await
+        .expect("opens")
+        .run()
+        .await
+        .expect("runs");
+    let last = dispatcher
+        .store()
+        .revision(dispatcher.session())
+        .await
+        .expect("reads");
     while seen.last() != Some(&last) {
-        seen.push(follow.next().await.expect("reads").expect("open").sequence());
+        seen.push(
+            follow
+                .next()
+                .await
+                .expect("reads")
+                .expect("open")
+                .sequence(),
+        );
     }
     assert_eq!(seen, (3..=last).collect::<Vec<_>>());
 }

@@ -9,7 +9,9 @@ use std::sync::{
 
 use common::{Probe, question, registry, request, stack, statuses, transcript, view};
 use tokio::sync::Semaphore;
-use toolgate_core::{Decision, MemoryStore, PostCode, Question, Registry, Status, Store, StoreHandle, TurnId};
+use toolgate_core::{
+    Decision, MemoryStore, PostCode, Question, Registry, Status, Store, StoreHandle, TurnId,
+};
 use toolgate_runtime::{Approvals, CallResult, Dispatcher, TurnEnd, TurnRequest};
 use toolgate_testkit::{Fault, FaultyStore, StoreCall};
 
@@ -35,13 +37,30 @@ async fn an_answer_that_a_stale_driver_takes_reaches_the_new_one() {
     let (registry, store) = (registry(&probe), MemoryStore::new());
     let stale = driver(&registry, store.clone(), None).await;
     let calls = vec![request("1", "ask_echo", "a")];
-    let report = stale.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    let report = stale
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens")
+        .run()
+        .await
+        .expect("runs");
     let asked = question(&report.results[0]);
     let new = driver(&registry, store, Some(&stale)).await;
-    let running = tokio::spawn(new.resume(report.turn, view(&registry)).await.expect("resumes").run_to_end());
-    stale.decide(report.turn, asked, Decision::approve("ann")).await.expect("it is durable and will be acted on");
+    let running = tokio::spawn(
+        new.resume(report.turn, view(&registry))
+            .await
+            .expect("resumes")
+            .run_to_end(),
+    );
+    stale
+        .decide(report.turn, asked, Decision::approve("ann"))
+        .await
+        .expect("it is durable and will be acted on");
     let report = running.await.expect("no panic").expect("runs");
-    assert_eq!((statuses(&report), probe.ran()), (vec![Some(Status::Ok)], 1));
+    assert_eq!(
+        (statuses(&report), probe.ran()),
+        (vec![Some(Status::Ok)], 1)
+    );
     transcript(&new).await;
 }
 
@@ -52,20 +71,33 @@ async fn an_answer_that_nobody_acted_on_is_acted_on_when_the_question_is_answere
     let (registry, store) = (registry(&probe), MemoryStore::new());
     let dispatcher = driver(&registry, store.clone(), None).await;
     let calls = vec![request("1", "ask_echo", "a")];
-    let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let run = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens");
     let (turn, handle) = (run.turn(), run.handle());
     let running = tokio::spawn(run.run_to_end());
     settle_down().await;
-    let rows = dispatcher.store().approvals(Default::default()).await.expect("reads");
+    let rows = dispatcher
+        .store()
+        .approvals(Default::default())
+        .await
+        .expect("reads");
     let request = &rows[0].request;
     // Kept by a process that was lost before it could say so.
     let kept = Record::Answer(Arc::new(Answer::to(request, Decision::approve("ann"))));
     let key = RecordKey::Answer(request.approval_id.call(), request.generation);
     store.once(key, kept).await.expect("writes");
-    let again = handle.decide(&**request, Decision::deny("bob", None)).await.expect_err("answered before");
+    let again = handle
+        .decide(&**request, Decision::deny("bob", None))
+        .await
+        .expect_err("answered before");
     assert_eq!(again.code(), Some(PostCode::Duplicate));
     let report = running.await.expect("no panic").expect("runs");
-    assert_eq!((report.turn, statuses(&report), probe.ran()), (turn, vec![Some(Status::Ok)], 1));
+    assert_eq!(
+        (report.turn, statuses(&report), probe.ran()),
+        (turn, vec![Some(Status::Ok)], 1)
+    );
     transcript(&dispatcher).await;
 }
 
@@ -84,15 +116,24 @@ async fn taking_up() -> TakingUp {
     let probe = Probe::default();
     let (registry, store) = (registry(&probe), MemoryStore::new());
     let lost = driver(&registry, store.clone(), None).await;
-    let calls = vec![request("1", "stubborn_write", "a"), request("2", "ask_echo", "b")];
-    let run = lost.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let calls = vec![
+        request("1", "stubborn_write", "a"),
+        request("2", "ask_echo", "b"),
+    ];
+    let run = lost
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens");
     let turn = run.turn();
     let running = tokio::spawn(run.run_to_end());
     settle_down().await;
     running.abort();
     let _ = running.await;
 
-    let (gate, held) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicBool::new(false)));
+    let (gate, held) = (
+        Arc::new(Semaphore::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let slow = {
         let (gate, held) = (gate.clone(), held.clone());
         FaultyStore::new(store.clone(), move |call, _| {
@@ -117,15 +158,32 @@ async fn taking_up() -> TakingUp {
     let desk = Approvals::new(StoreHandle::new(store));
     let rows = desk.pending(Default::default()).await.expect("reads");
     let asked = Question::from(&*rows[0].request);
-    TakingUp { new, desk, turn, asked, gate, resuming, probe }
+    TakingUp {
+        new,
+        desk,
+        turn,
+        asked,
+        gate,
+        resuming,
+        probe,
+    }
 }
 
 impl TakingUp {
     async fn run_to_end(self) -> (TurnEnd, Vec<Option<Status>>, usize) {
         settle_down().await;
-        assert!(!self.resuming.is_finished(), "the turn was taken up too early for this test");
+        assert!(
+            !self.resuming.is_finished(),
+            "the turn was taken up too early for this test"
+        );
         self.gate.close();
-        let report = self.resuming.await.expect("no panic").run_to_end().await.expect("runs");
+        let report = self
+            .resuming
+            .await
+            .expect("no panic")
+            .run_to_end()
+            .await
+            .expect("runs");
         transcript(&self.new).await;
         let statuses = report.results.iter().map(CallResult::status).collect();
         (report.end, statuses, self.probe.ran())
@@ -135,7 +193,11 @@ impl TakingUp {
 #[tokio::test]
 async fn an_answer_that_comes_while_its_turn_is_taken_up_is_acted_on() {
     let taking_up = taking_up().await;
-    taking_up.desk.decide(taking_up.asked, Decision::approve("ann")).await.expect("taken");
+    taking_up
+        .desk
+        .decide(taking_up.asked, Decision::approve("ann"))
+        .await
+        .expect("taken");
     let (end, statuses, ran) = taking_up.run_to_end().await;
     assert_eq!(statuses, [Some(Status::OutcomeUnknown), Some(Status::Ok)]);
     assert_eq!((end, ran), (TurnEnd::Settled, 3));
@@ -144,8 +206,17 @@ async fn an_answer_that_comes_while_its_turn_is_taken_up_is_acted_on() {
 #[tokio::test]
 async fn an_interruption_that_comes_while_its_turn_is_taken_up_stops_it() {
     let taking_up = taking_up().await;
-    assert!(taking_up.desk.interrupt(taking_up.turn, "enough").await.expect("left"));
+    assert!(
+        taking_up
+            .desk
+            .interrupt(taking_up.turn, "enough")
+            .await
+            .expect("left")
+    );
     let (end, statuses, _) = taking_up.run_to_end().await;
-    assert_eq!(statuses, [Some(Status::OutcomeUnknown), Some(Status::Cancelled)]);
+    assert_eq!(
+        statuses,
+        [Some(Status::OutcomeUnknown), Some(Status::Cancelled)]
+    );
     assert_eq!(end, TurnEnd::Interrupted);
 }

@@ -9,12 +9,14 @@ use std::{
 
 use common::{Probe, life, registry, request, stack, statuses, texts, transcript, view};
 use toolgate_core::{
-    Answer, ApprovalFilter, ApprovalRequest, ApprovalState, Band, Call, CallId, Decision, Layer, LedgerDraft,
-    LedgerName, MemoryStore, Next, Outcome, Post, PostCode, PostKind, Record, RecordKey, SealedEntry, SessionFilter,
-    SessionId, Stack, Status, Store, Suspension, TurnId, Verdict, from_fn,
+    Answer, ApprovalFilter, ApprovalRequest, ApprovalState, Band, Call, CallId, Decision, Layer,
+    LedgerDraft, LedgerName, MemoryStore, Next, Outcome, Post, PostCode, PostKind, Record,
+    RecordKey, SealedEntry, SessionFilter, SessionId, Stack, Status, Store, Suspension, TurnId,
+    Verdict, from_fn,
 };
 use toolgate_runtime::{
-    CallFound, CallResult, DispatchError, Dispatcher, DispatcherBuilder, TurnEnd, TurnReport, TurnRequest,
+    CallFound, CallResult, DispatchError, Dispatcher, DispatcherBuilder, TurnEnd, TurnReport,
+    TurnRequest,
 };
 use toolgate_testkit::{Fault, FaultyStore, TestClock};
 
@@ -28,11 +30,28 @@ fn asked(result: &CallResult) -> &ApprovalRequest {
 }
 
 /// Leaves an answer in the store, as another process does.
-async fn leave(store: &MemoryStore, session: SessionId, turn: TurnId, request: &ApprovalRequest, decision: Decision) {
+async fn leave(
+    store: &MemoryStore,
+    session: SessionId,
+    turn: TurnId,
+    request: &ApprovalRequest,
+    decision: Decision,
+) {
     let (call, generation) = (request.approval_id.call(), request.generation);
     let answer = Record::Answer(Arc::new(Answer::to(request, decision)));
-    let post = Post::Answer { turn, call, generation };
-    store.post(session, post, vec![(RecordKey::Answer(call, generation), answer)]).await.expect("is left");
+    let post = Post::Answer {
+        turn,
+        call,
+        generation,
+    };
+    store
+        .post(
+            session,
+            post,
+            vec![(RecordKey::Answer(call, generation), answer)],
+        )
+        .await
+        .expect("is left");
 }
 
 async fn until(what: impl Fn() -> bool) {
@@ -42,17 +61,32 @@ async fn until(what: impl Fn() -> bool) {
 }
 
 async fn run(dispatcher: &Dispatcher, request: TurnRequest) -> TurnReport {
-    dispatcher.open(request).await.expect("opens").run().await.expect("runs")
+    dispatcher
+        .open(request)
+        .await
+        .expect("opens")
+        .run()
+        .await
+        .expect("runs")
 }
 
 #[tokio::test]
 async fn a_dispatcher_that_is_gone_leaves_its_session_free() {
     let (probe, store) = (Probe::default(), MemoryStore::new());
     let registry = registry(&probe);
-    let first = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let first = Dispatcher::builder(stack(&registry))
+        .store(store.clone())
+        .build()
+        .await
+        .expect("builds");
     let session = first.session();
     drop(first);
-    Dispatcher::builder(stack(&registry)).session(session).store(store).build().await.expect("is free");
+    Dispatcher::builder(stack(&registry))
+        .session(session)
+        .store(store)
+        .build()
+        .await
+        .expect("is free");
 }
 
 #[tokio::test]
@@ -67,35 +101,66 @@ async fn what_a_dispatcher_held_is_let_go_with_it_and_not_when_its_lease_would_h
         }
     });
     // On a clock that stands still nothing is ever due.
-    let builder = Dispatcher::builder(stack(&registry)).store(store).clock(TestClock::new());
+    let builder = Dispatcher::builder(stack(&registry))
+        .store(store)
+        .clock(TestClock::new());
     let dispatcher = builder.build().await.expect("builds");
     let running = tokio::spawn(async move {
-        run(&dispatcher, TurnRequest::new(view(&registry), vec![request("1", "slow", "a")])).await
+        run(
+            &dispatcher,
+            TurnRequest::new(view(&registry), vec![request("1", "slow", "a")]),
+        )
+        .await
     });
     until(|| probe.ran() == 1).await;
     probe.gate.0.add_permits(1);
     let report = running.await.expect("no panic");
     assert_eq!(statuses(&report), [Some(Status::Ok)]);
     let gone = async { until(|| Arc::strong_count(&held) == 1).await };
-    tokio::time::timeout(Duration::from_secs(60), gone).await.expect("the store is closed with its dispatcher");
+    tokio::time::timeout(Duration::from_secs(60), gone)
+        .await
+        .expect("the store is closed with its dispatcher");
 }
 
 #[tokio::test]
 async fn a_lease_that_ran_out_can_be_taken_and_its_holder_is_fenced() {
     let (probe, store, clock) = (Probe::default(), MemoryStore::new(), TestClock::new());
     let registry = registry(&probe);
-    let builder = || Dispatcher::builder(stack(&registry)).store(store.clone()).clock(clock.clone()).lease(SPAN);
+    let builder = || {
+        Dispatcher::builder(stack(&registry))
+            .store(store.clone())
+            .clock(clock.clone())
+            .lease(SPAN)
+    };
     let first = builder().build().await.expect("builds");
     let again = || builder().session(first.session());
     clock.advance(SPAN / 2);
-    assert!(matches!(again().build().await, Err(DispatchError::Held { .. })));
-    run(&first, TurnRequest::new(view(&registry), vec![request("1", "echo", "x")])).await;
+    assert!(matches!(
+        again().build().await,
+        Err(DispatchError::Held { .. })
+    ));
+    run(
+        &first,
+        TurnRequest::new(view(&registry), vec![request("1", "echo", "x")]),
+    )
+    .await;
     clock.advance(SPAN / 2);
-    assert!(matches!(again().build().await, Err(DispatchError::Held { .. })), "the write let it run on");
+    assert!(
+        matches!(again().build().await, Err(DispatchError::Held { .. })),
+        "the write let it run on"
+    );
     clock.advance(SPAN);
     let second = again().build().await.expect("it ran out");
-    let refused = first.open(TurnRequest::new(view(&registry), vec![request("2", "echo", "x")])).await;
-    assert!(matches!(refused, Err(DispatchError::Fenced { .. })), "{refused:?}");
+    let refused = first
+        .open(TurnRequest::new(
+            view(&registry),
+            vec![request("2", "echo", "x")],
+        ))
+        .await;
+    assert!(
+        matches!(refused, Err(DispatchError::Fenced { .. })),
+        "{refused:?}"
+    );
     assert_eq!(probe.ran(), 1);
     transcript(&second).await;
 }
@@ -104,13 +169,28 @@ async fn a_lease_that_ran_out_can_be_taken_and_its_holder_is_fenced() {
 async fn a_driver_that_waits_keeps_its_lease_and_notices_when_it_lost_it() {
     let (probe, store, clock) = (Probe::default(), MemoryStore::new(), TestClock::new());
     let registry = registry(&probe);
-    let builder = || Dispatcher::builder(stack(&registry)).store(store.clone()).clock(clock.clone()).lease(SPAN);
+    let builder = || {
+        Dispatcher::builder(stack(&registry))
+            .store(store.clone())
+            .clock(clock.clone())
+            .lease(SPAN)
+    };
     let first = builder().build().await.expect("builds");
     let again = || builder().session(first.session());
-    let turn = first.open(TurnRequest::new(view(&registry), vec![request("1", "ask_echo", "x")])).await.expect("opens");
+    let turn = first
+        .open(TurnRequest::new(
+            view(&registry),
+            vec![request("1", "ask_echo", "x")],
+        ))
+        .await
+        .expect("opens");
     let waiting = tokio::spawn(turn.run_to_end());
     let held_until = async || {
-        let row = store.sessions(SessionFilter::default()).await.expect("reads").remove(0);
+        let row = store
+            .sessions(SessionFilter::default())
+            .await
+            .expect("reads")
+            .remove(0);
         row.held.expect("held").1
     };
     for _ in 0..4 {
@@ -121,7 +201,10 @@ async fn a_driver_that_waits_keeps_its_lease_and_notices_when_it_lost_it() {
             tokio::task::yield_now().await;
         }
     }
-    assert!(matches!(again().build().await, Err(DispatchError::Held { .. })), "it was kept all along");
+    assert!(
+        matches!(again().build().await, Err(DispatchError::Held { .. })),
+        "it was kept all along"
+    );
     let second = again().take_over().build().await.expect("by force");
     until(|| clock.sleepers() > 0).await;
     clock.advance(SPAN / 3);
@@ -135,25 +218,61 @@ async fn a_driver_that_waits_keeps_its_lease_and_notices_when_it_lost_it() {
 async fn an_answer_that_another_process_leaves_is_taken_up_by_the_driver() {
     let (probe, store) = (Probe::default(), MemoryStore::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.clone()).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .store(store.clone())
+        .build()
+        .await
+        .expect("builds");
     let calls = vec![request("1", "ask_echo", "a"), request("2", "ask_echo", "b")];
-    let turn = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let turn = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens");
     let (id, session) = (turn.turn(), dispatcher.session());
     let waiting = tokio::spawn(turn.run_to_end());
-    let pending = async || store.approvals(ApprovalFilter::default()).await.expect("reads");
+    let pending = async || {
+        store
+            .approvals(ApprovalFilter::default())
+            .await
+            .expect("reads")
+    };
     while pending().await.len() < 2 {
         tokio::task::yield_now().await;
     }
     let rows = pending().await;
-    leave(&store, session, id, &rows[1].request, Decision::deny("bob", Some("no"))).await;
-    leave(&store, session, id, &rows[0].request, Decision::approve("ann")).await;
+    leave(
+        &store,
+        session,
+        id,
+        &rows[1].request,
+        Decision::deny("bob", Some("no")),
+    )
+    .await;
+    leave(
+        &store,
+        session,
+        id,
+        &rows[0].request,
+        Decision::approve("ann"),
+    )
+    .await;
     assert!(pending().await.is_empty(), "what is answered is not listed");
     let report = waiting.await.expect("no panic").expect("runs");
     assert_eq!(statuses(&report), [Some(Status::Ok), Some(Status::Denied)]);
     let (events, _) = transcript(&dispatcher).await;
     let lived = life(&events, report.results[0].id);
-    assert_eq!(lived[1..4], ["tool_approval_requested", "tool_approved", "tool_execution_started"]);
-    assert!(store.posts(session, 0, 10).await.expect("reads").is_empty(), "taken up");
+    assert_eq!(
+        lived[1..4],
+        [
+            "tool_approval_requested",
+            "tool_approved",
+            "tool_execution_started"
+        ]
+    );
+    assert!(
+        store.posts(session, 0, 10).await.expect("reads").is_empty(),
+        "taken up"
+    );
     assert_eq!(probe.ran(), 1);
 }
 
@@ -163,30 +282,69 @@ async fn an_answer_left_while_nobody_drives_counts_when_the_turn_is_taken_up() {
     let registry = registry(&probe);
     let builder = || Dispatcher::builder(stack(&registry)).store(store.clone());
     let first = builder().build().await.expect("builds");
-    let calls = vec![request("1", "ask_echo", "a"), request("2", "ask_echo", "b"), request("3", "ask_echo", "c")];
+    let calls = vec![
+        request("1", "ask_echo", "a"),
+        request("2", "ask_echo", "b"),
+        request("3", "ask_echo", "c"),
+    ];
     let report = run(&first, TurnRequest::new(view(&registry), calls)).await;
     let session = first.session();
     drop(first);
-    leave(&store, session, report.turn, asked(&report.results[0]), Decision::approve("ann")).await;
-    leave(&store, session, report.turn, asked(&report.results[2]), Decision::deny("ann", None)).await;
+    leave(
+        &store,
+        session,
+        report.turn,
+        asked(&report.results[0]),
+        Decision::approve("ann"),
+    )
+    .await;
+    leave(
+        &store,
+        session,
+        report.turn,
+        asked(&report.results[2]),
+        Decision::deny("ann", None),
+    )
+    .await;
     let refused = Post::Refused {
         turn: report.turn,
         call: report.results[1].id,
         what: PostKind::Decision,
         code: PostCode::Forged,
     };
-    store.post(session, refused, Vec::new()).await.expect("is left");
+    store
+        .post(session, refused, Vec::new())
+        .await
+        .expect("is left");
     let second = builder().session(session).build().await.expect("is free");
     let recovery = second.recover(&view(&registry)).await.expect("reads");
-    let found: Vec<_> = recovery.runs[0].found().calls.iter().map(|call| call.found).collect();
-    assert_eq!(found, [CallFound::Decided, CallFound::Pending, CallFound::Decided]);
-    assert!(recovery.to_string().contains("waits for a decision"), "{recovery}");
+    let found: Vec<_> = recovery.runs[0]
+        .found()
+        .calls
+        .iter()
+        .map(|call| call.found)
+        .collect();
+    assert_eq!(
+        found,
+        [CallFound::Decided, CallFound::Pending, CallFound::Decided]
+    );
+    assert!(
+        recovery.to_string().contains("waits for a decision"),
+        "{recovery}"
+    );
     let [turn] = <[_; 1]>::try_from(recovery.runs).expect("one turn");
     let report = turn.run().await.expect("runs");
-    assert_eq!(statuses(&report), [Some(Status::Ok), None, Some(Status::Denied)]);
+    assert_eq!(
+        statuses(&report),
+        [Some(Status::Ok), None, Some(Status::Denied)]
+    );
     let (events, _) = transcript(&second).await;
     let forged = |event: &&Arc<toolgate_core::Event>| event.name() == "post_refused";
-    assert_eq!(events.iter().filter(forged).count(), 1, "what was refused elsewhere is in the log");
+    assert_eq!(
+        events.iter().filter(forged).count(),
+        1,
+        "what was refused elsewhere is in the log"
+    );
     assert!(life(&events, report.results[0].id).contains(&"tool_approved"));
 }
 
@@ -200,19 +358,37 @@ async fn a_turn_can_be_interrupted_from_another_process() {
         let request = TurnRequest::new(view(&registry), vec![request("1", "ask_echo", "a")]);
         let turn = first.open(request).await.expect("opens");
         let (id, session) = (turn.turn(), first.session());
-        let post = Post::Interrupt { turn: id, reason: "enough".into() };
+        let post = Post::Interrupt {
+            turn: id,
+            reason: "enough".into(),
+        };
         let report = if driven {
             let waiting = tokio::spawn(turn.run_to_end());
-            store.post(session, post, Vec::new()).await.expect("is left");
+            store
+                .post(session, post, Vec::new())
+                .await
+                .expect("is left");
             waiting.await.expect("no panic").expect("runs")
         } else {
             turn.run().await.expect("suspends");
             drop(first);
-            store.post(session, post, Vec::new()).await.expect("is left");
+            store
+                .post(session, post, Vec::new())
+                .await
+                .expect("is left");
             let second = builder().session(session).build().await.expect("is free");
-            second.resume(id, view(&registry)).await.expect("reads").run().await.expect("runs")
+            second
+                .resume(id, view(&registry))
+                .await
+                .expect("reads")
+                .run()
+                .await
+                .expect("runs")
         };
-        assert_eq!((report.end, statuses(&report)), (TurnEnd::Interrupted, vec![Some(Status::Cancelled)]));
+        assert_eq!(
+            (report.end, statuses(&report)),
+            (TurnEnd::Interrupted, vec![Some(Status::Cancelled)])
+        );
     }
 }
 
@@ -235,7 +411,10 @@ impl Layer for AskUntil {
 fn asking_until(registry: &toolgate_core::Registry, clock: &TestClock) -> DispatcherBuilder {
     use toolgate_core::Clock;
     let layer = AskUntil(clock.now().plus(Duration::from_secs(60)));
-    let stack = Stack::over(registry.clone()).layer(layer).build().expect("in order");
+    let stack = Stack::over(registry.clone())
+        .layer(layer)
+        .build()
+        .expect("in order");
     Dispatcher::builder(stack).clock(clock.clone())
 }
 
@@ -243,16 +422,28 @@ fn asking_until(registry: &toolgate_core::Registry, clock: &TestClock) -> Dispat
 async fn a_question_lapses_while_the_driver_waits() {
     let (probe, clock) = (Probe::default(), TestClock::new());
     let registry = registry(&probe);
-    let dispatcher = asking_until(&registry, &clock).build().await.expect("builds");
-    let turn =
-        dispatcher.open(TurnRequest::new(view(&registry), vec![request("1", "echo", "x")])).await.expect("opens");
+    let dispatcher = asking_until(&registry, &clock)
+        .build()
+        .await
+        .expect("builds");
+    let turn = dispatcher
+        .open(TurnRequest::new(
+            view(&registry),
+            vec![request("1", "echo", "x")],
+        ))
+        .await
+        .expect("opens");
     let waiting = tokio::spawn(turn.run_to_end());
     // The lease and the question.
     until(|| clock.sleepers() > 1).await;
     clock.advance(Duration::from_secs(60));
     let report = waiting.await.expect("no panic").expect("runs");
     assert_eq!(statuses(&report), [Some(Status::Expired)]);
-    assert!(texts(&report)[0].contains("nobody decided"), "{:?}", texts(&report));
+    assert!(
+        texts(&report)[0].contains("nobody decided"),
+        "{:?}",
+        texts(&report)
+    );
     assert_eq!(probe.ran(), 0);
     transcript(&dispatcher).await;
 }
@@ -261,17 +452,43 @@ async fn a_question_lapses_while_the_driver_waits() {
 async fn a_question_that_lapsed_meanwhile_is_over_when_the_turn_is_taken_up() {
     let (probe, clock, store) = (Probe::default(), TestClock::new(), MemoryStore::new());
     let registry = registry(&probe);
-    let first = asking_until(&registry, &clock).store(store.clone()).build().await.expect("builds");
-    let report = run(&first, TurnRequest::new(view(&registry), vec![request("1", "echo", "x")])).await;
+    let first = asking_until(&registry, &clock)
+        .store(store.clone())
+        .build()
+        .await
+        .expect("builds");
+    let report = run(
+        &first,
+        TurnRequest::new(view(&registry), vec![request("1", "echo", "x")]),
+    )
+    .await;
     let (session, question) = (first.session(), common::question(&report.results[0]));
     drop(first);
     clock.advance(Duration::from_secs(60));
-    let second = asking_until(&registry, &clock).session(session).store(store.clone()).build().await.expect("is free");
-    let report = second.resume(report.turn, view(&registry)).await.expect("reads").run().await.expect("runs");
+    let second = asking_until(&registry, &clock)
+        .session(session)
+        .store(store.clone())
+        .build()
+        .await
+        .expect("is free");
+    let report = second
+        .resume(report.turn, view(&registry))
+        .await
+        .expect("reads")
+        .run()
+        .await
+        .expect("runs");
     assert_eq!(statuses(&report), [Some(Status::Expired)]);
-    let late = second.decide(report.turn, question, Decision::approve("ann")).await.expect_err("too late");
+    let late = second
+        .decide(report.turn, question, Decision::approve("ann"))
+        .await
+        .expect_err("too late");
     assert_eq!(late.code(), Some(PostCode::AlreadyDenied));
-    let row = store.approvals(ApprovalFilter::of(report.results[0].id)).await.expect("reads").remove(0);
+    let row = store
+        .approvals(ApprovalFilter::of(report.results[0].id))
+        .await
+        .expect("reads")
+        .remove(0);
     assert_eq!(row.state, ApprovalState::Settled(Status::Expired));
 }
 
@@ -283,10 +500,19 @@ impl Layer for Recorder {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let outcome = next.run(call.clone()).await;
         if let Some(settled) = outcome.settled() {
-            self.0.lock().expect("whole").push((call.id, settled.status));
+            self.0
+                .lock()
+                .expect("whole")
+                .push((call.id, settled.status));
             let body = format!(r#"{{"call":"{}","status":"{}"}}"#, call.id, settled.status).into();
-            let entry = LedgerDraft { ledger: LedgerName::main(), body };
-            call.env().probe().seal_with_outcome(&call, entry).expect("is taken");
+            let entry = LedgerDraft {
+                ledger: LedgerName::main(),
+                body,
+            };
+            call.env()
+                .probe()
+                .seal_with_outcome(&call, entry)
+                .expect("is taken");
         }
         outcome
     }
@@ -296,7 +522,10 @@ impl Layer for Recorder {
 }
 
 async fn sealed(store: &MemoryStore) -> Vec<SealedEntry> {
-    store.entries(&LedgerName::main(), 0, 1000).await.expect("reads")
+    store
+        .entries(&LedgerName::main(), 0, 1000)
+        .await
+        .expect("reads")
 }
 
 #[tokio::test]
@@ -317,14 +546,22 @@ async fn calls_that_end_outside_the_stack_are_seen_by_recorders_once_and_by_nobo
         .layer(common::Ask)
         .build()
         .expect("in order");
-    let dispatcher = Dispatcher::builder(stack).store(store.clone()).max_concurrent(2).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack)
+        .store(store.clone())
+        .max_concurrent(2)
+        .build()
+        .await
+        .expect("builds");
     let calls = vec![
         request("1", "echo", "a"),
         request("2", "slow", "b"),
         request("3", "slow", "c"),
         request("4", "ask_echo", "d"),
     ];
-    let turn = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let turn = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens");
     let handle = turn.handle();
     let waiting = tokio::spawn(turn.run_to_end());
     until(|| probe.ran() == 3).await;
@@ -333,10 +570,18 @@ async fn calls_that_end_outside_the_stack_are_seen_by_recorders_once_and_by_nobo
     let report = waiting.await.expect("no panic").expect("runs");
     assert_eq!(statuses(&report)[0], Some(Status::Ok));
     assert_eq!(statuses(&report)[3], Some(Status::Cancelled));
-    assert_eq!(*decided.lock().expect("whole"), seen_by_deciders, "nothing is decided anew");
+    assert_eq!(
+        *decided.lock().expect("whole"),
+        seen_by_deciders,
+        "nothing is decided anew"
+    );
     let seen = recorder.0.lock().expect("whole").clone();
     for result in &report.results {
-        let ends: Vec<_> = seen.iter().filter(|(call, _)| *call == result.id).map(|(_, status)| *status).collect();
+        let ends: Vec<_> = seen
+            .iter()
+            .filter(|(call, _)| *call == result.id)
+            .map(|(_, status)| *status)
+            .collect();
         assert_eq!(ends, [result.status().expect("settled")], "one end each");
     }
     let entries = sealed(&store).await;
@@ -347,10 +592,26 @@ async fn calls_that_end_outside_the_stack_are_seen_by_recorders_once_and_by_nobo
 async fn a_call_whose_outcome_is_unknown_after_a_loss_is_recorded_as_such() {
     let (probe, store, recorder) = (Probe::default(), MemoryStore::new(), Recorder::default());
     let registry = registry(&probe);
-    let stack = || Stack::over(registry.clone()).layer(recorder.clone()).build().expect("in order");
-    let first = Dispatcher::builder(stack()).store(store.clone()).build().await.expect("builds");
-    let calls = vec![request("1", "stubborn_write", "a"), request("2", "slow", "b"), request("3", "echo", "c")];
-    let turn = first.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let stack = || {
+        Stack::over(registry.clone())
+            .layer(recorder.clone())
+            .build()
+            .expect("in order")
+    };
+    let first = Dispatcher::builder(stack())
+        .store(store.clone())
+        .build()
+        .await
+        .expect("builds");
+    let calls = vec![
+        request("1", "stubborn_write", "a"),
+        request("2", "slow", "b"),
+        request("3", "echo", "c"),
+    ];
+    let turn = first
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens");
     let id = turn.turn();
     let lost = tokio::spawn(turn.run_to_end());
     until(|| probe.ran() == 3).await;
@@ -358,17 +619,38 @@ async fn a_call_whose_outcome_is_unknown_after_a_loss_is_recorded_as_such() {
         tokio::task::yield_now().await;
     }
     lost.abort();
-    let builder = Dispatcher::builder(stack()).session(first.session()).store(store.clone());
+    let builder = Dispatcher::builder(stack())
+        .session(first.session())
+        .store(store.clone());
     let second = builder.take_over().build().await.expect("by force");
     let turn = second.resume(id, view(&registry)).await.expect("reads");
     let found: Vec<_> = turn.found().calls.iter().map(|call| call.found).collect();
-    assert_eq!(found, [CallFound::Unknown, CallFound::RunAgain, CallFound::Settled(Status::Ok)]);
+    assert_eq!(
+        found,
+        [
+            CallFound::Unknown,
+            CallFound::RunAgain,
+            CallFound::Settled(Status::Ok)
+        ]
+    );
     probe.gate.0.add_permits(1);
     let report = turn.run().await.expect("runs");
-    assert_eq!(statuses(&report), [Some(Status::OutcomeUnknown), Some(Status::Ok), Some(Status::Ok)]);
+    assert_eq!(
+        statuses(&report),
+        [
+            Some(Status::OutcomeUnknown),
+            Some(Status::Ok),
+            Some(Status::Ok)
+        ]
+    );
     assert_eq!(sealed(&store).await.len(), 3, "one entry each");
     let seen = recorder.0.lock().expect("whole").clone();
-    assert_eq!(seen.iter().filter(|(call, _)| *call == report.results[0].id).count(), 1);
+    assert_eq!(
+        seen.iter()
+            .filter(|(call, _)| *call == report.results[0].id)
+            .count(),
+        1
+    );
 }
 
 /// Seals every end it sees: with the outcome or, where nobody takes that on, by itself.
@@ -379,9 +661,16 @@ impl Layer for Sealer {
         let outcome = next.run(call.clone()).await;
         if let Some(settled) = outcome.settled() {
             let body = format!(r#"{{"status":"{}"}}"#, settled.status).into();
-            let entry = LedgerDraft { ledger: LedgerName::main(), body };
+            let entry = LedgerDraft {
+                ledger: LedgerName::main(),
+                body,
+            };
             if let Err(entry) = call.env().probe().seal_with_outcome(&call, entry) {
-                call.env().store().seal(vec![entry]).await.expect("is sealed");
+                call.env()
+                    .store()
+                    .seal(vec![entry])
+                    .await
+                    .expect("is sealed");
             }
         }
         outcome
@@ -412,11 +701,19 @@ async fn a_copy_of_a_turn_that_is_no_longer_driven_seals_nothing() {
     let (probe, store) = (Probe::default(), MemoryStore::new());
     let registry = registry(&probe);
     let let_go = register_hold(&registry, &probe);
-    let stack = Stack::over(registry.clone()).layer(Sealer).build().expect("in order");
-    let builder = Dispatcher::builder(stack).store(store.clone()).clock(TestClock::new());
+    let stack = Stack::over(registry.clone())
+        .layer(Sealer)
+        .build()
+        .expect("in order");
+    let builder = Dispatcher::builder(stack)
+        .store(store.clone())
+        .clock(TestClock::new());
     let dispatcher = builder.build().await.expect("builds");
     let calls = vec![request("1", "hold", "a")];
-    let turn = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let turn = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens");
     let id = turn.turn();
     let first = tokio::spawn(turn.run_to_end());
     until(|| probe.ran() == 1).await;
@@ -425,10 +722,24 @@ async fn a_copy_of_a_turn_that_is_no_longer_driven_seals_nothing() {
     // The first copy is not driven any more, and only then does its call come back.
     let _ = first.await.expect("no panic");
     let_go.send(()).expect("it waits");
-    let report = second.await.expect("no panic").expect("resumes").run().await.expect("runs");
+    let report = second
+        .await
+        .expect("no panic")
+        .expect("resumes")
+        .run()
+        .await
+        .expect("runs");
     assert_eq!(statuses(&report), [Some(Status::OutcomeUnknown)]);
-    let bodies: Vec<_> = sealed(&store).await.iter().map(|entry| entry.body.to_string()).collect();
-    assert_eq!(bodies, [r#"{"status":"outcome_unknown"}"#], "one entry, and it says what was settled");
+    let bodies: Vec<_> = sealed(&store)
+        .await
+        .iter()
+        .map(|entry| entry.body.to_string())
+        .collect();
+    assert_eq!(
+        bodies,
+        [r#"{"status":"outcome_unknown"}"#],
+        "one entry, and it says what was settled"
+    );
 }
 
 /// Keeps both passes of a call from leaving once they are sealed.
@@ -456,14 +767,28 @@ impl Layer for Keeping {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_sealed_is_what_the_pass_that_settled_the_call_has_seen() {
-    let (probe, store, clock, keeping) = (Probe::default(), MemoryStore::new(), TestClock::new(), Keeping::default());
+    let (probe, store, clock, keeping) = (
+        Probe::default(),
+        MemoryStore::new(),
+        TestClock::new(),
+        Keeping::default(),
+    );
     let registry = registry(&probe);
     let let_go = register_hold(&registry, &probe);
-    let stack = Stack::over(registry.clone()).layer(keeping.clone()).layer(Sealer).build().expect("in order");
-    let builder = Dispatcher::builder(stack).store(store.clone()).clock(clock.clone());
+    let stack = Stack::over(registry.clone())
+        .layer(keeping.clone())
+        .layer(Sealer)
+        .build()
+        .expect("in order");
+    let builder = Dispatcher::builder(stack)
+        .store(store.clone())
+        .clock(clock.clone());
     let dispatcher = builder.build().await.expect("builds");
     let calls = vec![request("1", "hold", "a")];
-    let turn = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let turn = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens");
     let handle = turn.handle();
     let waiting = tokio::spawn(turn.run_to_end());
     until(|| probe.ran() == 1).await;
@@ -479,6 +804,10 @@ async fn what_is_sealed_is_what_the_pass_that_settled_the_call_has_seen() {
     keeping.closes.notify_one();
     let report = waiting.await.expect("no panic").expect("runs");
     assert_eq!(statuses(&report), [Some(Status::OutcomeUnknown)]);
-    let bodies: Vec<_> = sealed(&store).await.iter().map(|entry| entry.body.to_string()).collect();
+    let bodies: Vec<_> = sealed(&store)
+        .await
+        .iter()
+        .map(|entry| entry.body.to_string())
+        .collect();
     assert_eq!(bodies, [r#"{"status":"outcome_unknown"}"#]);
 }

@@ -13,9 +13,10 @@ use serde_json::json;
 use sessions::{Odd, SESSION, calls, loop_events, memory, opened, spent, whole};
 use tokio::sync::Notify;
 use toolgate_core::{
-    Annotations, Arguments, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Context, Delta, IdempotencyKey,
-    LoopEvent, MemoryStore, Message, ModelErrorKind, OutputFormat, Reconciled, Registry, Reply, RunEnd, Schema,
-    SideEffect, StoreError, StoreHandle, Tool, ToolError, ToolOutput, ToolRequest, ToolSpec,
+    Annotations, Arguments, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Context,
+    Delta, IdempotencyKey, LoopEvent, MemoryStore, Message, ModelErrorKind, OutputFormat,
+    Reconciled, Registry, Reply, RunEnd, Schema, SideEffect, StoreError, StoreHandle, Tool,
+    ToolError, ToolOutput, ToolRequest, ToolSpec,
 };
 use toolgate_runtime::{Agent, RunError, RunOptions, Session};
 use toolgate_testkit::{Fault, FaultyStore, StoreCall};
@@ -26,7 +27,9 @@ async fn a_model_that_panics_instead_of_replying_has_failed() {
     let session = opened(Session::builder(model, Registry::new()), &memory()).await;
     let report = session.run("hello").await.expect("the panic stays inside");
     assert_eq!(report.end, RunEnd::Failed);
-    assert!(matches!(report.error, Some(RunError::Model(error)) if error.kind == ModelErrorKind::Malformed));
+    assert!(
+        matches!(report.error, Some(RunError::Model(error)) if error.kind == ModelErrorKind::Malformed)
+    );
 }
 
 #[tokio::test]
@@ -60,8 +63,15 @@ async fn whoever_says_something_while_an_answer_is_corrected_is_heard() {
         }
     });
     let schema = Schema::new(json!({ "type": "object" })).expect("a schema");
-    let format = OutputFormat { name: "answer".to_owned(), schema };
-    let session = opened(Session::builder(model, Registry::new()).output(format), &memory()).await;
+    let format = OutputFormat {
+        name: "answer".to_owned(),
+        schema,
+    };
+    let session = opened(
+        Session::builder(model, Registry::new()).output(format),
+        &memory(),
+    )
+    .await;
     let speak = async {
         asked.notified().await;
         let mut said = Box::pin(session.say("by the way"));
@@ -87,14 +97,23 @@ fn counting(fails_at: Arc<AtomicU64>) -> (StoreHandle, Arc<AtomicU64>) {
         }
         counted.fetch_max(write, Ordering::SeqCst);
         let full = StoreError::Backend("the disk is full".into());
-        if write >= fails_at.load(Ordering::SeqCst) { Fault::Fail(full) } else { Fault::Pass }
+        if write >= fails_at.load(Ordering::SeqCst) {
+            Fault::Fail(full)
+        } else {
+            Fault::Pass
+        }
     });
     (StoreHandle::new(store), writes)
 }
 
 #[tokio::test]
 async fn how_a_run_ended_is_said_by_whoever_takes_it_up_if_the_process_was_lost_before() {
-    let hello = || Session::builder(Odd::saying(vec![Message::assistant("hello")]), Registry::new());
+    let hello = || {
+        Session::builder(
+            Odd::saying(vec![Message::assistant("hello")]),
+            Registry::new(),
+        )
+    };
     // The last write of a run says how it ended. The first time, all writes are counted; then the last one fails.
     let (calm, last) = counting(Arc::new(AtomicU64::new(u64::MAX)));
     assert!(opened(hello(), &calm).await.run("hi").await.is_ok());
@@ -102,12 +121,18 @@ async fn how_a_run_ended_is_said_by_whoever_takes_it_up_if_the_process_was_lost_
     let (store, _) = counting(fails_at.clone());
     assert!(opened(hello(), &store).await.run("hi").await.is_err());
     fails_at.store(u64::MAX, Ordering::SeqCst);
-    assert!(matches!(loop_events(&store).await.last(), Some(LoopEvent::InferenceFinished { .. })));
+    assert!(matches!(
+        loop_events(&store).await.last(),
+        Some(LoopEvent::InferenceFinished { .. })
+    ));
     for _ in 0..2 {
         let session = opened(hello(), &store).await;
         assert_eq!(session.resume().await.expect("ends").end, RunEnd::Completed);
         let events = loop_events(&store).await;
-        let ends = events.iter().filter(|event| matches!(event, LoopEvent::RunEnded { .. })).count();
+        let ends = events
+            .iter()
+            .filter(|event| matches!(event, LoopEvent::RunEnded { .. }))
+            .count();
         assert_eq!(ends, 1, "it is said once");
     }
 }
@@ -143,9 +168,21 @@ impl Tool for Transfer {
 async fn a_tool_of_the_run_is_asked_itself_whether_it_happened_and_not_the_one_that_it_shadows() {
     let (invoked, shadowed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (registry, own) = (Registry::new(), Registry::new());
-    registry.register(Transfer { invoked: shadowed.clone(), happened: false }).expect("free");
-    own.register(Transfer { invoked: invoked.clone(), happened: true }).expect("free");
-    let model = Odd::saying(vec![calls(&[("transfer", json!({}))]), Message::assistant("done")]);
+    registry
+        .register(Transfer {
+            invoked: shadowed.clone(),
+            happened: false,
+        })
+        .expect("free");
+    own.register(Transfer {
+        invoked: invoked.clone(),
+        happened: true,
+    })
+    .expect("free");
+    let model = Odd::saying(vec![
+        calls(&[("transfer", json!({}))]),
+        Message::assistant("done"),
+    ]);
     let session = opened(Session::builder(model, registry), &memory()).await;
     let options = || RunOptions::new().tools(own.clone());
     {
@@ -156,31 +193,76 @@ async fn a_tool_of_the_run_is_asked_itself_whether_it_happened_and_not_the_one_t
         }
     }
     let report = session.resume_with(options()).await.expect("ends");
-    assert_eq!((report.end, report.text.as_str()), (RunEnd::Completed, "done"));
-    assert_eq!((invoked.load(Ordering::SeqCst), shadowed.load(Ordering::SeqCst)), (1, 0));
+    assert_eq!(
+        (report.end, report.text.as_str()),
+        (RunEnd::Completed, "done")
+    );
+    assert_eq!(
+        (
+            invoked.load(Ordering::SeqCst),
+            shadowed.load(Ordering::SeqCst)
+        ),
+        (1, 0)
+    );
 }
 
 #[tokio::test]
 async fn a_run_that_delegates_pays_for_what_its_agents_ask_models() {
     let store = memory();
-    let rule = |scope, limit| BudgetRule::new("small", scope, BudgetPeriod::Total, BudgetUnit::Requests, limit);
+    let rule = |scope, limit| {
+        BudgetRule::new(
+            "small",
+            scope,
+            BudgetPeriod::Total,
+            BudgetUnit::Requests,
+            limit,
+        )
+    };
     let budgets = Budgets::new([rule(BudgetScope::Run, 3), rule(BudgetScope::Session, 100)]);
     let task = |n: &str| calls(&[("helper", json!({ "task": n }))]);
     let model = Odd::saying(vec![task("one"), task("two"), Message::assistant("done")]);
-    let helper = Agent::new("helper", "Helps.", Odd::saying(vec![Message::assistant("helped")]), Registry::new());
-    let session = opened(Session::builder(model, Registry::new()).agent(helper).budgets(budgets), &store).await;
+    let helper = Agent::new(
+        "helper",
+        "Helps.",
+        Odd::saying(vec![Message::assistant("helped")]),
+        Registry::new(),
+    );
+    let session = opened(
+        Session::builder(model, Registry::new())
+            .agent(helper)
+            .budgets(budgets),
+        &store,
+    )
+    .await;
     let report = session.run("have it done").await.expect("ends");
-    assert_eq!(report.end, RunEnd::BudgetExceeded, "two requests of its own and one of the first agent are all");
+    assert_eq!(
+        report.end,
+        RunEnd::BudgetExceeded,
+        "two requests of its own and one of the first agent are all"
+    );
     let session = format!("budget/session/{SESSION}/requests/total");
-    assert_eq!(spent(&store).await, [(format!("budget/run/{SESSION}/0/requests/total"), 3, 0), (session, 3, 0)]);
+    assert_eq!(
+        spent(&store).await,
+        [
+            (format!("budget/run/{SESSION}/0/requests/total"), 3, 0),
+            (session, 3, 0)
+        ]
+    );
 }
 
 #[tokio::test]
 async fn a_request_that_was_sent_is_booked_however_much_happened_since() {
     let store = memory();
-    let rule = BudgetRule::new("b", BudgetScope::Global, BudgetPeriod::Total, BudgetUnit::Requests, 10);
+    let rule = BudgetRule::new(
+        "b",
+        BudgetScope::Global,
+        BudgetPeriod::Total,
+        BudgetUnit::Requests,
+        10,
+    );
     let budgeted = || {
-        Session::builder(Odd::new(|_| stream::pending().boxed()), Registry::new()).budgets(Budgets::new([rule.clone()]))
+        Session::builder(Odd::new(|_| stream::pending().boxed()), Registry::new())
+            .budgets(Budgets::new([rule.clone()]))
     };
     let session = opened(budgeted(), &store).await;
     {
@@ -191,27 +273,55 @@ async fn a_request_that_was_sent_is_booked_however_much_happened_since() {
     // Others use the session meanwhile, with turns that the host asks for.
     for _ in 0..150 {
         let view = toolgate_core::View::without_tools();
-        let request = toolgate_runtime::TurnRequest::new(view, vec![ToolRequest::text("c", "nosuch", "{}")]);
-        session.dispatcher().open(request).await.expect("opens").run().await.expect("runs");
+        let request =
+            toolgate_runtime::TurnRequest::new(view, vec![ToolRequest::text("c", "nosuch", "{}")]);
+        session
+            .dispatcher()
+            .open(request)
+            .await
+            .expect("opens")
+            .run()
+            .await
+            .expect("runs");
     }
     let session = opened(budgeted(), &store).await;
     let mut run = Box::pin(session.resume());
     assert!(futures::poll!(&mut run).is_pending());
-    assert_eq!(spent(&store).await[0], ("budget/global/all/requests/total".to_owned(), 1, 1));
+    assert_eq!(
+        spent(&store).await[0],
+        ("budget/global/all/requests/total".to_owned(), 1, 1)
+    );
 }
 
 #[tokio::test]
 async fn a_threshold_that_is_passed_by_a_request_that_was_stopped_is_told() {
     let store = memory();
-    let rule = BudgetRule::new("b", BudgetScope::Global, BudgetPeriod::Total, BudgetUnit::Requests, 1);
+    let rule = BudgetRule::new(
+        "b",
+        BudgetScope::Global,
+        BudgetPeriod::Total,
+        BudgetUnit::Requests,
+        1,
+    );
     let model = Odd::new(|_| stream::pending().boxed());
-    let session = opened(Session::builder(model, Registry::new()).budgets(Budgets::new([rule])), &store).await;
+    let session = opened(
+        Session::builder(model, Registry::new()).budgets(Budgets::new([rule])),
+        &store,
+    )
+    .await;
     let mut run = Box::pin(session.run("think"));
     assert!(futures::poll!(&mut run).is_pending());
     assert!(session.interrupt());
     assert_eq!(run.await.expect("ends").end, RunEnd::Cancelled);
     let alerts = |event: &LoopEvent| matches!(event, LoopEvent::BudgetAlert { .. });
-    assert_eq!(loop_events(&store).await.iter().filter(|event| alerts(event)).count(), 4);
+    assert_eq!(
+        loop_events(&store)
+            .await
+            .iter()
+            .filter(|event| alerts(event))
+            .count(),
+        4
+    );
 }
 
 #[tokio::test]
@@ -222,15 +332,28 @@ async fn nobody_is_asked_if_that_cannot_be_written_down() {
         counted.fetch_add(1, Ordering::SeqCst);
         whole(Message::assistant("hello"))
     });
-    let rule = BudgetRule::new("b", BudgetScope::Global, BudgetPeriod::Total, BudgetUnit::Requests, 5);
+    let rule = BudgetRule::new(
+        "b",
+        BudgetScope::Global,
+        BudgetPeriod::Total,
+        BudgetUnit::Requests,
+        5,
+    );
     // What was said is the first thing that is written, what is set aside the second, that the model is asked the third.
     let fails_at = Arc::new(AtomicU64::new(u64::MAX));
     let (store, writes) = counting(fails_at.clone());
-    let session = opened(Session::builder(model, Registry::new()).budgets(Budgets::new([rule])), &store).await;
+    let session = opened(
+        Session::builder(model, Registry::new()).budgets(Budgets::new([rule])),
+        &store,
+    )
+    .await;
     assert!(session.run("hi").await.is_ok());
     let before = writes.load(Ordering::SeqCst);
     fails_at.store(before + 2, Ordering::SeqCst);
     assert!(session.run("hi again").await.is_err());
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    assert_eq!(spent(&store).await, [("budget/global/all/requests/total".to_owned(), 1, 0)]);
+    assert_eq!(
+        spent(&store).await,
+        [("budget/global/all/requests/total".to_owned(), 1, 0)]
+    );
 }

@@ -13,7 +13,17 @@ use toolgate_core::{Decision, MemoryStore, Outcome, PostCode, Question, Suspensi
 use toolgate_runtime::{Delivery, Dispatcher, TurnEnd, TurnRequest};
 use toolgate_testkit::LifecycleChecker;
 
-const TOOLS: [&str; 9] = ["echo", "ask_echo", "slow", "slow_write", "host", "boom", "fail", "no_such_tool", "write"];
+const TOOLS: [&str; 9] = [
+    "echo",
+    "ask_echo",
+    "slow",
+    "slow_write",
+    "host",
+    "boom",
+    "fail",
+    "no_such_tool",
+    "write",
+];
 
 #[derive(Debug, Clone)]
 struct Scenario {
@@ -26,7 +36,10 @@ struct Scenario {
 }
 
 fn scenario() -> impl Strategy<Value = Scenario> {
-    let call = (0..TOOLS.len(), prop::sample::select(vec!["", "x", "x", "y"]));
+    let call = (
+        0..TOOLS.len(),
+        prop::sample::select(vec!["", "x", "x", "y"]),
+    );
     let post = (0_usize..40, 0_usize..12, any::<u8>());
     let parts = (
         prop::collection::vec(call, 1..=12),
@@ -35,13 +48,15 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         prop::option::weighted(0.2, 0_usize..30),
         prop::option::weighted(0.3, 0_usize..30),
     );
-    parts.prop_map(|(calls, cap, posts, interrupt_after, lose_process_after)| Scenario {
-        calls,
-        cap,
-        posts,
-        interrupt_after,
-        lose_process_after,
-    })
+    parts.prop_map(
+        |(calls, cap, posts, interrupt_after, lose_process_after)| Scenario {
+            calls,
+            cap,
+            posts,
+            interrupt_after,
+            lose_process_after,
+        },
+    )
 }
 
 async fn play(scenario: Scenario) {
@@ -49,7 +64,9 @@ async fn play(scenario: Scenario) {
     probe.gate.0.add_permits(1_000);
     let (registry, store) = (registry(&probe), MemoryStore::new());
     let build = |session: Option<toolgate_core::SessionId>| {
-        let mut builder = Dispatcher::builder(stack(&registry)).store(store.clone()).max_concurrent(scenario.cap);
+        let mut builder = Dispatcher::builder(stack(&registry))
+            .store(store.clone())
+            .max_concurrent(scenario.cap);
         builder = builder.grace(Duration::ZERO);
         if let Some(session) = session {
             builder = builder.session(session);
@@ -58,10 +75,15 @@ async fn play(scenario: Scenario) {
     };
     let mut dispatcher = build(None).build().await.expect("builds");
     let calls = scenario.calls.iter().map(|(tool, id)| match TOOLS[*tool] {
-        "write" => toolgate_core::ToolRequest::json(id, "write", serde_json::json!({ "path": "same" })),
+        "write" => {
+            toolgate_core::ToolRequest::json(id, "write", serde_json::json!({ "path": "same" }))
+        }
         tool => request(id, tool, "x"),
     });
-    let opened = dispatcher.open(TurnRequest::new(view(&registry), calls.collect())).await.expect("opens");
+    let opened = dispatcher
+        .open(TurnRequest::new(view(&registry), calls.collect()))
+        .await
+        .expect("opens");
     let turn = opened.turn();
     let mut feed = dispatcher.bus().subscribe();
     let handle = opened.handle();
@@ -69,23 +91,38 @@ async fn play(scenario: Scenario) {
     let mut ids = Vec::new();
     // Outsiders watch events and interfere.
     for seen in 0..30_usize {
-        let Ok(Some(Delivery::Event(event))) = tokio::time::timeout(Duration::from_millis(1), feed.next()).await else {
+        let Ok(Some(Delivery::Event(event))) =
+            tokio::time::timeout(Duration::from_millis(1), feed.next()).await
+        else {
             break;
         };
         match event.as_tool() {
             Some((head, ToolEvent::ToolExecutionStarted { .. })) => ids.push(made_up(head.id)),
-            Some((_, ToolEvent::ToolApprovalRequested(request))) => ids.push(Question::from(&**request)),
+            Some((_, ToolEvent::ToolApprovalRequested(request))) => {
+                ids.push(Question::from(&**request))
+            }
             _ => {}
         }
         for (_, target, kind) in scenario.posts.iter().filter(|(at, ..)| *at == seen) {
-            let Some(question) = ids.get(target % ids.len().max(1)).copied() else { continue };
+            let Some(question) = ids.get(target % ids.len().max(1)).copied() else {
+                continue;
+            };
             let posted = match kind % 3 {
                 0 => handle.decide(question, Decision::approve("ann")).await,
                 1 => handle.decide(question, Decision::deny("bob", None)).await,
-                _ => handle.deliver(question.approval_id.call(), Outcome::ok("outside")).await,
+                _ => {
+                    handle
+                        .deliver(question.approval_id.call(), Outcome::ok("outside"))
+                        .await
+                }
             };
             if let Err(error) = posted {
-                assert!(error.code().is_some_and(|code| code != PostCode::TurnMismatch), "{error}");
+                assert!(
+                    error
+                        .code()
+                        .is_some_and(|code| code != PostCode::TurnMismatch),
+                    "{error}"
+                );
             }
         }
         if scenario.interrupt_after == Some(seen) {
@@ -95,8 +132,15 @@ async fn play(scenario: Scenario) {
             let session = dispatcher.session();
             running.abort();
             let _ = running.await;
-            dispatcher = build(Some(session)).take_over().build().await.expect("builds");
-            let resumed = dispatcher.resume(turn, view(&registry)).await.expect("resumes");
+            dispatcher = build(Some(session))
+                .take_over()
+                .build()
+                .await
+                .expect("builds");
+            let resumed = dispatcher
+                .resume(turn, view(&registry))
+                .await
+                .expect("resumes");
             running = tokio::spawn(resumed.run());
             break;
         }
@@ -109,29 +153,69 @@ async fn play(scenario: Scenario) {
         assert!(rounds < 50, "the turn does not end");
         for result in &report.results {
             let posted = match &result.waits_for {
-                Some(Suspension::Decision(request)) => dispatcher.decide(turn, request, Decision::approve("ann")).await,
-                Some(Suspension::Result) => dispatcher.deliver(turn, result.id, Outcome::ok("late")).await,
+                Some(Suspension::Decision(request)) => {
+                    dispatcher
+                        .decide(turn, request, Decision::approve("ann"))
+                        .await
+                }
+                Some(Suspension::Result) => {
+                    dispatcher
+                        .deliver(turn, result.id, Outcome::ok("late"))
+                        .await
+                }
                 None => continue,
             };
             if let Err(error) = posted {
                 assert!(error.code().is_some(), "{error}");
             }
         }
-        report = dispatcher.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+        report = dispatcher
+            .resume(turn, view(&registry))
+            .await
+            .expect("resumes")
+            .run()
+            .await
+            .expect("runs");
     }
-    assert!(report.results.iter().all(|result| result.outcome.is_some()), "every call is answered");
-    let events = dispatcher.store().events(dispatcher.session(), 0, usize::MAX).await.expect("reads");
-    let summary = LifecycleChecker::check_all(events.iter().map(|event| &**event)).expect("the lifecycle holds");
-    assert_eq!((summary.ended.len(), summary.settled_turns), (scenario.calls.len(), 1));
+    assert!(
+        report.results.iter().all(|result| result.outcome.is_some()),
+        "every call is answered"
+    );
+    let events = dispatcher
+        .store()
+        .events(dispatcher.session(), 0, usize::MAX)
+        .await
+        .expect("reads");
+    let summary = LifecycleChecker::check_all(events.iter().map(|event| &**event))
+        .expect("the lifecycle holds");
+    assert_eq!(
+        (summary.ended.len(), summary.settled_turns),
+        (scenario.calls.len(), 1)
+    );
     for result in &report.results {
-        assert_eq!(summary.ended.get(&result.id).copied(), result.status(), "the report says what the log says");
-        let late = dispatcher.deliver(turn, result.id, Outcome::ok("too late")).await.expect_err("over");
-        assert!(matches!(late.code(), Some(PostCode::Duplicate | PostCode::AlreadyDenied)), "{late}");
+        assert_eq!(
+            summary.ended.get(&result.id).copied(),
+            result.status(),
+            "the report says what the log says"
+        );
+        let late = dispatcher
+            .deliver(turn, result.id, Outcome::ok("too late"))
+            .await
+            .expect_err("over");
+        assert!(
+            matches!(
+                late.code(),
+                Some(PostCode::Duplicate | PostCode::AlreadyDenied)
+            ),
+            "{late}"
+        );
     }
 }
 
 fn cases() -> u32 {
-    let wanted = std::env::var("TOOLGATE_INTERLEAVINGS").ok().and_then(|text| text.parse::<u32>().ok());
+    let wanted = std::env::var("TOOLGATE_INTERLEAVINGS")
+        .ok()
+        .and_then(|text| text.parse::<u32>().ok());
     wanted.unwrap_or(100_000).div_ceil(100)
 }
 

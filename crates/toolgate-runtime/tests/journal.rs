@@ -25,7 +25,12 @@ struct Slow {
 impl Slow {
     fn new() -> Self {
         let never = || Arc::new(AtomicU64::new(u64::MAX));
-        let (writes, reads, fail_from, panic_at) = (Arc::<AtomicU64>::default(), Arc::default(), never(), never());
+        let (writes, reads, fail_from, panic_at) = (
+            Arc::<AtomicU64>::default(),
+            Arc::default(),
+            never(),
+            never(),
+        );
         let plan = {
             let (writes, reads) = (writes.clone(), Arc::<AtomicU64>::clone(&reads));
             let (fail_from, panic_at) = (fail_from.clone(), panic_at.clone());
@@ -52,7 +57,13 @@ impl Slow {
                 _ => Fault::Pass,
             }
         };
-        Self { store: FaultyStore::new(MemoryStore::new(), plan), writes, reads, fail_from, panic_at }
+        Self {
+            store: FaultyStore::new(MemoryStore::new(), plan),
+            writes,
+            reads,
+            fail_from,
+            panic_at,
+        }
     }
 }
 
@@ -60,11 +71,20 @@ impl Slow {
 async fn writes_that_meet_go_out_together_and_in_order() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let builder = Dispatcher::builder(stack(&registry)).store(store.store.clone()).max_concurrent(64);
+    let builder = Dispatcher::builder(stack(&registry))
+        .store(store.store.clone())
+        .max_concurrent(64);
     let dispatcher = builder.build().await.expect("builds");
-    let calls = (0..64).map(|n| request(&n.to_string(), "echo", "x")).collect();
-    let report =
-        dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    let calls = (0..64)
+        .map(|n| request(&n.to_string(), "echo", "x"))
+        .collect();
+    let report = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens")
+        .run()
+        .await
+        .expect("runs");
     assert_eq!(report.end, TurnEnd::Settled);
     let (events, _) = transcript(&dispatcher).await;
     assert_eq!(events.len(), 2 + 3 * 64);
@@ -76,14 +96,29 @@ async fn writes_that_meet_go_out_together_and_in_order() {
 async fn an_effect_waits_until_its_intent_is_durable() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store.clone()).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .store(store.store.clone())
+        .build()
+        .await
+        .expect("builds");
     let calls = vec![request("1", "stubborn_write", "x")];
-    let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let run = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens");
     let running = tokio::spawn(run.run());
     probe.entered.notified().await;
-    let events = store.store.events(dispatcher.session(), 0, usize::MAX).await.expect("reads");
-    let started =
-        events.iter().any(|event| matches!(event.as_tool(), Some((_, ToolEvent::ToolExecutionStarted { .. }))));
+    let events = store
+        .store
+        .events(dispatcher.session(), 0, usize::MAX)
+        .await
+        .expect("reads");
+    let started = events.iter().any(|event| {
+        matches!(
+            event.as_tool(),
+            Some((_, ToolEvent::ToolExecutionStarted { .. }))
+        )
+    });
     assert!(started, "the tool runs, so its start is in the store");
     running.abort();
 }
@@ -94,10 +129,17 @@ async fn when_the_store_fails_nothing_more_runs_and_the_turn_says_so() {
         let (probe, store) = (Probe::default(), Slow::new());
         let registry = registry(&probe);
         store.fail_from.store(fail_from, Ordering::SeqCst);
-        let builder = Dispatcher::builder(stack(&registry)).store(store.store.clone()).max_concurrent(1);
+        let builder = Dispatcher::builder(stack(&registry))
+            .store(store.store.clone())
+            .max_concurrent(1);
         let dispatcher = builder.build().await.expect("builds");
-        let calls = (0..3).map(|n| request(&n.to_string(), "echo", "x")).collect();
-        let error = match dispatcher.open(TurnRequest::new(view(&registry), calls)).await {
+        let calls = (0..3)
+            .map(|n| request(&n.to_string(), "echo", "x"))
+            .collect();
+        let error = match dispatcher
+            .open(TurnRequest::new(view(&registry), calls))
+            .await
+        {
             Ok(run) => run.run().await.expect_err("the store fails"),
             Err(error) => error,
         };
@@ -105,7 +147,10 @@ async fn when_the_store_fails_nothing_more_runs_and_the_turn_says_so() {
         // Write 0 requests, 1 starts the first call, 2 settles it.
         let ran = if fail_from <= 1 { 0 } else { 1 };
         assert_eq!(probe.ran(), ran, "failing from write {fail_from}");
-        let again = dispatcher.open(TurnRequest::new(view(&registry), vec![])).await.expect_err("still failed");
+        let again = dispatcher
+            .open(TurnRequest::new(view(&registry), vec![]))
+            .await
+            .expect_err("still failed");
         assert!(matches!(again, DispatchError::Journal(_)));
     }
 }
@@ -114,9 +159,19 @@ async fn when_the_store_fails_nothing_more_runs_and_the_turn_says_so() {
 async fn a_caller_who_stops_waiting_does_not_tear_a_write() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store.clone()).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .store(store.store.clone())
+        .build()
+        .await
+        .expect("builds");
     let request = TurnRequest::new(view(&registry), vec![request("1", "ask_echo", "x")]);
-    let report = dispatcher.open(request).await.expect("opens").run().await.expect("runs");
+    let report = dispatcher
+        .open(request)
+        .await
+        .expect("opens")
+        .run()
+        .await
+        .expect("runs");
     let (turn, asked) = (report.turn, question(&report.results[0]));
     let decision = toolgate_core::Decision::approve("ann");
     let mut posting = Box::pin(dispatcher.decide(turn, asked, decision));
@@ -125,7 +180,13 @@ async fn a_caller_who_stops_waiting_does_not_tear_a_write() {
         tokio::task::yield_now().await;
     }
     drop(posting);
-    let resumed = dispatcher.resume(turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+    let resumed = dispatcher
+        .resume(turn, view(&registry))
+        .await
+        .expect("resumes")
+        .run()
+        .await
+        .expect("runs");
     assert_eq!(resumed.results[0].status(), Some(Status::Ok));
     transcript(&dispatcher).await;
 }
@@ -134,15 +195,30 @@ async fn a_caller_who_stops_waiting_does_not_tear_a_write() {
 async fn an_event_is_in_the_store_before_anybody_sees_it() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store.clone()).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .store(store.store.clone())
+        .build()
+        .await
+        .expect("builds");
     let mut feed = dispatcher.bus().subscribe();
-    let calls = (0..5).map(|n| request(&n.to_string(), "slow", "x")).collect();
-    let run = dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens");
+    let calls = (0..5)
+        .map(|n| request(&n.to_string(), "slow", "x"))
+        .collect();
+    let run = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens");
     let running = tokio::spawn(run.run());
     probe.gate.0.add_permits(5);
     loop {
-        let Some(toolgate_runtime::Delivery::Event(event)) = feed.next().await else { panic!("no event") };
-        let stored = store.store.events(dispatcher.session(), event.sequence() - 1, 1).await.expect("reads");
+        let Some(toolgate_runtime::Delivery::Event(event)) = feed.next().await else {
+            panic!("no event")
+        };
+        let stored = store
+            .store
+            .events(dispatcher.session(), event.sequence() - 1, 1)
+            .await
+            .expect("reads");
         assert_eq!(stored.first(), Some(&event));
         if event.name() == "turn_settled" {
             break;
@@ -158,10 +234,16 @@ async fn a_store_that_panics_is_a_failed_store_and_nobody_waits_for_ever() {
         let (probe, store) = (Probe::default(), Slow::new());
         let registry = registry(&probe);
         store.panic_at.store(panic_at, Ordering::SeqCst);
-        let dispatcher =
-            Dispatcher::builder(stack(&registry)).store(store.store.clone()).build().await.expect("builds");
+        let dispatcher = Dispatcher::builder(stack(&registry))
+            .store(store.store.clone())
+            .build()
+            .await
+            .expect("builds");
         let calls = vec![request("1", "echo", "x")];
-        let error = match dispatcher.open(TurnRequest::new(view(&registry), calls)).await {
+        let error = match dispatcher
+            .open(TurnRequest::new(view(&registry), calls))
+            .await
+        {
             Ok(run) => run.run().await.expect_err("the store fails"),
             Err(error) => error,
         };
@@ -173,8 +255,10 @@ async fn a_store_that_panics_is_a_failed_store_and_nobody_waits_for_ever() {
 async fn a_tool_may_report_from_a_thread_of_its_own() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let tool =
-        toolgate_core::tool_fn("threaded", "Works elsewhere.", async |_: common::Text, cx: toolgate_core::Context| {
+    let tool = toolgate_core::tool_fn(
+        "threaded",
+        "Works elsewhere.",
+        async |_: common::Text, cx: toolgate_core::Context| {
             let (tell, told) = tokio::sync::oneshot::channel();
             std::thread::spawn(move || {
                 cx.progress(toolgate_core::Progress::of(1, 2));
@@ -182,33 +266,67 @@ async fn a_tool_may_report_from_a_thread_of_its_own() {
             });
             told.await?;
             Ok::<_, toolgate_core::ToolError>("done")
-        });
+        },
+    );
     registry.register(tool).expect("free");
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .store(store.store)
+        .build()
+        .await
+        .expect("builds");
     let calls = vec![request("1", "threaded", "x")];
-    let report =
-        dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    let report = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens")
+        .run()
+        .await
+        .expect("runs");
     assert_eq!(report.results[0].status(), Some(Status::Ok));
     let (events, _) = transcript(&dispatcher).await;
-    assert!(events.iter().any(|event| event.name() == "tool_execution_progress"));
+    assert!(
+        events
+            .iter()
+            .any(|event| event.name() == "tool_execution_progress")
+    );
 }
 
 #[tokio::test]
 async fn deciding_a_large_batch_from_outside_reads_it_once() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store.clone()).build().await.expect("builds");
-    let calls = (0..100).map(|n| request(&n.to_string(), "ask_echo", "x")).collect();
-    let report =
-        dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .store(store.store.clone())
+        .build()
+        .await
+        .expect("builds");
+    let calls = (0..100)
+        .map(|n| request(&n.to_string(), "ask_echo", "x"))
+        .collect();
+    let report = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens")
+        .run()
+        .await
+        .expect("runs");
     let before = store.reads.load(Ordering::SeqCst);
     for result in &report.results {
         let decision = toolgate_core::Decision::approve("ann");
-        dispatcher.decide(report.turn, question(result), decision).await.expect("taken");
+        dispatcher
+            .decide(report.turn, question(result), decision)
+            .await
+            .expect("taken");
     }
     let reads = store.reads.load(Ordering::SeqCst) - before;
     assert!(reads < 5 * 100, "{reads} reads for 100 decisions");
-    let report = dispatcher.resume(report.turn, view(&registry)).await.expect("resumes").run().await.expect("runs");
+    let report = dispatcher
+        .resume(report.turn, view(&registry))
+        .await
+        .expect("resumes")
+        .run()
+        .await
+        .expect("runs");
     assert_eq!((report.end, probe.ran()), (TurnEnd::Settled, 100));
 }
 
@@ -216,21 +334,38 @@ async fn deciding_a_large_batch_from_outside_reads_it_once() {
 async fn a_decision_that_meets_a_resumption_reaches_the_one_who_drives() {
     let (probe, store) = (Probe::default(), Slow::new());
     let registry = registry(&probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).store(store.store).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .store(store.store)
+        .build()
+        .await
+        .expect("builds");
     let calls = vec![request("1", "ask_echo", "x")];
-    let report =
-        dispatcher.open(TurnRequest::new(view(&registry), calls)).await.expect("opens").run().await.expect("runs");
+    let report = dispatcher
+        .open(TurnRequest::new(view(&registry), calls))
+        .await
+        .expect("opens")
+        .run()
+        .await
+        .expect("runs");
     let asked = question(&report.results[0]);
     // The resumption is reading the log when the decision comes, so the decision has to wait for it.
     let mut resuming = Box::pin(dispatcher.resume(report.turn, view(&registry)));
     assert!(futures::poll!(&mut resuming).is_pending());
-    let mut deciding = Box::pin(dispatcher.decide(report.turn, asked, toolgate_core::Decision::approve("ann")));
+    let mut deciding =
+        Box::pin(dispatcher.decide(report.turn, asked, toolgate_core::Decision::approve("ann")));
     assert!(futures::poll!(&mut deciding).is_pending());
     let driving = tokio::spawn(resuming.await.expect("resumes").run_to_end());
     deciding.await.expect("taken");
     // Only a hang reaches this limit.
     let limit = std::time::Duration::from_secs(60);
-    let report = tokio::time::timeout(limit, driving).await.expect("no hang").expect("no panic").expect("runs");
-    assert_eq!((report.results[0].status(), probe.ran()), (Some(Status::Ok), 1));
+    let report = tokio::time::timeout(limit, driving)
+        .await
+        .expect("no hang")
+        .expect("no panic")
+        .expect("runs");
+    assert_eq!(
+        (report.results[0].status(), probe.ran()),
+        (Some(Status::Ok), 1)
+    );
     transcript(&dispatcher).await;
 }

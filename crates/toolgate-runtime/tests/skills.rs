@@ -8,11 +8,13 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{
-    AnyLayer, CallId, Content, LoopEvent, MemoryStore, Message, ModelRequest, Outcome, Part, Record, RecordKey,
-    Registry, Role, SessionId, Settled, Stack, Status, StoppedClock, StoreHandle, Timestamp, ToolAnswer, ToolError,
-    ToolRequest, Usage, View, from_fn, tool_fn,
+    AnyLayer, CallId, Content, LoopEvent, MemoryStore, Message, ModelRequest, Outcome, Part,
+    Record, RecordKey, Registry, Role, SessionId, Settled, Stack, Status, StoppedClock,
+    StoreHandle, Timestamp, ToolAnswer, ToolError, ToolRequest, Usage, View, from_fn, tool_fn,
 };
-use toolgate_runtime::{Dispatcher, Onward, Round, Skill, Skills, Spending, Strategy, TurnReport, TurnRequest, Turned};
+use toolgate_runtime::{
+    Dispatcher, Onward, Round, Skill, Skills, Spending, Strategy, TurnReport, TurnRequest, Turned,
+};
 use uuid::Uuid;
 
 const SESSION: SessionId = SessionId::new(Uuid::from_u128(77));
@@ -44,14 +46,24 @@ struct Seen {
 fn write(directory: &Path, name: &str, more: &str) {
     let folder = directory.join(name);
     fs::create_dir_all(folder.join("references")).expect("made");
-    let text = format!("---\nname: {name}\ndescription: Helps with {name}.\n{more}---\nInstructions of {name}.\n");
+    let text = format!(
+        "---\nname: {name}\ndescription: Helps with {name}.\n{more}---\nInstructions of {name}.\n"
+    );
     fs::write(folder.join(Skill::FILE), text).expect("written");
-    fs::write(folder.join("references/more.md"), format!("More about {name}.")).expect("written");
+    fs::write(
+        folder.join("references/more.md"),
+        format!("More about {name}."),
+    )
+    .expect("written");
 }
 
 fn discovered() -> (tempfile::TempDir, Skills) {
     let dir = tempfile::tempdir().expect("a place");
-    write(dir.path(), "pdf", "allowed-tools: read_pdf unknown Bash(git:*)\n");
+    write(
+        dir.path(),
+        "pdf",
+        "allowed-tools: read_pdf unknown Bash(git:*)\n",
+    );
     write(dir.path(), "mail", "");
     for n in 0..5 {
         write(dir.path(), &format!("s{n}"), "");
@@ -65,7 +77,9 @@ impl Rounds {
     fn new(skills: Skills) -> Self {
         let registry = Registry::new();
         for name in ["read_pdf", "delete_all", "write"] {
-            let tool = tool_fn(name, "Works.", async |_: Nothing, _| Ok::<_, ToolError>("done"));
+            let tool = tool_fn(name, "Works.", async |_: Nothing, _| {
+                Ok::<_, ToolError>("done")
+            });
             registry.register(tool).expect("free");
         }
         skills.install(&registry).expect("free");
@@ -83,7 +97,12 @@ impl Rounds {
     fn request(&self) -> ModelRequest {
         let view = View::of(&self.registry).narrow(self.session_tools.iter().copied());
         let messages = self.messages.lock().expect("whole").clone();
-        ModelRequest { instructions: Some("Be brief.".into()), view, messages, ..ModelRequest::default() }
+        ModelRequest {
+            instructions: Some("Be brief.".into()),
+            view,
+            messages,
+            ..ModelRequest::default()
+        }
     }
 
     async fn prepare(&self, request: &mut ModelRequest) -> Vec<AnyLayer> {
@@ -104,10 +123,22 @@ impl Rounds {
     }
 
     async fn turn(&self, view: View, layers: Vec<AnyLayer>, calls: Vec<ToolRequest>) -> TurnReport {
-        let stack = Stack::over(self.registry.clone()).any_layers(layers).build().expect("in order");
-        let builder = Dispatcher::builder(stack).session(SESSION).store_handle(self.store.clone()).take_over();
+        let stack = Stack::over(self.registry.clone())
+            .any_layers(layers)
+            .build()
+            .expect("in order");
+        let builder = Dispatcher::builder(stack)
+            .session(SESSION)
+            .store_handle(self.store.clone())
+            .take_over();
         let dispatcher = builder.build().await.expect("free");
-        dispatcher.open(TurnRequest::new(view, calls)).await.expect("opens").run().await.expect("runs")
+        dispatcher
+            .open(TurnRequest::new(view, calls))
+            .await
+            .expect("opens")
+            .run()
+            .await
+            .expect("runs")
     }
 
     async fn settled(&self, report: &TurnReport) -> (Onward, Vec<LoopEvent>) {
@@ -129,13 +160,31 @@ impl Rounds {
     async fn round(&self, calls: Vec<ToolRequest>) -> Seen {
         let mut request = self.request();
         let layers = self.prepare(&mut request).await;
-        let names = layers.iter().map(|layer| layer.name().as_str().to_owned()).collect();
+        let names = layers
+            .iter()
+            .map(|layer| layer.name().as_str().to_owned())
+            .collect();
         let report = self.turn(request.view.clone(), layers, calls).await;
-        let texts = report.results.iter().map(|result| result.model_text().unwrap_or_default().into_owned()).collect();
-        let statuses = report.results.iter().map(toolgate_runtime::CallResult::status).collect();
+        let texts = report
+            .results
+            .iter()
+            .map(|result| result.model_text().unwrap_or_default().into_owned())
+            .collect();
+        let statuses = report
+            .results
+            .iter()
+            .map(toolgate_runtime::CallResult::status)
+            .collect();
         self.messages.lock().expect("whole").push(told(&report));
         let (onward, events) = self.settled(&report).await;
-        Seen { request, layers: names, texts, statuses, onward, events }
+        Seen {
+            request,
+            layers: names,
+            texts,
+            statuses,
+            onward,
+            events,
+        }
     }
 }
 
@@ -144,9 +193,18 @@ fn told(report: &TurnReport) -> Arc<Message> {
     let answer = |result: &toolgate_runtime::CallResult| {
         let text = result.model_text().unwrap_or_default().into_owned();
         let (call_id, tool) = (result.call_id.to_string(), result.tool.to_string());
-        Part::from(Content::Result(ToolAnswer { call_id, tool, text, is_error: false, media: Vec::new() }))
+        Part::from(Content::Result(ToolAnswer {
+            call_id,
+            tool,
+            text,
+            is_error: false,
+            media: Vec::new(),
+        }))
     };
-    Arc::new(Message::new(Role::Tool, report.results.iter().map(answer).collect()))
+    Arc::new(Message::new(
+        Role::Tool,
+        report.results.iter().map(answer).collect(),
+    ))
 }
 
 fn load(name: &str) -> ToolRequest {
@@ -154,11 +212,19 @@ fn load(name: &str) -> ToolRequest {
 }
 
 fn reference(skill: &str, path: &str) -> ToolRequest {
-    ToolRequest::json("r", "load_reference", json!({ "skill": skill, "path": path }))
+    ToolRequest::json(
+        "r",
+        "load_reference",
+        json!({ "skill": skill, "path": path }),
+    )
 }
 
 fn tools(seen: &Seen) -> Vec<&str> {
-    seen.request.view.specs().map(|spec| spec.name.as_str()).collect()
+    seen.request
+        .view
+        .specs()
+        .map(|spec| spec.name.as_str())
+        .collect()
 }
 
 #[tokio::test]
@@ -168,10 +234,16 @@ async fn skills_are_announced_after_what_the_program_says_and_in_the_same_words_
     let first = rounds.round(vec![load("pdf")]).await;
     let text = first.request.instructions.as_deref().expect("told");
     assert!(text.starts_with("Be brief.\n\n# Skills\n"), "{text}");
-    assert!(text.contains("\n- mail: Helps with mail.\n- pdf: Helps with pdf.\n"), "{text}");
+    assert!(
+        text.contains("\n- mail: Helps with mail.\n- pdf: Helps with pdf.\n"),
+        "{text}"
+    );
     assert!(!text.contains("Instructions of"), "{text}");
     let second = rounds.round(vec![]).await;
-    assert_eq!(second.request.instructions, first.request.instructions, "what a provider keeps stays the same");
+    assert_eq!(
+        second.request.instructions, first.request.instructions,
+        "what a provider keeps stays the same"
+    );
 }
 
 #[tokio::test]
@@ -181,7 +253,10 @@ async fn a_session_that_may_not_load_is_told_nothing() {
     rounds.session_tools = vec!["write"];
     let seen = rounds.round(vec![load("pdf")]).await;
     assert_eq!(seen.request.instructions.as_deref(), Some("Be brief."));
-    assert_eq!((seen.statuses[0], seen.onward), (Some(Status::ToolNotFound), Onward::Continue));
+    assert_eq!(
+        (seen.statuses[0], seen.onward),
+        (Some(Status::ToolNotFound), Onward::Continue)
+    );
 }
 
 #[tokio::test]
@@ -195,9 +270,18 @@ async fn a_skill_is_loaded_once_and_the_round_is_refunded() {
         first.texts
     );
     assert_eq!(first.onward, Onward::Refund);
-    assert_eq!(first.events, [LoopEvent::SkillLoaded { skill: "pdf".into(), refunded: true }]);
+    assert_eq!(
+        first.events,
+        [LoopEvent::SkillLoaded {
+            skill: "pdf".into(),
+            refunded: true
+        }]
+    );
     let second = rounds.round(vec![load("pdf")]).await;
-    assert_eq!(second.texts, ["The skill pdf is loaded already; its instructions were given above."]);
+    assert_eq!(
+        second.texts,
+        ["The skill pdf is loaded already; its instructions were given above."]
+    );
     assert_eq!((second.onward, second.events.len()), (Onward::Continue, 0));
 }
 
@@ -208,7 +292,13 @@ async fn a_round_that_did_anything_else_is_counted() {
     let write = ToolRequest::json("w", "write", json!({}));
     let mixed = rounds.round(vec![load("pdf"), write]).await;
     assert_eq!(mixed.onward, Onward::Continue);
-    assert_eq!(mixed.events, [LoopEvent::SkillLoaded { skill: "pdf".into(), refunded: false }]);
+    assert_eq!(
+        mixed.events,
+        [LoopEvent::SkillLoaded {
+            skill: "pdf".into(),
+            refunded: false
+        }]
+    );
     let failed = rounds.round(vec![load("mail"), load("nothing")]).await;
     assert_eq!((failed.onward, failed.events.len()), (Onward::Continue, 1));
     let twice = rounds.round(vec![load("s0"), load("s0")]).await;
@@ -222,9 +312,25 @@ async fn what_was_loaded_and_refunded_goes_with_the_session() {
     let (_dir, skills) = discovered();
     let rounds = Rounds::new(skills);
     rounds.round(vec![load("pdf")]).await;
-    assert_eq!(rounds.store.list("skill", None, 10).await.expect("reads").len(), 2, "the skill and its refund");
-    rounds.store.erase(SESSION, Timestamp::from_micros(i64::MAX)).await.expect("erases");
-    assert_eq!(rounds.store.list("skill", None, 10).await.expect("reads"), []);
+    assert_eq!(
+        rounds
+            .store
+            .list("skill", None, 10)
+            .await
+            .expect("reads")
+            .len(),
+        2,
+        "the skill and its refund"
+    );
+    rounds
+        .store
+        .erase(SESSION, Timestamp::from_micros(i64::MAX))
+        .await
+        .expect("erases");
+    assert_eq!(
+        rounds.store.list("skill", None, 10).await.expect("reads"),
+        []
+    );
 }
 
 #[tokio::test]
@@ -236,13 +342,27 @@ async fn refunds_are_bounded_per_run_and_a_turn_keeps_its_refund() {
     rounds.prepare(&mut request).await;
     let report = rounds.turn(request.view, vec![], vec![load("s1")]).await;
     for _ in 0..3 {
-        assert_eq!(rounds.settled(&report).await.0, Onward::Refund, "whoever asks again gets the same answer");
+        assert_eq!(
+            rounds.settled(&report).await.0,
+            Onward::Refund,
+            "whoever asks again gets the same answer"
+        );
     }
     let third = rounds.round(vec![load("s2")]).await;
     assert_eq!(third.onward, Onward::Continue);
-    assert_eq!(third.events, [LoopEvent::SkillLoaded { skill: "s2".into(), refunded: false }]);
+    assert_eq!(
+        third.events,
+        [LoopEvent::SkillLoaded {
+            skill: "s2".into(),
+            refunded: false
+        }]
+    );
     rounds.run = 9;
-    assert_eq!(rounds.round(vec![load("s3")]).await.onward, Onward::Refund, "another run");
+    assert_eq!(
+        rounds.round(vec![load("s3")]).await.onward,
+        Onward::Refund,
+        "another run"
+    );
     let none = Rounds::new(rounds.skills.clone().max_refunds(0));
     assert_eq!(none.round(vec![load("s4")]).await.onward, Onward::Continue);
 }
@@ -251,17 +371,34 @@ async fn refunds_are_bounded_per_run_and_a_turn_keeps_its_refund() {
 async fn a_tool_that_is_held_back_is_shown_when_a_skill_names_it_and_the_session_allows_it() {
     let (dir, _) = discovered();
     write(dir.path(), "greedy", "allowed-tools: [delete_all]\n");
-    let skills = Skills::discover([dir.path()]).skills.hold_back(["read_pdf", "delete_all"]);
+    let skills = Skills::discover([dir.path()])
+        .skills
+        .hold_back(["read_pdf", "delete_all"]);
     let rounds = Rounds::new(skills);
-    let early = rounds.round(vec![ToolRequest::json("p", "read_pdf", json!({}))]).await;
+    let early = rounds
+        .round(vec![ToolRequest::json("p", "read_pdf", json!({}))])
+        .await;
     assert_eq!(tools(&early), ["load_reference", "load_skill", "write"]);
-    assert_eq!(early.statuses, [Some(Status::ToolNotFound)], "hidden is refused");
+    assert_eq!(
+        early.statuses,
+        [Some(Status::ToolNotFound)],
+        "hidden is refused"
+    );
     rounds.round(vec![load("pdf"), load("greedy")]).await;
-    let late = rounds
-        .round(vec![ToolRequest::json("p", "read_pdf", json!({})), ToolRequest::json("d", "delete_all", json!({}))]);
+    let late = rounds.round(vec![
+        ToolRequest::json("p", "read_pdf", json!({})),
+        ToolRequest::json("d", "delete_all", json!({})),
+    ]);
     let late = late.await;
-    assert_eq!(tools(&late), ["load_reference", "load_skill", "read_pdf", "write"]);
-    assert_eq!(late.statuses, [Some(Status::Ok), Some(Status::ToolNotFound)], "the session does not have the other");
+    assert_eq!(
+        tools(&late),
+        ["load_reference", "load_skill", "read_pdf", "write"]
+    );
+    assert_eq!(
+        late.statuses,
+        [Some(Status::Ok), Some(Status::ToolNotFound)],
+        "the session does not have the other"
+    );
 }
 
 #[tokio::test]
@@ -270,27 +407,54 @@ async fn narrowing_leaves_what_loaded_skills_name() {
     let rounds = Rounds::new(skills.clone().narrowing());
     rounds.round(vec![load("mail")]).await;
     let before = rounds.round(vec![load("pdf")]).await;
-    assert!(tools(&before).contains(&"write"), "a skill without a list limits nothing");
-    assert_eq!(tools(&rounds.round(vec![]).await), ["load_reference", "load_skill", "read_pdf"]);
+    assert!(
+        tools(&before).contains(&"write"),
+        "a skill without a list limits nothing"
+    );
+    assert_eq!(
+        tools(&rounds.round(vec![]).await),
+        ["load_reference", "load_skill", "read_pdf"]
+    );
     let wide = Rounds::new(skills);
     wide.round(vec![load("pdf")]).await;
-    assert!(tools(&wide.round(vec![]).await).contains(&"write"), "unless asked for, a list limits nothing");
+    assert!(
+        tools(&wide.round(vec![]).await).contains(&"write"),
+        "unless asked for, a list limits nothing"
+    );
 }
 
 #[tokio::test]
 async fn a_loaded_skill_brings_its_layers_from_the_next_round_on() {
     let (_dir, skills) = discovered();
     let skills = skills.layers(|skill| match skill.file().name.as_str() {
-        "pdf" => vec![AnyLayer::new(from_fn(async |_, _| Outcome::refused(Status::Blocked, "by the skill")))],
+        "pdf" => vec![AnyLayer::new(from_fn(async |_, _| {
+            Outcome::refused(Status::Blocked, "by the skill")
+        }))],
         _ => Vec::new(),
     });
     let mut rounds = Rounds::new(skills);
-    assert_eq!(rounds.round(vec![load("pdf"), load("mail")]).await.layers.len(), 0);
+    assert_eq!(
+        rounds
+            .round(vec![load("pdf"), load("mail")])
+            .await
+            .layers
+            .len(),
+        0
+    );
     let write = || vec![ToolRequest::json("w", "write", json!({}))];
     let next = rounds.round(write()).await;
-    assert_eq!((next.layers.len(), next.texts), (1, vec!["by the skill".to_owned()]));
+    assert_eq!(
+        (next.layers.len(), next.texts),
+        (1, vec!["by the skill".to_owned()])
+    );
     let (_other_dir, other) = discovered();
-    rounds.skills = Skills::new(other.iter().filter(|skill| skill.file().name != "pdf").cloned()).layers(|_| vec![]);
+    rounds.skills = Skills::new(
+        other
+            .iter()
+            .filter(|skill| skill.file().name != "pdf")
+            .cloned(),
+    )
+    .layers(|_| vec![]);
     let mut request = rounds.request();
     let (mut events, mut layers) = (Vec::new(), Vec::new());
     let mut round = Round {
@@ -304,8 +468,16 @@ async fn a_loaded_skill_brings_its_layers_from_the_next_round_on() {
         events: &mut events,
         layers: &mut layers,
     };
-    let error = rounds.skills.prepare(&mut round).await.expect_err("the layers are unknown").to_string();
-    assert!(error.contains("the skill pdf was loaded in this session and is not there any more"), "{error}");
+    let error = rounds
+        .skills
+        .prepare(&mut round)
+        .await
+        .expect_err("the layers are unknown")
+        .to_string();
+    assert!(
+        error.contains("the skill pdf was loaded in this session and is not there any more"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -313,8 +485,13 @@ async fn what_was_loaded_is_known_to_another_process() {
     let (dir, skills) = discovered();
     let rounds = Rounds::new(skills.hold_back(["read_pdf"]));
     rounds.round(vec![load("pdf")]).await;
-    let again = Skills::discover([dir.path()]).skills.hold_back(["read_pdf"]);
-    let elsewhere = Rounds { store: rounds.store.clone(), ..Rounds::new(again) };
+    let again = Skills::discover([dir.path()])
+        .skills
+        .hold_back(["read_pdf"]);
+    let elsewhere = Rounds {
+        store: rounds.store.clone(),
+        ..Rounds::new(again)
+    };
     let seen = elsewhere.round(vec![load("pdf")]).await;
     assert!(tools(&seen).contains(&"read_pdf"));
     assert!(seen.texts[0].contains("loaded already"), "{:?}", seen.texts);
@@ -329,12 +506,22 @@ async fn instructions_that_left_the_conversation_are_said_again() {
     rounds.round(vec![load("mail")]).await;
     let mut request = rounds.request();
     rounds.prepare(&mut request).await;
-    assert!(!request.instructions.as_deref().expect("told").contains("Instructions of"), "both are in sight");
+    assert!(
+        !request
+            .instructions
+            .as_deref()
+            .expect("told")
+            .contains("Instructions of"),
+        "both are in sight"
+    );
     rounds.messages.lock().expect("whole").remove(0);
     let mut request = rounds.request();
     rounds.prepare(&mut request).await;
     let text = request.instructions.expect("told");
-    assert!(text.ends_with("\n\n# Skill: pdf\n\nInstructions of pdf."), "{text}");
+    assert!(
+        text.ends_with("\n\n# Skill: pdf\n\nInstructions of pdf."),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -343,11 +530,19 @@ async fn a_load_whose_answer_never_reached_the_model_can_be_repeated() {
     let rounds = Rounds::new(skills);
     let mut request = rounds.request();
     rounds.prepare(&mut request).await;
-    let spoil = AnyLayer::new(toolgate_core::map_outcome(|_, _| Outcome::refused(Status::Redacted, "withheld")));
-    let report = rounds.turn(request.view, vec![spoil], vec![load("pdf")]).await;
+    let spoil = AnyLayer::new(toolgate_core::map_outcome(|_, _| {
+        Outcome::refused(Status::Redacted, "withheld")
+    }));
+    let report = rounds
+        .turn(request.view, vec![spoil], vec![load("pdf")])
+        .await;
     assert_eq!(rounds.settled(&report).await, (Onward::Continue, vec![]));
     let again = rounds.round(vec![load("pdf")]).await;
-    assert!(again.texts[0].starts_with("# Skill: pdf"), "{:?}", again.texts);
+    assert!(
+        again.texts[0].starts_with("# Skill: pdf"),
+        "{:?}",
+        again.texts
+    );
     assert_eq!(again.onward, Onward::Continue, "it is not the first");
 }
 
@@ -356,17 +551,33 @@ async fn a_call_that_comes_back_after_a_loss_is_still_the_first() {
     let (_dir, skills) = discovered();
     let rounds = Rounds::new(skills);
     let first = rounds.round(vec![load("pdf")]).await;
-    let kept = rounds.store.record(&RecordKey::Other(format!("skill/{SESSION}/pdf").into())).await.expect("reads");
-    let Some(Record::Json(kept)) = kept else { panic!("not kept") };
+    let kept = rounds
+        .store
+        .record(&RecordKey::Other(format!("skill/{SESSION}/pdf").into()))
+        .await
+        .expect("reads");
+    let Some(Record::Json(kept)) = kept else {
+        panic!("not kept")
+    };
     let id: CallId = serde_json::from_value(kept["call"].clone()).expect("an id");
     let mut seed = toolgate_testkit::seed("load_skill", json!({ "name": "pdf" }));
     seed.id = id;
     seed.turn = Arc::new(toolgate_core::TurnInfo::new(SESSION, seed.turn.turn));
     let clock = Arc::new(toolgate_testkit::TestClock::new());
-    seed.env = toolgate_core::Env::new(clock, rounds.store.clone(), Arc::new(toolgate_core::Unwatched));
-    let stack = Stack::over(rounds.registry.clone()).build().expect("in order");
+    seed.env = toolgate_core::Env::new(
+        clock,
+        rounds.store.clone(),
+        Arc::new(toolgate_core::Unwatched),
+    );
+    let stack = Stack::over(rounds.registry.clone())
+        .build()
+        .expect("in order");
     let outcome = stack.run(toolgate_core::Call::new(seed)).await;
-    let text = outcome.settled().map(Settled::model_text).unwrap_or_default().into_owned();
+    let text = outcome
+        .settled()
+        .map(Settled::model_text)
+        .unwrap_or_default()
+        .into_owned();
     assert_eq!(text, first.texts[0]);
 }
 
@@ -387,8 +598,16 @@ async fn references_are_read_from_below_the_skill_and_the_rest_is_refused_in_wor
         seen.texts[1],
         "\"../mail/SKILL.md\" in the skill pdf cannot be read: it is not a path below the folder."
     );
-    assert!(seen.texts[2].ends_with("it is not a path below the folder."), "{:?}", seen.texts);
-    assert!(seen.texts[3].ends_with("there is no such file."), "{:?}", seen.texts);
+    assert!(
+        seen.texts[2].ends_with("it is not a path below the folder."),
+        "{:?}",
+        seen.texts
+    );
+    assert!(
+        seen.texts[3].ends_with("there is no such file."),
+        "{:?}",
+        seen.texts
+    );
     assert!(
         seen.texts[4].starts_with("There is no skill named \"xml\". There are: mail, pdf, s0,"),
         "{:?}",

@@ -15,8 +15,9 @@ use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
 use serde_json::json;
 use sessions::{calls, loop_events, memory, opened};
 use toolgate_core::{
-    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Delta, Json, LoopEvent, Message, Model, ModelError,
-    ModelName, ModelRequest, RedactionFailed, Redactor, Registry, Reply, Role, RunEnd, ToolError, Usage, tool_fn,
+    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Delta, Json, LoopEvent, Message,
+    Model, ModelError, ModelName, ModelRequest, RedactionFailed, Redactor, Registry, Reply, Role,
+    RunEnd, ToolError, Usage, tool_fn,
 };
 use toolgate_runtime::{Recursive, Session, SessionBuilder, Skill, Skills};
 
@@ -30,7 +31,11 @@ struct Script {
 
 impl Script {
     fn new(lines: Vec<Message>) -> Self {
-        Self { name: ModelName::new("test", "script"), lines: Arc::new(lines), asked: Arc::default() }
+        Self {
+            name: ModelName::new("test", "script"),
+            lines: Arc::new(lines),
+            asked: Arc::default(),
+        }
     }
 
     fn asked(&self) -> usize {
@@ -45,9 +50,21 @@ impl Model for Script {
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
         self.asked.lock().expect("whole").push(request.clone());
-        let at = request.messages.iter().filter(|message| message.role == Role::Assistant).count();
-        let mut reply = Reply::new(self.lines.get(at).cloned().unwrap_or_else(|| Message::assistant("the end")));
-        reply.usage = Some(Usage { input: 5, ..Usage::default() });
+        let at = request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .count();
+        let mut reply = Reply::new(
+            self.lines
+                .get(at)
+                .cloned()
+                .unwrap_or_else(|| Message::assistant("the end")),
+        );
+        reply.usage = Some(Usage {
+            input: 5,
+            ..Usage::default()
+        });
         stream::once(async { Ok(Delta::Done(Box::new(reply))) }).boxed()
     }
 }
@@ -62,7 +79,11 @@ struct Reader {
 
 impl Reader {
     fn answering(answers: usize) -> Self {
-        Self { name: ModelName::new("test", "reader"), asked: Arc::default(), answers }
+        Self {
+            name: ModelName::new("test", "reader"),
+            asked: Arc::default(),
+            answers,
+        }
     }
 }
 
@@ -75,9 +96,17 @@ impl Model for Reader {
         if self.asked.fetch_add(1, Ordering::SeqCst) >= self.answers {
             return stream::pending().boxed();
         }
-        let question = request.messages[0].text().lines().next().unwrap_or_default().to_owned();
+        let question = request.messages[0]
+            .text()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         let mut reply = Reply::new(Message::assistant(format!("read: {question}")));
-        reply.usage = Some(Usage { input: 100, ..Usage::default() });
+        reply.usage = Some(Usage {
+            input: 100,
+            ..Usage::default()
+        });
         stream::once(async { Ok(Delta::Done(Box::new(reply))) }).boxed()
     }
 }
@@ -91,10 +120,14 @@ async fn a_run_that_loads_a_skill_is_not_a_round_shorter_for_it() {
     fs::create_dir(dir.path().join("pdf")).expect("made");
     let text = "---\nname: pdf\ndescription: Reads PDF files.\nallowed-tools: read_pdf\n---\nCall read_pdf.\n";
     fs::write(dir.path().join("pdf").join(Skill::FILE), text).expect("written");
-    let skills = Skills::discover([dir.path()]).skills.hold_back(["read_pdf"]);
+    let skills = Skills::discover([dir.path()])
+        .skills
+        .hold_back(["read_pdf"]);
     let registry = Registry::new();
     skills.install(&registry).expect("free");
-    let read = tool_fn("read_pdf", "Reads.", async |_: Nothing, _| Ok::<_, ToolError>("forty-two pages"));
+    let read = tool_fn("read_pdf", "Reads.", async |_: Nothing, _| {
+        Ok::<_, ToolError>("forty-two pages")
+    });
     registry.register(read).expect("free");
     let script = Script::new(vec![
         calls(&[("load_skill", json!({ "name": "pdf" }))]),
@@ -102,31 +135,68 @@ async fn a_run_that_loads_a_skill_is_not_a_round_shorter_for_it() {
         Message::assistant("It has 42 pages."),
     ]);
     let store = memory();
-    let builder = Session::builder(script.clone(), registry).strategy(skills).max_iterations(2);
-    let report = opened(builder, &store).await.run("How long is it?").await.expect("runs");
-    assert_eq!((report.end, report.text.as_str()), (RunEnd::Completed, "It has 42 pages."));
-    let shown: Vec<usize> = script.asked.lock().expect("whole").iter().map(|request| request.view.len()).collect();
-    assert_eq!(shown, [2, 3, 3], "the tool is shown from the round after the load on");
-    let loaded = LoopEvent::SkillLoaded { skill: "pdf".into(), refunded: true };
+    let builder = Session::builder(script.clone(), registry)
+        .strategy(skills)
+        .max_iterations(2);
+    let report = opened(builder, &store)
+        .await
+        .run("How long is it?")
+        .await
+        .expect("runs");
+    assert_eq!(
+        (report.end, report.text.as_str()),
+        (RunEnd::Completed, "It has 42 pages.")
+    );
+    let shown: Vec<usize> = script
+        .asked
+        .lock()
+        .expect("whole")
+        .iter()
+        .map(|request| request.view.len())
+        .collect();
+    assert_eq!(
+        shown,
+        [2, 3, 3],
+        "the tool is shown from the round after the load on"
+    );
+    let loaded = LoopEvent::SkillLoaded {
+        skill: "pdf".into(),
+        refunded: true,
+    };
     assert!(loop_events(&store).await.contains(&loaded));
 }
 
 fn haystack() -> String {
-    (0..200).map(|n| if n == 120 { "the key is 4711\n".to_owned() } else { format!("line {n}\n") }).collect()
+    (0..200)
+        .map(|n| {
+            if n == 120 {
+                "the key is 4711\n".to_owned()
+            } else {
+                format!("line {n}\n")
+            }
+        })
+        .collect()
 }
 
 fn coordinator() -> Script {
-    let queries: Vec<_> =
-        (0..4).map(|n| json!({ "question": format!("Q{n}"), "start": n * 100, "end": n * 100 + 99 })).collect();
+    let queries: Vec<_> = (0..4)
+        .map(|n| json!({ "question": format!("Q{n}"), "start": n * 100, "end": n * 100 + 99 }))
+        .collect();
     Script::new(vec![
-        calls(&[("search", json!({ "query": "key" })), ("note", json!({ "text": "hunter2 is near line 121" }))]),
+        calls(&[
+            ("search", json!({ "query": "key" })),
+            ("note", json!({ "text": "hunter2 is near line 121" })),
+        ]),
         calls(&[("delegate_batch", json!({ "queries": queries }))]),
         calls(&[("set_answer", json!({ "answer": "4711" }))]),
     ])
 }
 
 fn recursive(script: &Script, reader: &Reader) -> SessionBuilder {
-    let recursive = Recursive::builder(haystack(), reader.clone()).at_a_time(1).max_iterations(4).build();
+    let recursive = Recursive::builder(haystack(), reader.clone())
+        .at_a_time(1)
+        .max_iterations(4)
+        .build();
     let registry = Registry::new();
     recursive.install(&registry).expect("free");
     Session::builder(script.clone(), registry).strategy(recursive)
@@ -136,7 +206,8 @@ struct Censor;
 impl Redactor for Censor {
     fn redact(&self, value: &Json) -> Result<Json, RedactionFailed> {
         let text = value.to_string().replace("hunter2", "***");
-        Json::new(serde_json::from_str(&text).map_err(|_| RedactionFailed)?).map_err(|_| RedactionFailed)
+        Json::new(serde_json::from_str(&text).map_err(|_| RedactionFailed)?)
+            .map_err(|_| RedactionFailed)
     }
     fn redact_text(&self, text: &str) -> Result<String, RedactionFailed> {
         Ok(text.replace("hunter2", "***"))
@@ -148,15 +219,36 @@ async fn a_recursive_run_tells_each_step_and_ends_with_the_answer() {
     let (script, reader) = (coordinator(), Reader::answering(9));
     let store = memory();
     let builder = recursive(&script, &reader).dispatcher(|dispatcher| dispatcher.redactor(Censor));
-    let report = opened(builder, &store).await.run("What is the key?").await.expect("runs");
-    assert_eq!((report.end, report.text.as_str(), script.asked()), (RunEnd::Completed, "4711", 3));
+    let report = opened(builder, &store)
+        .await
+        .run("What is the key?")
+        .await
+        .expect("runs");
+    assert_eq!(
+        (report.end, report.text.as_str(), script.asked()),
+        (RunEnd::Completed, "4711", 3)
+    );
     let events = loop_events(&store).await;
     let steps: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
-            LoopEvent::RecursiveIteration { iteration, max, ready, tokens, summary, scratchpad, budget } => {
-                Some((*iteration, *max, *ready, *tokens, summary.as_str(), scratchpad.as_str(), *budget))
-            }
+            LoopEvent::RecursiveIteration {
+                iteration,
+                max,
+                ready,
+                tokens,
+                summary,
+                scratchpad,
+                budget,
+            } => Some((
+                *iteration,
+                *max,
+                *ready,
+                *tokens,
+                summary.as_str(),
+                scratchpad.as_str(),
+                *budget,
+            )),
             _ => None,
         })
         .collect();
@@ -167,7 +259,10 @@ async fn a_recursive_run_tells_each_step_and_ends_with_the_answer() {
         (3, 4, true, 415, "set_answer", noted, 75),
     ];
     assert_eq!(steps, expected);
-    let warned = events.iter().filter(|event| matches!(event, LoopEvent::BudgetAlert { percent: 75, .. })).count();
+    let warned = events
+        .iter()
+        .filter(|event| matches!(event, LoopEvent::BudgetAlert { percent: 75, .. }))
+        .count();
     assert_eq!(warned, 1);
 }
 
@@ -175,14 +270,37 @@ async fn a_recursive_run_tells_each_step_and_ends_with_the_answer() {
 async fn an_answer_that_was_given_is_found_by_whoever_resumes() {
     let (script, reader) = (coordinator(), Reader::answering(9));
     let store = memory();
-    opened(recursive(&script, &reader), &store).await.run("What is the key?").await.expect("runs");
+    opened(recursive(&script, &reader), &store)
+        .await
+        .run("What is the key?")
+        .await
+        .expect("runs");
     let again = opened(recursive(&script, &reader), &store).await;
     let report = again.resume().await.expect("resumes");
-    assert_eq!((report.end, report.text.as_str(), script.asked()), (RunEnd::Completed, "4711", 3));
+    assert_eq!(
+        (report.end, report.text.as_str(), script.asked()),
+        (RunEnd::Completed, "4711", 3)
+    );
     again.run("Thanks").await.expect("runs");
-    let said = script.asked.lock().expect("whole").last().expect("asked").messages.clone();
-    let roles: Vec<Role> = said.iter().rev().take(3).map(|message| message.role).collect();
-    assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool], "the model reads what was answered");
+    let said = script
+        .asked
+        .lock()
+        .expect("whole")
+        .last()
+        .expect("asked")
+        .messages
+        .clone();
+    let roles: Vec<Role> = said
+        .iter()
+        .rev()
+        .take(3)
+        .map(|message| message.role)
+        .collect();
+    assert_eq!(
+        roles,
+        [Role::User, Role::Assistant, Role::Tool],
+        "the model reads what was answered"
+    );
 }
 
 #[tokio::test]
@@ -192,25 +310,53 @@ async fn a_recursive_run_that_was_lost_goes_on_elsewhere_and_asks_nothing_twice(
     let lost = opened(recursive(&script, &reader), &store).await;
     let mut running = Box::pin(lost.run("What is the key?"));
     while reader.asked.load(Ordering::SeqCst) < 3 {
-        assert!((&mut running).now_or_never().is_none(), "the third question is never answered");
+        assert!(
+            (&mut running).now_or_never().is_none(),
+            "the third question is never answered"
+        );
         tokio::task::yield_now().await;
     }
     drop(running);
     drop(lost);
     let (again, other) = (coordinator(), Reader::answering(9));
-    let report = opened(recursive(&again, &other), &store).await.resume().await.expect("resumes");
-    assert_eq!((report.end, report.text.as_str()), (RunEnd::Completed, "4711"));
-    assert_eq!(other.asked.load(Ordering::SeqCst), 2, "two of the four questions were answered before");
-    assert_eq!((script.asked(), again.asked()), (2, 1), "no reply was asked for twice");
-    let last = loop_events(&store).await.into_iter().rev().find_map(|event| match event {
-        LoopEvent::RecursiveIteration { tokens, ready, .. } => Some((tokens, ready)),
-        _ => None,
-    });
+    let report = opened(recursive(&again, &other), &store)
+        .await
+        .resume()
+        .await
+        .expect("resumes");
+    assert_eq!(
+        (report.end, report.text.as_str()),
+        (RunEnd::Completed, "4711")
+    );
+    assert_eq!(
+        other.asked.load(Ordering::SeqCst),
+        2,
+        "two of the four questions were answered before"
+    );
+    assert_eq!(
+        (script.asked(), again.asked()),
+        (2, 1),
+        "no reply was asked for twice"
+    );
+    let last = loop_events(&store)
+        .await
+        .into_iter()
+        .rev()
+        .find_map(|event| match event {
+            LoopEvent::RecursiveIteration { tokens, ready, .. } => Some((tokens, ready)),
+            _ => None,
+        });
     assert_eq!(last, Some((415, true)), "what was used before counts");
 }
 
 fn requests(limit: u64) -> Budgets {
-    Budgets::new([BudgetRule::new("trial", BudgetScope::Session, BudgetPeriod::Total, BudgetUnit::Requests, limit)])
+    Budgets::new([BudgetRule::new(
+        "trial",
+        BudgetScope::Session,
+        BudgetPeriod::Total,
+        BudgetUnit::Requests,
+        limit,
+    )])
 }
 
 #[tokio::test]
@@ -219,8 +365,15 @@ async fn the_session_pays_for_whoever_its_coordinator_asks() {
     let store = memory();
     let session = opened(recursive(&script, &reader).budgets(requests(5)), &store).await;
     let report = session.run("What is the key?").await.expect("runs");
-    assert_eq!(report.end, RunEnd::BudgetExceeded, "nothing is left for the coordinator's third question");
-    assert_eq!((script.asked(), reader.asked.load(Ordering::SeqCst)), (2, 3));
+    assert_eq!(
+        report.end,
+        RunEnd::BudgetExceeded,
+        "nothing is left for the coordinator's third question"
+    );
+    assert_eq!(
+        (script.asked(), reader.asked.load(Ordering::SeqCst)),
+        (2, 3)
+    );
 }
 
 #[tokio::test]
@@ -230,17 +383,31 @@ async fn what_a_lost_process_has_asked_is_paid_for_when_the_session_is_taken_up(
     let lost = opened(recursive(&script, &reader).budgets(requests(50)), &store).await;
     let mut running = Box::pin(lost.run("What is the key?"));
     while reader.asked.load(Ordering::SeqCst) < 3 {
-        assert!((&mut running).now_or_never().is_none(), "the third question is never answered");
+        assert!(
+            (&mut running).now_or_never().is_none(),
+            "the third question is never answered"
+        );
         tokio::task::yield_now().await;
     }
     drop(running);
     drop(lost);
     let other = Reader::answering(9);
-    let session = opened(recursive(&coordinator(), &other).budgets(requests(50)), &store).await;
+    let session = opened(
+        recursive(&coordinator(), &other).budgets(requests(50)),
+        &store,
+    )
+    .await;
     session.resume().await.expect("resumes");
     let accounts = store.accounts("", None, 10).await.expect("reads");
-    let spent: Vec<_> = accounts.iter().map(|account| (account.spent, account.reserved)).collect();
-    assert_eq!(spent, [(8, 0)], "three of the coordinator, four answers, and the question that was lost");
+    let spent: Vec<_> = accounts
+        .iter()
+        .map(|account| (account.spent, account.reserved))
+        .collect();
+    assert_eq!(
+        spent,
+        [(8, 0)],
+        "three of the coordinator, four answers, and the question that was lost"
+    );
 }
 
 #[tokio::test]
@@ -250,6 +417,10 @@ async fn a_run_that_finds_no_answer_ends_with_what_it_has_and_says_so() {
     let store = memory();
     let session = opened(recursive(&script, &Reader::answering(0)), &store).await;
     let report = session.run("What is the key?").await.expect("runs");
-    let text = "This answer is incomplete: all rounds of the run are used up. Nothing was found out.";
-    assert_eq!((report.end, report.text.as_str(), script.asked()), (RunEnd::Completed, text, 4));
+    let text =
+        "This answer is incomplete: all rounds of the run are used up. Nothing was found out.";
+    assert_eq!(
+        (report.end, report.text.as_str(), script.asked()),
+        (RunEnd::Completed, text, 4)
+    );
 }

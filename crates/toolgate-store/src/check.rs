@@ -13,7 +13,9 @@ pub enum Problem {
         message: String,
     },
     /// The log of a session does not have the events 1 to its revision.
-    #[error("session {session} is at revision {revision}, but has {events} events and ends with {last}")]
+    #[error(
+        "session {session} is at revision {revision}, but has {events} events and ends with {last}"
+    )]
     Log {
         /// Which session.
         session: SessionId,
@@ -79,7 +81,10 @@ impl ChainCheck {
         let breaks = !broken && !entry.follows(&before);
         if breaks {
             let counter = entry.counter.min(before.counter + 1);
-            self.problems.push(Problem::Chain { ledger: entry.ledger.clone(), counter });
+            self.problems.push(Problem::Chain {
+                ledger: entry.ledger.clone(),
+                counter,
+            });
         }
         self.at = Some((entry.head(), broken || breaks));
     }
@@ -91,11 +96,23 @@ impl ChainCheck {
             let end = self.ends.iter().find(|end| end.ledger == head.ledger);
             if end != Some(head) {
                 let (expected, found) = (head.counter, end.map_or(0, |end| end.counter));
-                self.problems.push(Problem::End { ledger: head.ledger.clone(), expected, found });
+                self.problems.push(Problem::End {
+                    ledger: head.ledger.clone(),
+                    expected,
+                    found,
+                });
             }
         }
-        for end in self.ends.iter().filter(|end| !heads.iter().any(|head| head.ledger == end.ledger)) {
-            self.problems.push(Problem::End { ledger: end.ledger.clone(), expected: 0, found: end.counter });
+        for end in self
+            .ends
+            .iter()
+            .filter(|end| !heads.iter().any(|head| head.ledger == end.ledger))
+        {
+            self.problems.push(Problem::End {
+                ledger: end.ledger.clone(),
+                expected: 0,
+                found: end.counter,
+            });
         }
         self.problems
     }
@@ -134,11 +151,30 @@ mod tests {
         let main = LedgerName::main();
         let mut changed = whole.clone();
         changed[1].body = "{}".into();
-        assert_eq!(check(&changed, head.clone()), [Problem::Chain { ledger: main.clone(), counter: 2 }]);
+        assert_eq!(
+            check(&changed, head.clone()),
+            [Problem::Chain {
+                ledger: main.clone(),
+                counter: 2
+            }]
+        );
         let mut short = whole.clone();
         short.remove(2);
-        assert_eq!(check(&short, head.clone()), [Problem::Chain { ledger: main.clone(), counter: 3 }]);
+        assert_eq!(
+            check(&short, head.clone()),
+            [Problem::Chain {
+                ledger: main.clone(),
+                counter: 3
+            }]
+        );
         let truncated = &whole[..3];
-        assert_eq!(check(truncated, head), [Problem::End { ledger: main, expected: 4, found: 3 }]);
+        assert_eq!(
+            check(truncated, head),
+            [Problem::End {
+                ledger: main,
+                expected: 4,
+                found: 3
+            }]
+        );
     }
 }

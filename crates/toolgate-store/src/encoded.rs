@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
 use toolgate_core::{
-    AccountKey, ApprovalState, Batch, Event, Hidden, LedgerDraft, Record, RecordKey, RowChange, Said, SessionId,
-    StoreError, Timestamp,
+    AccountKey, ApprovalState, Batch, Event, Hidden, LedgerDraft, Record, RecordKey, RowChange,
+    Said, SessionId, StoreError, Timestamp,
 };
 
 /// The bytes of one piece of a blob.
@@ -36,16 +36,28 @@ pub(crate) struct EncodedRecord {
 
 impl EncodedBatch {
     pub(crate) fn new(batch: Batch) -> Result<Self, StoreError> {
-        let events = batch.events.into_iter().map(EncodedEvent::new).collect::<Result<_, _>>()?;
+        let events = batch
+            .events
+            .into_iter()
+            .map(EncodedEvent::new)
+            .collect::<Result<_, _>>()?;
         let records = encode_records(batch.records)?;
-        Ok(Self { events, records, entries: batch.entries, taken_posts: batch.taken_posts })
+        Ok(Self {
+            events,
+            records,
+            entries: batch.entries,
+            taken_posts: batch.taken_posts,
+        })
     }
 
     /// Checks that the events continue a log that ends with number `revision`.
     pub(crate) fn check_sequence(&self, revision: u64) -> Result<(), StoreError> {
         for (before, event) in (revision..).zip(&self.events) {
             if event.sequence != before + 1 {
-                return Err(StoreError::Gap { expected: before, found: event.sequence });
+                return Err(StoreError::Gap {
+                    expected: before,
+                    found: event.sequence,
+                });
             }
         }
         Ok(())
@@ -55,18 +67,32 @@ impl EncodedBatch {
 impl EncodedEvent {
     fn new(event: Arc<Event>) -> Result<Self, StoreError> {
         let change = RowChange::of(&event);
-        Ok(Self { sequence: event.sequence(), at: event.at(), body: to_text(&*event)?, change })
+        Ok(Self {
+            sequence: event.sequence(),
+            at: event.at(),
+            body: to_text(&*event)?,
+            change,
+        })
     }
 }
 
 impl EncodedRecord {
     pub(crate) fn new(key: RecordKey, record: &Record) -> Result<Self, StoreError> {
-        Ok(Self { name: key.to_string(), body: to_text(record)?, key })
+        Ok(Self {
+            name: key.to_string(),
+            body: to_text(record)?,
+            key,
+        })
     }
 }
 
-pub(crate) fn encode_records(records: Vec<(RecordKey, Record)>) -> Result<Vec<EncodedRecord>, StoreError> {
-    records.into_iter().map(|(key, record)| EncodedRecord::new(key, &record)).collect()
+pub(crate) fn encode_records(
+    records: Vec<(RecordKey, Record)>,
+) -> Result<Vec<EncodedRecord>, StoreError> {
+    records
+        .into_iter()
+        .map(|(key, record)| EncodedRecord::new(key, &record))
+        .collect()
 }
 
 /// Writes something as JSON.
@@ -75,8 +101,14 @@ pub(crate) fn to_text(value: &impl Serialize) -> Result<String, StoreError> {
 }
 
 /// Reads what [`to_text`] wrote; `what` names it if it is damaged.
-pub(crate) fn from_text<T: DeserializeOwned>(text: &str, what: impl FnOnce() -> String) -> Result<T, StoreError> {
-    serde_json::from_str(text).map_err(|error| StoreError::Damaged { what: what(), source: Box::new(error) })
+pub(crate) fn from_text<T: DeserializeOwned>(
+    text: &str,
+    what: impl FnOnce() -> String,
+) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| StoreError::Damaged {
+        what: what(),
+        source: Box::new(error),
+    })
 }
 
 /// The names of a session's messages: the first there can be, and the end of those before number `before`.
@@ -87,10 +119,15 @@ pub(crate) fn message_keys(session: SessionId, before: u64) -> [String; 2] {
 
 /// A message and its number.
 pub(crate) fn message(key: &str, record: Record) -> Result<(u64, Arc<Said>), StoreError> {
-    let number = key.rsplit_once('/').and_then(|(_, number)| number.parse().ok());
+    let number = key
+        .rsplit_once('/')
+        .and_then(|(_, number)| number.parse().ok());
     match (number, record) {
         (Some(number), Record::Message(said)) => Ok((number, said)),
-        _ => Err(StoreError::Damaged { what: key.to_owned(), source: "it is no message".into() }),
+        _ => Err(StoreError::Damaged {
+            what: key.to_owned(),
+            source: "it is no message".into(),
+        }),
     }
 }
 
@@ -102,7 +139,10 @@ pub(crate) fn end_of(start: &str) -> String {
 
 /// Reads the name of an account.
 pub(crate) fn account_key(text: &str) -> Result<AccountKey, StoreError> {
-    text.parse().map_err(|error| StoreError::Damaged { what: "the name of an account".into(), source: Box::new(error) })
+    text.parse().map_err(|error| StoreError::Damaged {
+        what: "the name of an account".into(),
+        source: Box::new(error),
+    })
 }
 
 /// The state of an approval as it is kept: a word of its own, or the word of a status.
@@ -122,7 +162,10 @@ pub(crate) fn state_of(word: &str) -> Result<ApprovalState, StoreError> {
         status => status
             .parse()
             .map(ApprovalState::Settled)
-            .map_err(|error| StoreError::Damaged { what: "the state of an approval".into(), source: Box::new(error) }),
+            .map_err(|error| StoreError::Damaged {
+                what: "the state of an approval".into(),
+                source: Box::new(error),
+            }),
     }
 }
 
@@ -161,6 +204,9 @@ mod tests {
         for state in states.chain([ApprovalState::Pending, ApprovalState::Answered]) {
             assert_eq!(state_of(state_word(state)).expect("a known word"), state);
         }
-        assert!(matches!(state_of("approved"), Err(StoreError::Damaged { .. })));
+        assert!(matches!(
+            state_of("approved"),
+            Err(StoreError::Damaged { .. })
+        ));
     }
 }

@@ -112,7 +112,9 @@ pub enum DatabaseError {
         source: Cause,
     },
     /// The connection was lost while writing; whether it was written is not known.
-    #[error("the connection to {database} was lost while writing; what was being written may be there or not")]
+    #[error(
+        "the connection to {database} was lost while writing; what was being written may be there or not"
+    )]
     Lost {
         /// Which database.
         database: String,
@@ -162,17 +164,31 @@ impl DatabaseError {
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::NoDirectory { .. } => "create the directory first, or choose another path",
-            Self::ReadOnly { .. } => "check who owns the file and its directory, and whether they may be written",
-            Self::NotADatabase { .. } | Self::NotOurs { .. } => "choose another path; nothing in the file was changed",
-            Self::Newer { .. } => "upgrade this program, or open the database with the version that wrote it",
-            Self::Changed { .. } => "use the released version of this program that made the database",
-            Self::Locked { .. } => "another process writes or copies the database; try again when it is done",
+            Self::ReadOnly { .. } => {
+                "check who owns the file and its directory, and whether they may be written"
+            }
+            Self::NotADatabase { .. } | Self::NotOurs { .. } => {
+                "choose another path; nothing in the file was changed"
+            }
+            Self::Newer { .. } => {
+                "upgrade this program, or open the database with the version that wrote it"
+            }
+            Self::Changed { .. } => {
+                "use the released version of this program that made the database"
+            }
+            Self::Locked { .. } => {
+                "another process writes or copies the database; try again when it is done"
+            }
             Self::Full { .. } => "make room on the disk; what was acknowledged is kept",
-            Self::Damaged { .. } => "run a check, and restore the newest backup if it finds problems",
+            Self::Damaged { .. } => {
+                "run a check, and restore the newest backup if it finds problems"
+            }
             Self::Unknown { .. } => "use sqlite:PATH, a plain path, postgres://… or memory:",
             Self::BadAddress => "an address reads postgres://user@host/database",
             Self::Unreachable { .. } => "check that the server runs and that the address is right",
-            Self::Lost { .. } => "open the session again; it continues with what is in the database",
+            Self::Lost { .. } => {
+                "open the session again; it continues with what is in the database"
+            }
             Self::Exists { .. } => "choose another path; a copy never overwrites a file",
             Self::BadCopy { .. } => "run a check of the original",
             Self::NoCopies { .. } => "use pg_dump",
@@ -184,9 +200,10 @@ impl DatabaseError {
 impl From<DatabaseError> for StoreError {
     fn from(error: DatabaseError) -> Self {
         match error {
-            DatabaseError::Damaged { ref database, .. } => {
-                Self::Damaged { what: database.clone(), source: Box::new(error) }
-            }
+            DatabaseError::Damaged { ref database, .. } => Self::Damaged {
+                what: database.clone(),
+                source: Box::new(error),
+            },
             other => Self::Backend(Box::new(other)),
         }
     }

@@ -16,26 +16,38 @@ use crate::DatabaseError;
 /// # }).unwrap();
 /// ```
 pub async fn open(address: &str) -> Result<StoreHandle, DatabaseError> {
-    let scheme = address.split_once(':').map(|(scheme, _)| scheme).filter(|scheme| is_scheme(scheme));
+    let scheme = address
+        .split_once(':')
+        .map(|(scheme, _)| scheme)
+        .filter(|scheme| is_scheme(scheme));
     match scheme {
         Some("memory") => Ok(StoreHandle::new(MemoryStore::new())),
         #[cfg(feature = "postgres")]
-        Some("postgres" | "postgresql") => Ok(StoreHandle::new(crate::PostgresStore::connect(address).await?)),
+        Some("postgres" | "postgresql") => Ok(StoreHandle::new(
+            crate::PostgresStore::connect(address).await?,
+        )),
         #[cfg(feature = "sqlite")]
         Some("sqlite") => {
-            let path = address.strip_prefix("sqlite:").expect("the scheme was read from the address");
+            let path = address
+                .strip_prefix("sqlite:")
+                .expect("the scheme was read from the address");
             let path = path.strip_prefix("//").unwrap_or(path);
             Ok(StoreHandle::new(crate::SqliteStore::open(path)?))
         }
         #[cfg(feature = "sqlite")]
         None => Ok(StoreHandle::new(crate::SqliteStore::open(address)?)),
-        other => Err(DatabaseError::Unknown { scheme: other.unwrap_or_default().to_owned() }),
+        other => Err(DatabaseError::Unknown {
+            scheme: other.unwrap_or_default().to_owned(),
+        }),
     }
 }
 
 /// Whether the part before the colon can be the name of a scheme. A single letter is a drive, not a scheme.
 fn is_scheme(text: &str) -> bool {
-    text.len() > 1 && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '+')
+    text.len() > 1
+        && text
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '+')
 }
 
 #[cfg(test)]
@@ -44,7 +56,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_without_a_known_scheme_is_refused_without_repeating_the_rest() {
-        let error = open("mysql://root:secret@host/db").await.expect_err("no such kind");
+        let error = open("mysql://root:secret@host/db")
+            .await
+            .expect_err("no such kind");
         assert!(matches!(&error, DatabaseError::Unknown { scheme } if scheme == "mysql"));
         assert!(!format!("{error} {error:?}").contains("secret"));
     }
@@ -57,10 +71,19 @@ mod tests {
         let path = path.to_str().expect("a path that is text");
         let key = toolgate_core::RecordKey::Other("k".into());
         let record = toolgate_core::Record::Json(toolgate_core::Json::from("one"));
-        open(path).await.expect("opens").once(key.clone(), record.clone()).await.expect("writes");
+        open(path)
+            .await
+            .expect("opens")
+            .once(key.clone(), record.clone())
+            .await
+            .expect("writes");
         for address in [format!("sqlite:{path}"), format!("sqlite://{path}")] {
             let store = open(&address).await.expect("opens");
-            assert_eq!(store.record(&key).await.expect("reads"), Some(record.clone()), "{address}");
+            assert_eq!(
+                store.record(&key).await.expect("reads"),
+                Some(record.clone()),
+                "{address}"
+            );
         }
     }
 }

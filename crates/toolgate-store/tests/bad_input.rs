@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 use bytes::Bytes;
 use support::{call_id, draft, key, note, opened, question, session, turn_id};
 use toolgate_core::{
-    ApprovalFilter, Batch, Digest, Position, Record, SessionFilter, Store, StoreError, StoreHandle, Timestamp,
+    ApprovalFilter, Batch, Digest, Position, Record, SessionFilter, Store, StoreError, StoreHandle,
+    Timestamp,
 };
 use toolgate_store::{DatabaseError, Problem, SqliteOptions, SqliteStore};
 
@@ -23,7 +24,9 @@ fn cause(error: &StoreError) -> Option<&DatabaseError> {
 fn a_missing_directory_is_named() {
     let path = directory().path().join("gone/toolgate.db");
     let error = SqliteStore::open(&path).expect_err("there is no directory");
-    assert!(matches!(&error, DatabaseError::NoDirectory { directory } if Some(directory.as_path()) == path.parent()));
+    assert!(
+        matches!(&error, DatabaseError::NoDirectory { directory } if Some(directory.as_path()) == path.parent())
+    );
     assert!(error.hint().is_some());
 }
 
@@ -42,12 +45,21 @@ fn a_file_that_is_something_else_is_refused_and_left_alone() {
     let text = directory.path().join("notes.txt");
     fs::write(&text, "Dear diary, ".repeat(200)).expect("writes");
     let error = SqliteStore::open(&text).expect_err("no database");
-    assert!(matches!(error, DatabaseError::NotADatabase { .. }), "{error:?}");
-    assert!(fs::read_to_string(&text).expect("reads").starts_with("Dear diary"));
+    assert!(
+        matches!(error, DatabaseError::NotADatabase { .. }),
+        "{error:?}"
+    );
+    assert!(
+        fs::read_to_string(&text)
+            .expect("reads")
+            .starts_with("Dear diary")
+    );
 
     let other = directory.path().join("other.db");
     let connection = rusqlite::Connection::open(&other).expect("opens");
-    connection.execute_batch("CREATE TABLE contacts (name TEXT); PRAGMA user_version = 7").expect("runs");
+    connection
+        .execute_batch("CREATE TABLE contacts (name TEXT); PRAGMA user_version = 7")
+        .expect("runs");
     drop(connection);
     let before = fs::read(&other).expect("reads");
     let error = SqliteStore::open(&other).expect_err("not ours");
@@ -84,32 +96,67 @@ async fn a_store_that_is_closed_leaves_one_file() {
 async fn a_full_disk_is_said_and_loses_nothing() {
     let directory = directory();
     let path = directory.path().join("full.db");
-    let options = SqliteOptions { max_pages: Some(80), ..SqliteOptions::default() };
+    let options = SqliteOptions {
+        max_pages: Some(80),
+        ..SqliteOptions::default()
+    };
     let store = SqliteStore::open_with(&path, options).expect("opens");
     let mut written = 0;
     let error = loop {
-        match store.once(key(&format!("n/{written:06}")), note(&"x".repeat(4_000))).await {
+        match store
+            .once(key(&format!("n/{written:06}")), note(&"x".repeat(4_000)))
+            .await
+        {
             Ok(_) => written += 1,
             Err(error) => break error,
         }
     };
-    assert!(matches!(cause(&error), Some(DatabaseError::Full { .. })), "{error:?}");
+    assert!(
+        matches!(cause(&error), Some(DatabaseError::Full { .. })),
+        "{error:?}"
+    );
     assert!(written > 10);
-    assert!(store.record(&key("n/000000")).await.expect("can still read").is_some());
+    assert!(
+        store
+            .record(&key("n/000000"))
+            .await
+            .expect("can still read")
+            .is_some()
+    );
     drop(store);
     let store = SqliteStore::open(&path).expect("opens");
-    assert_eq!(store.list("n/", None, usize::MAX).await.expect("lists").len(), written);
-    store.once(key("after"), note("x")).await.expect("there is room again");
+    assert_eq!(
+        store
+            .list("n/", None, usize::MAX)
+            .await
+            .expect("lists")
+            .len(),
+        written
+    );
+    store
+        .once(key("after"), note("x"))
+        .await
+        .expect("there is room again");
     assert_eq!(store.check().expect("checks"), []);
 }
 
 #[tokio::test]
 async fn one_write_that_cannot_be_made_does_not_spoil_its_neighbours() {
     let directory = directory();
-    let options = SqliteOptions { max_pages: Some(200), ..SqliteOptions::default() };
-    let store = StoreHandle::new(SqliteStore::open_with(directory.path().join("a.db"), options).expect("opens"));
+    let options = SqliteOptions {
+        max_pages: Some(200),
+        ..SqliteOptions::default()
+    };
+    let store = StoreHandle::new(
+        SqliteStore::open_with(directory.path().join("a.db"), options).expect("opens"),
+    );
     let large = "x".repeat(2_000_000);
-    let write = |n: usize| store.once(key(&n.to_string()), note(if n == 7 { &large } else { "small" }));
+    let write = |n: usize| {
+        store.once(
+            key(&n.to_string()),
+            note(if n == 7 { &large } else { "small" }),
+        )
+    };
     let answers = futures::future::join_all((0..16).map(write)).await;
     let failed: Vec<usize> = (0..16).filter(|n| answers[*n].is_err()).collect();
     assert_eq!(failed, [7]);
@@ -134,7 +181,10 @@ async fn a_truncated_log_opens_with_what_was_whole() {
             entries: vec![draft("main", n)],
             ..Batch::default()
         };
-        store.append(session(1), Position::unleased(n), batch).await.expect("appends");
+        store
+            .append(session(1), Position::unleased(n), batch)
+            .await
+            .expect("appends");
     }
     let mut last = 0;
     for (n, keep) in [0.55, 0.7, 0.9, 1.0].into_iter().enumerate() {
@@ -144,8 +194,14 @@ async fn a_truncated_log_opens_with_what_was_whole() {
         let revision = store.revision(session(1)).await.expect("reads");
         assert!(revision >= last && revision <= 40);
         assert_eq!(store.check().expect("checks"), []);
-        let batch = Batch { events: vec![opened(session(1), revision + 1, turn_id(1))], ..Batch::default() };
-        store.append(session(1), Position::unleased(revision), batch).await.expect("goes on");
+        let batch = Batch {
+            events: vec![opened(session(1), revision + 1, turn_id(1))],
+            ..Batch::default()
+        };
+        store
+            .append(session(1), Position::unleased(revision), batch)
+            .await
+            .expect("goes on");
         last = revision;
     }
     assert_eq!(last, 40);
@@ -158,7 +214,10 @@ async fn damage_is_an_error_or_a_problem_but_never_an_answer() {
     {
         let store = SqliteStore::open(&path).expect("opens");
         for n in 0..300 {
-            store.once(key(&format!("{n:04}")), note(&"x".repeat(500))).await.expect("writes");
+            store
+                .once(key(&format!("{n:04}")), note(&"x".repeat(500)))
+                .await
+                .expect("writes");
         }
     }
     let mut bytes = fs::read(&path).expect("reads");
@@ -169,12 +228,21 @@ async fn damage_is_an_error_or_a_problem_but_never_an_answer() {
         Err(error) => Err(error),
         Ok(store) => {
             let read = store.list("", None, usize::MAX).await;
-            assert!(matches!(read, Err(StoreError::Damaged { .. } | StoreError::Backend(_))), "{read:?}");
+            assert!(
+                matches!(
+                    read,
+                    Err(StoreError::Damaged { .. } | StoreError::Backend(_))
+                ),
+                "{read:?}"
+            );
             store.check()
         }
     };
     match found {
-        Ok(problems) => assert!(matches!(problems[0], Problem::Database { .. }), "{problems:?}"),
+        Ok(problems) => assert!(
+            matches!(problems[0], Problem::Database { .. }),
+            "{problems:?}"
+        ),
         Err(error) => assert!(matches!(error, DatabaseError::Damaged { .. }), "{error:?}"),
     }
 }
@@ -186,9 +254,23 @@ async fn a_check_names_what_is_wrong() {
     let store = SqliteStore::open(&path).expect("opens");
     let entries = || (0..5).map(|n| draft("main", n)).collect();
     let events = (1..=3).map(|n| opened(session(1), n, turn_id(1))).collect();
-    let batch = Batch { events, entries: entries(), ..Batch::default() };
-    store.append(session(1), Position::unleased(0), batch).await.expect("appends");
-    store.append(session(1), Position::unleased(3), question(session(1), 4, call_id(1))).await.expect("appends");
+    let batch = Batch {
+        events,
+        entries: entries(),
+        ..Batch::default()
+    };
+    store
+        .append(session(1), Position::unleased(0), batch)
+        .await
+        .expect("appends");
+    store
+        .append(
+            session(1),
+            Position::unleased(3),
+            question(session(1), 4, call_id(1)),
+        )
+        .await
+        .expect("appends");
     store.once(key("r"), note("x")).await.expect("writes");
     assert_eq!(store.check().expect("checks"), []);
     let connection = rusqlite::Connection::open(&path).expect("opens");
@@ -202,14 +284,27 @@ async fn a_check_names_what_is_wrong() {
         .expect("damages");
     let ledger = toolgate_core::LedgerName::main();
     let expected = [
-        Problem::Log { session: session(1), revision: 4, events: 3, last: 4 },
-        Problem::Unreadable { what: "other/r".into() },
+        Problem::Log {
+            session: session(1),
+            revision: 4,
+            events: 3,
+            last: 4,
+        },
+        Problem::Unreadable {
+            what: "other/r".into(),
+        },
         Problem::Chain { ledger, counter: 3 },
-        Problem::Question { call: call_id(1), generation: 0 },
+        Problem::Question {
+            call: call_id(1),
+            generation: 0,
+        },
     ];
     assert_eq!(store.check().expect("checks"), expected);
     let copied = store.backup_to(directory.path().join("copy.db"));
-    assert!(matches!(copied, Err(DatabaseError::BadCopy { .. })), "{copied:?}");
+    assert!(
+        matches!(copied, Err(DatabaseError::BadCopy { .. })),
+        "{copied:?}"
+    );
     assert!(!directory.path().join("copy.db").exists());
 }
 
@@ -221,7 +316,10 @@ async fn a_copy_is_made_while_others_write_and_overwrites_nothing() {
         let store = store.clone();
         async move {
             for n in 0..200 {
-                store.once(key(&format!("{n:04}")), note("x")).await.expect("writes");
+                store
+                    .once(key(&format!("{n:04}")), note("x"))
+                    .await
+                    .expect("writes");
             }
         }
     };
@@ -232,11 +330,18 @@ async fn a_copy_is_made_while_others_write_and_overwrites_nothing() {
     };
     let ((), copied) = tokio::join!(writing, copying);
     copied.expect("runs").expect("copies");
-    let found = SqliteStore::open(&copy).expect("opens").list("", None, usize::MAX).await.expect("lists");
+    let found = SqliteStore::open(&copy)
+        .expect("opens")
+        .list("", None, usize::MAX)
+        .await
+        .expect("lists");
     let original = store.list("", None, usize::MAX).await.expect("lists");
     assert_eq!(found[..], original[..found.len()]);
     let again = store.backup_to(&copy);
-    assert!(matches!(again, Err(DatabaseError::Exists { .. })), "{again:?}");
+    assert!(
+        matches!(again, Err(DatabaseError::Exists { .. })),
+        "{again:?}"
+    );
 }
 
 #[tokio::test]
@@ -246,14 +351,32 @@ async fn a_clock_that_jumps_back_changes_no_order() {
     let event = |n: u64, at: i64| {
         let info = std::sync::Arc::new(toolgate_core::TurnInfo::new(session(1), turn_id(1)));
         let event = toolgate_core::TurnEvent::TurnSettled;
-        std::sync::Arc::new(toolgate_core::Event::turn(n, Timestamp::from_micros(at), info, event).expect("valid"))
+        std::sync::Arc::new(
+            toolgate_core::Event::turn(n, Timestamp::from_micros(at), info, event).expect("valid"),
+        )
     };
     let events = vec![event(1, 5_000), event(2, 1_000), event(3, -7)];
-    let batch = Batch { events: events.clone(), ..Batch::default() };
-    store.append(session(1), Position::unleased(0), batch).await.expect("appends");
-    assert_eq!(store.events(session(1), 0, 10).await.expect("reads"), events);
-    let row = store.sessions(SessionFilter::default()).await.expect("lists").remove(0);
-    assert_eq!((row.created_at.as_micros(), row.updated_at.as_micros()), (5_000, -7));
+    let batch = Batch {
+        events: events.clone(),
+        ..Batch::default()
+    };
+    store
+        .append(session(1), Position::unleased(0), batch)
+        .await
+        .expect("appends");
+    assert_eq!(
+        store.events(session(1), 0, 10).await.expect("reads"),
+        events
+    );
+    let row = store
+        .sessions(SessionFilter::default())
+        .await
+        .expect("lists")
+        .remove(0);
+    assert_eq!(
+        (row.created_at.as_micros(), row.updated_at.as_micros()),
+        (5_000, -7)
+    );
 }
 
 async fn keeps_fifty_megabytes(store: StoreHandle) {
@@ -263,24 +386,37 @@ async fn keeps_fifty_megabytes(store: StoreHandle) {
     assert_eq!(digest, Digest::of_bytes(&bytes));
     let middle = 30_000_000..30_000_100_u64;
     let part = store.blob(digest, middle.clone()).await.expect("reads");
-    assert_eq!(part, Some(bytes.slice(middle.start as usize..middle.end as usize)));
+    assert_eq!(
+        part,
+        Some(bytes.slice(middle.start as usize..middle.end as usize))
+    );
     assert!(store.blob(digest, 0..u64::MAX).await.expect("reads") == Some(bytes));
     let result = note(&"y".repeat(SIZE));
-    store.once(key("large"), result.clone()).await.expect("keeps");
+    store
+        .once(key("large"), result.clone())
+        .await
+        .expect("keeps");
     assert!(store.record(&key("large")).await.expect("reads") == Some(result));
 }
 
 async fn keeps_ten_thousand_approvals(store: StoreHandle) {
     for first in (0..10_000_u64).step_by(500) {
-        let questions = (first..first + 500).map(|n| question(session(1), n + 1, call_id(n.into())));
+        let questions =
+            (first..first + 500).map(|n| question(session(1), n + 1, call_id(n.into())));
         let batch = questions.fold(Batch::default(), |mut all, one| {
             all.events.extend(one.events);
             all.records.extend(one.records);
             all
         });
-        store.append(session(1), Position::unleased(first), batch).await.expect("appends");
+        store
+            .append(session(1), Position::unleased(first), batch)
+            .await
+            .expect("appends");
     }
-    let mut filter = ApprovalFilter { limit: 3_000, ..ApprovalFilter::default() };
+    let mut filter = ApprovalFilter {
+        limit: 3_000,
+        ..ApprovalFilter::default()
+    };
     let mut found = 0;
     loop {
         let rows = store.approvals(filter.clone()).await.expect("lists");
@@ -289,9 +425,14 @@ async fn keeps_ten_thousand_approvals(store: StoreHandle) {
         filter.after = Some(last.request.approval_id);
     }
     assert_eq!(found, 10_000);
-    let one = store.approvals(ApprovalFilter::of(call_id(9_999))).await.expect("finds");
+    let one = store
+        .approvals(ApprovalFilter::of(call_id(9_999)))
+        .await
+        .expect("finds");
     assert!(matches!(
-        store.record(&toolgate_core::RecordKey::Question(call_id(9_999), 0)).await,
+        store
+            .record(&toolgate_core::RecordKey::Question(call_id(9_999), 0))
+            .await,
         Ok(Some(Record::Question(_)))
     ));
     assert_eq!(one.len(), 1);
@@ -300,7 +441,10 @@ async fn keeps_ten_thousand_approvals(store: StoreHandle) {
 #[tokio::test]
 async fn fifty_megabytes_are_plain_service_on_sqlite() {
     let directory = directory();
-    keeps_fifty_megabytes(StoreHandle::new(SqliteStore::open(directory.path().join("a.db")).expect("opens"))).await;
+    keeps_fifty_megabytes(StoreHandle::new(
+        SqliteStore::open(directory.path().join("a.db")).expect("opens"),
+    ))
+    .await;
 }
 
 #[tokio::test]
@@ -318,36 +462,70 @@ mod on_postgres {
 
     #[tokio::test]
     async fn fifty_megabytes_are_plain_service_on_postgres() {
-        let Some(database) = TestDatabase::create().await else { return };
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
         keeps_fifty_megabytes(toolgate_store::open(&database.url()).await.expect("opens")).await;
         database.drop().await;
     }
 
     #[tokio::test]
     async fn ten_thousand_approvals_are_plain_service_on_postgres() {
-        let Some(database) = TestDatabase::create().await else { return };
-        keeps_ten_thousand_approvals(toolgate_store::open(&database.url()).await.expect("opens")).await;
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
+        keeps_ten_thousand_approvals(toolgate_store::open(&database.url()).await.expect("opens"))
+            .await;
         database.drop().await;
     }
 
     #[tokio::test]
     async fn a_check_names_what_is_wrong_on_postgres() {
-        let Some(database) = TestDatabase::create().await else { return };
-        let store = PostgresStore::connect(&database.url()).await.expect("connects");
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
+        let store = PostgresStore::connect(&database.url())
+            .await
+            .expect("connects");
         let entries = (0..5).map(|n| draft("main", n)).collect();
         let events = (1..=3).map(|n| opened(session(1), n, turn_id(1))).collect();
-        let batch = Batch { events, entries, ..Batch::default() };
-        store.append(session(1), Position::unleased(0), batch).await.expect("appends");
-        store.append(session(1), Position::unleased(3), question(session(1), 4, call_id(1))).await.expect("appends");
+        let batch = Batch {
+            events,
+            entries,
+            ..Batch::default()
+        };
+        store
+            .append(session(1), Position::unleased(0), batch)
+            .await
+            .expect("appends");
+        store
+            .append(
+                session(1),
+                Position::unleased(3),
+                question(session(1), 4, call_id(1)),
+            )
+            .await
+            .expect("appends");
         assert_eq!(store.check().await.expect("checks"), []);
         let damage = "DELETE FROM events WHERE sequence = 2;
                       UPDATE entries SET body = '{\"n\":9}' WHERE counter = 3;
                       DELETE FROM records";
         database.run(damage).await;
         let expected = [
-            Problem::Log { session: session(1), revision: 4, events: 3, last: 4 },
-            Problem::Chain { ledger: toolgate_core::LedgerName::main(), counter: 3 },
-            Problem::Question { call: call_id(1), generation: 0 },
+            Problem::Log {
+                session: session(1),
+                revision: 4,
+                events: 3,
+                last: 4,
+            },
+            Problem::Chain {
+                ledger: toolgate_core::LedgerName::main(),
+                counter: 3,
+            },
+            Problem::Question {
+                call: call_id(1),
+                generation: 0,
+            },
         ];
         assert_eq!(store.check().await.expect("checks"), expected);
         database.drop().await;
@@ -356,12 +534,23 @@ mod on_postgres {
     #[tokio::test]
     async fn no_error_and_no_debug_text_repeats_the_password() {
         let url = "postgres://ann:hunter2@127.0.0.1:1/agents";
-        let error = PostgresStore::connect(url).await.expect_err("nobody listens there");
-        assert!(matches!(error, DatabaseError::Unreachable { .. }), "{error:?}");
-        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        let error = PostgresStore::connect(url)
+            .await
+            .expect_err("nobody listens there");
+        assert!(
+            matches!(error, DatabaseError::Unreachable { .. }),
+            "{error:?}"
+        );
+        let source = std::error::Error::source(&error)
+            .map(ToString::to_string)
+            .unwrap_or_default();
         assert!(!format!("{error} {error:?} {source}").contains("hunter2"));
-        let Some(database) = TestDatabase::create().await else { return };
-        let store = PostgresStore::connect(&database.url()).await.expect("connects");
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
+        let store = PostgresStore::connect(&database.url())
+            .await
+            .expect("connects");
         assert!(!format!("{store:?}").contains("toolgate@"));
         let copy = store.backup_to("copy.db").expect_err("not from here");
         assert_eq!(copy.hint(), Some("use pg_dump"));

@@ -7,7 +7,8 @@ use std::{
 
 use support::{call_id, question, session};
 use toolgate_core::{
-    ApprovalFilter, Batch, Position, RecordKey, SessionFilter, SessionId, Store, StoreError, StoreHandle, Timestamp,
+    ApprovalFilter, Batch, Position, RecordKey, SessionFilter, SessionId, Store, StoreError,
+    StoreHandle, Timestamp,
 };
 use toolgate_store::{SqliteStore, open};
 
@@ -18,7 +19,17 @@ const ROLE: &str = "TOOLGATE_ERASE_CHILD";
 /// How many events, questions and approvals each session has.
 const COUNT: u64 = 300;
 /// After how many lines processes that erase are killed; the last one gets to its end.
-const KILLED_AFTER: [usize; 9] = [1, 1_000, 5_000, 10_000, 20_000, 40_000, 80_000, 160_000, usize::MAX];
+const KILLED_AFTER: [usize; 9] = [
+    1,
+    1_000,
+    5_000,
+    10_000,
+    20_000,
+    40_000,
+    80_000,
+    160_000,
+    usize::MAX,
+];
 
 /// Makes a session with many calls, numbered from `first` on.
 async fn fill(store: &StoreHandle, session: SessionId, first: u64) {
@@ -28,27 +39,55 @@ async fn fill(store: &StoreHandle, session: SessionId, first: u64) {
         all.records.extend(one.records);
         all
     });
-    store.append(session, Position::unleased(0), batch).await.expect("appends");
+    store
+        .append(session, Position::unleased(0), batch)
+        .await
+        .expect("appends");
 }
 
 /// How many events, questions and approvals there are.
 async fn counted(store: &StoreHandle, session: SessionId, first: u64) -> [u64; 3] {
-    let events = store.events(session, 0, usize::MAX).await.expect("reads").len() as u64;
+    let events = store
+        .events(session, 0, usize::MAX)
+        .await
+        .expect("reads")
+        .len() as u64;
     let mut questions = 0;
     for n in 1..=COUNT {
         let key = RecordKey::Question(call_id(u128::from(first + n)), 0);
         questions += u64::from(store.record(&key).await.expect("reads").is_some());
     }
-    let of = ApprovalFilter { session: Some(session), limit: usize::MAX, ..ApprovalFilter::default() };
-    [events, questions, store.approvals(of).await.expect("lists").len() as u64]
+    let of = ApprovalFilter {
+        session: Some(session),
+        limit: usize::MAX,
+        ..ApprovalFilter::default()
+    };
+    [
+        events,
+        questions,
+        store.approvals(of).await.expect("lists").len() as u64,
+    ]
 }
 
 /// A database that refuses to remove approvals, which comes late.
-async fn nothing_is_erased_if_the_database_fails(store: &StoreHandle, failed: impl Fn(&StoreError) -> bool) {
-    let error = store.erase(session(1), Timestamp::EPOCH).await.expect_err("the database refuses");
+async fn nothing_is_erased_if_the_database_fails(
+    store: &StoreHandle,
+    failed: impl Fn(&StoreError) -> bool,
+) {
+    let error = store
+        .erase(session(1), Timestamp::EPOCH)
+        .await
+        .expect_err("the database refuses");
     assert!(failed(&error), "{error:?}");
     assert_eq!(counted(store, session(1), 0).await, [COUNT; 3]);
-    assert_eq!(store.sessions(SessionFilter::of(session(1))).await.expect("lists").len(), 1);
+    assert_eq!(
+        store
+            .sessions(SessionFilter::of(session(1)))
+            .await
+            .expect("lists")
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -59,11 +98,17 @@ async fn a_failure_in_the_middle_erases_nothing_of_a_file() {
     let store = StoreHandle::new(file.clone());
     fill(&store, session(1), 0).await;
     let other = rusqlite::Connection::open(&path).expect("opens");
-    let refuse = "CREATE TRIGGER refuse BEFORE DELETE ON approvals BEGIN SELECT RAISE(ABORT, 'no'); END";
+    let refuse =
+        "CREATE TRIGGER refuse BEFORE DELETE ON approvals BEGIN SELECT RAISE(ABORT, 'no'); END";
     other.execute_batch(refuse).expect("runs");
-    nothing_is_erased_if_the_database_fails(&store, |error| matches!(error, StoreError::Backend(_))).await;
+    nothing_is_erased_if_the_database_fails(&store, |error| {
+        matches!(error, StoreError::Backend(_))
+    })
+    .await;
     other.execute_batch("DROP TRIGGER refuse").expect("runs");
-    file.erase(session(1), Timestamp::EPOCH).await.expect("erases");
+    file.erase(session(1), Timestamp::EPOCH)
+        .await
+        .expect("erases");
     assert_eq!(counted(&store, session(1), 0).await, [0; 3]);
     assert_eq!(file.check().expect("checks"), []);
 }
@@ -75,7 +120,9 @@ async fn a_session_that_cannot_be_read_is_not_erased_by_halves() {
     let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
     fill(&store, session(1), 0).await;
     let other = rusqlite::Connection::open(&path).expect("opens");
-    other.execute_batch("UPDATE events SET body = '{' WHERE sequence = 7").expect("damages");
+    other
+        .execute_batch("UPDATE events SET body = '{' WHERE sequence = 7")
+        .expect("damages");
     let refused = store.erase(session(1), Timestamp::EPOCH).await;
     let right = matches!(&refused, Err(StoreError::Damaged { what, .. }) if what.starts_with("event 7 of session"));
     assert!(right, "{refused:?}");
@@ -85,7 +132,9 @@ async fn a_session_that_cannot_be_read_is_not_erased_by_halves() {
 /// The other process. It is this test binary again, told by its environment what to do.
 #[tokio::test]
 async fn a_child_erases_what_its_environment_says() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
     let (address, number) = role.split_once('|').expect("an address and a number");
     let store = open(address).await.expect("opens");
     // Lines come out while it erases, so that it can be killed after any of them.
@@ -106,7 +155,11 @@ async fn a_killed_process_erases_all_or_nothing(address: &str) {
         let store = open(address).await.expect("opens");
         fill(&store, of, first).await;
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
-            .args(["--exact", "a_child_erases_what_its_environment_says", "--nocapture"])
+            .args([
+                "--exact",
+                "a_child_erases_what_its_environment_says",
+                "--nocapture",
+            ])
             .env(ROLE, format!("{address}|{round}"))
             .stdout(Stdio::piped())
             .spawn()
@@ -119,8 +172,14 @@ async fn a_killed_process_erases_all_or_nothing(address: &str) {
         // A server may still be at the last thing it was told. This waits for it, as it wants the same session.
         store.hide(of, None).await.expect("changes nothing");
         let left = counted(&store, of, first).await;
-        assert!(left == [0; 3] || left == [COUNT; 3], "after {lines} lines there are {left:?}");
-        assert!(!done || left == [0; 3], "it said that it was done, and there are {left:?}");
+        assert!(
+            left == [0; 3] || left == [COUNT; 3],
+            "after {lines} lines there are {left:?}"
+        );
+        assert!(
+            !done || left == [0; 3],
+            "it said that it was done, and there are {left:?}"
+        );
     }
 }
 
@@ -129,7 +188,13 @@ async fn a_process_that_is_killed_has_erased_all_or_nothing_of_a_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("killed.db");
     a_killed_process_erases_all_or_nothing(path.to_str().expect("a path that is text")).await;
-    assert_eq!(SqliteStore::open(&path).expect("opens").check().expect("checks"), []);
+    assert_eq!(
+        SqliteStore::open(&path)
+            .expect("opens")
+            .check()
+            .expect("checks"),
+        []
+    );
 }
 
 #[cfg(feature = "postgres")]
@@ -140,8 +205,14 @@ mod on_postgres {
 
     #[tokio::test]
     async fn a_failure_in_the_middle_erases_nothing_of_a_database() {
-        let Some(database) = TestDatabase::create().await else { return };
-        let store = StoreHandle::new(PostgresStore::connect(&database.url()).await.expect("connects"));
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
+        let store = StoreHandle::new(
+            PostgresStore::connect(&database.url())
+                .await
+                .expect("connects"),
+        );
         fill(&store, session(1), 0).await;
         database
             .run(
@@ -149,9 +220,15 @@ mod on_postgres {
                  CREATE TRIGGER refuse BEFORE DELETE ON approvals EXECUTE FUNCTION refuse();",
             )
             .await;
-        nothing_is_erased_if_the_database_fails(&store, |error| matches!(error, StoreError::Backend(_))).await;
+        nothing_is_erased_if_the_database_fails(&store, |error| {
+            matches!(error, StoreError::Backend(_))
+        })
+        .await;
         database.run("DROP TRIGGER refuse ON approvals").await;
-        store.erase(session(1), Timestamp::EPOCH).await.expect("erases");
+        store
+            .erase(session(1), Timestamp::EPOCH)
+            .await
+            .expect("erases");
         assert_eq!(counted(&store, session(1), 0).await, [0; 3]);
         drop(store);
         database.drop().await;
@@ -159,9 +236,13 @@ mod on_postgres {
 
     #[tokio::test]
     async fn a_process_that_is_killed_has_erased_all_or_nothing_of_a_database() {
-        let Some(database) = TestDatabase::create().await else { return };
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
         a_killed_process_erases_all_or_nothing(&database.url()).await;
-        let store = PostgresStore::connect(&database.url()).await.expect("connects");
+        let store = PostgresStore::connect(&database.url())
+            .await
+            .expect("connects");
         assert_eq!(store.check().await.expect("checks"), []);
         drop(store);
         database.drop().await;
@@ -169,18 +250,35 @@ mod on_postgres {
 
     #[tokio::test]
     async fn writers_and_erasers_in_several_processes_end_without_a_knot() {
-        let Some(database) = TestDatabase::create().await else { return };
-        let stores = [open(&database.url()).await.expect("opens"), open(&database.url()).await.expect("opens")];
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
+        let stores = [
+            open(&database.url()).await.expect("opens"),
+            open(&database.url()).await.expect("opens"),
+        ];
         // Sessions in both orders of ids, each the agent of the one before it.
         let work = (0..12_u64).map(|n| {
             let store = &stores[(n % 2) as usize];
             async move {
-                let (above, below) = (session((n % 4).into()), SessionId::new(call_id(u128::from(n % 4) + 1).uuid()));
+                let (above, below) = (
+                    session((n % 4).into()),
+                    SessionId::new(call_id(u128::from(n % 4) + 1).uuid()),
+                );
                 for (of, call) in [(above, n % 4 + 1), (below, n % 4 + 50)] {
                     let at = store.revision(of).await.expect("reads");
                     let events = question(of, at + 1, call_id(call.into())).events;
                     // Another one may have been faster, or may have erased it.
-                    let _ = store.append(of, Position::unleased(at), Batch { events, ..Batch::default() }).await;
+                    let _ = store
+                        .append(
+                            of,
+                            Position::unleased(at),
+                            Batch {
+                                events,
+                                ..Batch::default()
+                            },
+                        )
+                        .await;
                 }
                 store.erase(above, Timestamp::EPOCH).await
             }

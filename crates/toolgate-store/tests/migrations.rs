@@ -4,38 +4,83 @@ use std::{fs, path::PathBuf, sync::Arc};
 
 use support::{call_id, draft, key, note, opened, question, session, turn_event, turn_id};
 use toolgate_core::{
-    AccountKey, ApprovalFilter, Batch, Charge, ChargeFilter, ChargeId, ChargeLine, Hidden, LeaseRequest, LedgerName,
-    Position, Post, SessionFilter, StoreHandle, Timestamp, TurnEvent, TurnFilter,
+    AccountKey, ApprovalFilter, Batch, Charge, ChargeFilter, ChargeId, ChargeLine, Hidden,
+    LeaseRequest, LedgerName, Position, Post, SessionFilter, StoreHandle, Timestamp, TurnEvent,
+    TurnFilter,
 };
 use toolgate_store::{DatabaseError, MemoryStore, SqliteStore};
 
 mod support;
 
 fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name)
 }
 
 /// Writes what the fixtures of version 1 hold. It never changes, because the fixtures never do.
 async fn fill(store: &StoreHandle) {
-    let events = vec![opened(session(1), 1, turn_id(1)), opened(session(1), 2, turn_id(2))];
+    let events = vec![
+        opened(session(1), 1, turn_id(1)),
+        opened(session(1), 2, turn_id(2)),
+    ];
     let entries = (1..=3).map(|n| draft("main", n)).collect();
-    let batch = Batch { events, entries, records: vec![(key("k"), note("kept"))], ..Batch::default() };
-    store.append(session(1), Position::unleased(0), batch).await.expect("appends");
-    for (at, call) in [(2, 1), (3, 2)] {
-        let batch = question(session(1), at + 1, call_id(call));
-        store.append(session(1), Position::unleased(at), batch).await.expect("appends");
-    }
-    let settled = vec![turn_event(session(1), 5, turn_id(2), TurnEvent::TurnSettled)];
+    let batch = Batch {
+        events,
+        entries,
+        records: vec![(key("k"), note("kept"))],
+        ..Batch::default()
+    };
     store
-        .append(session(1), Position::unleased(4), Batch { events: settled, ..Batch::default() })
+        .append(session(1), Position::unleased(0), batch)
         .await
         .expect("appends");
-    let post = Post::Answer { turn: turn_id(1), call: call_id(2), generation: 0 };
-    store.post(session(1), post, vec![(key("answer"), note("yes"))]).await.expect("posts");
+    for (at, call) in [(2, 1), (3, 2)] {
+        let batch = question(session(1), at + 1, call_id(call));
+        store
+            .append(session(1), Position::unleased(at), batch)
+            .await
+            .expect("appends");
+    }
+    let settled = vec![turn_event(
+        session(1),
+        5,
+        turn_id(2),
+        TurnEvent::TurnSettled,
+    )];
+    store
+        .append(
+            session(1),
+            Position::unleased(4),
+            Batch {
+                events: settled,
+                ..Batch::default()
+            },
+        )
+        .await
+        .expect("appends");
+    let post = Post::Answer {
+        turn: turn_id(1),
+        call: call_id(2),
+        generation: 0,
+    };
+    store
+        .post(session(1), post, vec![(key("answer"), note("yes"))])
+        .await
+        .expect("posts");
     store.seal(vec![draft("other", 1)]).await.expect("seals");
-    store.put_blob(bytes::Bytes::from_static(b"some bytes")).await.expect("keeps");
+    store
+        .put_blob(bytes::Bytes::from_static(b"some bytes"))
+        .await
+        .expect("keeps");
     let (now, until) = (Timestamp::EPOCH, Timestamp::from_micros(5_000_000));
-    let request = LeaseRequest { session: session(1), holder: "driver".into(), now, until, instead_of: None };
+    let request = LeaseRequest {
+        session: session(1),
+        holder: "driver".into(),
+        now,
+        until,
+        instead_of: None,
+    };
     store.lease(request).await.expect("leases");
 }
 
@@ -43,41 +88,91 @@ async fn fill(store: &StoreHandle) {
 async fn fill_2(store: &StoreHandle) {
     fill(store).await;
     let account = |text: &str| text.parse::<AccountKey>().expect("an account");
-    let line = |text: &str, amount| ChargeLine { account: account(text), limit: 1_000, amount };
-    let lines = |amount| vec![line("budget/global/all/tokens/2026-11", amount), line("budget/user/ann/usd/total", 7)];
-    let charge = |id, amount| Charge { id, session: Some(session(1)), at: Timestamp::EPOCH, lines: lines(amount) };
-    let settled = store.reserve(charge(ChargeId::Turn(turn_id(1)), 40)).await.expect("sets aside");
-    store.settle_charge(settled, vec![30, 5]).await.expect("books");
-    store.reserve(charge(ChargeId::Call(call_id(1)), 2)).await.expect("sets aside");
+    let line = |text: &str, amount| ChargeLine {
+        account: account(text),
+        limit: 1_000,
+        amount,
+    };
+    let lines = |amount| {
+        vec![
+            line("budget/global/all/tokens/2026-11", amount),
+            line("budget/user/ann/usd/total", 7),
+        ]
+    };
+    let charge = |id, amount| Charge {
+        id,
+        session: Some(session(1)),
+        at: Timestamp::EPOCH,
+        lines: lines(amount),
+    };
+    let settled = store
+        .reserve(charge(ChargeId::Turn(turn_id(1)), 40))
+        .await
+        .expect("sets aside");
+    store
+        .settle_charge(settled, vec![30, 5])
+        .await
+        .expect("books");
+    store
+        .reserve(charge(ChargeId::Call(call_id(1)), 2))
+        .await
+        .expect("sets aside");
 }
 
 /// Writes what the fixtures of version 3 hold: the same, and a session that is hidden. It never changes either.
 async fn fill_3(store: &StoreHandle) {
     fill_2(store).await;
-    let batch = Batch { events: vec![opened(session(2), 1, turn_id(4))], ..Batch::default() };
-    store.append(session(2), Position::unleased(0), batch).await.expect("appends");
-    store.hide(session(2), Some(Timestamp::from_micros(7_000_000))).await.expect("hides");
+    let batch = Batch {
+        events: vec![opened(session(2), 1, turn_id(4))],
+        ..Batch::default()
+    };
+    store
+        .append(session(2), Position::unleased(0), batch)
+        .await
+        .expect("appends");
+    store
+        .hide(session(2), Some(Timestamp::from_micros(7_000_000)))
+        .await
+        .expect("hides");
 }
 
 /// Everything that can be asked, as text.
 async fn everything(store: &StoreHandle) -> String {
     let events = store.events(session(1), 0, 100).await.expect("reads");
     let records = store.list("", None, 100).await.expect("lists");
-    let sessions = SessionFilter { hidden: Hidden::Included, ..SessionFilter::default() };
+    let sessions = SessionFilter {
+        hidden: Hidden::Included,
+        ..SessionFilter::default()
+    };
     let sessions = store.sessions(sessions).await.expect("lists");
-    let all = TurnFilter { open: false, ..TurnFilter::open(session(1)) };
+    let all = TurnFilter {
+        open: false,
+        ..TurnFilter::open(session(1))
+    };
     let turns = store.turns(all).await.expect("lists");
-    let every = ApprovalFilter { pending: false, ..ApprovalFilter::default() };
+    let every = ApprovalFilter {
+        pending: false,
+        ..ApprovalFilter::default()
+    };
     let approvals = store.approvals(every).await.expect("lists");
     let posts = store.posts(session(1), 0, 100).await.expect("lists");
     let ledgers = store.ledgers().await.expect("lists");
-    let entries = store.entries(&LedgerName::main(), 0, 100).await.expect("reads");
-    let blob = store.blob(toolgate_core::Digest::of_bytes(b"some bytes"), 0..100).await.expect("reads");
+    let entries = store
+        .entries(&LedgerName::main(), 0, 100)
+        .await
+        .expect("reads");
+    let blob = store
+        .blob(toolgate_core::Digest::of_bytes(b"some bytes"), 0..100)
+        .await
+        .expect("reads");
     let accounts = store.accounts("", None, 100).await.expect("lists");
     let charges = store.charges(ChargeFilter::default()).await.expect("lists");
     format!(
         "{:#?}",
-        ((events, records, sessions, turns, approvals), (posts, ledgers, entries, blob, accounts, charges))
+        (
+            (events, records, sessions, turns, approvals),
+            (posts, ledgers, entries, blob, accounts, charges)
+        )
     )
 }
 
@@ -102,8 +197,15 @@ async fn a_file_of_every_version_opens_and_keeps_its_data() {
         assert_eq!(store.check().expect("checks"), []);
         let store = StoreHandle::new(store);
         assert_eq!(everything(&store).await, expected(version).await);
-        let batch = Batch { events: vec![opened(session(1), 6, turn_id(3))], ..Batch::default() };
-        let at = Position { revision: 5, fence: 1, lease_until: None };
+        let batch = Batch {
+            events: vec![opened(session(1), 6, turn_id(3))],
+            ..Batch::default()
+        };
+        let at = Position {
+            revision: 5,
+            fence: 1,
+            lease_until: None,
+        };
         store.append(session(1), at, batch).await.expect("goes on");
         use_what_is_new(&store, version).await;
     }
@@ -114,21 +216,49 @@ async fn use_what_is_new(store: &StoreHandle, version: u32) {
     if version < 2 {
         fill_budget(store).await;
     }
-    let listed = async || store.sessions(SessionFilter::default()).await.expect("lists").len();
-    store.hide(session(1), Some(Timestamp::EPOCH)).await.expect("hides");
+    let listed = async || {
+        store
+            .sessions(SessionFilter::default())
+            .await
+            .expect("lists")
+            .len()
+    };
+    store
+        .hide(session(1), Some(Timestamp::EPOCH))
+        .await
+        .expect("hides");
     assert_eq!(listed().await, 0);
     store.hide(session(1), None).await.expect("brings it back");
     assert_eq!(listed().await, 1);
-    let erased = store.erase(session(1), Timestamp::from_micros(9_000_000)).await.expect("erases");
+    let erased = store
+        .erase(session(1), Timestamp::from_micros(9_000_000))
+        .await
+        .expect("erases");
     assert_eq!((erased.sessions, listed().await), (vec![session(1)], 0));
 }
 
 async fn fill_budget(store: &StoreHandle) {
     let account = "budget/user/ann/usd/total".parse().expect("an account");
-    let lines = vec![ChargeLine { account, limit: 1, amount: 1 }];
-    let charge = Charge { id: ChargeId::Call(call_id(1)), session: None, at: Timestamp::EPOCH, lines };
+    let lines = vec![ChargeLine {
+        account,
+        limit: 1,
+        amount: 1,
+    }];
+    let charge = Charge {
+        id: ChargeId::Call(call_id(1)),
+        session: None,
+        at: Timestamp::EPOCH,
+        lines,
+    };
     store.reserve(charge.clone()).await.expect("sets aside");
-    assert_eq!(store.settle_charge(charge, vec![1]).await.expect("books").len(), 1);
+    assert_eq!(
+        store
+            .settle_charge(charge, vec![1])
+            .await
+            .expect("books")
+            .len(),
+        1
+    );
 }
 
 /// `cargo nextest run -p toolgate-store --run-ignored only write_the_fixture`, once for each new version.
@@ -146,11 +276,19 @@ fn a_newer_file_is_refused_with_a_hint() {
     let path = directory.path().join("newer.db");
     drop(SqliteStore::open(&path).expect("opens"));
     let connection = rusqlite::Connection::open(&path).expect("opens");
-    connection.execute("INSERT INTO toolgate_schema VALUES (99, 'later', 'x', 0)", []).expect("runs");
+    connection
+        .execute(
+            "INSERT INTO toolgate_schema VALUES (99, 'later', 'x', 0)",
+            [],
+        )
+        .expect("runs");
     drop(connection);
     let before = fs::read(&path).expect("reads");
     let error = SqliteStore::open(&path).expect_err("is newer");
-    assert!(matches!(error, DatabaseError::Newer { found: 99, .. }), "{error:?}");
+    assert!(
+        matches!(error, DatabaseError::Newer { found: 99, .. }),
+        "{error:?}"
+    );
     assert!(error.hint().is_some_and(|hint| hint.starts_with("upgrade")));
     assert_eq!(fs::read(&path).expect("reads"), before);
 }
@@ -161,10 +299,15 @@ fn a_file_made_by_another_migration_is_refused() {
     let path = directory.path().join("changed.db");
     drop(SqliteStore::open(&path).expect("opens"));
     let connection = rusqlite::Connection::open(&path).expect("opens");
-    connection.execute("UPDATE toolgate_schema SET checksum = 'x'", []).expect("runs");
+    connection
+        .execute("UPDATE toolgate_schema SET checksum = 'x'", [])
+        .expect("runs");
     drop(connection);
     let error = SqliteStore::open(&path).expect_err("is another one");
-    assert!(matches!(error, DatabaseError::Changed { version: 1, .. }), "{error:?}");
+    assert!(
+        matches!(error, DatabaseError::Changed { version: 1, .. }),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -191,9 +334,18 @@ mod on_postgres {
     #[tokio::test]
     async fn a_database_of_every_version_opens_and_keeps_its_data() {
         for version in [1, 2, 3] {
-            let Some(database) = TestDatabase::create().await else { return };
-            database.run(&fs::read_to_string(fixture(&format!("v{version}.postgres.sql"))).expect("reads")).await;
-            let store = PostgresStore::connect(&database.url()).await.expect("connects");
+            let Some(database) = TestDatabase::create().await else {
+                return;
+            };
+            database
+                .run(
+                    &fs::read_to_string(fixture(&format!("v{version}.postgres.sql")))
+                        .expect("reads"),
+                )
+                .await;
+            let store = PostgresStore::connect(&database.url())
+                .await
+                .expect("connects");
             assert_eq!(store.check().await.expect("checks"), []);
             let store = StoreHandle::new(store);
             assert_eq!(everything(&store).await, expected(version).await);
@@ -205,7 +357,9 @@ mod on_postgres {
 
     #[tokio::test]
     async fn a_new_database_keeps_the_same_as_memory_does() {
-        let Some(database) = TestDatabase::create().await else { return };
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
         let store = toolgate_store::open(&database.url()).await.expect("opens");
         fill_3(&store).await;
         assert_eq!(everything(&store).await, expected(3).await);
@@ -221,15 +375,27 @@ mod on_postgres {
 
     #[tokio::test]
     async fn newer_changed_and_foreign_databases_are_refused() {
-        let Some(database) = TestDatabase::create().await else { return };
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
         let url = database.url();
         drop(PostgresStore::connect(&url).await.expect("connects"));
-        database.run("INSERT INTO toolgate_schema VALUES (99, 'later', 'x', 0)").await;
+        database
+            .run("INSERT INTO toolgate_schema VALUES (99, 'later', 'x', 0)")
+            .await;
         let error = PostgresStore::connect(&url).await.expect_err("is newer");
-        assert!(matches!(error, DatabaseError::Newer { found: 99, .. }), "{error:?}");
+        assert!(
+            matches!(error, DatabaseError::Newer { found: 99, .. }),
+            "{error:?}"
+        );
         database.run("DELETE FROM toolgate_schema WHERE version = 99; UPDATE toolgate_schema SET checksum = 'x'").await;
-        let error = PostgresStore::connect(&url).await.expect_err("is another one");
-        assert!(matches!(error, DatabaseError::Changed { version: 1, .. }), "{error:?}");
+        let error = PostgresStore::connect(&url)
+            .await
+            .expect_err("is another one");
+        assert!(
+            matches!(error, DatabaseError::Changed { version: 1, .. }),
+            "{error:?}"
+        );
         database.run("DROP TABLE toolgate_schema").await;
         let error = PostgresStore::connect(&url).await.expect_err("is not ours");
         assert!(matches!(error, DatabaseError::NotOurs { .. }), "{error:?}");
@@ -238,7 +404,9 @@ mod on_postgres {
 
     #[tokio::test]
     async fn many_who_open_a_new_database_at_once_all_get_it() {
-        let Some(database) = TestDatabase::create().await else { return };
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
         let url = database.url();
         let all = (0..6).map(|_| PostgresStore::connect(&url));
         for opened in futures::future::join_all(all).await {

@@ -19,7 +19,9 @@ const EACH: u64 = 40;
 /// The other process. It is this test binary again, told by its environment what to do.
 #[tokio::test]
 async fn a_child_does_what_its_environment_says() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
     let (address, name) = role.split_once('|').expect("an address and a name");
     let store = open(address).await.expect("opens");
     match name.strip_prefix("killed-") {
@@ -39,7 +41,10 @@ async fn append_to_the_shared_session(store: &StoreHandle, name: &str) {
                 entries: vec![draft("main", n)],
                 ..Batch::default()
             };
-            match store.append(session(1), Position::unleased(at), batch).await {
+            match store
+                .append(session(1), Position::unleased(at), batch)
+                .await
+            {
                 Ok(_) => break,
                 // The other one was faster; look again where the log stands.
                 Err(StoreError::Conflict { .. }) => {}
@@ -62,7 +67,10 @@ async fn write_until_killed(store: &StoreHandle, name: &str) {
                 entries: vec![draft("main", n)],
                 ..Batch::default()
             };
-            store.append(mine, Position::unleased(n), batch).await.expect("appends");
+            store
+                .append(mine, Position::unleased(n), batch)
+                .await
+                .expect("appends");
             println!("written {record}");
         }
     };
@@ -72,7 +80,11 @@ async fn write_until_killed(store: &StoreHandle, name: &str) {
 fn start(address: &str, name: &str) -> Child {
     let binary = std::env::current_exe().expect("this binary");
     Command::new(binary)
-        .args(["--exact", "a_child_does_what_its_environment_says", "--nocapture"])
+        .args([
+            "--exact",
+            "a_child_does_what_its_environment_says",
+            "--nocapture",
+        ])
         .env(ROLE, format!("{address}|{name}"))
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
@@ -86,7 +98,12 @@ async fn whole_chain(store: &StoreHandle) -> u64 {
     let entries = store.entries(&main, 0, usize::MAX).await.expect("reads");
     let mut head = toolgate_core::LedgerHead::start(main);
     for entry in &entries {
-        assert!(entry.follows(&head), "entry {} does not follow {}", entry.counter, head.counter);
+        assert!(
+            entry.follows(&head),
+            "entry {} does not follow {}",
+            entry.counter,
+            head.counter
+        );
         head = entry.head();
     }
     entries.len() as u64
@@ -101,11 +118,23 @@ async fn two_processes_share(address: &str) {
     }
     let store = open(address).await.expect("opens");
     assert_eq!(store.revision(session(1)).await.expect("reads"), 2 * EACH);
-    let numbers: Vec<u64> =
-        store.events(session(1), 0, usize::MAX).await.expect("reads").iter().map(|event| event.sequence()).collect();
+    let numbers: Vec<u64> = store
+        .events(session(1), 0, usize::MAX)
+        .await
+        .expect("reads")
+        .iter()
+        .map(|event| event.sequence())
+        .collect();
     assert_eq!(numbers, (1..=2 * EACH).collect::<Vec<_>>());
     for name in names {
-        assert_eq!(store.list(&format!("{name}/"), None, usize::MAX).await.expect("lists").len() as u64, EACH);
+        assert_eq!(
+            store
+                .list(&format!("{name}/"), None, usize::MAX)
+                .await
+                .expect("lists")
+                .len() as u64,
+            EACH
+        );
     }
     assert_eq!(whole_chain(&store).await, 4 * EACH);
 }
@@ -117,7 +146,10 @@ async fn nothing_acknowledged_is_lost(address: &str) {
         let mut child = start(address, &format!("killed-{round}"));
         let output = BufReader::new(child.stdout.take().expect("it was piped"));
         let mut output = output.lines().map(|line| line.expect("reads"));
-        let acknowledged = |line: String| line.rsplit_once("written ").map(|(_, record)| record.to_owned());
+        let acknowledged = |line: String| {
+            line.rsplit_once("written ")
+                .map(|(_, record)| record.to_owned())
+        };
         written.extend(output.by_ref().filter_map(acknowledged).take(lines));
         child.kill().expect("can be killed");
         // What it said before it died counts as well; the last line may be cut off.
@@ -131,10 +163,21 @@ async fn nothing_acknowledged_is_lost(address: &str) {
     let store = open(address).await.expect("opens");
     for record in &written {
         let found = store.record(&key(record)).await.expect("reads");
-        assert_eq!(found, Some(note(record)), "{record} was acknowledged and is lost");
+        assert_eq!(
+            found,
+            Some(note(record)),
+            "{record} was acknowledged and is lost"
+        );
     }
     assert!(written.len() >= 264);
-    assert_eq!(whole_chain(&store).await, store.list("killed-", None, usize::MAX).await.expect("lists").len() as u64);
+    assert_eq!(
+        whole_chain(&store).await,
+        store
+            .list("killed-", None, usize::MAX)
+            .await
+            .expect("lists")
+            .len() as u64
+    );
 }
 
 #[tokio::test]
@@ -142,7 +185,13 @@ async fn two_processes_on_one_file_never_fork_a_chain_or_lose_a_record() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("shared.db");
     two_processes_share(path.to_str().expect("a path that is text")).await;
-    assert_eq!(toolgate_store::SqliteStore::open(&path).expect("opens").check().expect("checks"), []);
+    assert_eq!(
+        toolgate_store::SqliteStore::open(&path)
+            .expect("opens")
+            .check()
+            .expect("checks"),
+        []
+    );
 }
 
 #[tokio::test]
@@ -150,18 +199,33 @@ async fn what_a_killed_process_had_written_to_a_file_is_there() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("killed.db");
     nothing_acknowledged_is_lost(path.to_str().expect("a path that is text")).await;
-    assert_eq!(toolgate_store::SqliteStore::open(&path).expect("opens").check().expect("checks"), []);
+    assert_eq!(
+        toolgate_store::SqliteStore::open(&path)
+            .expect("opens")
+            .check()
+            .expect("checks"),
+        []
+    );
 }
 
 #[tokio::test]
 async fn a_post_from_another_process_wakes_whoever_waits_on_the_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("posted.db");
-    let (here, there) = (open(path.to_str().expect("text")).await, open(path.to_str().expect("text")).await);
+    let (here, there) = (
+        open(path.to_str().expect("text")).await,
+        open(path.to_str().expect("text")).await,
+    );
     let (here, there) = (here.expect("opens"), there.expect("opens"));
     let waiting = here.posted(session(1), 0);
-    let post = toolgate_core::Post::Interrupt { turn: turn_id(1), reason: "enough".into() };
-    there.post(session(1), post, Vec::new()).await.expect("posts");
+    let post = toolgate_core::Post::Interrupt {
+        turn: turn_id(1),
+        reason: "enough".into(),
+    };
+    there
+        .post(session(1), post, Vec::new())
+        .await
+        .expect("posts");
     waiting.await;
 }
 
@@ -173,46 +237,73 @@ mod on_postgres {
 
     #[tokio::test]
     async fn two_processes_on_one_database_never_fork_a_chain_or_lose_a_record() {
-        let Some(database) = TestDatabase::create().await else { return };
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
         two_processes_share(&database.url()).await;
-        let store = PostgresStore::connect(&database.url()).await.expect("connects");
+        let store = PostgresStore::connect(&database.url())
+            .await
+            .expect("connects");
         assert_eq!(store.check().await.expect("checks"), []);
         database.drop().await;
     }
 
     #[tokio::test]
     async fn what_a_killed_process_had_written_to_a_database_is_there() {
-        let Some(database) = TestDatabase::create().await else { return };
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
         nothing_acknowledged_is_lost(&database.url()).await;
-        let store = PostgresStore::connect(&database.url()).await.expect("connects");
+        let store = PostgresStore::connect(&database.url())
+            .await
+            .expect("connects");
         assert_eq!(store.check().await.expect("checks"), []);
         database.drop().await;
     }
 
     #[tokio::test]
     async fn a_post_from_another_connection_wakes_whoever_waits() {
-        let Some(database) = TestDatabase::create().await else { return };
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
         let here = open(&database.url()).await.expect("opens");
         let there = open(&database.url()).await.expect("opens");
         let waiting = tokio::spawn(here.posted(session(1), 0));
-        let post = toolgate_core::Post::Interrupt { turn: turn_id(1), reason: "enough".into() };
-        there.post(session(1), post, Vec::new()).await.expect("posts");
+        let post = toolgate_core::Post::Interrupt {
+            turn: turn_id(1),
+            reason: "enough".into(),
+        };
+        there
+            .post(session(1), post, Vec::new())
+            .await
+            .expect("posts");
         waiting.await.expect("wakes");
         database.drop().await;
     }
 
     #[tokio::test]
     async fn a_lost_connection_is_opened_again() {
-        let Some(database) = TestDatabase::create().await else { return };
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
         let store = open(&database.url()).await.expect("opens");
         store.once(key("before"), note("x")).await.expect("writes");
         store.record(&key("before")).await.expect("reads");
         let all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
         database.run(all).await;
-        store.once(key("after"), note("y")).await.expect("writes again: nothing was being committed");
-        assert_eq!(store.record(&key("before")).await.expect("reads again"), Some(note("x")));
-        assert_eq!(store.record(&key("after")).await.expect("reads again"), Some(note("y")));
+        store
+            .once(key("after"), note("y"))
+            .await
+            .expect("writes again: nothing was being committed");
+        assert_eq!(
+            store.record(&key("before")).await.expect("reads again"),
+            Some(note("x"))
+        );
+        assert_eq!(
+            store.record(&key("after")).await.expect("reads again"),
+            Some(note("y"))
+        );
         database.drop().await;
     }
 }

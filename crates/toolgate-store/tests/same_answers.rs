@@ -1,10 +1,12 @@
 //! Random operations on the store in memory and on the one in a file get the same answers.
 
 use proptest::{collection::vec, prelude::*};
-use support::{call_id, draft, key, note, opened, question, session, tool_event, turn_event, turn_id};
+use support::{
+    call_id, draft, key, note, opened, question, session, tool_event, turn_event, turn_id,
+};
 use toolgate_core::{
-    ApprovalFilter, Batch, Hidden, Lease, LeaseRequest, Position, Post, RecordKey, SessionFilter, Settled, Status,
-    StoreHandle, Timestamp, ToolEvent, TurnEvent, TurnFilter,
+    ApprovalFilter, Batch, Hidden, Lease, LeaseRequest, Position, Post, RecordKey, SessionFilter,
+    Settled, Status, StoreHandle, Timestamp, ToolEvent, TurnEvent, TurnFilter,
 };
 use toolgate_store::{MemoryStore, SqliteStore};
 
@@ -13,15 +15,47 @@ mod support;
 /// One operation. Small numbers, so that the same things are met again and again.
 #[derive(Debug, Clone)]
 enum Step {
-    Append { session: u8, off: i8, fence: u8, events: Vec<Kind>, records: Vec<u8>, entries: u8, taken: Option<u8> },
+    Append {
+        session: u8,
+        off: i8,
+        fence: u8,
+        events: Vec<Kind>,
+        records: Vec<u8>,
+        entries: u8,
+        taken: Option<u8>,
+    },
     Once(u8),
-    Lease { session: u8, holder: u8, now: u8, until: u8, instead_of: Option<u8> },
-    Renew { session: u8, fence: u8, until: u8 },
-    Release { session: u8, fence: u8 },
-    Post { session: u8, call: u8, answer: bool, records: Vec<u8> },
+    Lease {
+        session: u8,
+        holder: u8,
+        now: u8,
+        until: u8,
+        instead_of: Option<u8>,
+    },
+    Renew {
+        session: u8,
+        fence: u8,
+        until: u8,
+    },
+    Release {
+        session: u8,
+        fence: u8,
+    },
+    Post {
+        session: u8,
+        call: u8,
+        answer: bool,
+        records: Vec<u8>,
+    },
     Seal(u8),
-    Hide { session: u8, at: Option<u8> },
-    Erase { session: u8, now: u8 },
+    Hide {
+        session: u8,
+        at: Option<u8>,
+    },
+    Erase {
+        session: u8,
+        now: u8,
+    },
 }
 
 /// What an event is about.
@@ -82,17 +116,31 @@ fn time(seconds: u8) -> Timestamp {
 /// The records with these numbers, each once: a batch cannot hold the same one twice.
 fn records(numbers: &[u8]) -> Vec<(RecordKey, toolgate_core::Record)> {
     let numbers: std::collections::BTreeSet<_> = numbers.iter().collect();
-    numbers.into_iter().map(|n| (key(&n.to_string()), note("r"))).collect()
+    numbers
+        .into_iter()
+        .map(|n| (key(&n.to_string()), note("r")))
+        .collect()
 }
 
-fn batch(of: u8, first: u64, kinds: &[Kind], numbers: &[u8], entries: u8, taken: Option<u8>) -> Batch {
+fn batch(
+    of: u8,
+    first: u64,
+    kinds: &[Kind],
+    numbers: &[u8],
+    entries: u8,
+    taken: Option<u8>,
+) -> Batch {
     let of = session(of.into());
     let event = |(n, kind): (u64, &Kind)| match *kind {
         Kind::Opened(turn) => opened(of, n, turn_id(turn.into())),
         Kind::Settled(turn) => turn_event(of, n, turn_id(turn.into()), TurnEvent::TurnSettled),
         Kind::Asked(call) => question(of, n, call_id(call.into())).events.remove(0),
         Kind::Approved(call) => {
-            let approved = ToolEvent::ToolApproved { approver: "ann".into(), reason: None, edited: false };
+            let approved = ToolEvent::ToolApproved {
+                approver: "ann".into(),
+                reason: None,
+                edited: false,
+            };
             tool_event(of, n, call_id(call.into()), approved)
         }
         Kind::Ended(call) => {
@@ -103,7 +151,9 @@ fn batch(of: u8, first: u64, kinds: &[Kind], numbers: &[u8], entries: u8, taken:
     Batch {
         events: (first..).zip(kinds).map(event).collect(),
         records: records(numbers),
-        entries: (0..entries).map(|n| draft(["a", "b"][usize::from(n % 2)], n.into())).collect(),
+        entries: (0..entries)
+            .map(|n| draft(["a", "b"][usize::from(n % 2)], n.into()))
+            .collect(),
         taken_posts: taken.map(Into::into),
     }
 }
@@ -111,44 +161,108 @@ fn batch(of: u8, first: u64, kinds: &[Kind], numbers: &[u8], entries: u8, taken:
 /// Does a step and says what came of it.
 async fn apply(store: &StoreHandle, step: &Step) -> String {
     match step {
-        Step::Append { session: of, off, fence, events, records, entries, taken } => {
+        Step::Append {
+            session: of,
+            off,
+            fence,
+            events,
+            records,
+            entries,
+            taken,
+        } => {
             let known = store.revision(session((*of).into())).await.expect("reads");
             let revision = known.saturating_add_signed((*off).into());
             let batch = batch(*of, revision + 1, events, records, *entries, *taken);
             let lease_until = taken.map(time);
-            let at = Position { revision, fence: u64::from(*fence), lease_until };
+            let at = Position {
+                revision,
+                fence: u64::from(*fence),
+                lease_until,
+            };
             format!("{:?}", store.append(session((*of).into()), at, batch).await)
         }
-        Step::Once(n) => format!("{:?}", store.once(key(&n.to_string()), note(&n.to_string())).await),
-        Step::Lease { session: of, holder, now, until, instead_of } => {
+        Step::Once(n) => format!(
+            "{:?}",
+            store.once(key(&n.to_string()), note(&n.to_string())).await
+        ),
+        Step::Lease {
+            session: of,
+            holder,
+            now,
+            until,
+            instead_of,
+        } => {
             let (now, until, holder) = (time(*now), time(*until), holder.to_string().into());
             let instead_of = instead_of.map(Into::into);
-            let request = LeaseRequest { session: session((*of).into()), holder, now, until, instead_of };
+            let request = LeaseRequest {
+                session: session((*of).into()),
+                holder,
+                now,
+                until,
+                instead_of,
+            };
             format!("{:?}", store.lease(request).await)
         }
-        Step::Renew { session: of, fence, until } => {
-            let lease = Lease { session: session((*of).into()), fence: (*fence).into(), revision: 0 };
+        Step::Renew {
+            session: of,
+            fence,
+            until,
+        } => {
+            let lease = Lease {
+                session: session((*of).into()),
+                fence: (*fence).into(),
+                revision: 0,
+            };
             format!("{:?}", store.renew(&lease, time(*until)).await)
         }
         Step::Release { session: of, fence } => {
-            let lease = Lease { session: session((*of).into()), fence: (*fence).into(), revision: 0 };
+            let lease = Lease {
+                session: session((*of).into()),
+                fence: (*fence).into(),
+                revision: 0,
+            };
             format!("{:?}", store.release(&lease).await)
         }
-        Step::Post { session: of, call, answer, records: numbers } => {
+        Step::Post {
+            session: of,
+            call,
+            answer,
+            records: numbers,
+        } => {
             let (turn, call) = (turn_id(1), call_id((*call).into()));
             let post = match answer {
-                true => Post::Answer { turn, call, generation: 0 },
-                false => Post::Interrupt { turn, reason: "enough".into() },
+                true => Post::Answer {
+                    turn,
+                    call,
+                    generation: 0,
+                },
+                false => Post::Interrupt {
+                    turn,
+                    reason: "enough".into(),
+                },
             };
-            format!("{:?}", store.post(session((*of).into()), post, records(numbers)).await)
+            format!(
+                "{:?}",
+                store
+                    .post(session((*of).into()), post, records(numbers))
+                    .await
+            )
         }
         Step::Hide { session: of, at } => {
-            format!("{:?}", store.hide(session((*of).into()), at.map(time)).await)
+            format!(
+                "{:?}",
+                store.hide(session((*of).into()), at.map(time)).await
+            )
         }
         Step::Erase { session: of, now } => {
             format!("{:?}", store.erase(session((*of).into()), time(*now)).await)
         }
-        Step::Seal(n) => format!("{:?}", store.seal(vec![draft("a", (*n).into()), draft("c", (*n).into())]).await),
+        Step::Seal(n) => format!(
+            "{:?}",
+            store
+                .seal(vec![draft("a", (*n).into()), draft("c", (*n).into())])
+                .await
+        ),
     }
 }
 
@@ -157,25 +271,51 @@ async fn everything(store: &StoreHandle) -> String {
     let mut all = String::new();
     for n in 0..3 {
         let session = session(n);
-        all += &format!("{:?}", store.events(session, 0, 1_000).await.expect("reads"));
+        all += &format!(
+            "{:?}",
+            store.events(session, 0, 1_000).await.expect("reads")
+        );
         all += &format!("{:?}", store.posts(session, 0, 1_000).await.expect("reads"));
         for open in [true, false] {
-            all +=
-                &format!("{:?}", store.turns(TurnFilter { open, ..TurnFilter::open(session) }).await.expect("reads"));
+            all += &format!(
+                "{:?}",
+                store
+                    .turns(TurnFilter {
+                        open,
+                        ..TurnFilter::open(session)
+                    })
+                    .await
+                    .expect("reads")
+            );
         }
     }
-    let lists = [(true, Hidden::LeftOut), (false, Hidden::LeftOut), (false, Hidden::Included), (true, Hidden::Only)];
+    let lists = [
+        (true, Hidden::LeftOut),
+        (false, Hidden::LeftOut),
+        (false, Hidden::Included),
+        (true, Hidden::Only),
+    ];
     for (with_open_turns, hidden) in lists {
-        let filter = SessionFilter { with_open_turns, hidden, ..SessionFilter::default() };
+        let filter = SessionFilter {
+            with_open_turns,
+            hidden,
+            ..SessionFilter::default()
+        };
         all += &format!("{:?}", store.sessions(filter).await.expect("reads"));
     }
     for pending in [true, false] {
-        let filter = ApprovalFilter { pending, ..ApprovalFilter::default() };
+        let filter = ApprovalFilter {
+            pending,
+            ..ApprovalFilter::default()
+        };
         all += &format!("{:?}", store.approvals(filter).await.expect("reads"));
     }
     all += &format!("{:?}", store.list("", None, 1_000).await.expect("reads"));
     for head in store.ledgers().await.expect("reads") {
-        all += &format!("{head:?} {:?}", store.entries(&head.ledger, 0, 1_000).await.expect("reads"));
+        all += &format!(
+            "{head:?} {:?}",
+            store.entries(&head.ledger, 0, 1_000).await.expect("reads")
+        );
     }
     all
 }
@@ -183,7 +323,12 @@ async fn everything(store: &StoreHandle) -> String {
 async fn compare(store: &StoreHandle, steps: &[Step]) -> Result<(), TestCaseError> {
     let memory = StoreHandle::new(MemoryStore::new());
     for step in steps {
-        prop_assert_eq!(apply(&memory, step).await, apply(store, step).await, "{:?}", step);
+        prop_assert_eq!(
+            apply(&memory, step).await,
+            apply(store, step).await,
+            "{:?}",
+            step
+        );
     }
     prop_assert_eq!(everything(&memory).await, everything(store).await);
     Ok(())

@@ -51,7 +51,11 @@ impl TestClock {
 
     /// A clock that shows `now`.
     pub fn at(now: Timestamp) -> Self {
-        Self(Arc::new(Mutex::new(Hands { now, next_id: 0, sleepers: Vec::new() })))
+        Self(Arc::new(Mutex::new(Hands {
+            now,
+            next_id: 0,
+            sleepers: Vec::new(),
+        })))
     }
 
     /// Moves the time on and wakes whoever slept until then.
@@ -59,8 +63,12 @@ impl TestClock {
         let mut hands = self.hands();
         hands.now = hands.now.plus(span);
         let now = hands.now;
-        let due: Vec<Waker> =
-            hands.sleepers.iter_mut().filter(|s| s.until <= now).filter_map(|s| s.waker.take()).collect();
+        let due: Vec<Waker> = hands
+            .sleepers
+            .iter_mut()
+            .filter(|s| s.until <= now)
+            .filter_map(|s| s.waker.take())
+            .collect();
         drop(hands);
         due.into_iter().for_each(Waker::wake);
     }
@@ -90,8 +98,16 @@ impl Clock for TestClock {
         let mut hands = self.hands();
         let (id, until) = (hands.next_id, hands.now.plus(span));
         hands.next_id += 1;
-        hands.sleepers.push(Sleeper { id, until, waker: None });
-        Box::pin(Sleep { clock: self.clone(), id, until })
+        hands.sleepers.push(Sleeper {
+            id,
+            until,
+            waker: None,
+        });
+        Box::pin(Sleep {
+            clock: self.clone(),
+            id,
+            until,
+        })
     }
 }
 
@@ -108,7 +124,11 @@ impl Future for Sleep {
         if hands.now >= self.until {
             return Poll::Ready(());
         }
-        if let Some(sleeper) = hands.sleepers.iter_mut().find(|sleeper| sleeper.id == self.id) {
+        if let Some(sleeper) = hands
+            .sleepers
+            .iter_mut()
+            .find(|sleeper| sleeper.id == self.id)
+        {
             sleeper.waker = Some(cx.waker().clone());
         }
         Poll::Pending
@@ -117,7 +137,10 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.clock.hands().sleepers.retain(|sleeper| sleeper.id != self.id);
+        self.clock
+            .hands()
+            .sleepers
+            .retain(|sleeper| sleeper.id != self.id);
     }
 }
 

@@ -12,8 +12,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures::future::{BoxFuture, join_all};
 use serde_json::json;
 use toolgate_core::{
-    CallId, Digest, Event, Executor, Invocation, Outcome, Phase, SessionId, Settled, Stack, Status, Suspension,
-    Timestamp, ToolEvent, Turn, TurnId, TurnInfo,
+    CallId, Digest, Event, Executor, Invocation, Outcome, Phase, SessionId, Settled, Stack, Status,
+    Suspension, Timestamp, ToolEvent, Turn, TurnId, TurnInfo,
 };
 
 use crate::fakes::{call_with, seed};
@@ -49,8 +49,15 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} rules hold, {} do not", self.passed.len(), self.failed.len())?;
-        self.failed.iter().try_for_each(|(rule, seen)| writeln!(f, "  {rule}: {seen}"))
+        writeln!(
+            f,
+            "{} rules hold, {} do not",
+            self.passed.len(),
+            self.failed.len()
+        )?;
+        self.failed
+            .iter()
+            .try_for_each(|(rule, seen)| writeln!(f, "  {rule}: {seen}"))
     }
 }
 
@@ -64,8 +71,15 @@ fn ensure(holds: bool, seen: impl Into<String>) -> Result<(), String> {
 ///
 /// `tool` and `arguments` are a call the executor should answer with `ok`. `patience` is how long a single
 /// answer may take; it is only reached by an executor that hangs.
-pub async fn executor(executor: impl Executor, tool: &str, arguments: serde_json::Value, patience: Patience) -> Report {
-    let stack = Stack::over(executor).build().expect("an empty stack is in order");
+pub async fn executor(
+    executor: impl Executor,
+    tool: &str,
+    arguments: serde_json::Value,
+    patience: Patience,
+) -> Report {
+    let stack = Stack::over(executor)
+        .build()
+        .expect("an empty stack is in order");
     let mut report = Report::default();
     let within = |future| patience.limit(future);
     let good = within(Box::pin(stack.run(call_with(tool, arguments.clone())))).await;
@@ -78,9 +92,12 @@ pub async fn executor(executor: impl Executor, tool: &str, arguments: serde_json
         },
     );
     let mut odd = Ok(());
-    for arguments in
-        [json!({}), json!({ "\u{0}": null }), json!({ "deep": [[[[[[[[]]]]]]]] }), json!({ "x": "y".repeat(100_000) })]
-    {
+    for arguments in [
+        json!({}),
+        json!({ "\u{0}": null }),
+        json!({ "deep": [[[[[[[[]]]]]]]] }),
+        json!({ "x": "y".repeat(100_000) }),
+    ] {
         for tool in [tool, "no_such_tool", "\u{202e}"] {
             match within(Box::pin(stack.run(call_with(tool, arguments.clone())))).await {
                 None => odd = Err("no answer in time".to_owned()),
@@ -98,10 +115,16 @@ pub async fn executor(executor: impl Executor, tool: &str, arguments: serde_json
     let running = stack.run(toolgate_core::Call::new(cancelled));
     token.cancel();
     let stopped = within(Box::pin(running)).await;
-    report.note("a_cancelled_call_ends", ensure(stopped.is_some(), "no answer in time"));
+    report.note(
+        "a_cancelled_call_ends",
+        ensure(stopped.is_some(), "no answer in time"),
+    );
     let many = join_all((0..32).map(|_| stack.run(call_with(tool, arguments.clone()))));
     let many = patience.limit(Box::pin(many)).await;
-    report.note("many_calls_at_once_are_answered", ensure(many.is_some(), "no answer in time"));
+    report.note(
+        "many_calls_at_once_are_answered",
+        ensure(many.is_some(), "no answer in time"),
+    );
     report
 }
 
@@ -184,9 +207,14 @@ pub fn screen<S: Screen>(mut make: impl FnMut() -> S) -> Report {
             screen.event(event);
             // Log lines lie on purpose: nothing may be read from them.
             if let Some((head, _)) = event.as_tool() {
-                let lie =
-                    ToolEvent::ToolLog { level: toolgate_core::LogLevel::Error, message: "tool denied, failed".into() };
-                screen.event(&Event::tool(event.sequence(), event.at(), head.clone(), lie).expect("a valid event"));
+                let lie = ToolEvent::ToolLog {
+                    level: toolgate_core::LogLevel::Error,
+                    message: "tool denied, failed".into(),
+                };
+                screen.event(
+                    &Event::tool(event.sequence(), event.at(), head.clone(), lie)
+                        .expect("a valid event"),
+                );
             }
         }
         logs = logs.and(same_phase(&screen, &life));
@@ -196,12 +224,17 @@ pub fn screen<S: Screen>(mut make: impl FnMut() -> S) -> Report {
 }
 
 fn same_phase(screen: &impl Screen, events: &[Event]) -> Result<(), String> {
-    let Some((head, _)) = events.iter().find_map(Event::as_tool) else { return Ok(()) };
+    let Some((head, _)) = events.iter().find_map(Event::as_tool) else {
+        return Ok(());
+    };
     let mut turn = Turn::new(head.turn.clone(), [head.clone()]);
     for event in events {
         turn.replay(event).map_err(|error| error.to_string())?;
     }
-    let (shown, is) = (screen.phase(head.id), turn.slot(head.id).and_then(toolgate_core::Slot::phase));
+    let (shown, is) = (
+        screen.phase(head.id),
+        turn.slot(head.id).and_then(toolgate_core::Slot::phase),
+    );
     ensure(shown == is, format!("shown as {shown:?}, but it is {is:?}"))
 }
 
@@ -209,17 +242,36 @@ fn same_phase(screen: &impl Screen, events: &[Event]) -> Result<(), String> {
 fn lives(status: Status) -> Vec<Vec<Event>> {
     let id = |n| uuid::Uuid::from_u128(n);
     let turn = Arc::new(TurnInfo::new(SessionId::new(id(1)), TurnId::new(id(2))));
-    let head =
-        Arc::new(Invocation { id: CallId::new(id(3)), call_id: "c".into(), tool: "t".into(), emit_order: 0, turn });
+    let head = Arc::new(Invocation {
+        id: CallId::new(id(3)),
+        call_id: "c".into(),
+        tool: "t".into(),
+        emit_order: 0,
+        turn,
+    });
     let digest = Digest::of_bytes(b"");
-    let requested =
-        || ToolEvent::ToolRequested { arguments: None, arguments_digest: digest, arguments_bytes: 0, executor: None };
-    let asked = || {
-        ToolEvent::ToolApprovalRequested(Box::new(toolgate_core::ApprovalRequest::about(&call_with("t", json!({})))))
+    let requested = || ToolEvent::ToolRequested {
+        arguments: None,
+        arguments_digest: digest,
+        arguments_bytes: 0,
+        executor: None,
     };
-    let approved = || ToolEvent::ToolApproved { approver: "ann".into(), reason: None, edited: false };
-    let started =
-        |external| ToolEvent::ToolExecutionStarted { attempt: 1, executor: None, external, arguments_digest: digest };
+    let asked = || {
+        ToolEvent::ToolApprovalRequested(Box::new(toolgate_core::ApprovalRequest::about(
+            &call_with("t", json!({})),
+        )))
+    };
+    let approved = || ToolEvent::ToolApproved {
+        approver: "ann".into(),
+        reason: None,
+        edited: false,
+    };
+    let started = |external| ToolEvent::ToolExecutionStarted {
+        attempt: 1,
+        executor: None,
+        external,
+        arguments_digest: digest,
+    };
     let end = |ran: bool| {
         let mut settled = Settled::new(status);
         settled.attempts = u32::from(ran);
@@ -232,7 +284,9 @@ fn lives(status: Status) -> Vec<Vec<Event>> {
         vec![requested(), asked(), approved(), started(false), end(true)],
     ];
     let numbered = |life: Vec<ToolEvent>| {
-        let event = |(n, event)| Event::tool(n, Timestamp::EPOCH, head.clone(), event).expect("a valid event");
+        let event = |(n, event)| {
+            Event::tool(n, Timestamp::EPOCH, head.clone(), event).expect("a valid event")
+        };
         (1..).zip(life).map(event).collect()
     };
     lives.into_iter().map(numbered).collect()
@@ -255,10 +309,23 @@ mod tests {
     #[tokio::test]
     async fn the_echo_executor_keeps_the_contract_and_a_hanging_one_does_not() {
         let forever = |_| -> BoxFuture<'static, ()> { Box::pin(std::future::pending()) };
-        executor(echo(), "echo", json!({ "n": 1 }), Patience::new(Duration::ZERO, forever)).await.assert();
+        executor(
+            echo(),
+            "echo",
+            json!({ "n": 1 }),
+            Patience::new(Duration::ZERO, forever),
+        )
+        .await
+        .assert();
         let at_once = |_| -> BoxFuture<'static, ()> { Box::pin(std::future::ready(())) };
         let hanging = (0..64).fold(crate::Scripted::new(), |script, _| script.then_hang());
-        let report = executor(hanging, "echo", json!({}), Patience::new(Duration::ZERO, at_once)).await;
+        let report = executor(
+            hanging,
+            "echo",
+            json!({}),
+            Patience::new(Duration::ZERO, at_once),
+        )
+        .await;
         assert!(report.failed.len() >= 3, "{report}");
     }
 
@@ -268,7 +335,9 @@ mod tests {
 
     impl Screen for Faithful {
         fn event(&mut self, event: &Event) {
-            let Some((head, kind)) = event.as_tool() else { return };
+            let Some((head, kind)) = event.as_tool() else {
+                return;
+            };
             let seen = self.0.get(&head.id).copied();
             let phase = match seen {
                 Some((sequence, _)) if event.sequence() <= sequence => return,
@@ -291,7 +360,9 @@ mod tests {
         fn event(&mut self, event: &Event) {
             match event.as_tool() {
                 Some((head, ToolEvent::ToolLog { .. })) => {
-                    self.0.0.insert(head.id, (event.sequence(), Phase::Settled(Status::Denied)));
+                    self.0
+                        .0
+                        .insert(head.id, (event.sequence(), Phase::Settled(Status::Denied)));
                 }
                 _ => self.0.event(event),
             }

@@ -8,8 +8,9 @@ use std::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admission, ApprovalRequest, Arguments, Band, Call, CallId, CallSeed, Env, Executor, Layer, MemoryStore, Next,
-    Outcome, Resumed, SessionId, Stack, StoreHandle, ToolRequest, TurnId, TurnInfo, Unwatched, Verdict, View,
+    Admission, ApprovalRequest, Arguments, Band, Call, CallId, CallSeed, Env, Executor, Layer,
+    MemoryStore, Next, Outcome, Resumed, SessionId, Stack, StoreHandle, ToolRequest, TurnId,
+    TurnInfo, Unwatched, Verdict, View,
 };
 use uuid::Uuid;
 
@@ -27,7 +28,8 @@ pub fn call_with(tool: &str, arguments: Value) -> Call {
 
 /// Everything a call to `tool` is made from, for changing before it is made.
 pub fn seed(tool: &str, arguments: Value) -> CallSeed {
-    let arguments = Arguments::try_from(arguments).expect("the arguments of a test call are an object");
+    let arguments =
+        Arguments::try_from(arguments).expect("the arguments of a test call are an object");
     let id = |n| Uuid::from_u128(n);
     CallSeed {
         id: CallId::new(id(3)),
@@ -35,7 +37,12 @@ pub fn seed(tool: &str, arguments: Value) -> CallSeed {
         provider_call_id: "call_1".into(),
         emit_order: 0,
         turn: Arc::new(TurnInfo::new(SessionId::new(id(1)), TurnId::new(id(2)))),
-        admission: Admission { tool: tool.into(), shown: None, arguments, refusal: None },
+        admission: Admission {
+            tool: tool.into(),
+            shown: None,
+            arguments,
+            refusal: None,
+        },
         resumed: Resumed::default(),
         attempts_before: 0,
         rehearsal: false,
@@ -49,12 +56,19 @@ pub fn seed(tool: &str, arguments: Value) -> CallSeed {
 /// what the view refuses is refused.
 pub fn seed_for(view: &View, tool: &str, arguments: Value) -> CallSeed {
     let admission = view.admit(&ToolRequest::json("call_1", tool, arguments));
-    CallSeed { admission, ..seed(tool, json!({})) }
+    CallSeed {
+        admission,
+        ..seed(tool, json!({}))
+    }
 }
 
 /// Surroundings with a clock that the test moves, a fresh store, and nobody listening.
 pub fn env_at(clock: &TestClock) -> Env {
-    Env::new(Arc::new(clock.clone()), StoreHandle::new(MemoryStore::new()), Arc::new(Unwatched))
+    Env::new(
+        Arc::new(clock.clone()),
+        StoreHandle::new(MemoryStore::new()),
+        Arc::new(Unwatched),
+    )
 }
 
 /// A layer that asks somebody before every call.
@@ -92,7 +106,10 @@ impl Executor for Echo {
 
 /// A stack of one layer over [`echo`].
 pub fn echo_under(layer: impl Layer) -> Stack {
-    Stack::over(echo()).layer(layer).build().expect("one layer is always in order")
+    Stack::over(echo())
+        .layer(layer)
+        .build()
+        .expect("one layer is always in order")
 }
 
 /// An executor that gives the answers a test wrote down, in order, and remembers what it was asked.
@@ -157,7 +174,9 @@ impl Scripted {
 
 impl std::fmt::Debug for Scripted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scripted").field("seen", &self.seen().len()).finish_non_exhaustive()
+        f.debug_struct("Scripted")
+            .field("seen", &self.seen().len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -13,9 +13,10 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Erased, Event, Lease,
-    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
-    SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest,
+    Erased, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position,
+    Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store,
+    StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
 /// Which method of a store is called.
@@ -56,8 +57,13 @@ impl StoreCall {
     /// Whether it changes what is stored.
     pub const fn writes(self) -> bool {
         use StoreCall as C;
-        matches!(self, C::Append | C::Once | C::PutBlob | C::Lease | C::Renew | C::Release | C::Post | C::Seal)
-            || matches!(self, C::Reserve | C::SettleCharge | C::ReleaseCharge | C::Hide | C::Erase)
+        matches!(
+            self,
+            C::Append | C::Once | C::PutBlob | C::Lease | C::Renew | C::Release | C::Post | C::Seal
+        ) || matches!(
+            self,
+            C::Reserve | C::SettleCharge | C::ReleaseCharge | C::Hide | C::Erase
+        )
     }
 }
 
@@ -105,7 +111,12 @@ pub struct FaultyStore<S> {
 impl<S: Store> FaultyStore<S> {
     /// Puts `plan` in front of `inner`.
     pub fn new(inner: S, plan: impl Fn(StoreCall, u64) -> Fault + Send + Sync + 'static) -> Self {
-        Self { inner, plan: Arc::new(plan), writes: Arc::default(), reads: Arc::default() }
+        Self {
+            inner,
+            plan: Arc::new(plan),
+            writes: Arc::default(),
+            reads: Arc::default(),
+        }
     }
 
     /// The store behind the plan.
@@ -128,7 +139,11 @@ impl<S: Store> FaultyStore<S> {
         call: StoreCall,
         work: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        let counter = if call.writes() { &self.writes } else { &self.reads };
+        let counter = if call.writes() {
+            &self.writes
+        } else {
+            &self.reads
+        };
         let count = counter.fetch_add(1, Ordering::SeqCst) + 1;
         match (self.plan)(call, if call.writes() { count } else { 0 }) {
             Fault::Pass => work.await,
@@ -161,31 +176,50 @@ pub fn kill_this_process() -> ! {
 
 impl<S> fmt::Debug for FaultyStore<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FaultyStore").field("writes", &self.writes).finish_non_exhaustive()
+        f.debug_struct("FaultyStore")
+            .field("writes", &self.writes)
+            .finish_non_exhaustive()
     }
 }
 
 impl<S: Store> Store for FaultyStore<S> {
-    async fn append(&self, session: SessionId, at: Position, batch: Batch) -> Result<u64, StoreError> {
-        self.with_fault(StoreCall::Append, self.inner.append(session, at, batch)).await
+    async fn append(
+        &self,
+        session: SessionId,
+        at: Position,
+        batch: Batch,
+    ) -> Result<u64, StoreError> {
+        self.with_fault(StoreCall::Append, self.inner.append(session, at, batch))
+            .await
     }
-    async fn events(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<Arc<Event>>, StoreError> {
-        self.with_fault(StoreCall::Events, self.inner.events(session, after, limit)).await
+    async fn events(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
+        self.with_fault(StoreCall::Events, self.inner.events(session, after, limit))
+            .await
     }
     async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
-        self.with_fault(StoreCall::Revision, self.inner.revision(session)).await
+        self.with_fault(StoreCall::Revision, self.inner.revision(session))
+            .await
     }
     async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
-        self.with_fault(StoreCall::Once, self.inner.once(key, record)).await
+        self.with_fault(StoreCall::Once, self.inner.once(key, record))
+            .await
     }
     async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.with_fault(StoreCall::Record, self.inner.record(key)).await
+        self.with_fault(StoreCall::Record, self.inner.record(key))
+            .await
     }
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {
-        self.with_fault(StoreCall::PutBlob, self.inner.put_blob(bytes)).await
+        self.with_fault(StoreCall::PutBlob, self.inner.put_blob(bytes))
+            .await
     }
     async fn blob(&self, digest: Digest, range: Range<u64>) -> Result<Option<Bytes>, StoreError> {
-        self.with_fault(StoreCall::Blob, self.inner.blob(digest, range)).await
+        self.with_fault(StoreCall::Blob, self.inner.blob(digest, range))
+            .await
     }
     async fn list(
         &self,
@@ -193,7 +227,8 @@ impl<S: Store> Store for FaultyStore<S> {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(Arc<str>, Record)>, StoreError> {
-        self.with_fault(StoreCall::List, self.inner.list(prefix, after, limit)).await
+        self.with_fault(StoreCall::List, self.inner.list(prefix, after, limit))
+            .await
     }
     async fn messages(
         &self,
@@ -201,65 +236,109 @@ impl<S: Store> Store for FaultyStore<S> {
         before: u64,
         limit: usize,
     ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
-        self.with_fault(StoreCall::Messages, self.inner.messages(session, before, limit)).await
+        self.with_fault(
+            StoreCall::Messages,
+            self.inner.messages(session, before, limit),
+        )
+        .await
     }
 
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
-        self.with_fault(StoreCall::Lease, self.inner.lease(request)).await
+        self.with_fault(StoreCall::Lease, self.inner.lease(request))
+            .await
     }
     async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Renew, self.inner.renew(lease, until)).await
+        self.with_fault(StoreCall::Renew, self.inner.renew(lease, until))
+            .await
     }
     async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Release, self.inner.release(lease)).await
+        self.with_fault(StoreCall::Release, self.inner.release(lease))
+            .await
     }
-    async fn post(&self, session: SessionId, post: Post, records: Vec<(RecordKey, Record)>) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Post, self.inner.post(session, post, records)).await
+    async fn post(
+        &self,
+        session: SessionId,
+        post: Post,
+        records: Vec<(RecordKey, Record)>,
+    ) -> Result<(), StoreError> {
+        self.with_fault(StoreCall::Post, self.inner.post(session, post, records))
+            .await
     }
-    async fn posts(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<(u64, Post)>, StoreError> {
-        self.with_fault(StoreCall::Posts, self.inner.posts(session, after, limit)).await
+    async fn posts(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, Post)>, StoreError> {
+        self.with_fault(StoreCall::Posts, self.inner.posts(session, after, limit))
+            .await
     }
     async fn posted(&self, session: SessionId, after: u64) {
         self.inner.posted(session, after).await;
     }
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
-        self.with_fault(StoreCall::Sessions, self.inner.sessions(filter)).await
+        self.with_fault(StoreCall::Sessions, self.inner.sessions(filter))
+            .await
     }
     async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Hide, self.inner.hide(session, at)).await
+        self.with_fault(StoreCall::Hide, self.inner.hide(session, at))
+            .await
     }
     async fn erase(&self, session: SessionId, now: Timestamp) -> Result<Erased, StoreError> {
-        self.with_fault(StoreCall::Erase, self.inner.erase(session, now)).await
+        self.with_fault(StoreCall::Erase, self.inner.erase(session, now))
+            .await
     }
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
-        self.with_fault(StoreCall::Turns, self.inner.turns(filter)).await
+        self.with_fault(StoreCall::Turns, self.inner.turns(filter))
+            .await
     }
     async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
-        self.with_fault(StoreCall::Approvals, self.inner.approvals(filter)).await
+        self.with_fault(StoreCall::Approvals, self.inner.approvals(filter))
+            .await
     }
     async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
-        self.with_fault(StoreCall::Seal, self.inner.seal(drafts)).await
+        self.with_fault(StoreCall::Seal, self.inner.seal(drafts))
+            .await
     }
-    async fn entries(&self, ledger: &LedgerName, after: u64, limit: usize) -> Result<Vec<SealedEntry>, StoreError> {
-        self.with_fault(StoreCall::Entries, self.inner.entries(ledger, after, limit)).await
+    async fn entries(
+        &self,
+        ledger: &LedgerName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<SealedEntry>, StoreError> {
+        self.with_fault(StoreCall::Entries, self.inner.entries(ledger, after, limit))
+            .await
     }
     async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
-        self.with_fault(StoreCall::Ledgers, self.inner.ledgers()).await
+        self.with_fault(StoreCall::Ledgers, self.inner.ledgers())
+            .await
     }
     async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
-        self.with_fault(StoreCall::Reserve, self.inner.reserve(charge)).await
+        self.with_fault(StoreCall::Reserve, self.inner.reserve(charge))
+            .await
     }
-    async fn settle_charge(&self, charge: Charge, actual: Vec<u64>) -> Result<Vec<Movement>, StoreError> {
-        self.with_fault(StoreCall::SettleCharge, self.inner.settle_charge(charge, actual)).await
+    async fn settle_charge(
+        &self,
+        charge: Charge,
+        actual: Vec<u64>,
+    ) -> Result<Vec<Movement>, StoreError> {
+        self.with_fault(
+            StoreCall::SettleCharge,
+            self.inner.settle_charge(charge, actual),
+        )
+        .await
     }
     async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::ReleaseCharge, self.inner.release_charge(charge)).await
+        self.with_fault(StoreCall::ReleaseCharge, self.inner.release_charge(charge))
+            .await
     }
     async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
-        self.with_fault(StoreCall::Charges, self.inner.charges(filter)).await
+        self.with_fault(StoreCall::Charges, self.inner.charges(filter))
+            .await
     }
     async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
-        self.with_fault(StoreCall::Account, self.inner.account(account)).await
+        self.with_fault(StoreCall::Account, self.inner.account(account))
+            .await
     }
     async fn accounts(
         &self,
@@ -267,6 +346,10 @@ impl<S: Store> Store for FaultyStore<S> {
         after: Option<&AccountKey>,
         limit: usize,
     ) -> Result<Vec<AccountRow>, StoreError> {
-        self.with_fault(StoreCall::Accounts, self.inner.accounts(prefix, after, limit)).await
+        self.with_fault(
+            StoreCall::Accounts,
+            self.inner.accounts(prefix, after, limit),
+        )
+        .await
     }
 }

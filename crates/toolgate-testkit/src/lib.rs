@@ -30,7 +30,9 @@ pub mod terminal;
 mod twice;
 
 pub use clock::{CountingIds, TestClock};
-pub use fakes::{AskFirst, Echo, Scripted, call, call_with, echo, echo_under, env_at, seed, seed_for};
+pub use fakes::{
+    AskFirst, Echo, Scripted, call, call_with, echo, echo_under, env_at, seed, seed_for,
+};
 pub use faults::{Fault, FaultyStore, StoreCall, kill_this_process};
 pub use lifecycle::{LifecycleChecker, Summary, Violation};
 pub use twice::{Twice, run_twice};

@@ -69,9 +69,13 @@ impl LifecycleChecker {
     }
 
     /// Checks a whole stream.
-    pub fn check_all<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<Summary, Violation> {
+    pub fn check_all<'a>(
+        events: impl IntoIterator<Item = &'a Event>,
+    ) -> Result<Summary, Violation> {
         let mut checker = Self::new();
-        events.into_iter().try_for_each(|event| checker.check(event))?;
+        events
+            .into_iter()
+            .try_for_each(|event| checker.check(event))?;
         checker.finish()
     }
 
@@ -97,12 +101,20 @@ impl LifecycleChecker {
         let missing = |rule: String| Violation { sequence: 0, rule };
         for (turn, life) in &self.turns {
             if life.size.is_some_and(|size| size != life.requested) {
-                return Err(missing(format!("turn {turn} did not request all its invocations")));
+                return Err(missing(format!(
+                    "turn {turn} did not request all its invocations"
+                )));
             }
         }
-        let (ended, open): (Vec<_>, Vec<_>) = self.invocations.into_iter().partition(|(_, life)| life.ended.is_some());
+        let (ended, open): (Vec<_>, Vec<_>) = self
+            .invocations
+            .into_iter()
+            .partition(|(_, life)| life.ended.is_some());
         Ok(Summary {
-            ended: ended.into_iter().filter_map(|(id, life)| Some((id, life.ended?))).collect(),
+            ended: ended
+                .into_iter()
+                .filter_map(|(id, life)| Some((id, life.ended?)))
+                .collect(),
             open: open.into_iter().map(|(id, _)| id).collect(),
             settled_turns: self.turns.values().filter(|life| life.settled).count(),
         })
@@ -111,7 +123,9 @@ impl LifecycleChecker {
     fn check_turn(&mut self, turn: TurnId, event: &TurnEvent) -> Result<(), String> {
         let life = self.turns.entry(turn).or_default();
         match event {
-            TurnEvent::TurnOpened { .. } if life.size.is_some() => Err("the turn is opened twice".into()),
+            TurnEvent::TurnOpened { .. } if life.size.is_some() => {
+                Err("the turn is opened twice".into())
+            }
             TurnEvent::TurnOpened { size, .. } => {
                 life.size = Some(*size);
                 Ok(())
@@ -124,7 +138,9 @@ impl LifecycleChecker {
                 life.settled = true;
                 Ok(())
             }
-            TurnEvent::TurnInterrupted { .. } if life.settled => Err("a settled turn is interrupted".into()),
+            TurnEvent::TurnInterrupted { .. } if life.settled => {
+                Err("a settled turn is interrupted".into())
+            }
             TurnEvent::TurnInterrupted { .. } | TurnEvent::PostRefused { .. } => Ok(()),
         }
     }
@@ -133,10 +149,15 @@ impl LifecycleChecker {
         if let ToolEvent::ToolRequested { .. } = event {
             return self.requested(head);
         }
-        let life =
-            self.invocations.get_mut(&head.id).ok_or("something happens to an invocation before it is requested")?;
+        let life = self
+            .invocations
+            .get_mut(&head.id)
+            .ok_or("something happens to an invocation before it is requested")?;
         if life.head != *head {
-            return Err("the invocation has another name, label, place or turn than when it was requested".into());
+            return Err(
+                "the invocation has another name, label, place or turn than when it was requested"
+                    .into(),
+            );
         }
         if life.ended.is_some() {
             return Err(format!("{} after the end", event.name()));
@@ -178,12 +199,17 @@ impl Life {
     fn step(&mut self, event: &ToolEvent) -> Result<(), String> {
         let started = self.attempts > 0;
         match event {
-            ToolEvent::ToolApprovalRequested(_) if self.asked => return Err("asked while a question is open".into()),
-            ToolEvent::ToolApprovalRequested(request) if self.asked_generation >= Some(request.generation) => {
+            ToolEvent::ToolApprovalRequested(_) if self.asked => {
+                return Err("asked while a question is open".into());
+            }
+            ToolEvent::ToolApprovalRequested(request)
+                if self.asked_generation >= Some(request.generation) =>
+            {
                 return Err("asked again for the same generation".into());
             }
             ToolEvent::ToolApprovalRequested(request) => {
-                (self.asked, self.asked_generation, self.approved) = (true, Some(request.generation), false);
+                (self.asked, self.asked_generation, self.approved) =
+                    (true, Some(request.generation), false);
             }
             ToolEvent::ToolApproved { .. } if self.approved || (started && !self.asked) => {
                 return Err("approved although nobody asked".into());
@@ -196,7 +222,9 @@ impl Life {
                 return Err("started twice for one attempt, or an attempt is missing".into());
             }
             ToolEvent::ToolExecutionStarted { .. } => self.attempts += 1,
-            ToolEvent::ToolExecutionProgress { .. } if !started => return Err("progress before the start".into()),
+            ToolEvent::ToolExecutionProgress { .. } if !started => {
+                return Err("progress before the start".into());
+            }
             ToolEvent::ToolDenied { .. } | ToolEvent::ToolSkipped { .. } if started => {
                 return Err("a denied or skipped invocation had started".into());
             }
@@ -220,19 +248,38 @@ mod tests {
     use uuid::Uuid;
 
     fn head() -> Arc<Invocation> {
-        let turn = Arc::new(TurnInfo::new(SessionId::new(Uuid::from_u128(1)), TurnId::new(Uuid::from_u128(2))));
+        let turn = Arc::new(TurnInfo::new(
+            SessionId::new(Uuid::from_u128(1)),
+            TurnId::new(Uuid::from_u128(2)),
+        ));
         let id = CallId::new(Uuid::from_u128(3));
-        Arc::new(Invocation { id, call_id: "c".into(), tool: "t".into(), emit_order: 0, turn })
+        Arc::new(Invocation {
+            id,
+            call_id: "c".into(),
+            tool: "t".into(),
+            emit_order: 0,
+            turn,
+        })
     }
 
     fn requested() -> ToolEvent {
         let digest = Digest::of_bytes(b"");
-        ToolEvent::ToolRequested { arguments: None, arguments_digest: digest, arguments_bytes: 0, executor: None }
+        ToolEvent::ToolRequested {
+            arguments: None,
+            arguments_digest: digest,
+            arguments_bytes: 0,
+            executor: None,
+        }
     }
 
     fn started(attempt: u32) -> ToolEvent {
         let digest = Digest::of_bytes(b"");
-        ToolEvent::ToolExecutionStarted { attempt, executor: None, external: false, arguments_digest: digest }
+        ToolEvent::ToolExecutionStarted {
+            attempt,
+            executor: None,
+            external: false,
+            arguments_digest: digest,
+        }
     }
 
     fn ended(status: Status, started: bool) -> ToolEvent {
@@ -243,8 +290,9 @@ mod tests {
 
     fn check(events: Vec<ToolEvent>) -> Result<Summary, String> {
         let events = (1..).zip(events);
-        let events: Vec<Event> =
-            events.map(|(n, event)| Event::tool(n, Timestamp::EPOCH, head(), event).expect("valid")).collect();
+        let events: Vec<Event> = events
+            .map(|(n, event)| Event::tool(n, Timestamp::EPOCH, head(), event).expect("valid"))
+            .collect();
         LifecycleChecker::check_all(&events).map_err(|violation| violation.rule)
     }
 
@@ -252,7 +300,8 @@ mod tests {
     fn a_good_life_passes() {
         let summary = check(vec![requested(), started(1), ended(Status::Ok, true)]).expect("legal");
         assert_eq!(summary.ended.values().collect::<Vec<_>>(), [&Status::Ok]);
-        check(vec![requested(), ended(Status::Blocked, false)]).expect("a blocked call never starts");
+        check(vec![requested(), ended(Status::Blocked, false)])
+            .expect("a blocked call never starts");
     }
 
     #[test]
@@ -262,9 +311,23 @@ mod tests {
             (vec![requested(), requested()], "requested twice"),
             (vec![requested(), started(1), started(1)], "started twice"),
             (vec![requested(), started(2)], "an attempt is missing"),
-            (vec![requested(), started(1), ended(Status::Denied, false)], "had started"),
-            (vec![requested(), ended(Status::Denied, false), started(1)], "after the end"),
-            (vec![requested(), started(1), ended(Status::Ok, true), ended(Status::Ok, true)], "after the end"),
+            (
+                vec![requested(), started(1), ended(Status::Denied, false)],
+                "had started",
+            ),
+            (
+                vec![requested(), ended(Status::Denied, false), started(1)],
+                "after the end",
+            ),
+            (
+                vec![
+                    requested(),
+                    started(1),
+                    ended(Status::Ok, true),
+                    ended(Status::Ok, true),
+                ],
+                "after the end",
+            ),
         ] {
             let rule = check(events).expect_err(word);
             assert!(rule.contains(word), "{rule}");

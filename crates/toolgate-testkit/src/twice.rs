@@ -1,6 +1,8 @@
 //! Sends a call through a layer twice, as happens after every suspension.
 
-use toolgate_core::{Answer, Arguments, Call, CallSeed, Decision, Layer, Outcome, Stack, Suspension};
+use toolgate_core::{
+    Answer, Arguments, Call, CallSeed, Decision, Layer, Outcome, Stack, Suspension,
+};
 
 use crate::fakes::Scripted;
 
@@ -31,16 +33,33 @@ pub struct Twice {
 /// ```
 pub async fn run_twice(layer: impl Layer, seed: CallSeed) -> Twice {
     let executor = Scripted::new().then_ask();
-    let stack = Stack::over(executor.clone()).layer(layer).build().expect("one layer is always in order");
+    let stack = Stack::over(executor.clone())
+        .layer(layer)
+        .build()
+        .expect("one layer is always in order");
     let first = stack.run(Call::new(seed.clone())).await;
-    let mut again = CallSeed { generation: seed.generation + 1, ..seed };
+    let mut again = CallSeed {
+        generation: seed.generation + 1,
+        ..seed
+    };
     if let Some(Suspension::Decision(request)) = first.suspension() {
-        again.resumed.answers.push(Answer::to(request, Decision::approve("testkit")));
+        again
+            .resumed
+            .answers
+            .push(Answer::to(request, Decision::approve("testkit")));
     }
     again.attempts_before = u32::try_from(executor.seen().len()).unwrap_or(u32::MAX);
     let second = stack.run(Call::new(again)).await;
-    let handed_down = executor.seen().into_iter().map(|call| call.arguments.clone()).collect();
-    Twice { first, second, handed_down }
+    let handed_down = executor
+        .seen()
+        .into_iter()
+        .map(|call| call.arguments.clone())
+        .collect();
+    Twice {
+        first,
+        second,
+        handed_down,
+    }
 }
 
 impl Twice {
@@ -55,10 +74,19 @@ impl Twice {
             [] if self.first.suspension().is_some() => {
                 panic!("the layer asked, was approved, and still did not let the call through")
             }
-            [] => assert_eq!(self.first.status(), self.second.status(), "the layer answered otherwise the second time"),
-            [_] if self.first.settled().is_some() => panic!("the layer let the call through only once"),
+            [] => assert_eq!(
+                self.first.status(),
+                self.second.status(),
+                "the layer answered otherwise the second time"
+            ),
+            [_] if self.first.settled().is_some() => {
+                panic!("the layer let the call through only once")
+            }
             [_] => {}
-            [first, .., last] => assert_eq!(first, last, "the layer handed down other arguments the second time"),
+            [first, .., last] => assert_eq!(
+                first, last,
+                "the layer handed down other arguments the second time"
+            ),
         }
     }
 }

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_core::{
-    Arguments, Context, IdempotencyKey, Kind, Reconciled, Resource, Schema, Tool, ToolError, ToolOutput, ToolSpec,
-    typed,
+    Arguments, Context, IdempotencyKey, Kind, Reconciled, Resource, Schema, Tool, ToolError,
+    ToolOutput, ToolSpec, typed,
 };
 
 use crate::{
@@ -73,7 +73,8 @@ impl Tool for ApplyPatch {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let Input { patch } = typed(&arguments)?;
-        let files = parse(&patch).map_err(|why| invalid(format!("the patch cannot be read: {why}")))?;
+        let files =
+            parse(&patch).map_err(|why| invalid(format!("the patch cannot be read: {why}")))?;
         change(&self.0, &cx, move |workspace, halt| {
             let mut plan = Plan::default();
             for file in &files {
@@ -92,31 +93,63 @@ impl Tool for ApplyPatch {
 
 /// Plans what a patch does to one file.
 fn add(workspace: &Workspace, patch: &FilePatch, plan: &mut Plan) -> Result<(), ToolError> {
-    let place =
-        |name: &Option<String>| name.as_deref().map(|name| workspace.target(&workspace.place(name)?)).transpose();
+    let place = |name: &Option<String>| {
+        name.as_deref()
+            .map(|name| workspace.target(&workspace.place(name)?))
+            .transpose()
+    };
     let (old, new) = (place(&patch.old)?, place(&patch.new)?);
     let before = match &old {
         Some(old) => Some(existing(workspace, old)?),
         None => None,
     };
-    let told = new.as_ref().or(old.as_ref()).map(Place::to_string).unwrap_or_default();
+    let told = new
+        .as_ref()
+        .or(old.as_ref())
+        .map(Place::to_string)
+        .unwrap_or_default();
     let after = patched(&told, patch, before.as_ref(), plan)?;
     let is_move = old.is_some() && new.is_some() && old != new;
     if let Some(new) = new.clone().filter(|_| old.is_none() || is_move) {
         if workspace.look(&new)?.is_some() {
-            return Err(conflict(format!("{new} exists already; nothing was changed")));
+            return Err(conflict(format!(
+                "{new} exists already; nothing was changed"
+            )));
         }
-        let planned = Planned { place: new, renamed_from: old.clone().filter(|_| is_move), before: None, after };
+        let planned = Planned {
+            place: new,
+            renamed_from: old.clone().filter(|_| is_move),
+            before: None,
+            after,
+        };
         push(workspace, planned, plan)?;
         return match old {
-            Some(old) => push(workspace, Planned { place: old, renamed_from: None, before, after: None }, plan),
+            Some(old) => push(
+                workspace,
+                Planned {
+                    place: old,
+                    renamed_from: None,
+                    before,
+                    after: None,
+                },
+                plan,
+            ),
             None => Ok(()),
         };
     }
     let Some(old) = old else { return Ok(()) };
     match before == after {
         true => Ok(()),
-        false => push(workspace, Planned { place: old, renamed_from: None, before, after }, plan),
+        false => push(
+            workspace,
+            Planned {
+                place: old,
+                renamed_from: None,
+                before,
+                after,
+            },
+            plan,
+        ),
     }
 }
 
@@ -130,11 +163,19 @@ fn patched(
     let old = match before {
         Some(before) if !patch.hunks.is_empty() => Text::decode(&before.bytes)
             .ok_or_else(|| invalid(format!("{told} is not text, so it cannot be patched")))?,
-        Some(_) | None => Text { text: String::new(), encoding: Encoding::Utf8 },
+        Some(_) | None => Text {
+            text: String::new(),
+            encoding: Encoding::Utf8,
+        },
     };
     let applied = apply(&old.text, &patch.hunks);
     let applied = applied.map_err(|why| invalid(format!("{told}: {why}; nothing was changed")))?;
-    plan.notes.extend(applied.notes.into_iter().map(|note| format!("{told}: {note}")));
+    plan.notes.extend(
+        applied
+            .notes
+            .into_iter()
+            .map(|note| format!("{told}: {note}")),
+    );
     if patch.new.is_none() {
         let whole = match patch.hunks.is_empty() {
             true => before.is_none_or(|before| before.bytes.is_empty()),
@@ -142,18 +183,27 @@ fn patched(
         };
         return match whole {
             true => Ok(None),
-            false => {
-                Err(conflict(format!("{told}: the patch deletes the file but not all of its lines; read it again")))
-            }
+            false => Err(conflict(format!(
+                "{told}: the patch deletes the file but not all of its lines; read it again"
+            ))),
         };
     }
-    let mode = patch.mode.or(before.map(|before| before.mode)).unwrap_or(NEW_FILE);
+    let mode = patch
+        .mode
+        .or(before.map(|before| before.mode))
+        .unwrap_or(NEW_FILE);
     if let Some(before) = before.filter(|_| patch.hunks.is_empty()) {
-        return Ok(Some(Snapshot { mode, ..before.clone() }));
+        return Ok(Some(Snapshot {
+            mode,
+            ..before.clone()
+        }));
     }
     match old.encoding.encode(&applied.text) {
         Some(bytes) => Ok(Some(Snapshot::new(bytes, mode))),
-        None => Err(invalid(format!("{told} is {}, which lacks some of the new characters", old.encoding.name()))),
+        None => Err(invalid(format!(
+            "{told} is {}, which lacks some of the new characters",
+            old.encoding.name()
+        ))),
     }
 }
 
@@ -169,7 +219,12 @@ fn push(workspace: &Workspace, planned: Planned, plan: &mut Plan) -> Result<(), 
             "{place} is in the patch twice; put all of its hunks under one pair of --- and +++"
         )));
     }
-    check_writable(workspace, place, planned.before.as_ref(), planned.after.as_ref())?;
+    check_writable(
+        workspace,
+        place,
+        planned.before.as_ref(),
+        planned.after.as_ref(),
+    )?;
     plan.files.push(planned);
     Ok(())
 }

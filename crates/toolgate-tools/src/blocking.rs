@@ -26,13 +26,18 @@ impl Halt {
 
     /// Begins what must not be left half-way, unless the work was stopped before.
     pub(crate) fn begin(&self) -> Result<(), ToolError> {
-        let begun = self.0.compare_exchange(GOING, BEGUN, Ordering::AcqRel, Ordering::Acquire);
+        let begun = self
+            .0
+            .compare_exchange(GOING, BEGUN, Ordering::AcqRel, Ordering::Acquire);
         begun.map(drop).map_err(|_| ToolError::cancelled())
     }
 
     /// Stops the work; confirmed if it has not begun to change anything, and never will.
     fn halt(&self) -> Stopped {
-        match self.0.compare_exchange(GOING, HALTED, Ordering::AcqRel, Ordering::Acquire) {
+        match self
+            .0
+            .compare_exchange(GOING, HALTED, Ordering::AcqRel, Ordering::Acquire)
+        {
             Ok(_) | Err(HALTED) => Stopped::Confirmed,
             Err(_) => Stopped::Unconfirmed,
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Call, CallId, Digest, IdempotencyKey, Json, Reconciled, Record, RecordKey, SessionId, StoreError, StoreHandle,
-    ToolName,
+    Call, CallId, Digest, IdempotencyKey, Json, Reconciled, Record, RecordKey, SessionId,
+    StoreError, StoreHandle, ToolName,
 };
 
 use crate::{
@@ -85,8 +85,13 @@ const MOST_ATTEMPTS: u32 = 100;
 impl ChangeSet {
     /// What a call has changed, if it was kept.
     pub async fn of(store: &StoreHandle, call: CallId) -> Result<Option<Self>, StoreError> {
-        let kept = store.list(&key(call, 1), None, MOST_ATTEMPTS as usize).await?;
-        kept.into_iter().next_back().map(|(key, record)| Self::read(&key, &record)).transpose()
+        let kept = store
+            .list(&key(call, 1), None, MOST_ATTEMPTS as usize)
+            .await?;
+        kept.into_iter()
+            .next_back()
+            .map(|(key, record)| Self::read(&key, &record))
+            .transpose()
     }
 
     /// The change as a unified diff. Files that are no text are only named, and a long diff is cut.
@@ -95,7 +100,10 @@ impl ChangeSet {
     }
 
     /// The text of a version; nothing if it is no text.
-    pub async fn text(store: &StoreHandle, version: &FileVersion) -> Result<Option<String>, StoreError> {
+    pub async fn text(
+        store: &StoreHandle,
+        version: &FileVersion,
+    ) -> Result<Option<String>, StoreError> {
         let bytes = content(store, version).await?;
         Ok(Text::decode(&bytes).map(|text| text.text))
     }
@@ -120,7 +128,15 @@ impl ChangeSet {
         let (tool, session) = (call.tool.clone(), call.turn().session);
         let root = workspace.root().to_string_lossy().into_owned();
         let made_dirs = made_dirs.iter().map(Place::to_string).collect();
-        let set = Self { version: VERSION, call: call.id, tool, session, root, files, made_dirs };
+        let set = Self {
+            version: VERSION,
+            call: call.id,
+            tool,
+            session,
+            root,
+            files,
+            made_dirs,
+        };
         let record = serde_json::to_value(&set).expect("plain data is JSON");
         let record = Record::Json(Json::new(record).expect("a list of files is not deeply nested"));
         // A record is written once. Another attempt that finds other files has a record of its own, behind this one.
@@ -131,13 +147,19 @@ impl ChangeSet {
                 Some(_) | None => return Ok(()),
             }
         }
-        Err(StoreError::Backend("there are too many attempts of one call".into()))
+        Err(StoreError::Backend(
+            "there are too many attempts of one call".into(),
+        ))
     }
 
     /// Finds out from the files whether the call with this key took effect.
     pub(crate) async fn reconcile(workspace: &Workspace, key: IdempotencyKey) -> Reconciled {
-        let Some(store) = workspace.store() else { return Reconciled::Unknown };
-        let Ok(call) = key.to_string().parse::<CallId>() else { return Reconciled::Unknown };
+        let Some(store) = workspace.store() else {
+            return Reconciled::Unknown;
+        };
+        let Ok(call) = key.to_string().parse::<CallId>() else {
+            return Reconciled::Unknown;
+        };
         match Self::of(store, call).await {
             // Nothing is changed before it is kept.
             Ok(None) => Reconciled::DidNotHappen,
@@ -148,7 +170,9 @@ impl ChangeSet {
     }
 
     async fn find_out(&self, workspace: &Workspace, store: &StoreHandle) -> Reconciled {
-        let Ok(plan) = self.planned(store).await else { return Reconciled::Unknown };
+        let Ok(plan) = self.planned(store).await else {
+            return Reconciled::Unknown;
+        };
         let (workspace, call, planned) = (workspace.clone(), self.call, plan.clone());
         let looked = tokio::task::spawn_blocking(move || {
             let look = |planned: &Planned| {
@@ -157,12 +181,18 @@ impl ChangeSet {
             };
             planned.iter().map(look).collect::<Vec<_>>()
         });
-        let Ok(found) = looked.await else { return Reconciled::Unknown };
+        let Ok(found) = looked.await else {
+            return Reconciled::Unknown;
+        };
         match found {
             found if found.iter().all(|found| *found == Standing::After) => {
-                Report::new(self.call, &plan).output().map_or(Reconciled::Unknown, Reconciled::Happened)
+                Report::new(self.call, &plan)
+                    .output()
+                    .map_or(Reconciled::Unknown, Reconciled::Happened)
             }
-            found if found.iter().all(|found| *found == Standing::Before) => Reconciled::DidNotHappen,
+            found if found.iter().all(|found| *found == Standing::Before) => {
+                Reconciled::DidNotHappen
+            }
             _ => Reconciled::Unknown,
         }
     }
@@ -191,7 +221,9 @@ impl ChangeSet {
             let what = format!("what is kept as {key}");
             StoreError::Damaged { what, source }
         };
-        let Record::Json(json) = record else { return Err(damaged("it is no JSON".into())) };
+        let Record::Json(json) = record else {
+            return Err(damaged("it is no JSON".into()));
+        };
         let set = Self::deserialize(json.as_value()).map_err(|error| damaged(error.into()))?;
         match set.version {
             VERSION => Ok(set),
@@ -213,10 +245,13 @@ pub(crate) enum Standing {
 
 impl Standing {
     pub(crate) fn of(workspace: &Workspace, planned: &Planned) -> Self {
-        let Ok(found) = workspace.look(&planned.place) else { return Self::Other };
+        let Ok(found) = workspace.look(&planned.place) else {
+            return Self::Other;
+        };
         // Of the permissions only "can be run" counts: a system takes others away from new files.
         let telling = |snapshot: &Snapshot| (snapshot.digest, snapshot.mode & 0o100);
-        let is = |wanted: &Option<Snapshot>| wanted.as_ref().map(telling) == found.as_ref().map(telling);
+        let is =
+            |wanted: &Option<Snapshot>| wanted.as_ref().map(telling) == found.as_ref().map(telling);
         match (is(&planned.after), is(&planned.before)) {
             (true, _) => Self::After,
             (false, true) => Self::Before,
@@ -233,19 +268,39 @@ fn key(call: CallId, attempt: u32) -> String {
     }
 }
 
-async fn kept(store: &StoreHandle, snapshot: Option<&Snapshot>) -> Result<Option<FileVersion>, StoreError> {
-    let Some(Snapshot { bytes, mode, .. }) = snapshot else { return Ok(None) };
+async fn kept(
+    store: &StoreHandle,
+    snapshot: Option<&Snapshot>,
+) -> Result<Option<FileVersion>, StoreError> {
+    let Some(Snapshot { bytes, mode, .. }) = snapshot else {
+        return Ok(None);
+    };
     let digest = store.put_blob(bytes.clone()).await?;
-    Ok(Some(FileVersion { digest, size: bytes.len() as u64, mode: *mode }))
+    Ok(Some(FileVersion {
+        digest,
+        size: bytes.len() as u64,
+        mode: *mode,
+    }))
 }
 
-async fn snapshot(store: &StoreHandle, version: Option<&FileVersion>) -> Result<Option<Snapshot>, StoreError> {
-    let Some(version) = version else { return Ok(None) };
-    Ok(Some(Snapshot::new(content(store, version).await?, version.mode)))
+async fn snapshot(
+    store: &StoreHandle,
+    version: Option<&FileVersion>,
+) -> Result<Option<Snapshot>, StoreError> {
+    let Some(version) = version else {
+        return Ok(None);
+    };
+    Ok(Some(Snapshot::new(
+        content(store, version).await?,
+        version.mode,
+    )))
 }
 
 async fn content(store: &StoreHandle, version: &FileVersion) -> Result<Bytes, StoreError> {
-    let damaged = || StoreError::Damaged { what: format!("the file {}", version.digest), source: "it is gone".into() };
+    let damaged = || StoreError::Damaged {
+        what: format!("the file {}", version.digest),
+        source: "it is gone".into(),
+    };
     store
         .blob(version.digest, 0..version.size)
         .await?

@@ -39,12 +39,18 @@ pub(crate) async fn change(
         Ok((turn, plan, made_dirs))
     });
     let (turn, plan, made_dirs) = planned.await?;
-    let Plan { files, notes, empty_dirs } = plan;
+    let Plan {
+        files,
+        notes,
+        empty_dirs,
+    } = plan;
     if files.is_empty() {
         return Report::new(cx.id, &files).noting(notes).output();
     }
     if let Some(store) = workspace.store() {
-        ChangeSet::keep(store, workspace, cx, &files, &made_dirs).await.map_err(not_kept)?;
+        ChangeSet::keep(store, workspace, cx, &files, &made_dirs)
+            .await
+            .map_err(not_kept)?;
     }
     let (writing, call) = (workspace.clone(), cx.id);
     let files = blocking(cx, &halt, move |halt| {
@@ -57,15 +63,27 @@ pub(crate) async fn change(
     })
     .await?;
     stop.done();
-    Report::new(cx.id, &files).noting(notes).undoable(workspace.store().is_some()).output()
+    Report::new(cx.id, &files)
+        .noting(notes)
+        .undoable(workspace.store().is_some())
+        .output()
 }
 
 /// The directories that have to be made for a plan, outermost first.
 fn missing_dirs(workspace: &Workspace, files: &[Planned]) -> Vec<Place> {
     let mut missing = std::collections::BTreeSet::new();
     for planned in files.iter().filter(|planned| planned.after.is_some()) {
-        let around = planned.place.as_path().ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty());
-        missing.extend(around.filter(|dir| !workspace.dir().exists(dir)).map(Place::of));
+        let around = planned
+            .place
+            .as_path()
+            .ancestors()
+            .skip(1)
+            .filter(|dir| !dir.as_os_str().is_empty());
+        missing.extend(
+            around
+                .filter(|dir| !workspace.dir().exists(dir))
+                .map(Place::of),
+        );
     }
     missing.into_iter().collect()
 }
@@ -73,8 +91,10 @@ fn missing_dirs(workspace: &Workspace, files: &[Planned]) -> Vec<Place> {
 /// What every tool that changes files says about itself.
 pub(crate) fn writing(workspace: &Workspace, kind: Kind) -> Annotations {
     // Not idempotent: after somebody else has changed the file, a repeat would take their change away.
-    let mut annotations =
-        Annotations::default().with_kind(kind).with_side_effect(SideEffect::WorkspaceWrite).with_idempotent(false);
+    let mut annotations = Annotations::default()
+        .with_kind(kind)
+        .with_side_effect(SideEffect::WorkspaceWrite)
+        .with_idempotent(false);
     annotations.hints.read_only = Some(false);
     annotations.hints.open_world = Some(false);
     annotations.reconcile = workspace.store().is_some();
@@ -102,5 +122,6 @@ pub(crate) fn conflict(text: impl Into<String>) -> ToolError {
 /// Without undo data nothing is changed.
 fn not_kept(error: toolgate_core::StoreError) -> ToolError {
     let detail = ToolError::from(error).operator.unwrap_or_default();
-    ToolError::new("nothing was changed, because what was there before could not be kept").with_operator(detail)
+    ToolError::new("nothing was changed, because what was there before could not be kept")
+        .with_operator(detail)
 }

@@ -64,12 +64,30 @@ struct Staged<'a> {
 }
 
 impl<'a> Staged<'a> {
-    fn new(workspace: &'a Workspace, call: CallId, number: usize, change: &'a Planned) -> Result<Self, ToolError> {
+    fn new(
+        workspace: &'a Workspace,
+        call: CallId,
+        number: usize,
+        change: &'a Planned,
+    ) -> Result<Self, ToolError> {
         let refused = |error: io::Error| workspace.refusal(&change.place, &error);
-        let name = change.place.as_path().file_name().ok_or_else(|| refused(io::ErrorKind::InvalidInput.into()))?;
+        let name = change
+            .place
+            .as_path()
+            .file_name()
+            .ok_or_else(|| refused(io::ErrorKind::InvalidInput.into()))?;
         let dir = workspace.dir().try_clone().map_err(refused)?;
         let (name, made) = (name.to_owned(), Vec::new());
-        let mut staged = Self { workspace, change, dir, name, temp: None, call, number, made };
+        let mut staged = Self {
+            workspace,
+            change,
+            dir,
+            name,
+            temp: None,
+            call,
+            number,
+            made,
+        };
         staged.enter().map_err(refused)?;
         staged.check()?;
         if let Some(after) = &change.after {
@@ -80,10 +98,19 @@ impl<'a> Staged<'a> {
 
     /// Opens the directory of the file; for a new file the directories are made.
     fn enter(&mut self) -> io::Result<()> {
-        for step in self.change.place.as_path().parent().into_iter().flat_map(Path::components) {
+        for step in self
+            .change
+            .place
+            .as_path()
+            .parent()
+            .into_iter()
+            .flat_map(Path::components)
+        {
             let step = step.as_os_str();
             let inner = match self.dir.open_dir_nofollow(step) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound && self.change.after.is_some() => {
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && self.change.after.is_some() =>
+                {
                     match self.dir.create_dir(step) {
                         Ok(()) => self.made.push((self.dir.try_clone()?, step.to_owned())),
                         // A sibling made it just now.
@@ -101,20 +128,33 @@ impl<'a> Staged<'a> {
 
     /// Whether the file is still what the plan was made from.
     fn check(&self) -> Result<(), ToolError> {
-        let (place, found) = (&self.change.place, self.workspace.look_in(&self.dir, &self.name, &self.change.place)?);
+        let (place, found) = (
+            &self.change.place,
+            self.workspace
+                .look_in(&self.dir, &self.name, &self.change.place)?,
+        );
         let text = match (&self.change.before, &found) {
             (None, None) => return Ok(()),
             (Some(before), Some(found)) if before.digest == found.digest => return Ok(()),
-            (None, Some(_)) => format!("{place} was made by somebody else meanwhile; read it first"),
+            (None, Some(_)) => {
+                format!("{place} was made by somebody else meanwhile; read it first")
+            }
             (Some(_), None) => format!("{place} was taken away by somebody else meanwhile"),
-            (Some(_), Some(_)) => format!("{place} was changed by somebody else meanwhile; read it again"),
+            (Some(_), Some(_)) => {
+                format!("{place} was changed by somebody else meanwhile; read it again")
+            }
         };
         Err(ToolError::new(text).with_category(ErrorCategory::Conflict))
     }
 
     /// Writes the content beside the file and waits until it is on the disk.
     fn write(&mut self, content: &Snapshot) -> io::Result<()> {
-        let name = format!("{TEMP_PREFIX}{}-{}-{}.tmp", self.call, std::process::id(), self.number);
+        let name = format!(
+            "{TEMP_PREFIX}{}-{}-{}.tmp",
+            self.call,
+            std::process::id(),
+            self.number
+        );
         // Left behind by an attempt of the same call that was killed.
         let _ = self.dir.remove_file(&name);
         let mut options = OpenOptions::new();
@@ -173,7 +213,8 @@ impl<'a> Staged<'a> {
         let Some(before) = &self.change.before else {
             return self.dir.remove_file(&self.name).map_err(refused);
         };
-        self.write(before).map_err(|error| self.workspace.refusal(&self.change.place, &error))?;
+        self.write(before)
+            .map_err(|error| self.workspace.refusal(&self.change.place, &error))?;
         let temp = self.temp.take().unwrap_or_default();
         self.dir
             .rename(&temp, &self.dir, &self.name)
@@ -211,13 +252,19 @@ fn put_back(published: &mut [Staged<'_>], mut error: ToolError) -> ToolError {
         error.model.push_str("; nothing was changed");
         return error;
     }
-    error.model = format!("{}; these files were changed and could not be put back: {}", error.model, lost.join(", "));
+    error.model = format!(
+        "{}; these files were changed and could not be put back: {}",
+        error.model,
+        lost.join(", ")
+    );
     error.with_category(ErrorCategory::Unknown)
 }
 
 /// Takes away what attempts of a call have left behind when they were killed.
 pub(crate) fn tidy_up(workspace: &Workspace, call: CallId, place: &Place) {
-    let Ok((dir, _)) = workspace.open_parent(place) else { return };
+    let Ok((dir, _)) = workspace.open_parent(place) else {
+        return;
+    };
     let Ok(entries) = dir.entries() else { return };
     let prefix = format!("{TEMP_PREFIX}{call}-");
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -241,9 +288,14 @@ fn set_mode(_: &std::fs::File, _: u32) -> io::Result<()> {
 #[cfg(unix)]
 fn keep_owner(dir: &Dir, name: &OsString, file: &std::fs::File) {
     use {cap_std::fs::MetadataExt, std::os::unix::fs::MetadataExt as _};
-    let (Ok(old), Ok(new)) = (dir.symlink_metadata(name), file.metadata()) else { return };
+    let (Ok(old), Ok(new)) = (dir.symlink_metadata(name), file.metadata()) else {
+        return;
+    };
     if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-        let (owner, group) = (rustix::fs::Uid::from_raw(old.uid()), rustix::fs::Gid::from_raw(old.gid()));
+        let (owner, group) = (
+            rustix::fs::Uid::from_raw(old.uid()),
+            rustix::fs::Gid::from_raw(old.gid()),
+        );
         let _ = rustix::fs::fchown(file, Some(owner), Some(group));
     }
 }

@@ -21,11 +21,26 @@ impl Space {
         let place = Place::of(place);
         let before = self.workspace.look(&place).expect("readable");
         let after = after.map(|text| Snapshot::new(text.to_owned(), NEW_FILE));
-        Planned { place, renamed_from: None, before, after }
+        Planned {
+            place,
+            renamed_from: None,
+            before,
+            after,
+        }
     }
 
-    fn commit(&self, plan: &[Planned], watch: &mut dyn FnMut(usize) -> Result<(), ToolError>) -> Result<(), ToolError> {
-        commit(&self.workspace, CallId::new(uuid::Uuid::from_u128(7)), plan, &Halt::default(), watch)
+    fn commit(
+        &self,
+        plan: &[Planned],
+        watch: &mut dyn FnMut(usize) -> Result<(), ToolError>,
+    ) -> Result<(), ToolError> {
+        commit(
+            &self.workspace,
+            CallId::new(uuid::Uuid::from_u128(7)),
+            plan,
+            &Halt::default(),
+            watch,
+        )
     }
 
     /// Every file and directory with its content.
@@ -35,13 +50,20 @@ impl Space {
         while let Some(dir) = open.pop() {
             for entry in fs::read_dir(dir).expect("readable") {
                 let path = entry.expect("an entry").path();
-                let name = path.strip_prefix(self.dir.path()).expect("inside").display().to_string();
+                let name = path
+                    .strip_prefix(self.dir.path())
+                    .expect("inside")
+                    .display()
+                    .to_string();
                 match path.is_dir() {
                     true => {
                         open.push(path);
                         found.push(name);
                     }
-                    false => found.push(format!("{name}={}", fs::read_to_string(path).expect("text"))),
+                    false => found.push(format!(
+                        "{name}={}",
+                        fs::read_to_string(path).expect("text")
+                    )),
                 }
             }
         }
@@ -73,8 +95,13 @@ fn a_step_that_fails_takes_all_steps_before_it_back() {
         assert_eq!(space.found(), before, "after step {failing}");
     }
     let space = Space::new(&[("a", "old a"), ("c", "old c"), ("d", "old d")]);
-    space.commit(&four(&space), &mut |_| Ok(())).expect("nothing fails");
-    assert_eq!(space.found(), ["a=new a", "d=new d", "deep", "deep/er", "deep/er/b=new b"]);
+    space
+        .commit(&four(&space), &mut |_| Ok(()))
+        .expect("nothing fails");
+    assert_eq!(
+        space.found(),
+        ["a=new a", "d=new d", "deep", "deep/er", "deep/er/b=new b"]
+    );
 }
 
 #[test]
@@ -92,7 +119,13 @@ fn between_any_two_steps_every_file_is_the_old_one_or_the_new_one() {
     let expected = [
         (0, text("old a"), None, text("old c"), text("old d")),
         (1, text("new a"), None, text("old c"), text("old d")),
-        (2, text("new a"), text("new b"), text("old c"), text("old d")),
+        (
+            2,
+            text("new a"),
+            text("new b"),
+            text("old c"),
+            text("old d"),
+        ),
         (3, text("new a"), text("new b"), None, text("old d")),
     ];
     assert_eq!(seen, expected);
@@ -100,10 +133,18 @@ fn between_any_two_steps_every_file_is_the_old_one_or_the_new_one() {
 
 #[test]
 fn what_somebody_else_changes_at_the_last_moment_is_not_overwritten() {
-    for (name, theirs) in [("a", "theirs"), ("deep/er/b", "theirs"), ("c", "theirs"), ("d", "theirs")] {
+    for (name, theirs) in [
+        ("a", "theirs"),
+        ("deep/er/b", "theirs"),
+        ("c", "theirs"),
+        ("d", "theirs"),
+    ] {
         let space = Space::new(&[("a", "old a"), ("c", "old c"), ("d", "old d")]);
         let plan = four(&space);
-        let step = plan.iter().position(|planned| planned.place == Place::of(name)).expect("planned");
+        let step = plan
+            .iter()
+            .position(|planned| planned.place == Place::of(name))
+            .expect("planned");
         let mut watch = |at| {
             if at == step {
                 fs::write(space.dir.path().join(name), theirs).expect("written");
@@ -111,18 +152,28 @@ fn what_somebody_else_changes_at_the_last_moment_is_not_overwritten() {
             Ok(())
         };
         let error = space.commit(&plan, &mut watch).expect_err("it was changed");
-        assert!(error.model.contains("by somebody else meanwhile"), "{}", error.model);
+        assert!(
+            error.model.contains("by somebody else meanwhile"),
+            "{}",
+            error.model
+        );
         assert_eq!(error.category, ErrorCategory::Conflict);
         let found = space.found();
         assert!(found.contains(&format!("{name}={theirs}")), "{found:?}");
-        assert!(found.iter().all(|entry| !entry.contains("=new")), "{found:?}");
+        assert!(
+            found.iter().all(|entry| !entry.contains("=new")),
+            "{found:?}"
+        );
     }
 }
 
 #[test]
 fn what_cannot_be_put_back_is_named() {
     let space = Space::new(&[("a", "old a"), ("d", "old d")]);
-    let plan = [space.plan("a", Some("new a")), space.plan("d", Some("new d"))];
+    let plan = [
+        space.plan("a", Some("new a")),
+        space.plan("d", Some("new d")),
+    ];
     let mut watch = |step| {
         if step == 1 {
             let a = space.dir.path().join("a");
@@ -133,7 +184,10 @@ fn what_cannot_be_put_back_is_named() {
         Ok(())
     };
     let error = space.commit(&plan, &mut watch).expect_err("it fails");
-    assert_eq!(error.model, "the disk broke; these files were changed and could not be put back: a");
+    assert_eq!(
+        error.model,
+        "the disk broke; these files were changed and could not be put back: a"
+    );
     assert_eq!(error.category, ErrorCategory::Unknown);
 }
 

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_core::{
-    Arguments, Context, IdempotencyKey, Kind, Reconciled, Resource, Schema, Tool, ToolError, ToolOutput, ToolSpec,
-    typed,
+    Arguments, Context, IdempotencyKey, Kind, Reconciled, Resource, Schema, Tool, ToolError,
+    ToolOutput, ToolSpec, typed,
 };
 
 use crate::{
@@ -101,16 +101,30 @@ fn plan(workspace: &Workspace, input: &Input) -> Result<Plan, ToolError> {
     let place = workspace.target(&place)?;
     let before = workspace.look(&place)?;
     expected::check(input.expected_digest.as_deref(), &place, before.as_ref())?;
-    let Some(before) = before else { return Err(workspace.refusal(&place, &std::io::ErrorKind::NotFound.into())) };
-    let Some(old) = Text::decode(&before.bytes) else {
-        return Err(invalid(format!("{place} is not text, so it cannot be edited")));
+    let Some(before) = before else {
+        return Err(workspace.refusal(&place, &std::io::ErrorKind::NotFound.into()));
     };
-    let edits: Vec<Replacement<'_>> =
-        input.edits.iter().map(|edit| Replacement { old: &edit.old, new: &edit.new, all: edit.all }).collect();
-    let text = replace(&old.text, &edits).map_err(|why| invalid(format!("{place} was not changed: {why}")))?;
+    let Some(old) = Text::decode(&before.bytes) else {
+        return Err(invalid(format!(
+            "{place} is not text, so it cannot be edited"
+        )));
+    };
+    let edits: Vec<Replacement<'_>> = input
+        .edits
+        .iter()
+        .map(|edit| Replacement {
+            old: &edit.old,
+            new: &edit.new,
+            all: edit.all,
+        })
+        .collect();
+    let text = replace(&old.text, &edits)
+        .map_err(|why| invalid(format!("{place} was not changed: {why}")))?;
     let Some(bytes) = old.encoding.encode(&text) else {
         let encoding = old.encoding.name();
-        return Err(invalid(format!("{place} is {encoding}, which lacks some of the new characters")));
+        return Err(invalid(format!(
+            "{place} is {encoding}, which lacks some of the new characters"
+        )));
     };
     let after = Snapshot::new(bytes, before.mode);
     one_file(workspace, place, Some(before), after, Vec::new())

@@ -19,8 +19,12 @@ pub(crate) struct NotPublic;
 impl Resolve for PublicOnly {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let public: Vec<SocketAddr> = found.into_iter().filter(|address| is_public(address.ip())).collect();
+            let found: Vec<SocketAddr> =
+                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let public: Vec<SocketAddr> = found
+                .into_iter()
+                .filter(|address| is_public(address.ip()))
+                .collect();
             match public.is_empty() {
                 true => Err(NotPublic.into()),
                 false => Ok(Box::new(public.into_iter()) as Addrs),
@@ -59,7 +63,9 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         (Ipv4Addr::new(224, 0, 0, 0), 4),
         (Ipv4Addr::new(240, 0, 0, 0), 4),
     ];
-    let within = |(first, length): &(Ipv4Addr, u32)| (address.to_bits() ^ first.to_bits()) >> (32 - length) == 0;
+    let within = |(first, length): &(Ipv4Addr, u32)| {
+        (address.to_bits() ^ first.to_bits()) >> (32 - length) == 0
+    };
     !OTHERS.iter().any(within)
 }
 
@@ -72,7 +78,9 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
         (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
     ];
-    let within = |(first, length): &(Ipv6Addr, u32)| (address.to_bits() ^ first.to_bits()) >> (128 - length) == 0;
+    let within = |(first, length): &(Ipv6Addr, u32)| {
+        (address.to_bits() ^ first.to_bits()) >> (128 - length) == 0
+    };
     within(&(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3)) && !OTHERS.iter().any(within)
 }
 
@@ -82,9 +90,15 @@ mod tests {
 
     #[test]
     fn only_addresses_of_the_world_are_public() {
-        for address in
-            ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "198.20.0.1", "2606:4700::1", "2a00:1450::1"]
-        {
+        for address in [
+            "1.1.1.1",
+            "93.184.216.34",
+            "172.32.0.1",
+            "100.128.0.1",
+            "198.20.0.1",
+            "2606:4700::1",
+            "2a00:1450::1",
+        ] {
             assert!(is_public(address.parse().expect("an address")), "{address}");
         }
         for address in [
@@ -129,14 +143,19 @@ mod tests {
             "ff02::1",
             "5f00::1",
         ] {
-            assert!(!is_public(address.parse().expect("an address")), "{address}");
+            assert!(
+                !is_public(address.parse().expect("an address")),
+                "{address}"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_name_that_leads_home_leads_nowhere() {
         let name = "localhost".parse().expect("a name");
-        let Err(error) = PublicOnly.resolve(name).await else { panic!("it leads home") };
+        let Err(error) = PublicOnly.resolve(name).await else {
+            panic!("it leads home")
+        };
         assert_eq!(error.downcast_ref(), Some(&NotPublic));
     }
 }

@@ -32,7 +32,12 @@ pub struct FetchOptions {
 
 impl Default for FetchOptions {
     fn default() -> Self {
-        Self { allow: Vec::new(), allow_private: Vec::new(), max_bytes: 1 << 20, timeout_ms: 30_000 }
+        Self {
+            allow: Vec::new(),
+            allow_private: Vec::new(),
+            max_bytes: 1 << 20,
+            timeout_ms: 30_000,
+        }
     }
 }
 
@@ -91,8 +96,15 @@ fn such_as(known: &[String]) -> String {
 
 impl Allowed {
     pub(crate) fn new(options: &FetchOptions) -> Result<Self, FetchSetupError> {
-        let hosts = options.allow.iter().map(|pattern| Host::new(pattern)).collect::<Result<_, _>>()?;
-        Ok(Self { hosts, private: options.allow_private.clone() })
+        let hosts = options
+            .allow
+            .iter()
+            .map(|pattern| Host::new(pattern))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            hosts,
+            private: options.allow_private.clone(),
+        })
     }
 
     /// Reads a URL that may be fetched.
@@ -118,44 +130,79 @@ impl Allowed {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Refused::Credentials);
         }
-        let (host, port) = (url.host_str().ok_or(Refused::NoUrl)?, url.port_or_known_default().ok_or(Refused::NoUrl)?);
+        let (host, port) = (
+            url.host_str().ok_or(Refused::NoUrl)?,
+            url.port_or_known_default().ok_or(Refused::NoUrl)?,
+        );
         // Whatever notation an address was written in, a parsed URL has it in the usual one.
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>().ok();
         if address.is_some_and(|address| self.private.contains(&SocketAddr::new(address, port))) {
             return Ok(());
         }
         let name = host.trim_end_matches('.').to_ascii_lowercase();
-        if !self.hosts.iter().any(|host| host.covers(&name, port, address.is_some())) {
+        if !self
+            .hosts
+            .iter()
+            .any(|host| host.covers(&name, port, address.is_some()))
+        {
             let known = self.hosts.iter().map(ToString::to_string).collect();
-            return Err(Refused::Host { host: shown(&name, port), known });
+            return Err(Refused::Host {
+                host: shown(&name, port),
+                known,
+            });
         }
         match address {
-            Some(address) if !is_public(address) => Err(Refused::Private { host: shown(&name, port) }),
+            Some(address) if !is_public(address) => Err(Refused::Private {
+                host: shown(&name, port),
+            }),
             _ => Ok(()),
         }
     }
 }
 
 fn shown(host: &str, port: u16) -> String {
-    if matches!(port, 80 | 443) { host.to_owned() } else { format!("{host}:{port}") }
+    if matches!(port, 80 | 443) {
+        host.to_owned()
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 impl Host {
     fn new(pattern: &str) -> Result<Self, FetchSetupError> {
-        let wrong = || FetchSetupError::NoHost { pattern: pattern.to_owned() };
+        let wrong = || FetchSetupError::NoHost {
+            pattern: pattern.to_owned(),
+        };
         if pattern == "*" {
-            return Ok(Self { name: String::new(), port: None });
+            return Ok(Self {
+                name: String::new(),
+                port: None,
+            });
         }
         let below = pattern.strip_prefix("*.");
-        let url = Url::parse(&format!("http://{}", below.unwrap_or(pattern))).map_err(|_| wrong())?;
-        let host = url.host_str().ok_or_else(wrong)?.trim_end_matches('.').to_ascii_lowercase();
+        let url =
+            Url::parse(&format!("http://{}", below.unwrap_or(pattern))).map_err(|_| wrong())?;
+        let host = url
+            .host_str()
+            .ok_or_else(wrong)?
+            .trim_end_matches('.')
+            .to_ascii_lowercase();
         let written = below.unwrap_or(pattern).to_ascii_lowercase();
-        let port = written.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let port = written
+            .rsplit_once(':')
+            .and_then(|(_, port)| port.parse().ok());
         let plain = port.map_or_else(|| host.clone(), |port: u16| format!("{host}:{port}"));
         if host.is_empty() || host.contains('*') || plain != written.trim_end_matches('.') {
             return Err(wrong());
         }
-        Ok(Self { name: if below.is_some() { format!(".{host}") } else { host }, port })
+        Ok(Self {
+            name: if below.is_some() {
+                format!(".{host}")
+            } else {
+                host
+            },
+            port,
+        })
     }
 
     fn covers(&self, name: &str, port: u16, is_address: bool) -> bool {
@@ -164,7 +211,10 @@ impl Host {
             Some(b'.') => !is_address && name.ends_with(&self.name) && name.len() > self.name.len(),
             Some(_) => name == self.name,
         };
-        named && self.port.map_or(matches!(port, 80 | 443), |own| own == port)
+        named
+            && self
+                .port
+                .map_or(matches!(port, 80 | 443), |own| own == port)
     }
 }
 
@@ -185,14 +235,27 @@ mod tests {
 
     fn allowed(allow: &[&str], private: &[&str]) -> Allowed {
         let allow = allow.iter().map(|it| (*it).to_owned()).collect();
-        let allow_private = private.iter().map(|it| it.parse().expect("an address")).collect();
-        Allowed::new(&FetchOptions { allow, allow_private, ..FetchOptions::default() }).expect("fine")
+        let allow_private = private
+            .iter()
+            .map(|it| it.parse().expect("an address"))
+            .collect();
+        Allowed::new(&FetchOptions {
+            allow,
+            allow_private,
+            ..FetchOptions::default()
+        })
+        .expect("fine")
     }
 
     #[test]
     fn an_empty_list_allows_nothing() {
-        let refused = allowed(&[], &[]).read("https://docs.rs/").expect_err("not listed");
-        assert_eq!(refused.to_string(), "docs.rs is not among the hosts that may be fetched; none may");
+        let refused = allowed(&[], &[])
+            .read("https://docs.rs/")
+            .expect_err("not listed");
+        assert_eq!(
+            refused.to_string(),
+            "docs.rs is not among the hosts that may be fetched; none may"
+        );
     }
 
     #[test]
@@ -218,7 +281,11 @@ mod tests {
             "https://evil.com#docs.rs",
             "https://evil.com\\.docs.rs/",
         ] {
-            assert!(matches!(allowed.read(url), Err(Refused::Host { .. })), "{url}: {:?}", allowed.read(url));
+            assert!(
+                matches!(allowed.read(url), Err(Refused::Host { .. })),
+                "{url}: {:?}",
+                allowed.read(url)
+            );
         }
     }
 
@@ -242,7 +309,11 @@ mod tests {
             "http://10.0.0.1/",
             "http://[fe80::1]/",
         ] {
-            assert!(matches!(allowed.read(url), Err(Refused::Private { .. })), "{url}: {:?}", allowed.read(url));
+            assert!(
+                matches!(allowed.read(url), Err(Refused::Private { .. })),
+                "{url}: {:?}",
+                allowed.read(url)
+            );
         }
         assert!(allowed.read("http://1.1.1.1/").is_ok());
     }
@@ -253,7 +324,12 @@ mod tests {
         assert!(allowed.read("http://127.0.0.1:8080/x").is_ok());
         assert!(allowed.read("http://127.1:8080/x").is_ok());
         assert!(allowed.read("http://[::1]:8080/x").is_ok());
-        for url in ["http://127.0.0.1:8081/", "http://127.0.0.1/", "http://127.0.0.2:8080/", "http://localhost:8080/"] {
+        for url in [
+            "http://127.0.0.1:8081/",
+            "http://127.0.0.1/",
+            "http://127.0.0.2:8080/",
+            "http://localhost:8080/",
+        ] {
             assert!(allowed.read(url).is_err(), "{url}");
         }
     }
@@ -261,27 +337,51 @@ mod tests {
     #[test]
     fn credentials_are_refused_and_never_repeated() {
         let allowed = allowed(&["*"], &[]);
-        for url in ["https://user:CANARY@docs.rs/", "https://CANARY@docs.rs/", "https://:CANARY@docs.rs/"] {
+        for url in [
+            "https://user:CANARY@docs.rs/",
+            "https://CANARY@docs.rs/",
+            "https://:CANARY@docs.rs/",
+        ] {
             let refused = allowed.read(url).expect_err("refused");
             assert_eq!(refused, Refused::Credentials);
             assert!(!format!("{refused} {refused:?}").contains("CANARY"));
         }
         let from = allowed.read("https://docs.rs/").expect("fine");
-        assert_eq!(allowed.follow(&from, "https://u:CANARY@docs.rs/"), Err(Refused::Credentials));
+        assert_eq!(
+            allowed.follow(&from, "https://u:CANARY@docs.rs/"),
+            Err(Refused::Credentials)
+        );
     }
 
     #[test]
     fn other_schemes_and_downgrades_are_refused() {
         let allowed = allowed(&["*"], &[]);
-        for url in ["file:///etc/passwd", "ftp://docs.rs/", "data:text/plain,x", "gopher://docs.rs/"] {
+        for url in [
+            "file:///etc/passwd",
+            "ftp://docs.rs/",
+            "data:text/plain,x",
+            "gopher://docs.rs/",
+        ] {
             assert_eq!(allowed.read(url), Err(Refused::Scheme), "{url}");
         }
         assert_eq!(allowed.read("docs.rs"), Err(Refused::NoUrl));
         let from = allowed.read("https://docs.rs/a/b").expect("fine");
-        assert_eq!(allowed.follow(&from, "http://docs.rs/"), Err(Refused::Downgrade));
-        assert_eq!(allowed.follow(&from, "../c").expect("fine").as_str(), "https://docs.rs/c");
-        assert_eq!(allowed.follow(&from, "file:///etc/passwd"), Err(Refused::Scheme));
-        assert!(matches!(allowed.follow(&from, "http://127.0.0.1/"), Err(Refused::Private { .. })));
+        assert_eq!(
+            allowed.follow(&from, "http://docs.rs/"),
+            Err(Refused::Downgrade)
+        );
+        assert_eq!(
+            allowed.follow(&from, "../c").expect("fine").as_str(),
+            "https://docs.rs/c"
+        );
+        assert_eq!(
+            allowed.follow(&from, "file:///etc/passwd"),
+            Err(Refused::Scheme)
+        );
+        assert!(matches!(
+            allowed.follow(&from, "http://127.0.0.1/"),
+            Err(Refused::Private { .. })
+        ));
     }
 
     #[test]
@@ -298,7 +398,10 @@ mod tests {
             "docs.rs:x",
             "0x7f.1",
         ] {
-            let options = FetchOptions { allow: vec![bad.to_owned()], ..FetchOptions::default() };
+            let options = FetchOptions {
+                allow: vec![bad.to_owned()],
+                ..FetchOptions::default()
+            };
             assert!(Allowed::new(&options).is_err(), "{bad:?}");
         }
     }

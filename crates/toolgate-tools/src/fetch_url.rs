@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use toolgate_core::{
-    Annotations, Arguments, Context, ErrorCategory, Kind, Schema, SideEffect, Tool, ToolError, ToolOutput, ToolSpec,
-    typed,
+    Annotations, Arguments, Context, ErrorCategory, Kind, Schema, SideEffect, Tool, ToolError,
+    ToolOutput, ToolSpec, typed,
 };
 
 use crate::{
@@ -82,7 +82,11 @@ impl FetchUrl {
     /// Fetches what `options` allow.
     pub fn new(options: FetchOptions) -> Result<Self, FetchSetupError> {
         let allowed = Allowed::new(&options)?;
-        Ok(Self { options, allowed, client: Arc::default() })
+        Ok(Self {
+            options,
+            allowed,
+            client: Arc::default(),
+        })
     }
 
     async fn fetch(&self, input: Input) -> Result<Page, ToolError> {
@@ -95,24 +99,53 @@ impl FetchUrl {
                 None => return self.page(url, response, input.max_bytes).await,
             }
         }
-        Err(ToolError::new(format!("it was redirected more than {MOST_REDIRECTS} times")))
+        Err(ToolError::new(format!(
+            "it was redirected more than {MOST_REDIRECTS} times"
+        )))
     }
 
-    async fn page(&self, url: Url, mut response: Response, wanted: Option<usize>) -> Result<Page, ToolError> {
-        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    async fn page(
+        &self,
+        url: Url,
+        mut response: Response,
+        wanted: Option<usize>,
+    ) -> Result<Page, ToolError> {
+        let header = |name| {
+            response
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned)
+        };
         let (kind, coding) = (header(CONTENT_TYPE), header(CONTENT_ENCODING));
         if coding.is_some_and(|coding| !coding.trim().eq_ignore_ascii_case("identity")) {
-            return Err(ToolError::new("the server sends it compressed although it was asked not to; it is not read"));
+            return Err(ToolError::new(
+                "the server sends it compressed although it was asked not to; it is not read",
+            ));
         }
-        let most = wanted.unwrap_or(self.options.max_bytes).min(self.options.max_bytes);
+        let most = wanted
+            .unwrap_or(self.options.max_bytes)
+            .min(self.options.max_bytes);
         let (bytes, cut) = body(&mut response, most).await?;
         let Some(text) = fetch_text::read(&bytes, kind.as_deref(), cut) else {
-            let kind = kind.as_deref().map_or_else(|| "of an unknown type".to_owned(), fetch_text::essence);
-            return Err(ToolError::new(format!("it is {kind}, not text, and is not shown")));
+            let kind = kind
+                .as_deref()
+                .map_or_else(|| "of an unknown type".to_owned(), fetch_text::essence);
+            return Err(ToolError::new(format!(
+                "it is {kind}, not text, and is not shown"
+            )));
         };
         let (status, content_type) = (response.status().as_u16(), kind);
         let (text, replaced) = (text.text, text.replaced);
-        Ok(Page { url: url.into(), status, content_type, text, bytes: bytes.len(), cut, replaced })
+        Ok(Page {
+            url: url.into(),
+            status,
+            content_type,
+            text,
+            bytes: bytes.len(),
+            cut,
+            replaced,
+        })
     }
 }
 
@@ -122,12 +155,16 @@ impl Tool for FetchUrl {
             [] => String::new(),
             hosts => format!(" Hosts that may be fetched: {}.", hosts.join(", ")),
         };
-        let description = format!("Fetches a page over http or https and returns its text as it is.{hosts}");
-        let mut annotations = Annotations::read_only().with_kind(Kind::Fetch).with_side_effect(SideEffect::Network);
+        let description =
+            format!("Fetches a page over http or https and returns its text as it is.{hosts}");
+        let mut annotations = Annotations::read_only()
+            .with_kind(Kind::Fetch)
+            .with_side_effect(SideEffect::Network);
         annotations.hints.open_world = Some(true);
         annotations.long_running = Some("fetching a page".to_owned());
         let spec = ToolSpec::new("fetch_url", description, Schema::of::<Input>());
-        spec.with_annotations(annotations).with_output(Schema::of::<Page>())
+        spec.with_annotations(annotations)
+            .with_output(Schema::of::<Page>())
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
@@ -137,7 +174,8 @@ impl Tool for FetchUrl {
             () = cx.cancelled() => return Err(ToolError::cancelled()),
         };
         // Not as a timeout of ours: nothing was changed there, and a later attempt may do.
-        let page = page.map_err(|_| ToolError::transient("the server took too long to answer"))??;
+        let page =
+            page.map_err(|_| ToolError::transient("the server took too long to answer"))??;
         let text = in_words(&page);
         Ok(ToolOutput::of(page)?.with_text(text))
     }
@@ -148,7 +186,10 @@ fn in_words(page: &Page) -> String {
     let kind = page.content_type.as_deref().unwrap_or("no content type");
     let mut text = format!("[{} {} {kind}]\n{}", page.status, page.url, page.text);
     if page.cut {
-        text.push_str(&format!("\n[cut after {} bytes; ask for more with max_bytes]", page.bytes));
+        text.push_str(&format!(
+            "\n[cut after {} bytes; ask for more with max_bytes]",
+            page.bytes
+        ));
     }
     if page.replaced {
         text.push_str("\n[parts of it are no text and were replaced]");
@@ -159,15 +200,33 @@ fn in_words(page: &Page) -> String {
 fn client() -> Result<Client, ToolError> {
     // Somebody else may have chosen one, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).dns_resolver(PublicOnly);
-    let named = builder.user_agent(concat!("toolgate/", env!("CARGO_PKG_VERSION"))).tcp_nodelay(true);
-    let unmade = |error: reqwest::Error| ToolError::new("nothing can be fetched here").with_operator(error.to_string());
-    named.connect_timeout(Duration::from_secs(10)).referer(false).build().map_err(unmade)
+    let builder = Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .dns_resolver(PublicOnly);
+    let named = builder
+        .user_agent(concat!("toolgate/", env!("CARGO_PKG_VERSION")))
+        .tcp_nodelay(true);
+    let unmade = |error: reqwest::Error| {
+        ToolError::new("nothing can be fetched here").with_operator(error.to_string())
+    };
+    named
+        .connect_timeout(Duration::from_secs(10))
+        .referer(false)
+        .build()
+        .map_err(unmade)
 }
 
 async fn get(client: &Client, url: &Url) -> Result<Response, ToolError> {
-    let request = client.get(url.clone()).header(ACCEPT, "text/*, application/json, application/xml, */*;q=0.5");
-    request.header(ACCEPT_ENCODING, "identity").send().await.map_err(|error| unreachable_host(&error, url))
+    let request = client.get(url.clone()).header(
+        ACCEPT,
+        "text/*, application/json, application/xml, */*;q=0.5",
+    );
+    request
+        .header(ACCEPT_ENCODING, "identity")
+        .send()
+        .await
+        .map_err(|error| unreachable_host(&error, url))
 }
 
 /// Where a redirect leads, if the answer is one.
@@ -179,7 +238,10 @@ fn moved(response: &Response) -> Option<String> {
         StatusCode::TEMPORARY_REDIRECT,
         StatusCode::PERMANENT_REDIRECT,
     ];
-    let location = response.headers().get(LOCATION).filter(|_| moves.contains(&response.status()))?;
+    let location = response
+        .headers()
+        .get(LOCATION)
+        .filter(|_| moves.contains(&response.status()))?;
     Some(location.to_str().unwrap_or_default().to_owned())
 }
 
@@ -187,7 +249,8 @@ fn moved(response: &Response) -> Option<String> {
 async fn body(response: &mut Response, most: usize) -> Result<(Vec<u8>, bool), ToolError> {
     let mut bytes = Vec::new();
     let lost = |error: reqwest::Error| {
-        ToolError::transient("the connection was lost while reading").with_operator(error.without_url().to_string())
+        ToolError::transient("the connection was lost while reading")
+            .with_operator(error.without_url().to_string())
     };
     while let Some(chunk) = response.chunk().await.map_err(lost)? {
         let room = most - bytes.len();
@@ -202,22 +265,29 @@ async fn body(response: &mut Response, most: usize) -> Result<(Vec<u8>, bool), T
 fn refused(refused: Refused) -> ToolError {
     let category = match refused {
         Refused::NoUrl | Refused::Scheme | Refused::Credentials => ErrorCategory::InvalidInput,
-        Refused::Host { .. } | Refused::Private { .. } | Refused::Downgrade => ErrorCategory::Permission,
+        Refused::Host { .. } | Refused::Private { .. } | Refused::Downgrade => {
+            ErrorCategory::Permission
+        }
     };
     ToolError::new(refused.to_string()).with_category(category)
 }
 
 fn redirected(to: Refused) -> ToolError {
-    ToolError::new(format!("it sends elsewhere, and that is not followed: {to}"))
-        .with_category(ErrorCategory::Permission)
+    ToolError::new(format!(
+        "it sends elsewhere, and that is not followed: {to}"
+    ))
+    .with_category(ErrorCategory::Permission)
 }
 
 /// Says why there is no answer, without the URL, which the operator can find in the call.
 fn unreachable_host(error: &reqwest::Error, url: &Url) -> ToolError {
     let host = url.host_str().unwrap_or_default();
-    let mut causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    let mut causes =
+        std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     if causes.any(|cause| cause.is::<NotPublic>()) {
-        let refused = Refused::Private { host: host.to_owned() };
+        let refused = Refused::Private {
+            host: host.to_owned(),
+        };
         return ToolError::new(refused.to_string()).with_category(ErrorCategory::Permission);
     }
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());

@@ -34,7 +34,11 @@ pub(crate) const NEW_FILE: u32 = 0o644;
 impl Snapshot {
     pub(crate) fn new(bytes: impl Into<Bytes>, mode: u32) -> Self {
         let bytes = bytes.into();
-        Self { digest: Digest::of_bytes(&bytes), bytes, mode }
+        Self {
+            digest: Digest::of_bytes(&bytes),
+            bytes,
+            mode,
+        }
     }
 }
 
@@ -81,7 +85,11 @@ impl Workspace {
                     return Err(dangling(place));
                 }
                 let parent = Place::of(path.parent().unwrap_or(Path::new("")));
-                let parent = if parent.is_root() { parent } else { self.target(&parent)? };
+                let parent = if parent.is_root() {
+                    parent
+                } else {
+                    self.target(&parent)?
+                };
                 Ok(Place::of(parent.as_path().join(name)))
             }
             Err(error) => Err(self.refusal(place, &error)),
@@ -99,7 +107,12 @@ impl Workspace {
     }
 
     /// The same in a directory that is open already.
-    pub(crate) fn look_in(&self, dir: &Dir, name: &OsStr, target: &Place) -> Result<Option<Snapshot>, ToolError> {
+    pub(crate) fn look_in(
+        &self,
+        dir: &Dir,
+        name: &OsStr,
+        target: &Place,
+    ) -> Result<Option<Snapshot>, ToolError> {
         let (file, meta) = match open_plain(dir, Path::new(name), FollowSymlinks::No) {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -117,9 +130,17 @@ impl Workspace {
 
     /// Opens the directory around a target, one step after the other and through no link.
     pub(crate) fn open_parent(&self, target: &Place) -> io::Result<(Dir, OsString)> {
-        let name = target.as_path().file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let name = target
+            .as_path()
+            .file_name()
+            .ok_or(io::ErrorKind::InvalidInput)?;
         let mut dir = self.dir().try_clone()?;
-        for step in target.as_path().parent().into_iter().flat_map(Path::components) {
+        for step in target
+            .as_path()
+            .parent()
+            .into_iter()
+            .flat_map(Path::components)
+        {
             dir = dir.open_dir_nofollow(step.as_os_str())?;
         }
         Ok((dir, name.to_owned()))
@@ -131,38 +152,65 @@ impl Workspace {
         // Without a number it is not the system's word: a link led out of the root.
         let left = error.kind() == Kind::PermissionDenied && error.raw_os_error().is_none();
         let (text, category) = match error.kind() {
-            Kind::NotFound => (format!("no such file: {place}{}", instead_of(self, place)), ErrorCategory::NotFound),
+            Kind::NotFound => (
+                format!("no such file: {place}{}", instead_of(self, place)),
+                ErrorCategory::NotFound,
+            ),
             Kind::PermissionDenied if left => {
-                let text = format!("{place} leads out of the workspace through a link, and is not followed");
+                let text = format!(
+                    "{place} leads out of the workspace through a link, and is not followed"
+                );
                 (text, ErrorCategory::Permission)
             }
-            Kind::PermissionDenied => {
-                (format!("the permissions of {place} or of its directory do not allow this"), ErrorCategory::Permission)
-            }
+            Kind::PermissionDenied => (
+                format!("the permissions of {place} or of its directory do not allow this"),
+                ErrorCategory::Permission,
+            ),
             Kind::NotADirectory => {
-                let text =
-                    format!("a part of {place} is not a directory, or became a link just now; look with list_dir");
+                let text = format!(
+                    "a part of {place} is not a directory, or became a link just now; look with list_dir"
+                );
                 (text, ErrorCategory::NotFound)
             }
-            _ if is_system(error, Told::Loop) => {
-                (format!("{place} is a link that goes in circles or changed just now"), ErrorCategory::Conflict)
+            _ if is_system(error, Told::Loop) => (
+                format!("{place} is a link that goes in circles or changed just now"),
+                ErrorCategory::Conflict,
+            ),
+            Kind::IsADirectory => (
+                format!("{place} is a directory; use list_dir"),
+                ErrorCategory::InvalidInput,
+            ),
+            Kind::ReadOnlyFilesystem => (
+                format!("{place} is on a read-only disk"),
+                ErrorCategory::Permission,
+            ),
+            Kind::StorageFull | Kind::QuotaExceeded => {
+                ("the disk is full".to_owned(), ErrorCategory::Internal)
             }
-            Kind::IsADirectory => (format!("{place} is a directory; use list_dir"), ErrorCategory::InvalidInput),
-            Kind::ReadOnlyFilesystem => (format!("{place} is on a read-only disk"), ErrorCategory::Permission),
-            Kind::StorageFull | Kind::QuotaExceeded => ("the disk is full".to_owned(), ErrorCategory::Internal),
-            Kind::InvalidFilename => (format!("{place} is no name a file can have here"), ErrorCategory::InvalidInput),
+            Kind::InvalidFilename => (
+                format!("{place} is no name a file can have here"),
+                ErrorCategory::InvalidInput,
+            ),
             // What the system answers to somebody who opens a socket like a file.
-            _ if is_system(error, Told::Socket) => {
-                (format!("{place} is a socket or a device, not a file"), ErrorCategory::InvalidInput)
-            }
-            _ => (format!("{place} cannot be used: {error}"), ErrorCategory::Internal),
+            _ if is_system(error, Told::Socket) => (
+                format!("{place} is a socket or a device, not a file"),
+                ErrorCategory::InvalidInput,
+            ),
+            _ => (
+                format!("{place} cannot be used: {error}"),
+                ErrorCategory::Internal,
+            ),
         };
         ToolError::new(text).with_category(category)
     }
 }
 
 /// Opens something for reading without waiting for it. What it is, is asked of the handle.
-pub(crate) fn open_plain(dir: &Dir, path: &Path, follow: FollowSymlinks) -> io::Result<(File, Metadata)> {
+pub(crate) fn open_plain(
+    dir: &Dir,
+    path: &Path,
+    follow: FollowSymlinks,
+) -> io::Result<(File, Metadata)> {
     let mut options = OpenOptions::new();
     // A pipe would wait for somebody who writes.
     options.read(true).nonblock(true).follow(follow);
@@ -245,8 +293,9 @@ fn special(_: FileType) -> &'static str {
 
 fn too_large(place: &Place, size: u64, most: u64) -> ToolError {
     let (size, most) = (human_size(size), human_size(most));
-    let text =
-        format!("{place} has {size}, more than the {most} that the file tools take on; look into it another way");
+    let text = format!(
+        "{place} has {size}, more than the {most} that the file tools take on; look into it another way"
+    );
     ToolError::new(text).with_category(ErrorCategory::InvalidInput)
 }
 

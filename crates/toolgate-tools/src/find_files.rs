@@ -4,7 +4,9 @@ use globset::{GlobBuilder, GlobMatcher};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use toolgate_core::{Arguments, Context, Kind, Resource, Schema, Tool, ToolError, ToolOutput, ToolSpec, typed};
+use toolgate_core::{
+    Arguments, Context, Kind, Resource, Schema, Tool, ToolError, ToolOutput, ToolSpec, typed,
+};
 
 use crate::{
     Workspace,
@@ -68,7 +70,10 @@ impl Tool for FindFiles {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let Input { glob, path } = typed(&arguments)?;
-        let (workspace, start) = (self.0.clone(), self.0.place(path.as_deref().unwrap_or("."))?);
+        let (workspace, start) = (
+            self.0.clone(),
+            self.0.place(path.as_deref().unwrap_or("."))?,
+        );
         let pattern = pattern(&glob)?;
         blocking(&cx, &Halt::default(), move |halt| {
             let (mut files, mut more) = (Vec::new(), 0);
@@ -100,10 +105,17 @@ impl Tool for FindFiles {
 /// A pattern for paths. Without a slash it fits in every directory.
 pub(crate) fn pattern(glob: &str) -> Result<GlobMatcher, ToolError> {
     let glob = glob.strip_prefix("./").unwrap_or(glob);
-    let anywhere = if glob.contains('/') { glob.to_owned() } else { format!("**/{glob}") };
+    let anywhere = if glob.contains('/') {
+        glob.to_owned()
+    } else {
+        format!("**/{glob}")
+    };
     let built = GlobBuilder::new(&anywhere).literal_separator(true).build();
     match built {
         Ok(glob) => Ok(glob.compile_matcher()),
-        Err(error) => Err(invalid(format!("the pattern cannot be read: {}", error.kind()))),
+        Err(error) => Err(invalid(format!(
+            "the pattern cannot be read: {}",
+            error.kind()
+        ))),
     }
 }

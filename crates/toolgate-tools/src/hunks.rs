@@ -19,20 +19,34 @@ const MOST_COMPARED: usize = 5_000_000;
 /// Applies all hunks in order. Every line that a hunk expects has to be there; only its number may be off.
 pub(crate) fn apply(text: &str, hunks: &[Hunk]) -> Result<Patched, String> {
     let old: Vec<&str> = lines(text).collect();
-    let mut work = Work { old: &old, new: String::with_capacity(text.len()), from: 0, newline: Newline::of(text) };
+    let mut work = Work {
+        old: &old,
+        new: String::with_capacity(text.len()),
+        from: 0,
+        newline: Newline::of(text),
+    };
     let (mut drift, mut notes) = (0_isize, Vec::new());
     for (number, hunk) in hunks.iter().enumerate() {
         let number = number + 1;
         let said = first_line(hunk).saturating_add_signed(drift);
-        let at = work.find(hunk, said).map_err(|why| format!("hunk {number} does not apply: {why}"))?;
+        let at = work
+            .find(hunk, said)
+            .map_err(|why| format!("hunk {number} does not apply: {why}"))?;
         if at != said {
-            notes.push(format!("hunk {number} was found at line {} instead of {}", at + 1, said + 1));
+            notes.push(format!(
+                "hunk {number} was found at line {} instead of {}",
+                at + 1,
+                said + 1
+            ));
         }
         drift += at as isize - said as isize;
         work.apply(hunk, at);
     }
     work.keep_until(old.len());
-    Ok(Patched { text: work.new, notes })
+    Ok(Patched {
+        text: work.new,
+        notes,
+    })
 }
 
 /// Where a hunk says it begins, counted from 0.
@@ -58,39 +72,61 @@ impl Work<'_> {
         if expected.is_empty() {
             return match said >= self.from && said <= self.old.len() {
                 true => Ok(said),
-                false => Err(format!("the file has {} lines; add lines of context", self.old.len())),
+                false => Err(format!(
+                    "the file has {} lines; add lines of context",
+                    self.old.len()
+                )),
             };
         }
         if said >= self.from && self.fits(&expected, said) {
             return Ok(said);
         }
         let last = (self.old.len() + 1).saturating_sub(expected.len());
-        let found: Vec<usize> = (self.from..last).filter(|at| self.fits(&expected, *at)).collect();
+        let found: Vec<usize> = (self.from..last)
+            .filter(|at| self.fits(&expected, *at))
+            .collect();
         match found.as_slice() {
             [at] => Ok(*at),
             [] => Err(self.misfit(&expected, said)),
             several => {
-                let lines: Vec<String> = several.iter().take(5).map(|at| (at + 1).to_string()).collect();
+                let lines: Vec<String> = several
+                    .iter()
+                    .take(5)
+                    .map(|at| (at + 1).to_string())
+                    .collect();
                 let lines = lines.join(", ");
-                Err(format!("it fits at lines {lines} but not at line {}; add lines of context", said + 1))
+                Err(format!(
+                    "it fits at lines {lines} but not at line {}; add lines of context",
+                    said + 1
+                ))
             }
         }
     }
 
     fn fits(&self, expected: &[&HunkLine], at: usize) -> bool {
         let there = self.old.get(at..at + expected.len());
-        there.is_some_and(|there| there.iter().zip(expected).all(|(line, wanted)| is(line, wanted)))
+        there.is_some_and(|there| {
+            there
+                .iter()
+                .zip(expected)
+                .all(|(line, wanted)| is(line, wanted))
+        })
     }
 
     /// Says which line differs, at the place where most lines agree.
     fn misfit(&self, expected: &[&HunkLine], said: usize) -> String {
         let agree = |at: &usize| {
             let there = self.old.iter().skip(*at);
-            there.zip(expected).filter(|(line, wanted)| is(line, wanted)).count()
+            there
+                .zip(expected)
+                .filter(|(line, wanted)| is(line, wanted))
+                .count()
         };
         let places = self.from..self.old.len();
         let best = match self.old.len().saturating_mul(expected.len()) <= MOST_COMPARED {
-            true => places.max_by_key(|at| (agree(at), usize::MAX - at.abs_diff(said))).unwrap_or(said),
+            true => places
+                .max_by_key(|at| (agree(at), usize::MAX - at.abs_diff(said)))
+                .unwrap_or(said),
             false => said,
         };
         for (offset, wanted) in expected.iter().enumerate() {
@@ -98,12 +134,22 @@ impl Work<'_> {
                 Some(line) if is(line, wanted) => {}
                 Some(line) => {
                     let (found, wanted) = (cut(bare(line)), cut(&wanted.text));
-                    let end = if found == wanted { ", and they differ in how the line ends" } else { "" };
-                    return format!("line {} is {found:?}, the patch has {wanted:?}{end}", best + offset + 1);
+                    let end = if found == wanted {
+                        ", and they differ in how the line ends"
+                    } else {
+                        ""
+                    };
+                    return format!(
+                        "line {} is {found:?}, the patch has {wanted:?}{end}",
+                        best + offset + 1
+                    );
                 }
                 None => {
                     let wanted = cut(&wanted.text);
-                    return format!("the file ends at line {}, the patch goes on with {wanted:?}", self.old.len());
+                    return format!(
+                        "the file ends at line {}, the patch goes on with {wanted:?}",
+                        self.old.len()
+                    );
                 }
             }
         }
@@ -133,8 +179,11 @@ impl Work<'_> {
 
     /// How the lines around the next one end.
     fn end_here(&self) -> &'static str {
-        let around =
-            self.from.checked_sub(1).and_then(|before| self.old.get(before)).or_else(|| self.old.get(self.from));
+        let around = self
+            .from
+            .checked_sub(1)
+            .and_then(|before| self.old.get(before))
+            .or_else(|| self.old.get(self.from));
         let crlf = around.map_or(self.newline == Newline::Crlf, |line| line.ends_with("\r\n"));
         if crlf { "\r\n" } else { "\n" }
     }
@@ -187,31 +236,58 @@ mod tests {
     #[test]
     fn a_hunk_is_found_where_it_says_or_at_the_one_place_where_it_fits() {
         let hunk = "@@ -2,2 +2,2 @@\n two\n-three\n+3\n";
-        assert_eq!(patched("one\ntwo\nthree\n", hunk).expect("applies").text, "one\ntwo\n3\n");
+        assert_eq!(
+            patched("one\ntwo\nthree\n", hunk).expect("applies").text,
+            "one\ntwo\n3\n"
+        );
         let moved = patched("zero\nzero\none\ntwo\nthree\n", hunk).expect("applies");
-        assert_eq!((moved.text.as_str(), moved.notes.len()), ("zero\nzero\none\ntwo\n3\n", 1));
+        assert_eq!(
+            (moved.text.as_str(), moved.notes.len()),
+            ("zero\nzero\none\ntwo\n3\n", 1)
+        );
         let twice = patched("x\nx\nx\ntwo\nthree\nx\ntwo\nthree\n", hunk).expect_err("ambiguous");
         assert!(twice.contains("lines 4, 7"), "{twice}");
         let far = "@@ -1 +1 @@\n-a\n+A\n@@ -3 +3 @@\n-c\n+C\n";
-        assert_eq!(patched("0\n0\na\nb\nc\n", far).expect("applies").text, "0\n0\nA\nb\nC\n", "the rest moves along");
+        assert_eq!(
+            patched("0\n0\na\nb\nc\n", far).expect("applies").text,
+            "0\n0\nA\nb\nC\n",
+            "the rest moves along"
+        );
     }
 
     #[test]
     fn a_hunk_that_does_not_fit_names_the_line_that_differs() {
-        let why = patched("one\ntwo\nfour\n", "@@ -1,3 +1,3 @@\n one\n two\n-three\n+3\n").expect_err("differs");
-        assert_eq!(why, "hunk 1 does not apply: line 3 is \"four\", the patch has \"three\"");
+        let why = patched(
+            "one\ntwo\nfour\n",
+            "@@ -1,3 +1,3 @@\n one\n two\n-three\n+3\n",
+        )
+        .expect_err("differs");
+        assert_eq!(
+            why,
+            "hunk 1 does not apply: line 3 is \"four\", the patch has \"three\""
+        );
         let why = patched("one\n", "@@ -1,2 +1,1 @@\n one\n-two\n").expect_err("too short");
-        assert!(why.contains("ends at line 1") && why.contains("\"two\""), "{why}");
+        assert!(
+            why.contains("ends at line 1") && why.contains("\"two\""),
+            "{why}"
+        );
         let why = patched("", "@@ -5,0 +6 @@\n+x\n").expect_err("nowhere");
         assert!(why.contains("0 lines"), "{why}");
-        let why = patched("a\nb\n", "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+c\n").expect_err("differs");
+        let why = patched(
+            "a\nb\n",
+            "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+c\n",
+        )
+        .expect_err("differs");
         assert!(why.contains("how the line ends"), "{why}");
     }
 
     #[test]
     fn new_lines_end_like_those_around_them() {
         let hunk = "@@ -1,2 +1,3 @@\n one\n-two\n+2\n+2b\n";
-        assert_eq!(patched("one\r\ntwo\r\n", hunk).expect("applies").text, "one\r\n2\r\n2b\r\n");
+        assert_eq!(
+            patched("one\r\ntwo\r\n", hunk).expect("applies").text,
+            "one\r\n2\r\n2b\r\n"
+        );
         let raw = "@@ -1,2 +1,2 @@\n one\r\n-two\r\n+2\n";
         assert_eq!(
             patched("one\r\ntwo\r\n", raw).expect("applies").text,
@@ -222,8 +298,14 @@ mod tests {
 
     #[test]
     fn a_last_line_that_does_not_end_is_understood() {
-        assert_eq!(patched("one", "@@ -1 +1,2 @@\n one\n+two\n").expect("applies").text, "one\ntwo\n");
-        let bare = "@@ -1 +1 @@\n-one\n\\ No newline at end of file\n+1\n\\ No newline at end of file\n";
+        assert_eq!(
+            patched("one", "@@ -1 +1,2 @@\n one\n+two\n")
+                .expect("applies")
+                .text,
+            "one\ntwo\n"
+        );
+        let bare =
+            "@@ -1 +1 @@\n-one\n\\ No newline at end of file\n+1\n\\ No newline at end of file\n";
         assert_eq!(patched("one", bare).expect("applies").text, "1");
     }
 

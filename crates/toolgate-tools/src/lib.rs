@@ -89,6 +89,8 @@ pub use fetch_url::FetchUrl;
 #[cfg(unix)]
 pub use run_shell::RunShell;
 #[cfg(unix)]
-pub use sandbox::{Enforced, Kernel, Missing, Namespaces, Network, Sandbox, SandboxError, SandboxMode};
+pub use sandbox::{
+    Enforced, Kernel, Missing, Namespaces, Network, Sandbox, SandboxError, SandboxMode,
+};
 #[cfg(unix)]
 pub use shell_options::ShellOptions;

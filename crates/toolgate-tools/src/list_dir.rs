@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolgate_core::{Arguments, Context, Kind, Resource, Schema, Tool, ToolError, ToolOutput, ToolSpec, typed};
+use toolgate_core::{
+    Arguments, Context, Kind, Resource, Schema, Tool, ToolError, ToolOutput, ToolSpec, typed,
+};
 
 use crate::{
     Workspace,
@@ -71,11 +73,20 @@ impl Tool for ListDir {
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
-        let Input { path, depth, hidden } = typed(&arguments)?;
-        let (workspace, start) = (self.0.clone(), self.0.place(path.as_deref().unwrap_or("."))?);
+        let Input {
+            path,
+            depth,
+            hidden,
+        } = typed(&arguments)?;
+        let (workspace, start) = (
+            self.0.clone(),
+            self.0.place(path.as_deref().unwrap_or("."))?,
+        );
         blocking(&cx, &Halt::default(), move |halt| {
             let (mut entries, mut more) = (Vec::new(), 0);
-            let walk = Walk::new(&workspace).everything(hidden).depth(depth.unwrap_or(1));
+            let walk = Walk::new(&workspace)
+                .everything(hidden)
+                .depth(depth.unwrap_or(1));
             let left_out = walk.run(&start, halt, &mut |seen| {
                 match entries.len() < MOST {
                     true => entries.push(Entry::of(seen)),
@@ -104,8 +115,14 @@ impl Entry {
             _ => "special",
         };
         let name = seen.path.file_name().filter(|_| seen.kind.is_file());
-        let size = name.and_then(|name| seen.dir.symlink_metadata(name).ok()).map(|meta| meta.len());
-        Self { path: shown(seen.path), kind, size }
+        let size = name
+            .and_then(|name| seen.dir.symlink_metadata(name).ok())
+            .map(|meta| meta.len());
+        Self {
+            path: shown(seen.path),
+            kind,
+            size,
+        }
     }
 
     fn text(&self) -> String {
@@ -143,14 +160,21 @@ fn listing(start: &Place, entries: &[Entry], more: usize, left_out: LeftOut) -> 
 pub(crate) fn notes(more: usize, left_out: LeftOut) -> Vec<String> {
     let mut notes = Vec::new();
     if more > 0 {
-        let at_least = if more >= MOST_COUNTED { "at least " } else { "" };
+        let at_least = if more >= MOST_COUNTED {
+            "at least "
+        } else {
+            ""
+        };
         notes.push(format!("[{at_least}{more} more left out; ask for less]"));
     }
     if left_out.ignored > 0 {
         notes.push(format!("[{} hidden or ignored by git]", left_out.ignored));
     }
     if left_out.unreadable > 0 {
-        notes.push(format!("[{} directories could not be read]", left_out.unreadable));
+        notes.push(format!(
+            "[{} directories could not be read]",
+            left_out.unreadable
+        ));
     }
     notes
 }

@@ -16,11 +16,17 @@ pub(crate) fn explain(text: &str, old: &str) -> String {
     }
     if let Some(at) = position(&lines, &wanted, |a, b| squeezed(a) == squeezed(b)) {
         let shown = excerpt(&lines, at, wanted.len());
-        return format!("{missing}, but with other blanks it is at line {}; copy it exactly:\n{shown}", at + 1);
+        return format!(
+            "{missing}, but with other blanks it is at line {}; copy it exactly:\n{shown}",
+            at + 1
+        );
     }
     if let Some(at) = position(&lines, &wanted, |a, b| a.eq_ignore_ascii_case(b)) {
         let shown = excerpt(&lines, at, wanted.len());
-        return format!("{missing}, but with other capitals it is at line {}; copy it exactly:\n{shown}", at + 1);
+        return format!(
+            "{missing}, but with other capitals it is at line {}; copy it exactly:\n{shown}",
+            at + 1
+        );
     }
     match nearest(&lines, &wanted) {
         Some(at) => {
@@ -37,14 +43,20 @@ fn position(lines: &[&str], wanted: &[&str], like: impl Fn(&str, &str) -> bool) 
     let fits = |(n, (line, wanted)): (usize, (&&str, &&str))| {
         let (line, wanted) = (line.trim(), wanted.trim());
         let edge = n == 0 || n == last;
-        like(line, wanted) || (edge && !wanted.is_empty() && squeezed(line).contains(&squeezed(wanted)))
+        like(line, wanted)
+            || (edge && !wanted.is_empty() && squeezed(line).contains(&squeezed(wanted)))
     };
-    lines.windows(wanted.len()).position(|window| window.iter().zip(wanted).enumerate().all(fits))
+    lines
+        .windows(wanted.len())
+        .position(|window| window.iter().zip(wanted).enumerate().all(fits))
 }
 
 /// Where the most telling wanted line is most like a line of the file.
 fn nearest(lines: &[&str], wanted: &[&str]) -> Option<usize> {
-    let (offset, telling) = wanted.iter().enumerate().max_by_key(|(_, line)| line.trim().chars().count().min(200))?;
+    let (offset, telling) = wanted
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, line)| line.trim().chars().count().min(200))?;
     let telling: String = telling.trim().chars().take(200).collect();
     let score = |line: &&str| {
         let line: String = line.trim().chars().take(200).collect();
@@ -77,7 +89,10 @@ mod tests {
     fn other_blanks_are_named_as_the_reason() {
         let text = "fn main() {\n\tlet x = 1;\n}\n";
         let why = explain(text, "fn main() {\n    let x = 1;\n}\n");
-        assert!(why.contains("other blanks") && why.contains("line 1") && why.contains("\tlet x = 1;"), "{why}");
+        assert!(
+            why.contains("other blanks") && why.contains("line 1") && why.contains("\tlet x = 1;"),
+            "{why}"
+        );
         assert!(explain("let  x = 1;\n", "let x").contains("other blanks"));
     }
 
@@ -85,7 +100,10 @@ mod tests {
     fn the_nearest_line_is_shown() {
         let text = "alpha\nlet total = items.len();\nomega\n";
         let why = explain(text, "let totals = items.len();");
-        assert!(why.contains("nearest is at line 2") && why.contains("let total = items.len();"), "{why}");
+        assert!(
+            why.contains("nearest is at line 2") && why.contains("let total = items.len();"),
+            "{why}"
+        );
         let why = explain(text, "LET TOTAL = ITEMS.LEN();");
         assert!(why.contains("other capitals"), "{why}");
     }

@@ -51,12 +51,22 @@ impl Hunk {
 
 /// Reads a patch of one or more files.
 pub(crate) fn parse(patch: &str) -> Result<Vec<FilePatch>, String> {
-    let lines = patch.split_inclusive('\n').map(|line| line.strip_suffix('\n').unwrap_or(line)).enumerate();
-    let mut reader = Reader { lines: lines.peekable(), files: Vec::new(), section: None };
+    let lines = patch
+        .split_inclusive('\n')
+        .map(|line| line.strip_suffix('\n').unwrap_or(line))
+        .enumerate();
+    let mut reader = Reader {
+        lines: lines.peekable(),
+        files: Vec::new(),
+        section: None,
+    };
     while let ControlFlow::Continue(()) = reader.line()? {}
     reader.finish()?;
     match reader.files.is_empty() {
-        true => Err("there is no file in the patch; write a unified diff with ---, +++ and @@ lines".to_owned()),
+        true => Err(
+            "there is no file in the patch; write a unified diff with ---, +++ and @@ lines"
+                .to_owned(),
+        ),
         false => Ok(reader.files),
     }
 }
@@ -99,22 +109,36 @@ struct Section {
 
 impl<'a, I: Iterator<Item = (usize, &'a str)>> Reader<'a, I> {
     fn line(&mut self) -> Result<ControlFlow<()>, String> {
-        let Some((at, raw)) = self.lines.next() else { return Ok(ControlFlow::Break(())) };
+        let Some((at, raw)) = self.lines.next() else {
+            return Ok(ControlFlow::Break(()));
+        };
         let (number, line) = (at + 1, raw.strip_suffix('\r').unwrap_or(raw));
         if let Some(rest) = line.strip_prefix("diff --git ") {
             self.finish()?;
-            self.section = Some(Section { line: number, git: Some(rest.to_owned()), ..Section::default() });
+            self.section = Some(Section {
+                line: number,
+                git: Some(rest.to_owned()),
+                ..Section::default()
+            });
         } else if let Some(rest) = line.strip_prefix("--- ") {
             self.names(number, rest)?;
         } else if line.starts_with("@@ ") {
             let hunk = self.hunk(number, line)?;
-            let section = self.section.as_mut().filter(|section| section.names.is_some());
+            let section = self
+                .section
+                .as_mut()
+                .filter(|section| section.names.is_some());
             section
-                .ok_or_else(|| format!("line {number}: a hunk without --- and +++ lines before it"))?
+                .ok_or_else(|| {
+                    format!("line {number}: a hunk without --- and +++ lines before it")
+                })?
                 .hunks
                 .push(hunk);
         } else if line.starts_with("*** ") || line.starts_with("+++ ") {
-            return Err(format!("line {number}: {:?} is out of place; write a unified diff", cut(line)));
+            return Err(format!(
+                "line {number}: {:?} is out of place; write a unified diff",
+                cut(line)
+            ));
         } else {
             self.header(number, line)?;
         }
@@ -123,13 +147,25 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Reader<'a, I> {
 
     /// The `---` line and the `+++` line behind it.
     fn names(&mut self, number: usize, old: &str) -> Result<(), String> {
-        let next = self.lines.next().map(|(_, line)| line.strip_suffix('\r').unwrap_or(line));
+        let next = self
+            .lines
+            .next()
+            .map(|(_, line)| line.strip_suffix('\r').unwrap_or(line));
         let Some(new) = next.and_then(|line| line.strip_prefix("+++ ")) else {
-            return Err(format!("line {number}: there is no +++ line behind the --- line"));
+            return Err(format!(
+                "line {number}: there is no +++ line behind the --- line"
+            ));
         };
-        if self.section.as_ref().is_none_or(|section| section.names.is_some()) {
+        if self
+            .section
+            .as_ref()
+            .is_none_or(|section| section.names.is_some())
+        {
             self.finish()?;
-            self.section = Some(Section { line: number, ..Section::default() });
+            self.section = Some(Section {
+                line: number,
+                ..Section::default()
+            });
         }
         let names = (name(old, number)?, name(new, number + 1)?);
         self.section.get_or_insert_default().names = Some(names);
@@ -140,13 +176,24 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Reader<'a, I> {
         let Some(section) = self.section.as_mut() else {
             // What is written above the first file is for people, unless it could be taken for a header of it.
             return match HEADERS.iter().any(|word| line.starts_with(word)) {
-                true => Err(format!("line {number}: {:?} stands before diff --git", cut(line))),
+                true => Err(format!(
+                    "line {number}: {:?} stands before diff --git",
+                    cut(line)
+                )),
                 false => Ok(()),
             };
         };
-        let modes = ["new file mode ", "deleted file mode ", "new mode ", "old mode "];
-        let mode =
-            modes.iter().find_map(|word| line.strip_prefix(word)).map(|mode| read_mode(mode, number)).transpose()?;
+        let modes = [
+            "new file mode ",
+            "deleted file mode ",
+            "new mode ",
+            "old mode ",
+        ];
+        let mode = modes
+            .iter()
+            .find_map(|word| line.strip_prefix(word))
+            .map(|mode| read_mode(mode, number))
+            .transpose()?;
         if let Some(rest) = line.strip_prefix("rename from ") {
             section.rename_from = Some(unquoted(rest, number)?);
         } else if let Some(rest) = line.strip_prefix("rename to ") {
@@ -158,9 +205,13 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Reader<'a, I> {
         } else if line.starts_with("new mode ") {
             section.mode = mode;
         } else if line.starts_with("copy ") {
-            return Err(format!("line {number}: copies are not made by patches; write the new file whole"));
+            return Err(format!(
+                "line {number}: copies are not made by patches; write the new file whole"
+            ));
         } else if line.starts_with("Binary files ") || line.starts_with("GIT binary patch") {
-            return Err(format!("line {number}: files that are no text cannot be patched"));
+            return Err(format!(
+                "line {number}: files that are no text cannot be patched"
+            ));
         } else if !is_empty_header(line) {
             return Err(format!(
                 "line {number}: {:?} does not belong there; count the lines of the hunk above",
@@ -171,15 +222,25 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Reader<'a, I> {
     }
 
     fn hunk(&mut self, number: usize, line: &str) -> Result<Hunk, String> {
-        let misread = || format!("line {number}: {:?} is no hunk header; write @@ -12,3 +12,4 @@", cut(line));
+        let misread = || {
+            format!(
+                "line {number}: {:?} is no hunk header; write @@ -12,3 +12,4 @@",
+                cut(line)
+            )
+        };
         let (old_start, mut old, mut new) = hunk_header(line).ok_or_else(misread)?;
         if (old, new) == (0, 0) {
             return Err(format!("line {number}: the hunk has no lines"));
         }
         let counts = (old, new);
-        let mut hunk = Hunk { old_start, lines: Vec::new() };
+        let mut hunk = Hunk {
+            old_start,
+            lines: Vec::new(),
+        };
         while (old, new) != (0, 0) {
-            let Some((at, line)) = self.lines.next() else { return Err(miscounted(number, counts, (old, new))) };
+            let Some((at, line)) = self.lines.next() else {
+                return Err(miscounted(number, counts, (old, new)));
+            };
             let (tag, text) = match line.as_bytes().first() {
                 Some(b' ') => (Tag::Keep, &line[1..]),
                 // Some programs strip the blank from an empty line.
@@ -199,7 +260,11 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Reader<'a, I> {
                 Tag::Add => Some(old).zip(new.checked_sub(1)),
             };
             (old, new) = room.ok_or_else(|| miscounted(number, counts, (old, new)))?;
-            hunk.lines.push(HunkLine { tag, text: text.to_owned(), ends: true });
+            hunk.lines.push(HunkLine {
+                tag,
+                text: text.to_owned(),
+                ends: true,
+            });
         }
         if let Some((at, _)) = self.lines.next_if(|(_, line)| line.starts_with('\\')) {
             unended(&mut hunk, at + 1)?;
@@ -221,15 +286,26 @@ impl Section {
         let (old, new) = self.paths()?;
         let is_new = old.is_none();
         if self.is_new != is_new && (self.is_new || self.git.is_some() && self.names.is_some()) {
-            return Err(format!("line {line}: the headers do not agree on whether the file is new"));
+            return Err(format!(
+                "line {line}: the headers do not agree on whether the file is new"
+            ));
         }
-        if self.is_deleted && new.is_some() || new.is_none() && self.git.is_some() && !self.is_deleted {
-            return Err(format!("line {line}: the headers do not agree on whether the file is deleted"));
+        if self.is_deleted && new.is_some()
+            || new.is_none() && self.git.is_some() && !self.is_deleted
+        {
+            return Err(format!(
+                "line {line}: the headers do not agree on whether the file is deleted"
+            ));
         }
         if self.hunks.is_empty() && self.git.is_none() {
             return Err(format!("line {line}: there is no hunk for this file"));
         }
-        Ok(FilePatch { old, new, mode: self.mode, hunks: self.hunks })
+        Ok(FilePatch {
+            old,
+            new,
+            mode: self.mode,
+            hunks: self.hunks,
+        })
     }
 
     /// The file before and after, as the reader of the rules sees them.
@@ -238,13 +314,19 @@ impl Section {
         let named = match (&self.names, &self.git) {
             (Some((old, new)), git) => Some(bare_names(old, new, git.is_some())),
             (None, Some(git)) if self.rename_from.is_none() => {
-                let path = git_name(git).ok_or_else(|| format!("line {line}: the names cannot be told apart"))?;
-                Some((Some(path.clone()).filter(|_| !self.is_new), Some(path).filter(|_| !self.is_deleted)))
+                let path = git_name(git)
+                    .ok_or_else(|| format!("line {line}: the names cannot be told apart"))?;
+                Some((
+                    Some(path.clone()).filter(|_| !self.is_new),
+                    Some(path).filter(|_| !self.is_deleted),
+                ))
             }
             (None, _) => None,
         };
         match (&self.rename_from, &self.rename_to, named) {
-            (None, None, Some((None, None))) => Err(format!("line {line}: both names are /dev/null")),
+            (None, None, Some((None, None))) => {
+                Err(format!("line {line}: both names are /dev/null"))
+            }
             (None, None, Some((Some(old), Some(new)))) if old != new => Err(format!(
                 "line {line}: {old} and {new} are two files; a rename needs lines with rename from and rename to"
             )),
@@ -253,12 +335,14 @@ impl Section {
                 let same = (Some(from.clone()), Some(to.clone()));
                 match named.is_none_or(|named| named == same) && from != to {
                     true => Ok(same),
-                    false => Err(format!("line {line}: the headers do not agree on how the file is renamed")),
+                    false => Err(format!(
+                        "line {line}: the headers do not agree on how the file is renamed"
+                    )),
                 }
             }
-            (Some(_), None, _) | (None, Some(_), _) | (None, None, None) => {
-                Err(format!("line {line}: the headers of the file are not complete"))
-            }
+            (Some(_), None, _) | (None, Some(_), _) | (None, None, None) => Err(format!(
+                "line {line}: the headers of the file are not complete"
+            )),
         }
     }
 }
@@ -272,7 +356,10 @@ fn bare_names(old: &str, new: &str, git: bool) -> (Option<String>, Option<String
         Some(rest) if prefixed => rest.to_owned(),
         _ => name.to_owned(),
     };
-    ((!created).then(|| bare(old, "a/")), (!deleted).then(|| bare(new, "b/")))
+    (
+        (!created).then(|| bare(old, "a/")),
+        (!deleted).then(|| bare(new, "b/")),
+    )
 }
 
 /// The one name behind `diff --git`, which stands there twice.
@@ -291,7 +378,11 @@ fn git_name(rest: &str) -> Option<String> {
 fn hunk_header(line: &str) -> Option<(usize, usize, usize)> {
     let (ranges, _) = line.strip_prefix("@@ -")?.split_once(" @@")?;
     let (old, new) = ranges.split_once(" +")?;
-    let digits = |text: &str| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let digits = |text: &str| {
+        text.parse()
+            .ok()
+            .filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+    };
     let range = |range: &str| match range.split_once(',') {
         Some((start, count)) => Some((digits(start)?, digits(count)?)),
         None => Some((digits(range)?, 1)),
@@ -304,7 +395,12 @@ fn hunk_header(line: &str) -> Option<(usize, usize, usize)> {
 fn name(rest: &str, number: usize) -> Result<String, String> {
     let name = match rest.starts_with('"') {
         true => unquoted(rest, number)?,
-        false => rest.split('\t').next().unwrap_or(rest).trim_end().to_owned(),
+        false => rest
+            .split('\t')
+            .next()
+            .unwrap_or(rest)
+            .trim_end()
+            .to_owned(),
     };
     match name.is_empty() {
         true => Err(format!("line {number}: the file has no name")),
@@ -315,7 +411,9 @@ fn name(rest: &str, number: usize) -> Result<String, String> {
 /// Git quotes names with unusual bytes: `"caf\303\251"`.
 fn unquoted(text: &str, number: usize) -> Result<String, String> {
     let text = text.trim();
-    let Some(inner) = text.strip_prefix('"') else { return Ok(text.to_owned()) };
+    let Some(inner) = text.strip_prefix('"') else {
+        return Ok(text.to_owned());
+    };
     let bad = || format!("line {number}: the quoted name cannot be read");
     let inner = inner.strip_suffix('"').ok_or_else(bad)?;
     let (mut bytes, mut rest) = (Vec::with_capacity(inner.len()), inner.bytes());
@@ -324,7 +422,11 @@ fn unquoted(text: &str, number: usize) -> Result<String, String> {
             b'"' => return Err(bad()),
             b'\\' => match rest.next().ok_or_else(bad)? {
                 first @ b'0'..=b'3' => {
-                    let mut digit = || rest.next().filter(|byte| matches!(byte, b'0'..=b'7')).ok_or_else(bad);
+                    let mut digit = || {
+                        rest.next()
+                            .filter(|byte| matches!(byte, b'0'..=b'7'))
+                            .ok_or_else(bad)
+                    };
                     (first - b'0') * 64 + (digit()? - b'0') * 8 + (digit()? - b'0')
                 }
                 b'n' => b'\n',
@@ -342,23 +444,38 @@ fn read_mode(mode: &str, number: usize) -> Result<u32, String> {
     match mode.split_whitespace().next() {
         Some("100644") => Ok(0o644),
         Some("100755") => Ok(0o755),
-        _ => Err(format!("line {number}: mode {:?} is not one of 100644 and 100755", cut(mode))),
+        _ => Err(format!(
+            "line {number}: mode {:?} is not one of 100644 and 100755",
+            cut(mode)
+        )),
     }
 }
 
 /// Headers that say nothing which has to be done.
 fn is_empty_header(line: &str) -> bool {
-    let words = ["index ", "similarity index ", "dissimilarity index ", "old mode "];
+    let words = [
+        "index ",
+        "similarity index ",
+        "dissimilarity index ",
+        "old mode ",
+    ];
     line.trim().is_empty() || words.iter().any(|word| line.starts_with(word))
 }
 
 fn unended(hunk: &mut Hunk, number: usize) -> Result<(), String> {
-    let last = hunk.lines.last_mut().ok_or_else(|| format!("line {number}: no line stands before this one"))?;
+    let last = hunk
+        .lines
+        .last_mut()
+        .ok_or_else(|| format!("line {number}: no line stands before this one"))?;
     last.ends = false;
     Ok(())
 }
 
-fn miscounted(number: usize, (old, new): (usize, usize), (more_old, more_new): (usize, usize)) -> String {
+fn miscounted(
+    number: usize,
+    (old, new): (usize, usize),
+    (more_old, more_new): (usize, usize),
+) -> String {
     format!(
         "line {number}: the hunk header counts {old} old and {new} new lines, but {} old and {} new ones follow; \
          count again: old lines begin with a blank or -, new ones with a blank or +",

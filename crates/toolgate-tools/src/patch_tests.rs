@@ -5,7 +5,11 @@ fn modified(path: &str) -> (Option<String>, Option<String>) {
 }
 
 fn names(patch: &str) -> Vec<(Option<String>, Option<String>)> {
-    parse(patch).expect("a patch").into_iter().map(|file| (file.old, file.new)).collect()
+    parse(patch)
+        .expect("a patch")
+        .into_iter()
+        .map(|file| (file.old, file.new))
+        .collect()
 }
 
 #[test]
@@ -53,7 +57,10 @@ diff --git \"a/caf\\303\\251\" \"b/caf\\303\\251\"
         modified("src/a.rs"),
         (None, Some("new.sh".to_owned())),
         (Some("gone.txt".to_owned()), None),
-        (Some("old name.txt".to_owned()), Some("new name.txt".to_owned())),
+        (
+            Some("old name.txt".to_owned()),
+            Some("new name.txt".to_owned()),
+        ),
         (None, Some("empty file".to_owned())),
         modified("café"),
     ];

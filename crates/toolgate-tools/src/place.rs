@@ -21,11 +21,17 @@ impl Place {
             return Err(bad("a path has no zero byte in it".to_owned()));
         }
         if text.len() > LONGEST {
-            return Err(bad(format!("the path has {} bytes, more than the {LONGEST} any path can have", text.len())));
+            return Err(bad(format!(
+                "the path has {} bytes, more than the {LONGEST} any path can have",
+                text.len()
+            )));
         }
         let path = Path::new(text);
         let inside = match path.has_root() {
-            true => roots.iter().find_map(|root| path.strip_prefix(root).ok()).ok_or_else(|| outside(text))?,
+            true => roots
+                .iter()
+                .find_map(|root| path.strip_prefix(root).ok())
+                .ok_or_else(|| outside(text))?,
             false => path,
         };
         plain(inside).map(Self).ok_or_else(|| outside(text))
@@ -46,7 +52,11 @@ impl Place {
 
     /// The path for opening it below the root.
     pub(crate) fn to_open(&self) -> &Path {
-        if self.is_root() { Path::new(".") } else { &self.0 }
+        if self.is_root() {
+            Path::new(".")
+        } else {
+            &self.0
+        }
     }
 }
 
@@ -62,10 +72,14 @@ impl fmt::Display for Place {
 /// A path as it is shown: with slashes, and bytes that are no text written `\xff`.
 pub(crate) fn shown(path: &Path) -> String {
     let part = |part: Component<'_>| {
-        let chunks = part.as_os_str().as_encoded_bytes().utf8_chunks().flat_map(|chunk| {
-            let bytes = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}"));
-            std::iter::once(chunk.valid().to_owned()).chain(bytes)
-        });
+        let chunks = part
+            .as_os_str()
+            .as_encoded_bytes()
+            .utf8_chunks()
+            .flat_map(|chunk| {
+                let bytes = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}"));
+                std::iter::once(chunk.valid().to_owned()).chain(bytes)
+            });
         chunks.collect::<String>()
     };
     path.components().map(part).collect::<Vec<_>>().join("/")
@@ -94,7 +108,9 @@ fn bad(text: String) -> ToolError {
 }
 
 fn outside(text: &str) -> ToolError {
-    let text = format!("{text} is outside the workspace; give a path relative to its root, such as src/main.rs");
+    let text = format!(
+        "{text} is outside the workspace; give a path relative to its root, such as src/main.rs"
+    );
     ToolError::new(text).with_category(ErrorCategory::Permission)
 }
 
@@ -104,7 +120,9 @@ mod tests {
 
     fn read(text: &str) -> Option<String> {
         let roots = [Path::new("/work/space"), Path::new("/link")];
-        Place::read(text, &roots).ok().map(|place| place.to_string())
+        Place::read(text, &roots)
+            .ok()
+            .map(|place| place.to_string())
     }
 
     #[test]
@@ -127,8 +145,17 @@ mod tests {
     #[test]
     fn a_path_that_leaves_the_root_is_refused() {
         let long = "a/".repeat(3000);
-        for text in ["..", "../a", "a/../../b", "/etc/passwd", "/work/space2/a", "/work/space/../x", "/", "a\0b", &long]
-        {
+        for text in [
+            "..",
+            "../a",
+            "a/../../b",
+            "/etc/passwd",
+            "/work/space2/a",
+            "/work/space/../x",
+            "/",
+            "a\0b",
+            &long,
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
     }

@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use toolgate_core::{
-    Arguments, Context, Kind, Media, MediaSource, Resource, Schema, Tool, ToolError, ToolOutput, ToolSpec, typed,
+    Arguments, Context, Kind, Media, MediaSource, Resource, Schema, Tool, ToolError, ToolOutput,
+    ToolSpec, typed,
 };
 
 use crate::{
@@ -82,12 +83,22 @@ impl Tool for ReadFile {
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
-        let Input { path, offset, limit } = typed(&arguments)?;
+        let Input {
+            path,
+            offset,
+            limit,
+        } = typed(&arguments)?;
         let (workspace, place) = (self.0.clone(), self.0.place(&path)?);
         blocking(&cx, &Halt::default(), move |_| {
             let file = workspace.snapshot(&place)?;
             match Text::decode(&file.bytes) {
-                Some(text) => part(&place, &file, &text, offset.unwrap_or(1), limit.unwrap_or(LINES)),
+                Some(text) => part(
+                    &place,
+                    &file,
+                    &text,
+                    offset.unwrap_or(1),
+                    limit.unwrap_or(LINES),
+                ),
                 None => Ok(no_text(&place, &file, workspace.limits().image_bytes)),
             }
         })
@@ -96,10 +107,18 @@ impl Tool for ReadFile {
 }
 
 /// The lines from `first` on, as many as fit.
-fn part(place: &Place, file: &Snapshot, text: &Text, first: usize, limit: usize) -> Result<ToolOutput, ToolError> {
+fn part(
+    place: &Place,
+    file: &Snapshot,
+    text: &Text,
+    first: usize,
+    limit: usize,
+) -> Result<ToolOutput, ToolError> {
     let total = lines(&text.text).count();
     if first > total.max(1) {
-        return Err(invalid(format!("{place} has {total} lines, so there is no line {first}")));
+        return Err(invalid(format!(
+            "{place} has {total} lines, so there is no line {first}"
+        )));
     }
     let (mut shown, mut content, mut count) = (String::new(), String::new(), 0);
     for (number, line) in lines(&text.text).enumerate().skip(first - 1).take(limit) {
@@ -117,10 +136,16 @@ fn part(place: &Place, file: &Snapshot, text: &Text, first: usize, limit: usize)
         (0, _, _) => "empty".to_owned(),
         (_, None, 1) => format!("{total} lines"),
         (_, None, _) => format!("lines {first} to {last} of {total}"),
-        (_, Some(next), _) => format!("lines {first} to {last} of {total}; go on with offset {next}"),
+        (_, Some(next), _) => {
+            format!("lines {first} to {last} of {total}; go on with offset {next}")
+        }
     };
     let encoding = text.encoding;
-    let how = if encoding == crate::text::Encoding::Utf8 { String::new() } else { format!(", {}", encoding.name()) };
+    let how = if encoding == crate::text::Encoding::Utf8 {
+        String::new()
+    } else {
+        format!(", {}", encoding.name())
+    };
     let head = format!("[{place}: {range}{how}, {}]\n", short(file.digest));
     let value = json!({
         "path": place.to_string(), "content": content, "first_line": first, "last_line": last, "lines": total,
@@ -144,15 +169,24 @@ fn numbered(number: usize, line: &str) -> String {
 
 fn no_text(place: &Place, file: &Snapshot, most: u64) -> ToolOutput {
     let (kind, size) = (media_type(&file.bytes), file.bytes.len() as u64);
-    let about = format!("[{place}: {kind}, {}, {}]", human_size(size), short(file.digest));
+    let about = format!(
+        "[{place}: {kind}, {}, {}]",
+        human_size(size),
+        short(file.digest)
+    );
     if is_picture(kind) && size <= most {
         let source = MediaSource::Data(BASE64_STANDARD.encode(&file.bytes));
         return ToolOutput::media(
             about,
-            &[Media { media_type: kind.to_owned(), name: Some(place.to_string()), source }],
+            &[Media {
+                media_type: kind.to_owned(),
+                name: Some(place.to_string()),
+                source,
+            }],
         );
     }
-    let value =
-        json!({ "path": place.to_string(), "binary": true, "media_type": kind, "size": size, "digest": file.digest });
-    ToolOutput::from(value).with_text(format!("{about}\nThe file is not text, so its content is not shown."))
+    let value = json!({ "path": place.to_string(), "binary": true, "media_type": kind, "size": size, "digest": file.digest });
+    ToolOutput::from(value).with_text(format!(
+        "{about}\nThe file is not text, so its content is not shown."
+    ))
 }

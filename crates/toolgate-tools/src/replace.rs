@@ -23,16 +23,28 @@ pub(crate) fn replace(text: &str, edits: &[Replacement<'_>]) -> Result<String, S
     let newline = Newline::of(text);
     let mut parts: Vec<(Range<usize>, usize, String)> = Vec::new();
     for (at, edit) in edits.iter().enumerate() {
-        let which = if edits.len() > 1 { format!("edit {}: ", at + 1) } else { String::new() };
+        let which = if edits.len() > 1 {
+            format!("edit {}: ", at + 1)
+        } else {
+            String::new()
+        };
         let found = find(&plain.text, edit).map_err(|why| format!("{which}{why}"))?;
         let new = with_newline(edit.new, newline);
-        parts.extend(found.into_iter().map(|range| (plain.range(range), at, new.clone())));
+        parts.extend(
+            found
+                .into_iter()
+                .map(|range| (plain.range(range), at, new.clone())),
+        );
     }
     parts.sort_by_key(|(range, at, _)| (range.start, *at));
     for pair in parts.windows(2) {
         let ((first, a, _), (second, b, _)) = (&pair[0], &pair[1]);
         if first.end > second.start {
-            return Err(format!("edits {} and {} change the same text; make one of them", a.min(b) + 1, a.max(b) + 1));
+            return Err(format!(
+                "edits {} and {} change the same text; make one of them",
+                a.min(b) + 1,
+                a.max(b) + 1
+            ));
         }
     }
     let (mut result, mut from) = (String::with_capacity(text.len()), 0);
@@ -49,18 +61,24 @@ pub(crate) fn replace(text: &str, edits: &[Replacement<'_>]) -> Result<String, S
 fn find(text: &str, edit: &Replacement<'_>) -> Result<Vec<Range<usize>>, String> {
     let (old, new) = (with_lf(edit.old), with_lf(edit.new));
     if old.is_empty() {
-        return Err("old is empty; give the text to replace, or use write_file for a whole file".to_owned());
+        return Err(
+            "old is empty; give the text to replace, or use write_file for a whole file".to_owned(),
+        );
     }
     if old == new {
         return Err("old and new are the same".to_owned());
     }
-    let found: Vec<Range<usize>> = text.match_indices(&old).map(|(at, old)| at..at + old.len()).collect();
+    let found: Vec<Range<usize>> = text
+        .match_indices(&old)
+        .map(|(at, old)| at..at + old.len())
+        .collect();
     match found.len() {
         0 => Err(explain(text, &old)),
         1 => Ok(found),
         _ if edit.all => Ok(found),
         times => {
-            let line = |range: &Range<usize>| (text[..range.start].matches('\n').count() + 1).to_string();
+            let line =
+                |range: &Range<usize>| (text[..range.start].matches('\n').count() + 1).to_string();
             let lines: Vec<String> = found.iter().take(5).map(line).collect();
             let more = if times > 5 { " …" } else { "" };
             let lines = lines.join(", ");
@@ -104,48 +122,105 @@ mod tests {
     use super::*;
 
     fn one(text: &str, old: &str, new: &str) -> Result<String, String> {
-        replace(text, &[Replacement { old, new, all: false }])
+        replace(
+            text,
+            &[Replacement {
+                old,
+                new,
+                all: false,
+            }],
+        )
     }
 
     #[test]
     fn a_part_that_is_there_once_is_replaced_and_nothing_else_changes() {
         assert_eq!(one("a b c", "b", "x").as_deref(), Ok("a x c"));
-        assert_eq!(one("last line", "line", "word").as_deref(), Ok("last word"), "no line end is added");
+        assert_eq!(
+            one("last line", "line", "word").as_deref(),
+            Ok("last word"),
+            "no line end is added"
+        );
         assert_eq!(one("a\n", "a\n", "").as_deref(), Ok(""));
     }
 
     #[test]
     fn lines_of_a_file_keep_their_ends() {
         let crlf = "one\r\ntwo\r\nthree\r\n";
-        assert_eq!(one(crlf, "one\ntwo", "1\n2\n2b").as_deref(), Ok("1\r\n2\r\n2b\r\nthree\r\n"));
-        assert_eq!(one(crlf, "\ntwo\n", "\n").as_deref(), Ok("one\r\nthree\r\n"));
+        assert_eq!(
+            one(crlf, "one\ntwo", "1\n2\n2b").as_deref(),
+            Ok("1\r\n2\r\n2b\r\nthree\r\n")
+        );
+        assert_eq!(
+            one(crlf, "\ntwo\n", "\n").as_deref(),
+            Ok("one\r\nthree\r\n")
+        );
         assert_eq!(one(crlf, "two\r\n", "").as_deref(), Ok("one\r\nthree\r\n"));
         let mixed = "one\ntwo\r\nthree\r\nfour\r\n";
-        assert_eq!(one(mixed, "two\nthree", "2\n3").as_deref(), Ok("one\n2\r\n3\r\nfour\r\n"));
+        assert_eq!(
+            one(mixed, "two\nthree", "2\n3").as_deref(),
+            Ok("one\n2\r\n3\r\nfour\r\n")
+        );
         assert_eq!(one("a\rb", "b", "c\nd").as_deref(), Ok("a\rc\nd"));
     }
 
     #[test]
     fn a_part_that_is_not_there_exactly_once_is_an_error() {
-        assert!(one("a a", "a", "b").expect_err("it cannot be made").contains("2 times (lines 1, 1)"));
-        assert!(one("a", "x", "b").expect_err("it cannot be made").contains("not in the file"));
-        assert!(one("a", "", "b").expect_err("it cannot be made").contains("empty"));
-        assert!(one("a", "a", "a").expect_err("it cannot be made").contains("same"));
-        let all = Replacement { old: "a", new: "b", all: true };
-        assert_eq!(replace("a a", std::slice::from_ref(&all)).as_deref(), Ok("b b"));
+        assert!(
+            one("a a", "a", "b")
+                .expect_err("it cannot be made")
+                .contains("2 times (lines 1, 1)")
+        );
+        assert!(
+            one("a", "x", "b")
+                .expect_err("it cannot be made")
+                .contains("not in the file")
+        );
+        assert!(
+            one("a", "", "b")
+                .expect_err("it cannot be made")
+                .contains("empty")
+        );
+        assert!(
+            one("a", "a", "a")
+                .expect_err("it cannot be made")
+                .contains("same")
+        );
+        let all = Replacement {
+            old: "a",
+            new: "b",
+            all: true,
+        };
+        assert_eq!(
+            replace("a a", std::slice::from_ref(&all)).as_deref(),
+            Ok("b b")
+        );
         assert!(replace("x", &[all]).is_err(), "all of none is an error too");
     }
 
     #[test]
     fn all_edits_are_made_in_the_text_as_it_was_or_none_is() {
-        let edit = |old, new| Replacement { old, new, all: false };
-        assert_eq!(replace("a b", &[edit("a", "b"), edit("b", "a")]).as_deref(), Ok("b a"));
-        let error = replace("abc", &[edit("ab", "x"), edit("bc", "y")]).expect_err("it cannot be made");
+        let edit = |old, new| Replacement {
+            old,
+            new,
+            all: false,
+        };
+        assert_eq!(
+            replace("a b", &[edit("a", "b"), edit("b", "a")]).as_deref(),
+            Ok("b a")
+        );
+        let error =
+            replace("abc", &[edit("ab", "x"), edit("bc", "y")]).expect_err("it cannot be made");
         assert!(error.contains("edits 1 and 2"), "{error}");
-        let error = replace("abc", &[edit("bc", "y"), edit("ab", "x")]).expect_err("it cannot be made");
+        let error =
+            replace("abc", &[edit("bc", "y"), edit("ab", "x")]).expect_err("it cannot be made");
         assert!(error.contains("edits 1 and 2"), "{error}");
-        let error = replace("abc", &[edit("a", "x"), edit("z", "y")]).expect_err("it cannot be made");
+        let error =
+            replace("abc", &[edit("a", "x"), edit("z", "y")]).expect_err("it cannot be made");
         assert!(error.starts_with("edit 2: "), "{error}");
-        assert_eq!(replace("ab", &[edit("a", "1"), edit("b", "2")]).as_deref(), Ok("12"), "side by side is fine");
+        assert_eq!(
+            replace("ab", &[edit("a", "1"), edit("b", "2")]).as_deref(),
+            Ok("12"),
+            "side by side is fine"
+        );
     }
 }

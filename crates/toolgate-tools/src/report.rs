@@ -45,11 +45,24 @@ const LONGEST_COMPARISON: Duration = Duration::from_millis(500);
 
 impl Report {
     pub(crate) fn new(call: CallId, plan: &[Planned]) -> Self {
-        let moved: Vec<&Place> = plan.iter().filter_map(|planned| planned.renamed_from.as_ref()).collect();
+        let moved: Vec<&Place> = plan
+            .iter()
+            .filter_map(|planned| planned.renamed_from.as_ref())
+            .collect();
         // A file that was renamed is told with its new name.
-        let told = plan.iter().filter(|planned| planned.after.is_some() || !moved.contains(&&planned.place));
-        let files = told.map(|planned| FileLine::of(planned, old_of(plan, planned))).collect();
-        Self { call, files, diff: diff_of(plan), notes: Vec::new(), can_be_undone: false }
+        let told = plan
+            .iter()
+            .filter(|planned| planned.after.is_some() || !moved.contains(&&planned.place));
+        let files = told
+            .map(|planned| FileLine::of(planned, old_of(plan, planned)))
+            .collect();
+        Self {
+            call,
+            files,
+            diff: diff_of(plan),
+            notes: Vec::new(),
+            can_be_undone: false,
+        }
     }
 
     /// Adds something that the model should know.
@@ -65,7 +78,8 @@ impl Report {
     }
 
     pub(crate) fn output(&self) -> Result<ToolOutput, ToolError> {
-        let mut value = json!({ "files_changed": self.files, "diff": self.diff, "call": self.call });
+        let mut value =
+            json!({ "files_changed": self.files, "diff": self.diff, "call": self.call });
         if let [file] = self.files.as_slice() {
             value["digest"] = serde_json::to_value(file.digest)?;
         }
@@ -117,14 +131,21 @@ impl FileLine {
             (Some(added), Some(removed)) => format!(" (+{added} -{removed} lines)"),
             _ => String::new(),
         };
-        let digest = self.digest.map(|digest| format!(", now {}", short(digest))).unwrap_or_default();
+        let digest = self
+            .digest
+            .map(|digest| format!(", now {}", short(digest)))
+            .unwrap_or_default();
         format!("{} {path}{counts}{digest}", self.change)
     }
 }
 
 /// The beginning of a digest, enough to tell two versions of a file apart.
 pub(crate) fn short(digest: Digest) -> String {
-    digest.to_string().chars().take("sha256:".len() + 16).collect()
+    digest
+        .to_string()
+        .chars()
+        .take("sha256:".len() + 16)
+        .collect()
 }
 
 /// The whole change as a unified diff, cut if it is long.
@@ -148,15 +169,27 @@ pub(crate) fn diff_of(plan: &[Planned]) -> String {
 
 /// What a file was before, under its old name if it was renamed.
 fn old_of<'a>(plan: &'a [Planned], planned: &'a Planned) -> Option<&'a Snapshot> {
-    let Some(from) = &planned.renamed_from else { return planned.before.as_ref() };
-    plan.iter().find(|other| other.place == *from).and_then(|other| other.before.as_ref())
+    let Some(from) = &planned.renamed_from else {
+        return planned.before.as_ref();
+    };
+    plan.iter()
+        .find(|other| other.place == *from)
+        .and_then(|other| other.before.as_ref())
 }
 
 fn file_diff(planned: &Planned, old: Option<&Snapshot>) -> String {
     let place = &planned.place;
     let from = planned.renamed_from.as_ref().unwrap_or(place);
-    let before = if old.is_some() { format!("a/{from}") } else { "/dev/null".to_owned() };
-    let after = if planned.after.is_some() { format!("b/{place}") } else { "/dev/null".to_owned() };
+    let before = if old.is_some() {
+        format!("a/{from}")
+    } else {
+        "/dev/null".to_owned()
+    };
+    let after = if planned.after.is_some() {
+        format!("b/{place}")
+    } else {
+        "/dev/null".to_owned()
+    };
     let mut head = String::new();
     if planned.renamed_from.is_some() {
         head = format!("rename from {from}\nrename to {place}\n");
@@ -165,17 +198,32 @@ fn file_diff(planned: &Planned, old: Option<&Snapshot>) -> String {
         return head;
     }
     let Some((old, new)) = texts(old, planned.after.as_ref()) else {
-        return format!("{head}--- {before}\n+++ {after}\nnot shown: the file is no text or too long\n");
+        return format!(
+            "{head}--- {before}\n+++ {after}\nnot shown: the file is no text or too long\n"
+        );
     };
-    let diff = TextDiff::configure().timeout(LONGEST_COMPARISON).diff_lines(&old, &new);
-    format!("{head}{}", diff.unified_diff().context_radius(3).header(&before, &after))
+    let diff = TextDiff::configure()
+        .timeout(LONGEST_COMPARISON)
+        .diff_lines(&old, &new);
+    format!(
+        "{head}{}",
+        diff.unified_diff()
+            .context_radius(3)
+            .header(&before, &after)
+    )
 }
 
 /// How many lines came and went; nothing if that cannot be told.
 fn counts(old: Option<&Snapshot>, new: Option<&Snapshot>) -> Option<(usize, usize)> {
     let (old, new) = texts(old, new)?;
-    let diff = TextDiff::configure().timeout(LONGEST_COMPARISON).diff_lines(&old, &new);
-    let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
+    let diff = TextDiff::configure()
+        .timeout(LONGEST_COMPARISON)
+        .diff_lines(&old, &new);
+    let count = |tag| {
+        diff.iter_all_changes()
+            .filter(|change| change.tag() == tag)
+            .count()
+    };
     Some((count(ChangeTag::Insert), count(ChangeTag::Delete)))
 }
 

@@ -18,8 +18,8 @@ use tokio::{
     time::{Sleep, sleep, timeout},
 };
 use toolgate_core::{
-    Annotations, Arguments, Context, ErrorCategory, Kind, Progress, Resource, Schema, SideEffect, Stopped, Tool,
-    ToolError, ToolOutput, ToolSpec, typed,
+    Annotations, Arguments, Context, ErrorCategory, Kind, Progress, Resource, Schema, SideEffect,
+    Stopped, Tool, ToolError, ToolOutput, ToolSpec, typed,
 };
 
 use crate::{
@@ -94,7 +94,10 @@ struct Report {
 impl RunShell {
     /// Runs commands below `root`.
     pub fn new(root: impl AsRef<Path>, options: ShellOptions) -> Result<Self, SandboxError> {
-        Ok(Self { sandbox: Sandbox::new(root, &options)?, options })
+        Ok(Self {
+            sandbox: Sandbox::new(root, &options)?,
+            options,
+        })
     }
 
     /// Runs commands in a sandbox that was made before.
@@ -117,30 +120,57 @@ impl RunShell {
         let (ours, output, errors) = shell_pipes::output()?;
         let (stdin, feed) = shell_pipes::input(input.stdin)?;
         let mut command = Command::new(&self.options.shell);
-        command.arg("-c").arg(&input.command).stdin(stdin).stdout(output).stderr(errors);
+        command
+            .arg("-c")
+            .arg(&input.command)
+            .stdin(stdin)
+            .stdout(output)
+            .stderr(errors);
         // Whoever gives up now cannot know how far it came.
         let starting = cx.on_stop(|| Stopped::Unconfirmed);
         let started = self.sandbox.start(command, &cwd).await;
         starting.done();
         let mut running = Running::new(started.map_err(refused)?, cx);
-        let mut reading = Reading { pipe: ours, kept: Kept::new(self.options.output_bytes), cx, shown: None };
-        let (ended, why) = running.watch(&mut reading, feed, limit, self.grace()).await?;
+        let mut reading = Reading {
+            pipe: ours,
+            kept: Kept::new(self.options.output_bytes),
+            cx,
+            shown: None,
+        };
+        let (ended, why) = running
+            .watch(&mut reading, feed, limit, self.grace())
+            .await?;
         match why {
             Some(Why::Cancelled) => Err(cancelled(&reading.kept)),
-            Some(Why::OutOfTime) => Ok(report(ended, true, reading.kept, since.elapsed(), enforced)),
-            None => Ok(report(ended, false, reading.kept, since.elapsed(), enforced)),
+            Some(Why::OutOfTime) => {
+                Ok(report(ended, true, reading.kept, since.elapsed(), enforced))
+            }
+            None => Ok(report(
+                ended,
+                false,
+                reading.kept,
+                since.elapsed(),
+                enforced,
+            )),
         }
     }
 
     /// The directory to run in: below the workspace, whatever links lead there.
     fn directory(&self, cwd: Option<&str>) -> Result<PathBuf, ToolError> {
         let root = self.sandbox.root();
-        let Some(cwd) = cwd else { return Ok(root.to_owned()) };
+        let Some(cwd) = cwd else {
+            return Ok(root.to_owned());
+        };
         let wrong = |why: &str| {
-            let text = format!("cwd: {cwd:?} {why}; name a directory below the workspace, or leave cwd out");
+            let text = format!(
+                "cwd: {cwd:?} {why}; name a directory below the workspace, or leave cwd out"
+            );
             ToolError::new(text).with_category(ErrorCategory::InvalidInput)
         };
-        let real = root.join(cwd).canonicalize().map_err(|_| wrong("is not there"))?;
+        let real = root
+            .join(cwd)
+            .canonicalize()
+            .map_err(|_| wrong("is not there"))?;
         match () {
             () if !real.starts_with(root) => Err(wrong("is outside the workspace")),
             () if !real.is_dir() => Err(wrong("is no directory")),
@@ -153,7 +183,9 @@ impl RunShell {
     fn limit(&self, wanted: Option<u64>, cx: &Context) -> Duration {
         let longest = self.options.longest_timeout_ms;
         let own = Duration::from_millis(wanted.unwrap_or(self.options.timeout_ms).min(longest));
-        let Some(left) = cx.deadline.map(|deadline| deadline.since(cx.now())) else { return own };
+        let Some(left) = cx.deadline.map(|deadline| deadline.since(cx.now())) else {
+            return own;
+        };
         own.min(left.saturating_sub((self.grace() * 2).min(left / 10)))
     }
 
@@ -165,17 +197,22 @@ impl RunShell {
 impl Tool for RunShell {
     fn spec(&self) -> ToolSpec {
         let spec = ToolSpec::new("run_shell", describe(&self.sandbox), Schema::of::<Input>());
-        let mut annotations = Annotations::default().with_kind(Kind::Execute).with_idempotent(false);
+        let mut annotations = Annotations::default()
+            .with_kind(Kind::Execute)
+            .with_idempotent(false);
         annotations.side_effect = Some(match (self.sandbox.mode, self.sandbox.network) {
             (SandboxMode::Required, Network::Off | Network::Loopback) => SideEffect::ProcessExec,
             // Nobody can promise that it reaches nothing.
-            (SandboxMode::BestEffort | SandboxMode::Off, _) | (_, Network::On) => SideEffect::Network,
+            (SandboxMode::BestEffort | SandboxMode::Off, _) | (_, Network::On) => {
+                SideEffect::Network
+            }
         });
         annotations.hints.destructive = Some(true);
         annotations.hints.open_world = Some(annotations.side_effect == Some(SideEffect::Network));
         annotations.long_running = Some("running a command".to_owned());
         let annotations = annotations.with_resource(Resource::workspace());
-        spec.with_annotations(annotations).with_output(Schema::of::<Report>())
+        spec.with_annotations(annotations)
+            .with_output(Schema::of::<Report>())
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
@@ -223,7 +260,11 @@ impl<'a> Running<'a> {
             true => Stopped::Confirmed,
             false => Stopped::Unconfirmed,
         });
-        Self { started, cx, stop: Some(stop) }
+        Self {
+            started,
+            cx,
+            stop: Some(stop),
+        }
     }
 
     /// Reads until the command and all that it has started have ended, by themselves or because they had to.
@@ -235,7 +276,13 @@ impl<'a> Running<'a> {
         grace: Duration,
     ) -> Result<(Ended, Option<Why>), ToolError> {
         let patience = Box::pin(sleep(limit));
-        let mut ladder = Ladder { leash: self.started.leash.clone(), cx: self.cx, patience, grace, asked: false };
+        let mut ladder = Ladder {
+            leash: self.started.leash.clone(),
+            cx: self.cx,
+            patience,
+            grace,
+            asked: false,
+        };
         let (ended, why) = {
             let mut pipes = std::pin::pin!(async { tokio::join!(reading.all(), feed.write()).0 });
             let (mut read, mut why) = (false, None);
@@ -283,7 +330,9 @@ impl Ladder<'_> {
             true => self.leash.end(),
         }
         self.asked = true;
-        self.patience.as_mut().reset(tokio::time::Instant::now() + self.grace);
+        self.patience
+            .as_mut()
+            .reset(tokio::time::Instant::now() + self.grace);
         why
     }
 }
@@ -325,20 +374,30 @@ impl Reading<'_> {
 
     fn take(&mut self, bytes: &[u8]) {
         self.kept.push(bytes);
-        if self.shown.is_some_and(|shown| shown.elapsed() < Self::PAUSE) {
+        if self
+            .shown
+            .is_some_and(|shown| shown.elapsed() < Self::PAUSE)
+        {
             return;
         }
         self.shown = Some(Instant::now());
         let line = self.kept.last_line();
         if !line.is_empty() {
-            self.cx.progress(Progress { current: Some(self.kept.total()), ..Progress::busy().with_message(line) });
+            self.cx.progress(Progress {
+                current: Some(self.kept.total()),
+                ..Progress::busy().with_message(line)
+            });
         }
     }
 }
 
 fn report(ended: Ended, timed_out: bool, kept: Kept, took: Duration, sandbox: Enforced) -> Report {
     let output_bytes = kept.total();
-    let Shown { text, omitted, is_utf8 } = kept.show();
+    let Shown {
+        text,
+        omitted,
+        is_utf8,
+    } = kept.show();
     let (exit_code, signal) = how_it_ended(ended.status);
     Report {
         output: text,
@@ -372,7 +431,9 @@ fn in_words(report: &Report) -> String {
     let seconds = report.duration_ms as f64 / 1000.0;
     match (report.timed_out, report.exit_code, report.signal) {
         (true, _, _) => {
-            lines.push(format!("[stopped: it took longer than its time limit; {seconds:.1} s]").into());
+            lines.push(
+                format!("[stopped: it took longer than its time limit; {seconds:.1} s]").into(),
+            );
         }
         (false, Some(code), _) => lines.push(format!("[exit code {code}]").into()),
         (false, None, Some(signal)) => lines.push(format!("[ended by signal {signal}]").into()),
@@ -391,8 +452,12 @@ fn in_words(report: &Report) -> String {
 
 fn cancelled(kept: &Kept) -> ToolError {
     let text = match kept.last_line() {
-        line if line.is_empty() => "the command was cancelled and stopped; it had printed nothing".to_owned(),
-        line => format!("the command was cancelled and stopped; the last line it printed was: {line}"),
+        line if line.is_empty() => {
+            "the command was cancelled and stopped; it had printed nothing".to_owned()
+        }
+        line => {
+            format!("the command was cancelled and stopped; the last line it printed was: {line}")
+        }
     };
     ToolError::new(text).with_category(ErrorCategory::Cancelled)
 }

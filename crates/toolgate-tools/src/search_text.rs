@@ -10,7 +10,9 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContex
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use toolgate_core::{Arguments, Context, Kind, Resource, Schema, Tool, ToolError, ToolOutput, ToolSpec, typed};
+use toolgate_core::{
+    Arguments, Context, Kind, Resource, Schema, Tool, ToolError, ToolOutput, ToolSpec, typed,
+};
 
 use crate::{
     Workspace,
@@ -106,7 +108,10 @@ impl Tool for SearchText {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let input: Input = typed(&arguments)?;
-        let (workspace, start) = (self.0.clone(), self.0.place(input.path.as_deref().unwrap_or("."))?);
+        let (workspace, start) = (
+            self.0.clone(),
+            self.0.place(input.path.as_deref().unwrap_or("."))?,
+        );
         let matcher = matcher(&input)?;
         let glob = input.glob.as_deref().map(pattern).transpose()?;
         blocking(&cx, &Halt::default(), move |halt| {
@@ -120,17 +125,25 @@ impl Tool for SearchText {
 
 fn matcher(input: &Input) -> Result<RegexMatcher, ToolError> {
     if input.pattern.is_empty() {
-        return Err(invalid("the pattern is empty; use list_dir or find_files to see which files there are"));
+        return Err(invalid(
+            "the pattern is empty; use list_dir or find_files to see which files there are",
+        ));
     }
     let mut builder = RegexMatcherBuilder::new();
-    builder.multi_line(true).crlf(true).fixed_strings(input.literal).size_limit(10 << 20);
+    builder
+        .multi_line(true)
+        .crlf(true)
+        .fixed_strings(input.literal)
+        .size_limit(10 << 20);
     match input.case {
         Case::Sensitive => {}
         Case::Insensitive => drop(builder.case_insensitive(true)),
         Case::Smart => drop(builder.case_smart(true)),
     }
     builder.build(&input.pattern).map_err(|error| {
-        invalid(format!("the pattern cannot be used: {error}\nset literal to true to look for it as plain text"))
+        invalid(format!(
+            "the pattern cannot be used: {error}\nset literal to true to look for it as plain text"
+        ))
     })
 }
 
@@ -168,7 +181,12 @@ struct Line {
 }
 
 impl<'a> Search<'a> {
-    fn new(workspace: &'a Workspace, matcher: RegexMatcher, glob: Option<GlobMatcher>, input: &Input) -> Self {
+    fn new(
+        workspace: &'a Workspace,
+        matcher: RegexMatcher,
+        glob: Option<GlobMatcher>,
+        input: &Input,
+    ) -> Self {
         let searcher = SearcherBuilder::new()
             .line_terminator(LineTerminator::crlf())
             .line_number(true)
@@ -178,7 +196,17 @@ impl<'a> Search<'a> {
             .heap_limit(Some(LONGEST_BUFFER))
             .build();
         let (most, found) = (input.max.unwrap_or(LINES), Found::default());
-        Self { workspace, matcher, glob, searcher, most, found, searched: 0, too_large: 0, unreadable: 0 }
+        Self {
+            workspace,
+            matcher,
+            glob,
+            searcher,
+            most,
+            found,
+            searched: 0,
+            too_large: 0,
+            unreadable: 0,
+        }
     }
 
     fn run(&mut self, start: &Place, halt: &Halt) -> Result<(), ToolError> {
@@ -199,13 +227,21 @@ impl<'a> Search<'a> {
     }
 
     fn entry(&mut self, start: &Place, seen: &Seen<'_>) {
-        let Some(name) = seen.path.file_name().filter(|_| seen.kind.is_file()) else { return };
+        let Some(name) = seen.path.file_name().filter(|_| seen.kind.is_file()) else {
+            return;
+        };
         let below = seen.path.strip_prefix(start.as_path()).unwrap_or(seen.path);
-        if self.glob.as_ref().is_some_and(|glob| !glob.is_match(below) && !glob.is_match(seen.path)) {
+        if self
+            .glob
+            .as_ref()
+            .is_some_and(|glob| !glob.is_match(below) && !glob.is_match(seen.path))
+        {
             return;
         }
         // It may have become something else since it was come by.
-        let Ok((file, meta)) = open_plain(seen.dir, Path::new(name), FollowSymlinks::No) else { return };
+        let Ok((file, meta)) = open_plain(seen.dir, Path::new(name), FollowSymlinks::No) else {
+            return;
+        };
         if meta.is_file() {
             self.file(seen.path, &file, meta.len());
         }
@@ -218,25 +254,43 @@ impl<'a> Search<'a> {
         }
         self.searched += 1;
         let (most, before) = (self.most, self.found.lines.len());
-        let mut sink = Lines { path: shown(path), found: &mut self.found, most, binary: false };
+        let mut sink = Lines {
+            path: shown(path),
+            found: &mut self.found,
+            most,
+            binary: false,
+        };
         let searched = self.searcher.search_file(&self.matcher, file, &mut sink);
         self.unreadable += u64::from(searched.is_err());
         // Of a file that is no text, or cannot be read to its end, nothing is shown.
         if sink.binary || searched.is_err() {
-            let gone = self.found.lines.drain(before..).filter(|line| line.fits).count();
+            let gone = self
+                .found
+                .lines
+                .drain(before..)
+                .filter(|line| line.fits)
+                .count();
             self.found.shown -= gone;
         }
     }
 
     fn output(&self, pattern: &str) -> ToolOutput {
-        let Found { lines, shown, left_out } = &self.found;
+        let Found {
+            lines,
+            shown,
+            left_out,
+        } = &self.found;
         let mut text = Vec::with_capacity(lines.len());
         let mut last: Option<(&str, u64)> = None;
         for line in lines {
             match last {
-                Some((path, _)) if path != line.path => text.extend([String::new(), line.path.clone()]),
+                Some((path, _)) if path != line.path => {
+                    text.extend([String::new(), line.path.clone()])
+                }
                 None => text.push(line.path.clone()),
-                Some((_, number)) if number + 1 < line.line && self.searcher.after_context() > 0 => {
+                Some((_, number))
+                    if number + 1 < line.line && self.searcher.after_context() > 0 =>
+                {
                     text.push("    --".to_owned());
                 }
                 Some(_) => {}
@@ -246,14 +300,24 @@ impl<'a> Search<'a> {
             last = Some((&line.path, line.line));
         }
         if lines.is_empty() {
-            text.push(format!("[nothing fits {pattern} in {} files]", self.searched));
+            text.push(format!(
+                "[nothing fits {pattern} in {} files]",
+                self.searched
+            ));
         }
         if *left_out > 0 {
-            let at_least = if *left_out >= MOST_COUNTED { "at least " } else { "" };
+            let at_least = if *left_out >= MOST_COUNTED {
+                "at least "
+            } else {
+                ""
+            };
             text.push(format!("[{at_least}{left_out} more lines left out; narrow it with path or glob, or raise max]"));
         }
         if self.too_large > 0 {
-            text.push(format!("[{} files are too large to be searched]", self.too_large));
+            text.push(format!(
+                "[{} files are too large to be searched]",
+                self.too_large
+            ));
         }
         if self.unreadable > 0 {
             text.push(format!("[{} files could not be searched]", self.unreadable));
@@ -282,7 +346,12 @@ impl Lines<'_> {
             Some((end, _)) => format!("{} …", &text[..end]),
             None => text.to_owned(),
         };
-        self.found.lines.push(Line { path: self.path.clone(), line: line.unwrap_or_default(), text, fits });
+        self.found.lines.push(Line {
+            path: self.path.clone(),
+            line: line.unwrap_or_default(),
+            text,
+            fits,
+        });
     }
 }
 

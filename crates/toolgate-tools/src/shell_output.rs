@@ -26,7 +26,12 @@ pub(crate) struct Shown {
 impl Kept {
     /// Keeps about `most` bytes.
     pub(crate) fn new(most: usize) -> Self {
-        Self { head: Vec::new(), tail: VecDeque::new(), half: (most / 2).max(1), total: 0 }
+        Self {
+            head: Vec::new(),
+            tail: VecDeque::new(),
+            half: (most / 2).max(1),
+            total: 0,
+        }
     }
 
     /// Adds what was printed next.
@@ -53,11 +58,24 @@ impl Kept {
         let end: Vec<u8> = if self.tail.is_empty() {
             from(&self.head)
         } else {
-            self.tail.iter().skip(self.tail.len().saturating_sub(MOST)).copied().collect()
+            self.tail
+                .iter()
+                .skip(self.tail.len().saturating_sub(MOST))
+                .copied()
+                .collect()
         };
         let text = String::from_utf8_lossy(&end);
-        let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        line.chars().filter(|c| !c.is_control()).take(120).collect::<String>().trim().to_owned()
+        let line = text
+            .lines()
+            .rev()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or_default();
+        line.chars()
+            .filter(|c| !c.is_control())
+            .take(120)
+            .collect::<String>()
+            .trim()
+            .to_owned()
     }
 
     /// Everything that was kept, as text.
@@ -67,17 +85,29 @@ impl Kept {
         if omitted == 0 {
             let whole = [head, tail].concat();
             let is_utf8 = std::str::from_utf8(&whole).is_ok();
-            return Shown { text: String::from_utf8_lossy(&whole).into_owned(), omitted, is_utf8 };
+            return Shown {
+                text: String::from_utf8_lossy(&whole).into_owned(),
+                omitted,
+                is_utf8,
+            };
         }
         // The cuts may go through a character; what is left of it counts as left out.
         let (head, cut) = without_broken_end(&head);
-        let tail_start = tail.iter().take(3).take_while(|byte| is_continuation(**byte)).count();
+        let tail_start = tail
+            .iter()
+            .take(3)
+            .take_while(|byte| is_continuation(**byte))
+            .count();
         let tail = &tail[tail_start..];
         let omitted = omitted + (cut + tail_start) as u64;
         let is_utf8 = std::str::from_utf8(head).is_ok() && std::str::from_utf8(tail).is_ok();
         let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
         let text = format!("{head}\n[… {omitted} bytes left out …]\n{tail}");
-        Shown { text, omitted, is_utf8 }
+        Shown {
+            text,
+            omitted,
+            is_utf8,
+        }
     }
 }
 
@@ -87,15 +117,26 @@ const fn is_continuation(byte: u8) -> bool {
 
 /// Leaves out the beginning of a character whose end was cut off, and says how long it was.
 fn without_broken_end(bytes: &[u8]) -> (&[u8], usize) {
-    let tail = bytes.iter().rev().take(3).take_while(|byte| is_continuation(**byte)).count();
-    let Some(lead) = bytes.len().checked_sub(tail + 1) else { return (bytes, 0) };
+    let tail = bytes
+        .iter()
+        .rev()
+        .take(3)
+        .take_while(|byte| is_continuation(**byte))
+        .count();
+    let Some(lead) = bytes.len().checked_sub(tail + 1) else {
+        return (bytes, 0);
+    };
     let needs = match bytes[lead] {
         0b1100_0000..=0b1101_1111 => 1,
         0b1110_0000..=0b1110_1111 => 2,
         0b1111_0000..=0b1111_0111 => 3,
         _ => 0,
     };
-    if needs > tail { (&bytes[..lead], bytes.len() - lead) } else { (bytes, 0) }
+    if needs > tail {
+        (&bytes[..lead], bytes.len() - lead)
+    } else {
+        (bytes, 0)
+    }
 }
 
 #[cfg(test)]
@@ -111,7 +152,11 @@ mod tests {
 
     #[test]
     fn a_short_output_is_kept_whole() {
-        let expected = Shown { text: "hello world".into(), omitted: 0, is_utf8: true };
+        let expected = Shown {
+            text: "hello world".into(),
+            omitted: 0,
+            is_utf8: true,
+        };
         assert_eq!(shown(20, &[b"hello ", b"world"]), expected);
     }
 

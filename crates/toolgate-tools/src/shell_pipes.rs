@@ -16,12 +16,18 @@ use tokio::{
 pub(crate) fn output() -> io::Result<(Receiver, PipeWriter, PipeWriter)> {
     let (ours, theirs) = io::pipe()?;
     let errors = theirs.try_clone()?;
-    Ok((Receiver::from_owned_fd(OwnedFd::from(ours))?, theirs, errors))
+    Ok((
+        Receiver::from_owned_fd(OwnedFd::from(ours))?,
+        theirs,
+        errors,
+    ))
 }
 
 /// What a command reads: nothing, or what is fed to it.
 pub(crate) fn input(text: Option<String>) -> io::Result<(Stdio, Feed)> {
-    let Some(text) = text else { return Ok((Stdio::null(), Feed(None))) };
+    let Some(text) = text else {
+        return Ok((Stdio::null(), Feed(None)));
+    };
     let (theirs, ours) = io::pipe()?;
     let ours = Sender::from_owned_fd(OwnedFd::from(ours))?;
     Ok((Stdio::from(theirs), Feed(Some((ours, text)))))

@@ -39,7 +39,10 @@ pub(crate) fn media_type(bytes: &[u8]) -> &'static str {
 
 /// Whether models can look at it.
 pub(crate) fn is_picture(media_type: &str) -> bool {
-    matches!(media_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp")
+    matches!(
+        media_type,
+        "image/png" | "image/jpeg" | "image/gif" | "image/webp"
+    )
 }
 
 /// A number of bytes as people read it.
@@ -71,9 +74,13 @@ mod tests {
 
     #[test]
     fn sizes_are_written_for_people() {
-        for (bytes, text) in
-            [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (4 << 30, "4.3 GB"), (999_999, "1.0 MB")]
-        {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (999, "999 bytes"),
+            (1500, "1.5 kB"),
+            (4 << 30, "4.3 GB"),
+            (999_999, "1.0 MB"),
+        ] {
             assert_eq!(human_size(bytes), text);
         }
     }

@@ -51,7 +51,9 @@ impl Encoding {
     /// Writes text as bytes; nothing if a character cannot be written like this.
     pub(crate) fn encode(self, text: &str) -> Option<Vec<u8>> {
         let wide = |bom: [u8; 2], bytes: fn(u16) -> [u8; 2]| {
-            bom.into_iter().chain(text.encode_utf16().flat_map(bytes)).collect()
+            bom.into_iter()
+                .chain(text.encode_utf16().flat_map(bytes))
+                .collect()
         };
         match self {
             Self::Utf8 => Some(text.as_bytes().to_vec()),
@@ -70,7 +72,11 @@ impl Newline {
     /// How most lines of a text end.
     pub(crate) fn of(text: &str) -> Self {
         let all = text.matches('\n').count();
-        if text.matches("\r\n").count() * 2 > all { Self::Crlf } else { Self::Lf }
+        if text.matches("\r\n").count() * 2 > all {
+            Self::Crlf
+        } else {
+            Self::Lf
+        }
     }
 }
 
@@ -78,7 +84,10 @@ impl Text {
     /// Reads a file as text; nothing if it is not, or could not be written back to the byte.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (text, encoding) = match bytes {
-            [0xef, 0xbb, 0xbf, rest @ ..] => (std::str::from_utf8(rest).ok()?.to_owned(), Encoding::Utf8Bom),
+            [0xef, 0xbb, 0xbf, rest @ ..] => (
+                std::str::from_utf8(rest).ok()?.to_owned(),
+                Encoding::Utf8Bom,
+            ),
             [0xff, 0xfe, rest @ ..] => (wide(rest, u16::from_le_bytes)?, Encoding::Utf16Le),
             [0xfe, 0xff, rest @ ..] => (wide(rest, u16::from_be_bytes)?, Encoding::Utf16Be),
             bytes => match std::str::from_utf8(bytes) {
@@ -97,13 +106,19 @@ impl Text {
 }
 
 fn wide(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
-    let (pairs, []) = bytes.as_chunks::<2>() else { return None };
-    char::decode_utf16(pairs.iter().copied().map(unit)).collect::<Result<_, _>>().ok()
+    let (pairs, []) = bytes.as_chunks::<2>() else {
+        return None;
+    };
+    char::decode_utf16(pairs.iter().copied().map(unit))
+        .collect::<Result<_, _>>()
+        .ok()
 }
 
 /// Text in an encoding of single bytes has no control characters but those that lay it out.
 fn eight_bit(bytes: &[u8]) -> Option<String> {
-    let odd = |byte: &u8| *byte == 0x7f || (*byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b));
+    let odd = |byte: &u8| {
+        *byte == 0x7f || (*byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b))
+    };
     if bytes.iter().any(odd) {
         return None;
     }
@@ -161,16 +176,25 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_not_read_as_text() {
-        for bytes in [&b"a\0b"[..], b"\x89PNG\r\n\x1a\n\xff", b"\xff\xfea", b"\xff\xfe\x00\xd8", b"\xef\xbb\xbf\xff"] {
+        for bytes in [
+            &b"a\0b"[..],
+            b"\x89PNG\r\n\x1a\n\xff",
+            b"\xff\xfea",
+            b"\xff\xfe\x00\xd8",
+            b"\xef\xbb\xbf\xff",
+        ] {
             assert_eq!(Text::decode(bytes), None, "{bytes:?}");
         }
     }
 
     #[test]
     fn the_way_most_lines_end_counts() {
-        for (text, newline) in
-            [("", Newline::Lf), ("a\nb\r\n", Newline::Lf), ("a\r\nb\r\nc\n", Newline::Crlf), ("a\rb", Newline::Lf)]
-        {
+        for (text, newline) in [
+            ("", Newline::Lf),
+            ("a\nb\r\n", Newline::Lf),
+            ("a\r\nb\r\nc\n", Newline::Crlf),
+            ("a\rb", Newline::Lf),
+        ] {
             assert_eq!(Newline::of(text), newline, "{text:?}");
         }
         assert_eq!(with_newline("a\nb\r\n", Newline::Crlf), "a\r\nb\r\n");

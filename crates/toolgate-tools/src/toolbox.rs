@@ -4,7 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{RegisterError, Registry};
 
-use crate::{ApplyPatch, EditFile, FindFiles, ListDir, ReadFile, SearchText, UndoChanges, Workspace, WriteFile};
+use crate::{
+    ApplyPatch, EditFile, FindFiles, ListDir, ReadFile, SearchText, UndoChanges, Workspace,
+    WriteFile,
+};
 
 /// Which of the built-in tools are wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,7 +30,11 @@ pub struct ToolboxOptions {
 /// assert!(registry.get("edit_file").is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn register_all(registry: &Registry, workspace: &Workspace, options: &ToolboxOptions) -> Result<(), RegisterError> {
+pub fn register_all(
+    registry: &Registry,
+    workspace: &Workspace,
+    options: &ToolboxOptions,
+) -> Result<(), RegisterError> {
     registry.register(ReadFile::new(workspace.clone()))?;
     registry.register(WriteFile::new(workspace.clone()))?;
     registry.register(EditFile::new(workspace.clone()))?;

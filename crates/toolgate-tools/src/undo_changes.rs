@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_core::{
-    Arguments, CallId, Context, ErrorCategory, IdempotencyKey, Kind, Reconciled, Resource, Schema, Tool, ToolError,
-    ToolOutput, ToolSpec, typed,
+    Arguments, CallId, Context, ErrorCategory, IdempotencyKey, Kind, Reconciled, Resource, Schema,
+    Tool, ToolError, ToolOutput, ToolSpec, typed,
 };
 
 use crate::{
@@ -61,21 +61,33 @@ impl UndoChanges {
 
     /// Takes back changes that the session of the caller has made in this workspace.
     pub fn new(workspace: Workspace) -> Self {
-        Self { workspace, any_session: false }
+        Self {
+            workspace,
+            any_session: false,
+        }
     }
 
     /// Takes back changes whichever session has made them.
     pub fn of_any_session(workspace: Workspace) -> Self {
-        Self { workspace, any_session: true }
+        Self {
+            workspace,
+            any_session: true,
+        }
     }
 
-    async fn found(&self, input: &Input, cx: &Context) -> Result<(ChangeSet, Vec<Planned>), ToolError> {
+    async fn found(
+        &self,
+        input: &Input,
+        cx: &Context,
+    ) -> Result<(ChangeSet, Vec<Planned>), ToolError> {
         let unknown = || {
-            let text =
-                "there is no change with this id in this session; copy the change id from the result of the call";
+            let text = "there is no change with this id in this session; copy the change id from the result of the call";
             ToolError::new(text).with_category(ErrorCategory::NotFound)
         };
-        let store = self.workspace.store().ok_or_else(|| invalid("changes are not kept in this workspace"))?;
+        let store = self
+            .workspace
+            .store()
+            .ok_or_else(|| invalid("changes are not kept in this workspace"))?;
         let call: CallId = input.call.trim().parse().map_err(|_| unknown())?;
         let set = ChangeSet::of(store, call).await?.ok_or_else(unknown)?;
         if !self.any_session && set.session != cx.turn().session || !set.is_of(&self.workspace) {
@@ -88,7 +100,8 @@ impl UndoChanges {
 
 impl Tool for UndoChanges {
     fn spec(&self) -> ToolSpec {
-        let description = "Takes back what an earlier call changed in files, if they are still as it left them.";
+        let description =
+            "Takes back what an earlier call changed in files, if they are still as it left them.";
         let annotations = writing(&self.workspace, Kind::Edit).with_resource(Resource::workspace());
         ToolSpec::new(Self::NAME, description, Schema::of::<Input>()).with_annotations(annotations)
     }
@@ -125,7 +138,9 @@ fn back(workspace: &Workspace, done: &[Planned], force: bool) -> Result<Plan, To
             }
             Standing::After | Standing::Other => {}
         }
-        let renamed = done.iter().find(|other| other.renamed_from.as_ref() == Some(&change.place));
+        let renamed = done
+            .iter()
+            .find(|other| other.renamed_from.as_ref() == Some(&change.place));
         plan.files.push(Planned {
             place: change.place.clone(),
             renamed_from: renamed.map(|other| other.place.clone()),
@@ -134,7 +149,8 @@ fn back(workspace: &Workspace, done: &[Planned], force: bool) -> Result<Plan, To
         });
     }
     if plan.files.is_empty() {
-        plan.notes.push("every file is as it was before that call".to_owned());
+        plan.notes
+            .push("every file is as it was before that call".to_owned());
     }
     Ok(plan)
 }

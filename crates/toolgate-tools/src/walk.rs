@@ -55,7 +55,12 @@ pub(crate) const TEMP_PREFIX: &str = ".toolgate-";
 impl<'a> Walk<'a> {
     /// Leaves out what is hidden and what git ignores.
     pub(crate) fn new(workspace: &'a Workspace) -> Self {
-        Self { workspace, hidden: false, ignored: false, depth: DEEPEST }
+        Self {
+            workspace,
+            hidden: false,
+            ignored: false,
+            depth: DEEPEST,
+        }
     }
 
     /// Takes in what is hidden and ignored as well.
@@ -78,7 +83,13 @@ impl<'a> Walk<'a> {
         see: &mut dyn FnMut(&Seen<'_>) -> bool,
     ) -> Result<LeftOut, ToolError> {
         let root = self.workspace.dir();
-        let mut going = Going { walk: self, halt, see, rules: Vec::new(), left_out: LeftOut::default() };
+        let mut going = Going {
+            walk: self,
+            halt,
+            see,
+            rules: Vec::new(),
+            left_out: LeftOut::default(),
+        };
         let refused = |error| self.workspace.refusal(start, &error);
         // The rules of the directories above the start hold below it.
         let (mut dir, mut at) = (root.try_clone().map_err(refused)?, PathBuf::new());
@@ -88,7 +99,9 @@ impl<'a> Walk<'a> {
         };
         for step in start_dir.components() {
             going.rules.push(rules_of(&dir, &at));
-            dir = dir.open_dir_nofollow(step.as_os_str()).map_err(|error| self.no_directory(start, &error))?;
+            dir = dir
+                .open_dir_nofollow(step.as_os_str())
+                .map_err(|error| self.no_directory(start, &error))?;
             at.push(step);
         }
         going.directory(&dir, &at, 1)?;
@@ -141,7 +154,11 @@ impl Going<'_, '_> {
                 self.left_out.ignored += 1;
                 continue;
             }
-            let go_on = (self.see)(&Seen { path: &path, kind, dir }) && self.below(dir, &path, &name, kind, depth)?;
+            let go_on = (self.see)(&Seen {
+                path: &path,
+                kind,
+                dir,
+            }) && self.below(dir, &path, &name, kind, depth)?;
             if !go_on {
                 return Ok(false);
             }
@@ -183,7 +200,9 @@ impl Going<'_, '_> {
 
     fn is_ignored(&self, path: &Path, is_dir: bool) -> bool {
         for rules in self.rules.iter().rev() {
-            let Ok(below) = path.strip_prefix(&rules.at) else { continue };
+            let Ok(below) = path.strip_prefix(&rules.at) else {
+                continue;
+            };
             for set in &rules.sets {
                 match set.matched(below, is_dir) {
                     Match::Ignore(_) => return true,
@@ -203,7 +222,9 @@ fn sorted(dir: &Dir) -> std::io::Result<Vec<(OsString, FileType)>> {
         Ok((entry.file_name(), entry.file_type()?))
     });
     // Something that is gone by now is not there.
-    let mut entries: Vec<_> = read.filter_map(|entry: std::io::Result<_>| entry.ok()).collect();
+    let mut entries: Vec<_> = read
+        .filter_map(|entry: std::io::Result<_>| entry.ok())
+        .collect();
     entries.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(entries)
 }
@@ -213,8 +234,14 @@ fn rules_of(dir: &Dir, at: &Path) -> Rules {
     if at.as_os_str().is_empty() {
         files.push(".git/info/exclude");
     }
-    let sets = files.into_iter().filter_map(|name| ignore_file(dir, Path::new(name))).collect();
-    Rules { at: at.to_owned(), sets }
+    let sets = files
+        .into_iter()
+        .filter_map(|name| ignore_file(dir, Path::new(name)))
+        .collect();
+    Rules {
+        at: at.to_owned(),
+        sets,
+    }
 }
 
 /// Reads an ignore file. A line that is no pattern is left out, as git does.

@@ -66,7 +66,12 @@ pub struct FileLimits {
 impl Default for FileLimits {
     fn default() -> Self {
         const MIB: u64 = 1 << 20;
-        Self { read_bytes: 16 * MIB, write_bytes: 16 * MIB, image_bytes: 4 * MIB, search_bytes: 64 * MIB }
+        Self {
+            read_bytes: 16 * MIB,
+            write_bytes: 16 * MIB,
+            image_bytes: 4 * MIB,
+            search_bytes: 64 * MIB,
+        }
     }
 }
 
@@ -96,14 +101,26 @@ impl Workspace {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
         let path = path.as_ref();
         let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotADirectory => WorkspaceError::NotADirectory { path: path.to_owned() },
-            _ => WorkspaceError::Open { path: path.to_owned(), source },
+            io::ErrorKind::NotADirectory => WorkspaceError::NotADirectory {
+                path: path.to_owned(),
+            },
+            _ => WorkspaceError::Open {
+                path: path.to_owned(),
+                source,
+            },
         };
         let named = std::path::absolute(path).map_err(failed)?;
         let root = std::fs::canonicalize(path).map_err(failed)?;
         let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(failed)?;
         let (limits, store, writing) = (FileLimits::default(), None, Arc::default());
-        Ok(Self(Arc::new(Inner { dir: Arc::new(dir), root, named, limits, store, writing })))
+        Ok(Self(Arc::new(Inner {
+            dir: Arc::new(dir),
+            root,
+            named,
+            limits,
+            store,
+            writing,
+        })))
     }
 
     /// Keeps what was there before a change in `store`, for taking it back and for finding out what a crash left.
@@ -146,7 +163,14 @@ impl Workspace {
     }
 
     fn changed(self, change: impl FnOnce(&mut Inner)) -> Self {
-        let Inner { dir, root, named, limits, store, writing } = &*self.0;
+        let Inner {
+            dir,
+            root,
+            named,
+            limits,
+            store,
+            writing,
+        } = &*self.0;
         let mut inner = Inner {
             dir: dir.clone(),
             root: root.clone(),
@@ -162,7 +186,9 @@ impl Workspace {
 
 impl fmt::Debug for Workspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workspace").field("root", &self.0.root).finish_non_exhaustive()
+        f.debug_struct("Workspace")
+            .field("root", &self.0.root)
+            .finish_non_exhaustive()
     }
 }
 
@@ -177,7 +203,10 @@ mod tests {
         assert!(matches!(missing, Err(WorkspaceError::Open { .. })));
         let file = dir.path().join("file");
         std::fs::write(&file, "x").expect("written");
-        assert!(matches!(Workspace::open(&file), Err(WorkspaceError::NotADirectory { .. })));
+        assert!(matches!(
+            Workspace::open(&file),
+            Err(WorkspaceError::NotADirectory { .. })
+        ));
     }
 
     #[cfg(unix)]
@@ -189,7 +218,9 @@ mod tests {
         std::os::unix::fs::symlink(&real, &link).expect("linked");
         let workspace = Workspace::open(&link).expect("a workspace");
         for root in [workspace.root().to_owned(), link] {
-            let place = workspace.place(root.join("a.txt").to_str().expect("text")).expect("inside");
+            let place = workspace
+                .place(root.join("a.txt").to_str().expect("text"))
+                .expect("inside");
             assert_eq!(place.to_string(), "a.txt");
         }
     }

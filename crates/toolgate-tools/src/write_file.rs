@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_core::{
-    Arguments, Context, IdempotencyKey, Kind, Reconciled, Resource, Schema, Tool, ToolError, ToolOutput, ToolSpec,
-    typed,
+    Arguments, Context, IdempotencyKey, Kind, Reconciled, Resource, Schema, Tool, ToolError,
+    ToolOutput, ToolSpec, typed,
 };
 
 use crate::{
@@ -88,7 +88,9 @@ fn plan(workspace: &Workspace, input: &Input) -> Result<Plan, ToolError> {
     let place = workspace.target(&workspace.place(&input.path)?)?;
     let before = workspace.look(&place)?;
     if input.must_not_exist && before.is_some() {
-        return Err(conflict(format!("{place} exists already; read it, or choose another name")));
+        return Err(conflict(format!(
+            "{place} exists already; read it, or choose another name"
+        )));
     }
     expected::check(input.expected_digest.as_deref(), &place, before.as_ref())?;
     let (bytes, notes) = match &before {
@@ -110,10 +112,22 @@ pub(crate) fn one_file(
     check_writable(workspace, &place, before.as_ref(), Some(&after))?;
     if before.as_ref() == Some(&after) {
         notes.push(format!("{place} has this content already"));
-        return Ok(Plan { notes, ..Plan::default() });
+        return Ok(Plan {
+            notes,
+            ..Plan::default()
+        });
     }
-    let files = vec![Planned { place, renamed_from: None, before, after: Some(after) }];
-    Ok(Plan { files, notes, ..Plan::default() })
+    let files = vec![Planned {
+        place,
+        renamed_from: None,
+        before,
+        after: Some(after),
+    }];
+    Ok(Plan {
+        files,
+        notes,
+        ..Plan::default()
+    })
 }
 
 /// Whether the tools may change a file like this.
@@ -125,13 +139,20 @@ pub(crate) fn check_writable(
 ) -> Result<(), ToolError> {
     // The directory would let us replace it, and root may write anything; whoever took the permission away meant it.
     if before.is_some_and(|before| before.mode & 0o222 == 0) {
-        return Err(conflict(format!("{place} is read-only; leave it, or have it made writable first"))
-            .with_category(toolgate_core::ErrorCategory::Permission));
+        return Err(conflict(format!(
+            "{place} is read-only; leave it, or have it made writable first"
+        ))
+        .with_category(toolgate_core::ErrorCategory::Permission));
     }
-    let (most, size) = (workspace.limits().write_bytes, after.map_or(0, |after| after.bytes.len() as u64));
+    let (most, size) = (
+        workspace.limits().write_bytes,
+        after.map_or(0, |after| after.bytes.len() as u64),
+    );
     if size > most {
         let (size, most) = (human_size(size), human_size(most));
-        return Err(invalid(format!("{place} would have {size}, more than the {most} that a file may have")));
+        return Err(invalid(format!(
+            "{place} would have {size}, more than the {most} that a file may have"
+        )));
     }
     Ok(())
 }
@@ -139,10 +160,16 @@ pub(crate) fn check_writable(
 /// The content written the way the old file was, and what is to be said about it.
 fn like(before: &Snapshot, content: &str) -> (Vec<u8>, Vec<String>) {
     let Some(old) = Text::decode(&before.bytes) else {
-        return (content.as_bytes().to_vec(), vec!["the old file was not text".to_owned()]);
+        return (
+            content.as_bytes().to_vec(),
+            vec!["the old file was not text".to_owned()],
+        );
     };
     let mut notes = Vec::new();
-    let mut text = content.strip_prefix('\u{feff}').unwrap_or(content).to_owned();
+    let mut text = content
+        .strip_prefix('\u{feff}')
+        .unwrap_or(content)
+        .to_owned();
     if old.newline() == Newline::Crlf && !content.contains('\r') && content.contains('\n') {
         text = with_newline(&text, Newline::Crlf);
         notes.push("the lines end in CRLF, as before".to_owned());
@@ -156,7 +183,10 @@ fn like(before: &Snapshot, content: &str) -> (Vec<u8>, Vec<String>) {
             (bytes, notes)
         }
         None => {
-            notes.push(format!("the file is UTF-8 now; {} lacks some of the characters", old.encoding.name()));
+            notes.push(format!(
+                "the file is UTF-8 now; {} lacks some of the characters",
+                old.encoding.name()
+            ));
             (text.into_bytes(), notes)
         }
     }
@@ -164,6 +194,10 @@ fn like(before: &Snapshot, content: &str) -> (Vec<u8>, Vec<String>) {
 
 /// A byte order mark that was asked for stays.
 fn content_of(content: &str, text: String) -> Vec<u8> {
-    let mark = if content.starts_with('\u{feff}') { "\u{feff}" } else { "" };
+    let mark = if content.starts_with('\u{feff}') {
+        "\u{feff}"
+    } else {
+        ""
+    };
     format!("{mark}{text}").into_bytes()
 }

@@ -26,32 +26,36 @@
 pub use toolgate_core::*;
 /// The bundled layers, the default stack, its linter, explanations and configuration.
 pub use toolgate_layers as layers;
-pub use toolgate_layers::{Config, ConfigError, Parts, SharedRedactor, default_stack, explain, lint};
+pub use toolgate_layers::{
+    Config, ConfigError, Parts, SharedRedactor, default_stack, explain, lint,
+};
 pub use toolgate_macros::tool;
 /// Approvals that travel in messages, for hosts that keep nothing between two requests.
 pub mod messages {
     pub use toolgate_runtime::{
-        MalformedResponse, MessageError, ToolApprovalRequest, ToolApprovalResponse, append_approval_response,
-        apply_approval_responses, approval_requests, approval_responses, suspended_messages,
+        MalformedResponse, MessageError, ToolApprovalRequest, ToolApprovalResponse,
+        append_approval_response, apply_approval_responses, approval_requests, approval_responses,
+        suspended_messages,
     };
 }
 /// Models: providers, a scripted one, recording and replaying.
 pub use toolgate_models as models;
 pub use toolgate_runtime::{
-    Agent, Approvals, ArmedError, ArmedOutcome, ArmedTool, Attached, Bus, CallFound, CallResult, DecideOn, Delivery,
-    DispatchError, Dispatcher, DispatcherBuilder, Follow, FoundCall, Gate, HostStep, Hosted, Inbox, InboxApprover,
-    Input, Journal, JournalError, OnCap, OnFailure, Onward, Pending, Piece, PostError, Recovery, Round, RunError,
-    RunOptions, RunReport, RunStream, Session, SessionBuildError, SessionBuilder, SessionError, ShownApproval,
-    Strategy, StrategyError, Subscription, SystemClock, TimeOrderedIds, TurnEnd, TurnFound, TurnHandle, TurnReport,
-    TurnRequest, TurnRun, Turned, Update, Urgency,
+    Agent, Approvals, ArmedError, ArmedOutcome, ArmedTool, Attached, Bus, CallFound, CallResult,
+    DecideOn, Delivery, DispatchError, Dispatcher, DispatcherBuilder, Follow, FoundCall, Gate,
+    HostStep, Hosted, Inbox, InboxApprover, Input, Journal, JournalError, OnCap, OnFailure, Onward,
+    Pending, Piece, PostError, Recovery, Round, RunError, RunOptions, RunReport, RunStream,
+    Session, SessionBuildError, SessionBuilder, SessionError, ShownApproval, Strategy,
+    StrategyError, Subscription, SystemClock, TimeOrderedIds, TurnEnd, TurnFound, TurnHandle,
+    TurnReport, TurnRequest, TurnRun, Turned, Update, Urgency,
 };
 pub use toolgate_runtime::{
-    Choice, Hold, Paid, Patience, Retrying, RouteRule, Router, Routing, RoutingDecision, RoutingError, RoutingHook,
-    Spending,
+    Choice, Hold, Paid, Patience, Retrying, RouteRule, Router, Routing, RoutingDecision,
+    RoutingError, RoutingHook, Spending,
 };
 pub use toolgate_runtime::{
-    Document, DocumentError, Documents, FoundSkills, Recursive, RecursiveBuilder, RecursiveLimits, ReferenceError,
-    Skill, SkillError, SkillFault, SkillFile, SkillProblem, Skills,
+    Document, DocumentError, Documents, FoundSkills, Recursive, RecursiveBuilder, RecursiveLimits,
+    ReferenceError, Skill, SkillError, SkillFault, SkillFile, SkillProblem, Skills,
 };
 #[cfg(unix)]
 pub use toolgate_runtime::{KeyFile, KeyFileError, ListedKey};
@@ -61,15 +65,17 @@ pub use toolgate_store as store;
 /// The names that a program usually needs.
 pub mod prelude {
     pub use toolgate_core::{
-        Annotations, ApprovalRequest, Approver, Arguments, Band, Call, Context, Decision, Event, HookAction, Hooks,
-        Json, Layer, LayerExt, LayerName, LogLevel, Matcher, MemoryStore, Message, Model, Next, Outcome, PostCode,
-        Progress, Question, RedactionFailed, Redactor, Registry, RunEnd, Schema, SideEffect, Stack, Status, Suspension,
-        Tool, ToolError, ToolEvent, ToolOutput, ToolRequest, ToolSpec, Transform, Verdict, View, after, around, before,
-        from_fn, map_call, map_outcome, observe, on_error, tool_fn, typed,
+        Annotations, ApprovalRequest, Approver, Arguments, Band, Call, Context, Decision, Event,
+        HookAction, Hooks, Json, Layer, LayerExt, LayerName, LogLevel, Matcher, MemoryStore,
+        Message, Model, Next, Outcome, PostCode, Progress, Question, RedactionFailed, Redactor,
+        Registry, RunEnd, Schema, SideEffect, Stack, Status, Suspension, Tool, ToolError,
+        ToolEvent, ToolOutput, ToolRequest, ToolSpec, Transform, Verdict, View, after, around,
+        before, from_fn, map_call, map_outcome, observe, on_error, tool_fn, typed,
     };
     pub use toolgate_macros::tool;
     pub use toolgate_runtime::{
-        Bus, Delivery, Dispatcher, RunOptions, RunReport, Session, TurnEnd, TurnReport, TurnRequest, Update,
+        Bus, Delivery, Dispatcher, RunOptions, RunReport, Session, TurnEnd, TurnReport,
+        TurnRequest, Update,
     };
 }
 

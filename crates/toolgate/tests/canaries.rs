@@ -5,27 +5,44 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use toolgate::{
     Config, Parts, SharedRedactor, default_stack,
-    layers::{MemoryReceipts, ProgressManager, Redact, SharedSpanSink, ToastManager, ToolSpan, span_fn},
+    layers::{
+        MemoryReceipts, ProgressManager, Redact, SharedSpanSink, ToastManager, ToolSpan, span_fn,
+    },
     prelude::*,
 };
 
 /// Made-up secrets, each with a text around it.
 const CANARIES: &[(&str, &str)] = &[
     ("AKIAQ3EGRIHT4NOTREAL", "id {} here"),
-    ("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = {}"),
+    (
+        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        "aws_secret_access_key = {}",
+    ),
     ("ghp_0123456789abcdefghijABCDEFGHIJ012345", "clone with {}"),
-    ("github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789abcd", "PAT {}"),
+    (
+        "github_pat_11ABCDEFG0aBcDeFgHiJkL_mNoPqRsTuVwXyZ0123456789abcd",
+        "PAT {}",
+    ),
     ("glpat-x1Y2z3A4b5C6d7E8f9G0", "PRIVATE-TOKEN {}"),
     ("npm_abcdefghijklmnopqrstuvwxyz0123456789", "npm {}"),
     ("xoxb-123456789012-abcdefABCDEF", "slack {}"),
-    ("hooks.slack.com/services/T0000AAAA/B0000BBBB/abcdefghijklmnopqrstuvwx", "https://{}"),
+    (
+        "hooks.slack.com/services/T0000AAAA/B0000BBBB/abcdefghijklmnopqrstuvwx",
+        "https://{}",
+    ),
     ("sk_live_4eC39HqLyjWDarjtT1zdp7dc", "stripe {}"),
     ("whsec_abcdefghijABCDEFGHIJ0123456789", "hook {}"),
     ("sk-proj-A1b2C3d4E5f6G7h8I9j0K1l2M3n4", "openai {}"),
     ("sk-ant-api03-aaaaBBBBcccc1111dddd2222eeee", "anthropic {}"),
     ("AIzaSyA1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q", "maps?key={}&z=1"),
-    ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4iLCJuIjoxfQ.c2lnbmF0dXJlMTIz", "jwt {}"),
-    ("MIIEowIBAAKCAQEAx0Zm9vYmFy", "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----"),
+    (
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4iLCJuIjoxfQ.c2lnbmF0dXJlMTIz",
+        "jwt {}",
+    ),
+    (
+        "MIIEowIBAAKCAQEAx0Zm9vYmFy",
+        "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----",
+    ),
     ("hunter2hunter2", "postgres://ann:{}@db.internal:5432/app"),
     ("c2VjcmV0LXRva2VuLTEyMw", "Authorization: Bearer {}"),
     ("YW5uOmh1bnRlcjI5OTk5", "Proxy: Basic {}"),
@@ -33,7 +50,10 @@ const CANARIES: &[(&str, &str)] = &[
     ("corr3ct-h0rse", "password: {}"),
     ("tr0ub4dor&3", "{\"db_password\": \"{}\"}"),
     ("9f8e7d6c5b4a39281706f5e4d3c2b1a0", "DEPLOY_TOKEN={} make"),
-    ("SG.aaaaBBBBccccDDDD1111.eeeeFFFFggggHHHH2222iiiiJJJJ", "mail {}"),
+    (
+        "SG.aaaaBBBBccccDDDD1111.eeeeFFFFggggHHHH2222iiiiJJJJ",
+        "mail {}",
+    ),
     ("hf_abcdefghijABCDEFGHIJabcdefghij1234", "HF {}"),
     ("hvs.CAESIabcdefghijklmnopqrst", "vault {}"),
 ];
@@ -86,18 +106,31 @@ impl Surfaces {
     async fn open() -> Self {
         let registry = Registry::new();
         registry.register(leak).expect("free");
-        let (spans, shown) = (Arc::<Mutex<Vec<Arc<ToolSpan>>>>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let (spans, shown) = (
+            Arc::<Mutex<Vec<Arc<ToolSpan>>>>::default(),
+            Arc::<Mutex<Vec<String>>>::default(),
+        );
         let seen = spans.clone();
         let sink = span_fn(move |span: &Arc<ToolSpan>| {
             seen.lock().expect("whole").push(span.clone());
             Ok(())
         });
         let parts = Parts::new().with(SharedSpanSink::new(sink));
-        let layers = Config::parse(CONFIG).and_then(|config| default_stack(&config, &parts)).expect("valid");
-        let stack = Stack::over(registry.clone()).any_layers(layers).build().expect("in order");
+        let layers = Config::parse(CONFIG)
+            .and_then(|config| default_stack(&config, &parts))
+            .expect("valid");
+        let stack = Stack::over(registry.clone())
+            .any_layers(layers)
+            .build()
+            .expect("in order");
         let view = View::under(&registry, &stack).expect("additive");
         let redactor = parts.get::<SharedRedactor>().expect("the stack redacts");
-        let dispatcher = Dispatcher::builder(stack).redactor(redactor).max_concurrent(1).build().await.expect("opens");
+        let dispatcher = Dispatcher::builder(stack)
+            .redactor(redactor)
+            .max_concurrent(1)
+            .build()
+            .await
+            .expect("opens");
         let (toasts, progress) = (shown.clone(), shown.clone());
         parts
             .get_or_default::<ToastManager>()
@@ -108,22 +141,51 @@ impl Surfaces {
             Delivery::Event(event) => watched.apply(&event),
             Delivery::Piece(_) | Delivery::Lagged(_) => {}
         });
-        Self { spans, shown, parts, dispatcher, view, _attached: attached }
+        Self {
+            spans,
+            shown,
+            parts,
+            dispatcher,
+            view,
+            _attached: attached,
+        }
     }
 
     /// Everything there is to read, by where it is read.
     async fn read(&self, report: &TurnReport) -> Vec<(&'static str, String)> {
         let session = self.dispatcher.session();
-        let events = self.dispatcher.store().events(session, 0, 100_000).await.expect("reads");
-        let told: Vec<_> = report.results.iter().map(|result| result.model_text()).collect();
-        let outcomes: Vec<_> = report.results.iter().map(|result| result.outcome.clone()).collect();
+        let events = self
+            .dispatcher
+            .store()
+            .events(session, 0, 100_000)
+            .await
+            .expect("reads");
+        let told: Vec<_> = report
+            .results
+            .iter()
+            .map(|result| result.model_text())
+            .collect();
+        let outcomes: Vec<_> = report
+            .results
+            .iter()
+            .map(|result| result.outcome.clone())
+            .collect();
         vec![
             ("events", json!(events).to_string()),
             ("model text", format!("{told:?}")),
             ("outcomes", json!(outcomes).to_string()),
-            ("spans", json!(*self.spans.lock().expect("whole")).to_string()),
-            ("receipts", json!(self.parts.get_or_default::<MemoryReceipts>().receipts()).to_string()),
-            ("toasts and progress", self.shown.lock().expect("whole").join("\n")),
+            (
+                "spans",
+                json!(*self.spans.lock().expect("whole")).to_string(),
+            ),
+            (
+                "receipts",
+                json!(self.parts.get_or_default::<MemoryReceipts>().receipts()).to_string(),
+            ),
+            (
+                "toasts and progress",
+                self.shown.lock().expect("whole").join("\n"),
+            ),
         ]
     }
 }
@@ -136,31 +198,61 @@ async fn no_planted_secret_turns_up_anywhere() {
     for (secret, around) in CANARIES {
         let text = around.replace("{}", secret);
         let request = |n: usize, place: &str| {
-            let arguments = json!({ "place": place, "text": text, "reason": format!("because of {text}") });
+            let arguments =
+                json!({ "place": place, "text": text, "reason": format!("because of {text}") });
             ToolRequest::json(&format!("call_{n}"), "leak", arguments)
         };
         // The last one is answered from the cache.
         let places = ["panic", "error", "field", "text", "text"];
-        let requests = places.iter().enumerate().map(|(n, place)| request(n, place)).collect();
-        let turn = surfaces.dispatcher.open(TurnRequest::new(surfaces.view.clone(), requests)).await.expect("opens");
+        let requests = places
+            .iter()
+            .enumerate()
+            .map(|(n, place)| request(n, place))
+            .collect();
+        let turn = surfaces
+            .dispatcher
+            .open(TurnRequest::new(surfaces.view.clone(), requests))
+            .await
+            .expect("opens");
         let report = turn.run().await.expect("runs");
-        let statuses: Vec<_> = report.results.iter().map(|result| result.status().expect("settled")).collect();
+        let statuses: Vec<_> = report
+            .results
+            .iter()
+            .map(|result| result.status().expect("settled"))
+            .collect();
         assert_eq!(
             statuses,
-            [Status::Exception, Status::ExecutorError, Status::Ok, Status::Ok, Status::Ok],
+            [
+                Status::Exception,
+                Status::ExecutorError,
+                Status::Ok,
+                Status::Ok,
+                Status::Ok
+            ],
             "{secret}"
         );
         assert!(report.results[4].outcome.as_ref().expect("settled").cached);
         assert!(
-            RECEIVED.lock().expect("whole").iter().any(|seen| seen.contains(secret)),
+            RECEIVED
+                .lock()
+                .expect("whole")
+                .iter()
+                .any(|seen| seen.contains(secret)),
             "the tool gets what was sent"
         );
         for (surface, read) in surfaces.read(&report).await {
-            assert!(!read.contains(secret), "{secret} is among the {surface}: …{}…", near(&read, secret));
+            assert!(
+                !read.contains(secret),
+                "{secret} is among the {surface}: …{}…",
+                near(&read, secret)
+            );
             marks += read.matches("[redacted:").count();
         }
     }
-    println!("{} secrets in 5 places each; {marks} marks in their stead", CANARIES.len());
+    println!(
+        "{} secrets in 5 places each; {marks} marks in their stead",
+        CANARIES.len()
+    );
     assert!(marks > CANARIES.len() * 10);
 }
 
@@ -182,13 +274,27 @@ async fn a_redactor_that_throws_leaks_nothing_and_changes_no_file() {
     let registry = Registry::new();
     registry.register(write).expect("free");
     let throws = Redact::new().own(|_, _, value| panic!("{value}"));
-    let stack = Stack::over(registry.clone()).layer(throws).build().expect("in order");
-    let dispatcher = Dispatcher::builder(stack).redactor(SharedRedactor::new(Throws)).build().await.expect("opens");
+    let stack = Stack::over(registry.clone())
+        .layer(throws)
+        .build()
+        .expect("in order");
+    let dispatcher = Dispatcher::builder(stack)
+        .redactor(SharedRedactor::new(Throws))
+        .build()
+        .await
+        .expect("opens");
     let request = ToolRequest::text("call_1", "write", r#"{"password":"hunter2hunter2"}"#);
-    let turn = dispatcher.open(TurnRequest::new(View::of(&registry), vec![request])).await.expect("opens");
+    let turn = dispatcher
+        .open(TurnRequest::new(View::of(&registry), vec![request]))
+        .await
+        .expect("opens");
     let report = turn.run().await.expect("runs");
     assert_eq!(report.results[0].status(), Some(Status::Redacted));
-    let events = dispatcher.store().events(dispatcher.session(), 0, 1000).await.expect("reads");
+    let events = dispatcher
+        .store()
+        .events(dispatcher.session(), 0, 1000)
+        .await
+        .expect("reads");
     let read = format!("{} {:?}", json!(events), report.results[0].model_text());
     assert!(!read.contains("hunter2"), "{read}");
     assert!(!folder.exists());

@@ -29,10 +29,18 @@ fn world() -> (World, impl Fn() -> Stack) {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Nothing {}
     let world = World::new();
-    let boom = tool_fn("boom", "Panics.", |_: Nothing, _cx| async { panic!("no") as Result<(), ToolError> });
-    let fail = tool_fn("fail", "Fails.", |_: Nothing, _cx| async { Err::<(), _>(ToolError::new("no")) });
-    let forbidden = tool_fn("forbidden", "Is blocked.", |_: Nothing, _cx| async { Ok::<_, ToolError>(()) });
-    let endless = tool_fn("endless", "Never ends.", |_: Nothing, _cx| std::future::pending::<Result<(), ToolError>>());
+    let boom = tool_fn("boom", "Panics.", |_: Nothing, _cx| async {
+        panic!("no") as Result<(), ToolError>
+    });
+    let fail = tool_fn("fail", "Fails.", |_: Nothing, _cx| async {
+        Err::<(), _>(ToolError::new("no"))
+    });
+    let forbidden = tool_fn("forbidden", "Is blocked.", |_: Nothing, _cx| async {
+        Ok::<_, ToolError>(())
+    });
+    let endless = tool_fn("endless", "Never ends.", |_: Nothing, _cx| {
+        std::future::pending::<Result<(), ToolError>>()
+    });
     world.registry.register(boom).expect("free");
     world.registry.register(fail).expect("free");
     world.registry.register(forbidden).expect("free");
@@ -40,20 +48,31 @@ fn world() -> (World, impl Fn() -> Stack) {
     let (registry, ring) = (world.registry.clone(), world.ring.clone());
     let stack = move || {
         let parts = Parts::new().with(ring.clone());
-        let layers = Config::parse(CONFIG).and_then(|config| default_stack(&config, &parts)).expect("valid");
-        Stack::over(registry.clone()).any_layers(layers).build().expect("in order")
+        let layers = Config::parse(CONFIG)
+            .and_then(|config| default_stack(&config, &parts))
+            .expect("valid");
+        Stack::over(registry.clone())
+            .any_layers(layers)
+            .build()
+            .expect("in order")
     };
     (world, stack)
 }
 
 /// Makes sure that the receipts are exactly about these results.
 async fn assert_receipts(world: &World, report: &TurnReport) {
-    let filter = ReceiptFilter { limit: 1_000, ..ReceiptFilter::default() };
+    let filter = ReceiptFilter {
+        limit: 1_000,
+        ..ReceiptFilter::default()
+    };
     let ledger = Ledger::main(world.handle());
     let page = ledger.list(&filter).await.expect("reads");
     let mut found: BTreeMap<CallId, Vec<Status>> = BTreeMap::new();
     for sealed in &page.receipts {
-        found.entry(sealed.receipt.invocation_id).or_default().push(sealed.receipt.status);
+        found
+            .entry(sealed.receipt.invocation_id)
+            .or_default()
+            .push(sealed.receipt.status);
     }
     let settled = |result: &toolgate::CallResult| Some((result.id, vec![result.status()?]));
     let wanted: BTreeMap<CallId, Vec<Status>> = report.results.iter().filter_map(settled).collect();
@@ -85,13 +104,24 @@ async fn however_a_call_ends_there_is_one_receipt_that_says_so() {
     let report = run(&process, world.view(), calls).await;
     assert_receipts(&world, &report).await;
     let desk = world.desk();
-    desk.decide(&question(&report, 8), Decision::approve("ann")).await.expect("taken");
-    desk.decide(&question(&report, 9), Decision::deny("ann", None)).await.expect("taken");
+    desk.decide(&question(&report, 8), Decision::approve("ann"))
+        .await
+        .expect("taken");
+    desk.decide(&question(&report, 9), Decision::deny("ann", None))
+        .await
+        .expect("taken");
     world.clock.advance(Duration::from_secs(60));
     let process = world.process(stack()).await;
     let report = resume(&process, &report, world.view()).await;
     let statuses = approving::statuses(&report);
-    assert_eq!(statuses[8..], [Some(Status::Ok), Some(Status::Denied), Some(Status::Expired)]);
+    assert_eq!(
+        statuses[8..],
+        [
+            Some(Status::Ok),
+            Some(Status::Denied),
+            Some(Status::Expired)
+        ]
+    );
     assert_receipts(&world, &report).await;
 }
 
@@ -99,7 +129,10 @@ async fn however_a_call_ends_there_is_one_receipt_that_says_so() {
 async fn a_call_that_is_lost_or_stopped_has_one_receipt_too() {
     let (world, stack) = world();
     let process = world.process(stack()).await;
-    let open = TurnRequest::new(world.view(), vec![call("1", "endless"), pay("2", 4), call("3", "endless")]);
+    let open = TurnRequest::new(
+        world.view(),
+        vec![call("1", "endless"), pay("2", 4), call("3", "endless")],
+    );
     let turn = process.open(open).await.expect("opens");
     let id = turn.turn();
     let lost = tokio::spawn(turn.run_to_end());
@@ -117,6 +150,12 @@ async fn a_call_that_is_lost_or_stopped_has_one_receipt_too() {
         tokio::task::yield_now().await;
     }
     let stopped = waiting.await.expect("no panic").expect("runs");
-    assert!(stopped.results.iter().all(|result| result.outcome.is_some()), "{stopped:?}");
+    assert!(
+        stopped
+            .results
+            .iter()
+            .all(|result| result.outcome.is_some()),
+        "{stopped:?}"
+    );
     assert_receipts(&world, &stopped).await;
 }

@@ -19,26 +19,47 @@ impl Desk {
     async fn open(config: &str, options: ShellOptions) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let registry = Registry::new();
-        registry.register(RunShell::new(dir.path(), options).expect("a workspace")).expect("free");
+        registry
+            .register(RunShell::new(dir.path(), options).expect("a workspace"))
+            .expect("free");
         // Nobody is there to be asked.
-        let rule = "[[layers.policy.rules]]\nname = \"shell\"\neffect = \"allow\"\ntool = [\"run_shell\"]";
+        let rule =
+            "[[layers.policy.rules]]\nname = \"shell\"\neffect = \"allow\"\ntool = [\"run_shell\"]";
         let config = format!("{config}\n{rule}\n");
-        let layers = Config::parse(&config).and_then(|config| default_stack(&config, &Parts::new())).expect("valid");
-        let stack = Stack::over(registry.clone()).any_layers(layers).build().expect("in order");
+        let layers = Config::parse(&config)
+            .and_then(|config| default_stack(&config, &Parts::new()))
+            .expect("valid");
+        let stack = Stack::over(registry.clone())
+            .any_layers(layers)
+            .build()
+            .expect("in order");
         let view = View::under(&registry, &stack).expect("additive");
         let dispatcher = Dispatcher::builder(stack).build().await.expect("opens");
-        Self { _dir: dir, dispatcher, view }
+        Self {
+            _dir: dir,
+            dispatcher,
+            view,
+        }
     }
 
     async fn turn(&self, arguments: Value) -> TurnRun {
         let request = ToolRequest::json("call_1", "run_shell", arguments);
-        self.dispatcher.open(TurnRequest::new(self.view.clone(), vec![request])).await.expect("opens")
+        self.dispatcher
+            .open(TurnRequest::new(self.view.clone(), vec![request]))
+            .await
+            .expect("opens")
     }
 
     /// Every event of the session, which has to keep the rules.
     async fn check(&self) {
         let mut checker = LifecycleChecker::new();
-        for event in self.dispatcher.store().events(self.dispatcher.session(), 0, 1000).await.expect("reads") {
+        for event in self
+            .dispatcher
+            .store()
+            .events(self.dispatcher.session(), 0, 1000)
+            .await
+            .expect("reads")
+        {
             checker.check(&event).expect("legal");
         }
         assert!(checker.finish().expect("complete").open.is_empty());
@@ -48,8 +69,12 @@ impl Desk {
 /// A shell, a child and a daemon, none of which heeds SIGTERM, all sleeping for as long as nobody else does.
 fn stubborn(name: &str) -> (String, String) {
     let mark = format!("600.{:07}{name}", std::process::id());
-    let daemon = format!("(setsid sh -c 'trap \"\" TERM; exec sleep {mark}' </dev/null >/dev/null 2>&1 &)");
-    (format!("trap '' TERM; {daemon}; sleep {mark} & echo working; sleep {mark}"), mark)
+    let daemon =
+        format!("(setsid sh -c 'trap \"\" TERM; exec sleep {mark}' </dev/null >/dev/null 2>&1 &)");
+    (
+        format!("trap '' TERM; {daemon}; sleep {mark} & echo working; sleep {mark}"),
+        mark,
+    )
 }
 
 fn running(mark: &str) -> usize {
@@ -57,9 +82,17 @@ fn running(mark: &str) -> usize {
         let line = std::fs::read(entry.path().join("cmdline")).ok()?;
         let status = std::fs::read_to_string(entry.path().join("stat")).ok()?;
         let zombie = status.rsplit(") ").next()?.starts_with('Z');
-        (String::from_utf8_lossy(&line).split('\0').any(|word| word == mark) && !zombie).then_some(())
+        (String::from_utf8_lossy(&line)
+            .split('\0')
+            .any(|word| word == mark)
+            && !zombie)
+            .then_some(())
     };
-    std::fs::read_dir("/proc").expect("linux").flatten().filter_map(alive).count()
+    std::fs::read_dir("/proc")
+        .expect("linux")
+        .flatten()
+        .filter_map(alive)
+        .count()
 }
 
 async fn until(test: impl Fn() -> bool) {
@@ -70,7 +103,14 @@ async fn until(test: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn an_interrupted_shell_is_cancelled_and_nothing_is_left_running() {
-    let desk = Desk::open("", ShellOptions { grace_ms: 50, ..ShellOptions::default() }).await;
+    let desk = Desk::open(
+        "",
+        ShellOptions {
+            grace_ms: 50,
+            ..ShellOptions::default()
+        },
+    )
+    .await;
     let (command, mark) = stubborn("1");
     let turn = desk.turn(json!({ "command": command })).await;
     let handle = turn.handle();
@@ -86,9 +126,21 @@ async fn an_interrupted_shell_is_cancelled_and_nothing_is_left_running() {
 #[tokio::test]
 async fn a_shell_out_of_time_tells_what_it_had_printed_before_the_layer_gives_up() {
     let config = "[layers.timeout]\nper_tool = { run_shell = 2000 }";
-    let desk = Desk::open(config, ShellOptions { grace_ms: 50, ..ShellOptions::default() }).await;
+    let desk = Desk::open(
+        config,
+        ShellOptions {
+            grace_ms: 50,
+            ..ShellOptions::default()
+        },
+    )
+    .await;
     let (command, mark) = stubborn("2");
-    let report = desk.turn(json!({ "command": command })).await.run().await.expect("runs");
+    let report = desk
+        .turn(json!({ "command": command }))
+        .await
+        .run()
+        .await
+        .expect("runs");
     let settled = report.results[0].outcome.clone().expect("settled");
     let value = settled.value.as_value();
     assert_eq!(
@@ -102,10 +154,26 @@ async fn a_shell_out_of_time_tells_what_it_had_printed_before_the_layer_gives_up
 #[tokio::test]
 async fn a_shell_that_takes_too_long_to_end_is_ended_by_the_layer_and_the_status_is_honest() {
     let config = "[layers.timeout]\nper_tool = { run_shell = 1000 }\ngrace = \"1s\"";
-    let desk = Desk::open(config, ShellOptions { grace_ms: 600_000, ..ShellOptions::default() }).await;
+    let desk = Desk::open(
+        config,
+        ShellOptions {
+            grace_ms: 600_000,
+            ..ShellOptions::default()
+        },
+    )
+    .await;
     let (command, mark) = stubborn("3");
-    let report = desk.turn(json!({ "command": command })).await.run().await.expect("runs");
-    assert_eq!(report.results[0].status(), Some(Status::Timeout), "all it had started is known to be dead");
+    let report = desk
+        .turn(json!({ "command": command }))
+        .await
+        .run()
+        .await
+        .expect("runs");
+    assert_eq!(
+        report.results[0].status(),
+        Some(Status::Timeout),
+        "all it had started is known to be dead"
+    );
     assert_eq!(running(&mark), 0);
     desk.check().await;
 }

@@ -64,7 +64,11 @@ async fn run(dir: &Path, words: &[&str]) -> Result<(), Box<dyn Error>> {
         ["create"] => office.create().await,
         ["pending"] => office.pending().await,
         ["show", approval] => office.show(approval.parse()?).await,
-        ["decide", approval, decision @ ..] => office.decide(approval.parse()?, read_decision(decision)?).await,
+        ["decide", approval, decision @ ..] => {
+            office
+                .decide(approval.parse()?, read_decision(decision)?)
+                .await
+        }
         ["resume"] => office.resume().await,
         ["verify"] => office.verify().await,
         ["export"] => office.export().await,
@@ -81,11 +85,17 @@ fn read_decision(words: &[&str]) -> Result<Decision, Box<dyn Error>> {
         ["approve"] => Ok(Decision::approve(me.as_str())),
         ["deny", reason @ ..] => {
             let reason = reason.join(" ");
-            Ok(Decision::deny(me.as_str(), Some(&*reason).filter(|reason| !reason.is_empty())))
+            Ok(Decision::deny(
+                me.as_str(),
+                Some(&*reason).filter(|reason| !reason.is_empty()),
+            ))
         }
         ["edit", arguments] => {
             let arguments: Value = serde_json::from_str(arguments)?;
-            Ok(Decision::approve_with_edits(me.as_str(), Arguments::try_from(arguments)?))
+            Ok(Decision::approve_with_edits(
+                me.as_str(),
+                Arguments::try_from(arguments)?,
+            ))
         }
         _ => Err("a decision is `approve`, `edit ARGUMENTS` or `deny [REASON]`".into()),
     }
@@ -100,17 +110,32 @@ fn story() -> Result<(), Box<dyn Error>> {
         let done = command.arg("--dir").arg(dir.path()).args(words).output()?;
         let said = String::from_utf8(done.stdout)?;
         println!("{said}{}", String::from_utf8_lossy(&done.stderr));
-        if done.status.success() { Ok(said) } else { Err(format!("{} failed", words[0]).into()) }
+        if done.status.success() {
+            Ok(said)
+        } else {
+            Err(format!("{} failed", words[0]).into())
+        }
     };
     step(&["create"])?;
     let pending = step(&["pending"])?;
-    let approval = pending.split_whitespace().find(|word| word.starts_with("approval_")).ok_or("nothing waits")?;
+    let approval = pending
+        .split_whitespace()
+        .find(|word| word.starts_with("approval_"))
+        .ok_or("nothing waits")?;
     step(&["show", approval])?;
-    step(&["decide", approval, "edit", r#"{"customer":"Ada","amount":90}"#])?;
+    step(&[
+        "decide",
+        approval,
+        "edit",
+        r#"{"customer":"Ada","amount":90}"#,
+    ])?;
     step(&["resume"])?;
     step(&["resume"])?;
     step(&["verify"])?;
     step(&["check"])?;
-    println!("what was sent, once: {}", std::fs::read_to_string(dir.path().join("outbox.txt"))?.trim());
+    println!(
+        "what was sent, once: {}",
+        std::fs::read_to_string(dir.path().join("outbox.txt"))?.trim()
+    );
     Ok(())
 }

@@ -8,8 +8,8 @@ use std::{
 
 use serde_json::json;
 use toolgate::{
-    ApprovalFilter, ApprovalId, Approvals, Decision, Dispatcher, KeyFile, Question, SessionFilter, SessionId,
-    SideEffect, Stack, StoreHandle, ToolRequest, TurnRequest, View,
+    ApprovalFilter, ApprovalId, Approvals, Decision, Dispatcher, KeyFile, Question, SessionFilter,
+    SessionId, SideEffect, Stack, StoreHandle, ToolRequest, TurnRequest, View,
     layers::{Approval, Ledger, ReceiptFilter, Receipts, Validate},
     store::SqliteStore,
 };
@@ -30,11 +30,19 @@ impl Office {
         let database = SqliteStore::open(dir.join("toolgate.db"))?;
         let store = StoreHandle::new(database.clone());
         let keys = KeyFile::load_or_create(dir.join("approval.keys"))?;
-        Ok(Self { database, store, keys, outbox: dir.join("outbox.txt") })
+        Ok(Self {
+            database,
+            store,
+            keys,
+            outbox: dir.join("outbox.txt"),
+        })
     }
 
     /// The same stack in every process: receipts outermost, then validation, then the person.
-    async fn dispatcher(&self, session: Option<SessionId>) -> Result<(Dispatcher, View), Box<dyn Error>> {
+    async fn dispatcher(
+        &self,
+        session: Option<SessionId>,
+    ) -> Result<(Dispatcher, View), Box<dyn Error>> {
         let registry = tools(self.outbox.clone())?;
         let stack = Stack::over(registry.clone())
             .layer(Receipts::to_store())
@@ -42,7 +50,9 @@ impl Office {
             .layer(Approval::from_effect(SideEffect::Network).keyring(self.keys.keyring()))
             .build()?;
         let view = View::under(&registry, &stack)?;
-        let mut builder = Dispatcher::builder(stack).store_handle(self.store.clone()).keyring(self.keys.keyring());
+        let mut builder = Dispatcher::builder(stack)
+            .store_handle(self.store.clone())
+            .keyring(self.keys.keyring());
         if let Some(session) = session {
             builder = builder.session(session);
         }
@@ -58,7 +68,11 @@ impl Office {
         let (dispatcher, view) = self.dispatcher(None).await?;
         let calls = vec![
             ToolRequest::json("call_1", "look_up", json!({ "customer": "Ada" })),
-            ToolRequest::json("call_2", "send_invoice", json!({ "customer": "Ada", "amount": 900 })),
+            ToolRequest::json(
+                "call_2",
+                "send_invoice",
+                json!({ "customer": "Ada", "amount": 900 }),
+            ),
             ToolRequest::json("call_3", "look_up", json!({ "customer": "Grace" })),
         ];
         let request = TurnRequest::new(view, calls).principal("assistant");
@@ -77,14 +91,26 @@ impl Office {
     }
 
     pub(crate) async fn show(&self, id: ApprovalId) -> Result<(), Box<dyn Error>> {
-        let shown = self.desk().show(id).await?.ok_or("there is no such approval")?;
+        let shown = self
+            .desk()
+            .show(id)
+            .await?
+            .ok_or("there is no such approval")?;
         show::question(&shown.row);
         Ok(())
     }
 
     /// Needs nothing but the store and the key: no tool is run here.
-    pub(crate) async fn decide(&self, id: ApprovalId, decision: Decision) -> Result<(), Box<dyn Error>> {
-        let shown = self.desk().show(id).await?.ok_or("there is no such approval")?;
+    pub(crate) async fn decide(
+        &self,
+        id: ApprovalId,
+        decision: Decision,
+    ) -> Result<(), Box<dyn Error>> {
+        let shown = self
+            .desk()
+            .show(id)
+            .await?
+            .ok_or("there is no such approval")?;
         let question = Question::from(&*shown.row.request);
         self.desk().decide(question, decision).await?;
         println!("decided; `resume` acts on it");
@@ -93,7 +119,13 @@ impl Office {
 
     /// Takes up every turn that is not settled, wherever it was left.
     pub(crate) async fn resume(&self) -> Result<(), Box<dyn Error>> {
-        let sessions = self.store.sessions(SessionFilter { with_open_turns: true, ..SessionFilter::default() }).await?;
+        let sessions = self
+            .store
+            .sessions(SessionFilter {
+                with_open_turns: true,
+                ..SessionFilter::default()
+            })
+            .await?;
         if sessions.is_empty() {
             println!("nothing is left to do");
         }
@@ -131,8 +163,13 @@ impl Office {
     }
 
     pub(crate) async fn export(&self) -> Result<(), Box<dyn Error>> {
-        let everything = ReceiptFilter { limit: usize::MAX, ..ReceiptFilter::default() };
-        Ledger::main(self.store.clone()).export(io::stdout().lock(), &everything).await?;
+        let everything = ReceiptFilter {
+            limit: usize::MAX,
+            ..ReceiptFilter::default()
+        };
+        Ledger::main(self.store.clone())
+            .export(io::stdout().lock(), &everything)
+            .await?;
         Ok(())
     }
 }

@@ -11,14 +11,24 @@ pub(crate) fn report(report: &TurnReport) {
             Some(text) => text.into_owned(),
             None => "(waits for a decision)".to_owned(),
         };
-        let status = result.status().map_or_else(|| "waiting".to_owned(), |status| status.to_string());
-        println!("{:<8} {:<14} {status:<16} {said}", result.call_id, result.tool);
+        let status = result
+            .status()
+            .map_or_else(|| "waiting".to_owned(), |status| status.to_string());
+        println!(
+            "{:<8} {:<14} {status:<16} {said}",
+            result.call_id, result.tool
+        );
     }
 }
 
 /// One pending approval in one line.
 pub(crate) fn line(row: &ApprovalRow) {
-    println!("{} {} {}", row.request.approval_id, row.request.tool, row.request.arguments.as_json());
+    println!(
+        "{} {} {}",
+        row.request.approval_id,
+        row.request.tool,
+        row.request.arguments.as_json()
+    );
 }
 
 /// Everything a person needs to know before deciding.
@@ -27,8 +37,17 @@ pub(crate) fn question(row: &ApprovalRow) {
     println!("{}", request.approval_id);
     println!("  tool       {}", request.tool);
     println!("  arguments  {}", request.arguments.as_json());
-    println!("  reason     {}", request.reason.as_deref().unwrap_or("(none given)"));
-    println!("  asked by   {}", request.requester.as_ref().map_or("(unknown)", |who| who.as_str()));
+    println!(
+        "  reason     {}",
+        request.reason.as_deref().unwrap_or("(none given)")
+    );
+    println!(
+        "  asked by   {}",
+        request
+            .requester
+            .as_ref()
+            .map_or("(unknown)", |who| who.as_str())
+    );
     println!("  asked at   {}", row.asked_at);
 }
 

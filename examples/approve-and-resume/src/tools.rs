@@ -29,14 +29,18 @@ struct Invoice {
 pub(crate) fn tools(outbox: PathBuf) -> Result<Registry, RegisterError> {
     let registry = Registry::new();
     registry.register(look_up)?;
-    registry.register(tool_fn("send_invoice", "Sends an invoice.", move |invoice: Invoice, _| {
-        let outbox = outbox.clone();
-        async move {
-            let line = format!("{} euros to {}", invoice.amount, invoice.customer);
-            send(&outbox, &line)?;
-            Ok::<_, ToolError>(format!("sent an invoice of {line}"))
-        }
-    }))?;
+    registry.register(tool_fn(
+        "send_invoice",
+        "Sends an invoice.",
+        move |invoice: Invoice, _| {
+            let outbox = outbox.clone();
+            async move {
+                let line = format!("{} euros to {}", invoice.amount, invoice.customer);
+                send(&outbox, &line)?;
+                Ok::<_, ToolError>(format!("sent an invoice of {line}"))
+            }
+        },
+    ))?;
     Ok(registry)
 }
 

@@ -17,16 +17,26 @@ pub fn for_rig(tools: Vec<ArmedTool>) -> Result<Vec<DynamicTool>, EmptyToolName>
 /// One tool of a session as a tool of rig.
 pub fn tool_for_rig(tool: ArmedTool) -> Result<DynamicTool, EmptyToolName> {
     let spec = tool.spec().clone();
-    let (name, schema) = (ToolName::new(spec.name.as_str())?, spec.input.as_json().as_value().clone());
-    Ok(DynamicTool::new(name, spec.description, schema, move |arguments| {
-        let tool = tool.clone();
-        // Rig keeps the provider's label of the call to itself, so it gets one of ours.
-        Box::pin(async move { for_the_model(tool.call("", &arguments.to_string()).await) })
-    }))
+    let (name, schema) = (
+        ToolName::new(spec.name.as_str())?,
+        spec.input.as_json().as_value().clone(),
+    );
+    Ok(DynamicTool::new(
+        name,
+        spec.description,
+        schema,
+        move |arguments| {
+            let tool = tool.clone();
+            // Rig keeps the provider's label of the call to itself, so it gets one of ours.
+            Box::pin(async move { for_the_model(tool.call("", &arguments.to_string()).await) })
+        },
+    ))
 }
 
 /// What rig tells its model. The words are Toolgate's; the kind is what rig's hooks and traces go by.
-fn for_the_model(called: Result<ArmedOutcome, ArmedError>) -> Result<ToolOutput, ToolExecutionError> {
+fn for_the_model(
+    called: Result<ArmedOutcome, ArmedError>,
+) -> Result<ToolOutput, ToolExecutionError> {
     let outcome = match called {
         Ok(outcome) => outcome,
         Err(waits @ ArmedError::Suspended(_)) => {
@@ -39,12 +49,15 @@ fn for_the_model(called: Result<ArmedOutcome, ArmedError>) -> Result<ToolOutput,
     match outcome.status {
         Status::Ok | Status::DryRun => Ok(ToolOutput::text(outcome.text)),
         status if status.is_refusal() => {
-            Err(ToolExecutionError::refused(outcome.text.as_str()).with_model_feedback(outcome.text))
+            Err(ToolExecutionError::refused(outcome.text.as_str())
+                .with_model_feedback(outcome.text))
         }
         status => {
             let error = ToolExecutionError::new(kind(status), outcome.text.as_str());
             // What may be tried again, Toolgate has tried again.
-            Err(error.with_retryable(false).with_model_feedback(outcome.text))
+            Err(error
+                .with_retryable(false)
+                .with_model_feedback(outcome.text))
         }
     }
 }

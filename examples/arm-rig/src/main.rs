@@ -19,15 +19,30 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .dynamic_tools(for_rig(session.arm(&RunOptions::new())?)?)
         .build();
 
-    let answer = agent.prompt("Ann paid twice, and so did Bob.").max_turns(8).await?;
+    let answer = agent
+        .prompt("Ann paid twice, and so did Bob.")
+        .max_turns(8)
+        .await?;
     println!("{}\n", answer.output());
 
-    let receipts = Ledger::main(session.dispatcher().store().clone()).list(&Default::default()).await?;
+    let receipts = Ledger::main(session.dispatcher().store().clone())
+        .list(&Default::default())
+        .await?;
     for sealed in receipts.receipts {
         let receipt = &sealed.receipt;
-        let who = receipt.approval.as_ref().and_then(|approval| approval.by.clone());
-        let who = who.map(|who| format!("decided by {who}")).unwrap_or_default();
-        println!("{:<10} {:<16} {who} {}", receipt.tool_name, receipt.status, receipt.reason.as_deref().unwrap_or(""));
+        let who = receipt
+            .approval
+            .as_ref()
+            .and_then(|approval| approval.by.clone());
+        let who = who
+            .map(|who| format!("decided by {who}"))
+            .unwrap_or_default();
+        println!(
+            "{:<10} {:<16} {who} {}",
+            receipt.tool_name,
+            receipt.status,
+            receipt.reason.as_deref().unwrap_or("")
+        );
     }
     Ok(())
 }

@@ -29,7 +29,10 @@ struct Carol;
 
 impl Approver for Carol {
     async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
-        let amount = request.arguments.get("amount").and_then(|amount| amount.as_u64());
+        let amount = request
+            .arguments
+            .get("amount")
+            .and_then(|amount| amount.as_u64());
         Some(match amount {
             Some(amount) if amount <= 50 => Decision::approve("carol"),
             _ => Decision::deny("carol", Some("that is more than was paid")),
@@ -43,10 +46,17 @@ pub(crate) async fn session() -> Result<Session, Box<dyn std::error::Error>> {
     registry.register(look_up)?;
     registry.register(refund)?;
     let parts = Parts::new();
-    let stack = Stack::over(registry.clone()).any_layers(default_stack(&Config::default(), &parts)?).build()?;
-    let redactor = parts.get::<SharedRedactor>().ok_or("the default stack redacts")?;
+    let stack = Stack::over(registry.clone())
+        .any_layers(default_stack(&Config::default(), &parts)?)
+        .build()?;
+    let redactor = parts
+        .get::<SharedRedactor>()
+        .ok_or("the default stack redacts")?;
     let session = Session::for_host(registry).stack(stack);
-    Ok(session.dispatcher(|dispatcher| dispatcher.approver(Carol).redactor(redactor)).build().await?)
+    Ok(session
+        .dispatcher(|dispatcher| dispatcher.approver(Carol).redactor(redactor))
+        .build()
+        .await?)
 }
 
 /// What a model would say: it looks, refunds, asks for too much, and gets the arguments wrong.

@@ -15,10 +15,19 @@ use toolgate::{
 /// Lets an agent work, and returns its answer and everything its model has read by then.
 async fn work(session: &Session, model: MockCompletionModel) -> (String, String) {
     let tools = for_rig(session.arm(&RunOptions::new()).expect("armed")).expect("named");
-    let agent = AgentBuilder::new(model.clone()).dynamic_tools(tools).build();
-    let answer = agent.prompt("Ann paid twice, and so did Bob.").max_turns(8).await.expect("answers");
+    let agent = AgentBuilder::new(model.clone())
+        .dynamic_tools(tools)
+        .build();
+    let answer = agent
+        .prompt("Ann paid twice, and so did Bob.")
+        .max_turns(8)
+        .await
+        .expect("answers");
     let read = model.requests().pop().expect("was asked");
-    (answer.output().to_owned(), serde_json::to_string(&read.chat_history).expect("writes"))
+    (
+        answer.output().to_owned(),
+        serde_json::to_string(&read.chat_history).expect("writes"),
+    )
 }
 
 async fn receipts(session: &Session) -> Vec<(String, Status, Option<String>)> {
@@ -27,7 +36,10 @@ async fn receipts(session: &Session) -> Vec<(String, Status, Option<String>)> {
     let page = ledger.list(&ReceiptFilter::default()).await.expect("reads");
     let entry = |sealed: toolgate::layers::SealedReceipt| {
         let receipt = sealed.receipt;
-        let by = receipt.approval.and_then(|approval| approval.by).map(|by| by.to_string());
+        let by = receipt
+            .approval
+            .and_then(|approval| approval.by)
+            .map(|by| by.to_string());
         (receipt.tool_name.to_string(), receipt.status, by)
     };
     let mut entries: Vec<_> = page.receipts.into_iter().map(entry).collect();
@@ -46,7 +58,10 @@ async fn every_call_of_the_agent_passes_the_gate_and_leaves_a_receipt() {
         "Tool execution denied: that is more than was paid",
         "The arguments do not fit the schema",
     ] {
-        assert!(read.contains(told), "the model was not told {told:?}: {read}");
+        assert!(
+            read.contains(told),
+            "the model was not told {told:?}: {read}"
+        );
     }
     let carol = || Some("carol".to_owned());
     let expected = [
@@ -61,14 +76,21 @@ async fn every_call_of_the_agent_passes_the_gate_and_leaves_a_receipt() {
 #[tokio::test]
 async fn an_agent_is_armed_only_with_the_tools_that_are_allowed() {
     let session = shop::session().await.expect("opens");
-    let tools = session.arm(&RunOptions::new().allow(["look_up"])).expect("armed");
-    let names: Vec<_> = tools.iter().map(|tool| tool.spec().name.to_string()).collect();
+    let tools = session
+        .arm(&RunOptions::new().allow(["look_up"]))
+        .expect("armed");
+    let names: Vec<_> = tools
+        .iter()
+        .map(|tool| tool.spec().name.to_string())
+        .collect();
     assert_eq!(names, ["look_up"]);
     let model = MockCompletionModel::from_turns([
         MockTurn::tool_call("call_1", "look_up", json!({ "name": "Ann" })),
         MockTurn::text("Done."),
     ]);
-    let agent = AgentBuilder::new(model).dynamic_tools(for_rig(tools).expect("named")).build();
+    let agent = AgentBuilder::new(model)
+        .dynamic_tools(for_rig(tools).expect("named"))
+        .build();
     agent.prompt("Look.").max_turns(3).await.expect("answers");
     assert_eq!(receipts(&session).await.len(), 1);
 }

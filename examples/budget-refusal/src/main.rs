@@ -5,8 +5,8 @@
 
 use serde_json::json;
 use toolgate::{
-    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, LoopEvent, ModelName, Payer, PriceTable, Prices,
-    StoreHandle, Usage,
+    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, LoopEvent, ModelName, Payer,
+    PriceTable, Prices, StoreHandle, Usage,
     models::{Line, Scripted},
     prelude::*,
 };
@@ -26,22 +26,56 @@ fn prices() -> Result<Prices, serde_json::Error> {
 
 /// A model that uses 1000 tokens to read and 500 to write: 0.7 cents at the prices above.
 fn model(name: &str) -> Scripted {
-    let usage = Usage { input: 1_000, output: 500, ..Usage::default() };
-    Scripted::new([Line::new().say("Done.").usage(usage).always()]).named(ModelName::new("acme", name))
+    let usage = Usage {
+        input: 1_000,
+        output: 500,
+        ..Usage::default()
+    };
+    Scripted::new([Line::new().say("Done.").usage(usage).always()])
+        .named(ModelName::new("acme", name))
 }
 
 async fn session(store: &StoreHandle, name: &str) -> Result<Session, Box<dyn std::error::Error>> {
-    let project = BudgetRule::new("website", BudgetScope::Project, BudgetPeriod::Day, BudgetUnit::Usd, DOLLAR / 40);
-    let person = BudgetRule::new("everybody", BudgetScope::User, BudgetPeriod::Month, BudgetUnit::Requests, 100);
+    let project = BudgetRule::new(
+        "website",
+        BudgetScope::Project,
+        BudgetPeriod::Day,
+        BudgetUnit::Usd,
+        DOLLAR / 40,
+    );
+    let person = BudgetRule::new(
+        "everybody",
+        BudgetScope::User,
+        BudgetPeriod::Month,
+        BudgetUnit::Requests,
+        100,
+    );
     let store = store.clone();
-    let payer = Payer { user: Some("ann".into()), project: Some("website".into()), ..Payer::default() };
-    let builder = Session::builder(model(name), Registry::new()).max_tokens(500).prices(prices()?).payer(payer);
+    let payer = Payer {
+        user: Some("ann".into()),
+        project: Some("website".into()),
+        ..Payer::default()
+    };
+    let builder = Session::builder(model(name), Registry::new())
+        .max_tokens(500)
+        .prices(prices()?)
+        .payer(payer);
     let builder = builder.budgets(Budgets::new([project, person]));
-    Ok(builder.dispatcher(move |dispatcher| dispatcher.store_handle(store)).build().await?)
+    Ok(builder
+        .dispatcher(move |dispatcher| dispatcher.store_handle(store))
+        .build()
+        .await?)
 }
 
 fn print(event: &Event) {
-    if let Some(LoopEvent::BudgetAlert { budget, period, percent, spent, limit }) = event.as_loop() {
+    if let Some(LoopEvent::BudgetAlert {
+        budget,
+        period,
+        percent,
+        spent,
+        limit,
+    }) = event.as_loop()
+    {
         println!("   alert: {percent} % of {budget} for {period} is used: {spent} of {limit}");
     }
 }
@@ -61,16 +95,29 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         if let Some(error) = report.error {
-            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            let cause = std::error::Error::source(&error)
+                .map(ToString::to_string)
+                .unwrap_or_default();
             println!("   {error}: {cause}");
         }
-        let expected = if run < 4 { RunEnd::Completed } else { RunEnd::BudgetExceeded };
+        let expected = if run < 4 {
+            RunEnd::Completed
+        } else {
+            RunEnd::BudgetExceeded
+        };
         assert_eq!(report.end, expected);
     }
 
     println!("a model whose price nobody knows:");
-    let report = session(&store, "unheard-of").await?.run("Write the page.").await?;
-    let cause = report.error.as_ref().and_then(|error| std::error::Error::source(error)).map(ToString::to_string);
+    let report = session(&store, "unheard-of")
+        .await?
+        .run("Write the page.")
+        .await?;
+    let cause = report
+        .error
+        .as_ref()
+        .and_then(|error| std::error::Error::source(error))
+        .map(ToString::to_string);
     println!("   {}: {}", report.end, cause.unwrap_or_default());
     assert_eq!(report.end, RunEnd::BudgetExceeded);
     Ok(())

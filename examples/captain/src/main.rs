@@ -50,7 +50,10 @@ struct Owner;
 
 impl Approver for Owner {
     async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
-        let degrees = request.arguments.get("degrees").and_then(|value| value.as_u64());
+        let degrees = request
+            .arguments
+            .get("degrees")
+            .and_then(|value| value.as_u64());
         Some(match degrees {
             Some(0..=30) => Decision::approve("owner"),
             Some(_) => Decision::deny("owner", Some("no more than 30 degrees without me on board")),
@@ -61,14 +64,29 @@ impl Approver for Owner {
 
 fn calls() -> Vec<ToolRequest> {
     [
-        ("search_log", r#"{"query":"reefs","reason":"to find out what lies ahead"}"#),
-        ("search_log", r#"{"query":"reefs","reason":"to find out what lies ahead"}"#),
-        ("set_course", r#"{"degrees":20,"reason":"to pass the reef on the lee side"}"#),
+        (
+            "search_log",
+            r#"{"query":"reefs","reason":"to find out what lies ahead"}"#,
+        ),
+        (
+            "search_log",
+            r#"{"query":"reefs","reason":"to find out what lies ahead"}"#,
+        ),
+        (
+            "set_course",
+            r#"{"degrees":20,"reason":"to pass the reef on the lee side"}"#,
+        ),
         ("set_course", r#"{"degrees":90,"reason":"to go home"}"#),
         ("set_course", r#"{"degrees":10}"#),
         ("page_crew", r#"{"reason":"to trim the sails"}"#),
-        ("relieve_watch", r#"{"officer":"mate","reason":"it is midnight"}"#),
-        ("search_log", r#"{"query":"weather","reason":"to plan the next day"}"#),
+        (
+            "relieve_watch",
+            r#"{"officer":"mate","reason":"it is midnight"}"#,
+        ),
+        (
+            "search_log",
+            r#"{"query":"weather","reason":"to plan the next day"}"#,
+        ),
     ]
     .iter()
     .enumerate()
@@ -80,9 +98,14 @@ fn print(receipt: &Receipt) {
     let consent = receipt
         .consent
         .as_ref()
-        .map_or_else(String::new, |consent| format!(", {} by {}", consent.decision, consent.decided_by));
+        .map_or_else(String::new, |consent| {
+            format!(", {} by {}", consent.decision, consent.decided_by)
+        });
     let summary = receipt.summary.as_deref().unwrap_or("(no reason given)");
-    println!("  {:<14} {:<16} {summary}{consent}", receipt.tool_name, receipt.status);
+    println!(
+        "  {:<14} {:<16} {summary}{consent}",
+        receipt.tool_name, receipt.status
+    );
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -94,9 +117,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     registry.register(page_crew)?;
 
     // What no file can hold comes as parts.
-    let handoff = |record: &HandoffRecord, _: &Call| println!("handed over to {:?}: {:?}", record.target, record.task);
+    let handoff = |record: &HandoffRecord, _: &Call| {
+        println!("handed over to {:?}: {:?}", record.target, record.task)
+    };
     let parts = Parts::new().with(HandoffSink::new(handoff));
-    let config = Config::read("captain.toml", include_str!("../captain.toml"), Config::default().catalog().clone())?;
+    let config = Config::read(
+        "captain.toml",
+        include_str!("../captain.toml"),
+        Config::default().catalog().clone(),
+    )?;
     let layers = default_stack(&config, &parts)?;
     for finding in lint(&layers, config.stack().turn_deadline.map(|span| span.get())) {
         println!("warning: {finding}");
@@ -105,20 +134,42 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let view = View::under(&registry, &stack)?;
 
     let redactor = parts.get::<SharedRedactor>().ok_or("the stack redacts")?;
-    let builder = Dispatcher::builder(stack).approver(Owner).redactor(redactor).max_concurrent(1);
+    let builder = Dispatcher::builder(stack)
+        .approver(Owner)
+        .redactor(redactor)
+        .max_concurrent(1);
     let dispatcher = builder.build().await?;
 
-    let request = ToolRequest::text("", "set_course", r#"{"degrees":90,"reason":"to see what would happen"}"#);
+    let request = ToolRequest::text(
+        "",
+        "set_course",
+        r#"{"degrees":90,"reason":"to see what would happen"}"#,
+    );
     println!("what would happen to a change of course:");
-    println!("{}\n", explain(dispatcher.stack(), dispatcher.rehearsal(&view, &request)).await);
+    println!(
+        "{}\n",
+        explain(dispatcher.stack(), dispatcher.rehearsal(&view, &request)).await
+    );
 
-    let report = dispatcher.open(TurnRequest::new(view, calls())).await?.run().await?;
+    let report = dispatcher
+        .open(TurnRequest::new(view, calls()))
+        .await?
+        .run()
+        .await?;
 
     println!("\nwhat the model reads:");
     for result in &report.results {
-        println!("  {:<14} {}", result.tool, result.model_text().unwrap_or_default());
+        println!(
+            "  {:<14} {}",
+            result.tool,
+            result.model_text().unwrap_or_default()
+        );
     }
     println!("\nwhat the receipts say:");
-    parts.get_or_default::<MemoryReceipts>().receipts().iter().for_each(|receipt| print(receipt));
+    parts
+        .get_or_default::<MemoryReceipts>()
+        .receipts()
+        .iter()
+        .for_each(|receipt| print(receipt));
     Ok(())
 }

@@ -50,7 +50,11 @@ struct Ann;
 
 impl Approver for Ann {
     async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
-        println!("        ? ann is asked: {} {}", request.reason.unwrap_or_default(), request.arguments.as_json());
+        println!(
+            "        ? ann is asked: {} {}",
+            request.reason.unwrap_or_default(),
+            request.arguments.as_json()
+        );
         Some(Decision::approve("ann"))
     }
 }
@@ -70,11 +74,18 @@ fn print(event: &Event) {
         return println!("{:>3}     {}", event.sequence(), event.name());
     };
     let detail = match what {
-        ToolEvent::ToolExecutionProgress { progress } => format!("{:.0} %", progress.percent().unwrap_or_default()),
-        ToolEvent::ToolExecutionSucceeded { result: Some(result), .. } => result.to_string(),
+        ToolEvent::ToolExecutionProgress { progress } => {
+            format!("{:.0} %", progress.percent().unwrap_or_default())
+        }
+        ToolEvent::ToolExecutionSucceeded {
+            result: Some(result),
+            ..
+        } => result.to_string(),
         ToolEvent::ToolExecutionFailed { error, .. } => error.clone(),
         ToolEvent::ToolApproved { approver, .. } => format!("by {approver}"),
-        ToolEvent::ToolDenied { error, reason, .. } => error.clone().or(reason.clone()).unwrap_or_default(),
+        ToolEvent::ToolDenied { error, reason, .. } => {
+            error.clone().or(reason.clone()).unwrap_or_default()
+        }
         _ => String::new(),
     };
     println!(
@@ -90,10 +101,26 @@ fn print(event: &Event) {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // What a model would have asked for in one message: three good calls, one to a tool that does not exist.
     let calls = vec![
-        ToolRequest::json("call_1", "add_up", serde_json::json!({ "numbers": [1.5, 2.5, 3.0, 4.0] })),
-        ToolRequest::json("call_2", "count_words", serde_json::json!({ "text": "one gate for every call" })),
-        ToolRequest::json("call_3", "write_note", serde_json::json!({ "page": "today", "text": "It works." })),
-        ToolRequest::json("call_4", "count_wrods", serde_json::json!({ "text": "typo" })),
+        ToolRequest::json(
+            "call_1",
+            "add_up",
+            serde_json::json!({ "numbers": [1.5, 2.5, 3.0, 4.0] }),
+        ),
+        ToolRequest::json(
+            "call_2",
+            "count_words",
+            serde_json::json!({ "text": "one gate for every call" }),
+        ),
+        ToolRequest::json(
+            "call_3",
+            "write_note",
+            serde_json::json!({ "page": "today", "text": "It works." }),
+        ),
+        ToolRequest::json(
+            "call_4",
+            "count_wrods",
+            serde_json::json!({ "text": "typo" }),
+        ),
     ];
 
     let registry = Registry::new();
@@ -104,10 +131,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let writes = Matcher::annotation(Annotations::may_write);
     let stack = Stack::over(registry.clone())
         .layer(observe(|call: &Call, outcome: &Outcome| {
-            let status = outcome.status().map_or("suspended".to_owned(), |status| status.to_string());
+            let status = outcome
+                .status()
+                .map_or("suspended".to_owned(), |status| status.to_string());
             println!("        | {} left the stack: {status}", call.tool);
         }))
-        .layer(from_fn(ask_before_writing).named("ask_before_writing").in_band(Band::Decide).on(writes))
+        .layer(
+            from_fn(ask_before_writing)
+                .named("ask_before_writing")
+                .in_band(Band::Decide)
+                .on(writes),
+        )
         .build()?;
 
     let dispatcher = Dispatcher::builder(stack).approver(Ann).build().await?;
@@ -117,14 +151,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Delivery::Lagged(missed) => println!("        … missed {missed} events"),
     });
 
-    let turn = dispatcher.open(TurnRequest::new(View::of(&registry), calls).agent("main", "Main")).await?;
+    let turn = dispatcher
+        .open(TurnRequest::new(View::of(&registry), calls).agent("main", "Main"))
+        .await?;
     let report = turn.run().await?;
 
     // The screen runs in a task of its own; let it print what it has.
     screen.finish().await;
     println!("\nWhat the model is told, in the order it asked:");
     for result in &report.results {
-        let text = result.outcome.as_ref().map(|outcome| outcome.model_text().into_owned()).unwrap_or_default();
+        let text = result
+            .outcome
+            .as_ref()
+            .map(|outcome| outcome.model_text().into_owned())
+            .unwrap_or_default();
         println!(
             "  {:<8} {:<12} {:<16} {text}",
             result.call_id,

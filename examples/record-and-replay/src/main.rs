@@ -21,18 +21,31 @@ fn registry() -> Result<Registry, Box<dyn std::error::Error>> {
         city: String,
     }
     let registry = Registry::new();
-    let weather = tool_fn("weather", "Tells the weather in a city.", async |input: City, _cx| {
-        Ok::<_, ToolError>(format!("{}: 21 degrees, light wind", input.city))
-    });
+    let weather = tool_fn(
+        "weather",
+        "Tells the weather in a city.",
+        async |input: City, _cx| {
+            Ok::<_, ToolError>(format!("{}: 21 degrees, light wind", input.city))
+        },
+    );
     registry.register(weather.annotated(Annotations::read_only()))?;
     Ok(registry)
 }
 
 /// Asks the same question of whatever model it is given, and says how many calls were made.
 async fn ask(model: impl Model) -> Result<(RunReport, usize), Box<dyn std::error::Error>> {
-    let session = Session::builder(model, registry()?).instructions("Answer in one sentence.").build().await?;
-    let report = session.run(format!("What is the weather in Oslo? My key is {SECRET}.")).await?;
-    let calls = report.messages.iter().map(|message| message.calls().count()).sum();
+    let session = Session::builder(model, registry()?)
+        .instructions("Answer in one sentence.")
+        .build()
+        .await?;
+    let report = session
+        .run(format!("What is the weather in Oslo? My key is {SECRET}."))
+        .await?;
+    let calls = report
+        .messages
+        .iter()
+        .map(|message| message.calls().count())
+        .sum();
     Ok((report, calls))
 }
 
@@ -41,8 +54,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let cassette = directory.path().join("weather.cassette");
     let script = Scripted::new([
-        Line::new().say("Let me look.").call("weather", json!({ "city": "Oslo" })),
-        Line::new().say(format!("It is 21 degrees in Oslo. I will not repeat {SECRET}.")),
+        Line::new()
+            .say("Let me look.")
+            .call("weather", json!({ "city": "Oslo" })),
+        Line::new().say(format!(
+            "It is 21 degrees in Oslo. I will not repeat {SECRET}."
+        )),
     ]);
 
     println!("1. recording");
@@ -61,7 +78,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("3. playing back, with the tools run for real");
     let replay = || {
         Ok::<_, Box<dyn std::error::Error>>(
-            Replay::open(&cassette)?.redactor(Arc::new(Secrets::standard())).secret(SECRET),
+            Replay::open(&cassette)?
+                .redactor(Arc::new(Secrets::standard()))
+                .secret(SECRET),
         )
     };
     let (again, calls) = ask(replay()?).await?;
@@ -69,7 +88,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!((again.end, again.iterations), (first.end, first.iterations));
 
     println!("4. asking something that was never recorded");
-    let session = Session::builder(replay()?, registry()?).instructions("Answer in one sentence.").build().await?;
+    let session = Session::builder(replay()?, registry()?)
+        .instructions("Answer in one sentence.")
+        .build()
+        .await?;
     let other = session.run("What is the weather in Lima?").await?;
     let error = other.error.map(|error| match error {
         toolgate::RunError::Model(error) => error.to_string(),

@@ -2,7 +2,10 @@
 
 use futures::{StreamExt, stream, stream::BoxStream};
 use serde_json::{Value, json};
-use toolgate::{Content, Delta, ModelError, ModelName, ModelRequest, Part, Reply, Role, ToolAnswer, Usage, prelude::*};
+use toolgate::{
+    Content, Delta, ModelError, ModelName, ModelRequest, Part, Reply, Role, ToolAnswer, Usage,
+    prelude::*,
+};
 
 /// Drives the session: searches, lets others read what it found, and adds up what they say.
 pub(crate) struct Coordinator(ModelName);
@@ -19,20 +22,30 @@ impl Coordinator {
         match last_answer(request) {
             None => calls([
                 ("peek", json!({})),
-                ("search", json!({ "query": "customs refunded", "document": "shipments.log", "limit": 50 })),
+                (
+                    "search",
+                    json!({ "query": "customs refunded", "document": "shipments.log", "limit": 50 }),
+                ),
             ]),
             Some(answer) if answer.tool == "search" => {
                 let lines = numbers_after(&answer.text, ", line ");
                 let question = "How many euros did customs refund? Answer with the number alone.";
-                let ask = |line| json!({ "question": question, "first_line": line, "last_line": line });
+                let ask =
+                    |line| json!({ "question": question, "first_line": line, "last_line": line });
                 let queries: Vec<Value> = lines.iter().map(ask).collect();
                 let note = format!("customs refunds stand in lines {lines:?}");
-                calls([("note", json!({ "text": note })), ("delegate_batch", json!({ "queries": queries }))])
+                calls([
+                    ("note", json!({ "text": note })),
+                    ("delegate_batch", json!({ "queries": queries })),
+                ])
             }
             Some(answer) => {
                 let amounts = numbers_after(&answer.text, "] ");
                 let (total, cases) = (amounts.iter().sum::<u64>(), amounts.len());
-                calls([("set_answer", json!({ "answer": format!("Customs refunded {total} EUR in {cases} cases.") }))])
+                calls([(
+                    "set_answer",
+                    json!({ "answer": format!("Customs refunded {total} EUR in {cases} cases.") }),
+                )])
             }
         }
     }
@@ -44,9 +57,16 @@ impl Reader {
     }
 
     fn answer(request: &ModelRequest) -> Message {
-        let text = request.messages.last().map(|message| message.text()).unwrap_or_default();
+        let text = request
+            .messages
+            .last()
+            .map(|message| message.text())
+            .unwrap_or_default();
         let words: Vec<&str> = text.split_whitespace().collect();
-        let before_eur = words.windows(2).find(|pair| pair[1] == "EUR").map(|pair| pair[0]);
+        let before_eur = words
+            .windows(2)
+            .find(|pair| pair[1] == "EUR")
+            .map(|pair| pair[0]);
         Message::assistant(before_eur.unwrap_or("The piece does not say."))
     }
 }
@@ -72,22 +92,47 @@ impl Model for Reader {
 }
 
 /// A reply in one piece, with what it would have used.
-fn whole(request: &ModelRequest, message: Message) -> BoxStream<'static, Result<Delta, ModelError>> {
+fn whole(
+    request: &ModelRequest,
+    message: Message,
+) -> BoxStream<'static, Result<Delta, ModelError>> {
     let instructions = request.instructions.as_ref().map_or(0, |text| text.len());
-    let read = request.messages.iter().map(|message| message.size()).sum::<usize>() + instructions;
+    let read = request
+        .messages
+        .iter()
+        .map(|message| message.size())
+        .sum::<usize>()
+        + instructions;
     let mut reply = Reply::new(message);
-    reply.usage = Some(Usage { input: read as u64 / 4, output: 20, ..Usage::default() });
+    reply.usage = Some(Usage {
+        input: read as u64 / 4,
+        output: 20,
+        ..Usage::default()
+    });
     stream::once(async { Ok(Delta::Done(Box::new(reply))) }).boxed()
 }
 
 fn calls<const N: usize>(calls: [(&str, Value); N]) -> Message {
-    let call = |(tool, arguments): (&str, Value)| ToolRequest::json(&format!("call_{tool}"), tool, arguments);
-    Message::new(Role::Assistant, calls.into_iter().map(|one| Part::from(Content::Call(call(one)))).collect())
+    let call = |(tool, arguments): (&str, Value)| {
+        ToolRequest::json(&format!("call_{tool}"), tool, arguments)
+    };
+    Message::new(
+        Role::Assistant,
+        calls
+            .into_iter()
+            .map(|one| Part::from(Content::Call(call(one))))
+            .collect(),
+    )
 }
 
 /// What came of the last call.
 fn last_answer(request: &ModelRequest) -> Option<&ToolAnswer> {
-    let parts = request.messages.last().map(|message| message.parts.iter()).into_iter().flatten();
+    let parts = request
+        .messages
+        .last()
+        .map(|message| message.parts.iter())
+        .into_iter()
+        .flatten();
     parts.rev().find_map(|part| match &part.content {
         Content::Result(answer) => Some(answer),
         _ => None,
@@ -95,6 +140,10 @@ fn last_answer(request: &ModelRequest) -> Option<&ToolAnswer> {
 }
 
 fn numbers_after(text: &str, words: &str) -> Vec<u64> {
-    let number = |rest: &str| rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok());
+    let number = |rest: &str| {
+        rest.split(|c: char| !c.is_ascii_digit())
+            .next()
+            .and_then(|digits| digits.parse().ok())
+    };
     text.split(words).skip(1).filter_map(number).collect()
 }

@@ -73,12 +73,23 @@ async fn list(cx: &Cx) -> Result<Exit, CliError> {
     let rules = config.budgets().rules();
     if rules.is_empty() {
         if !cx.out.is_json() {
-            cx.out.note("the configuration has no budgets; `[[budget]]` in toolgate.toml makes one")?;
+            cx.out.note(
+                "the configuration has no budgets; `[[budget]]` in toolgate.toml makes one",
+            )?;
         }
         return Ok(Exit::Done);
     }
     let store = cx.store().await?;
-    let mut table = Table::new().head(["budget", "of", "period", "spent", "set aside", "left", "limit", "used"]);
+    let mut table = Table::new().head([
+        "budget",
+        "of",
+        "period",
+        "spent",
+        "set aside",
+        "left",
+        "limit",
+        "used",
+    ]);
     for rule in rules {
         for standing in standings(&store, rule).await? {
             match cx.out.is_json() {
@@ -94,8 +105,14 @@ async fn list(cx: &Cx) -> Result<Exit, CliError> {
 }
 
 /// The accounts of a budget in its current period; one without an account if nobody has paid yet.
-async fn standings<'a>(store: &StoreHandle, rule: &'a BudgetRule) -> Result<Vec<Standing<'a>>, CliError> {
-    let (period, prefix) = (rule.period.label(times::now()), format!("budget/{}/", rule.scope.as_str()));
+async fn standings<'a>(
+    store: &StoreHandle,
+    rule: &'a BudgetRule,
+) -> Result<Vec<Standing<'a>>, CliError> {
+    let (period, prefix) = (
+        rule.period.label(times::now()),
+        format!("budget/{}/", rule.scope.as_str()),
+    );
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = store.accounts(&prefix, after.as_ref(), PAGE).await?;
@@ -104,16 +121,27 @@ async fn standings<'a>(store: &StoreHandle, rule: &'a BudgetRule) -> Result<Vec<
         let is_mine = |row: &AccountRow| {
             row.account.unit == rule.unit
                 && *row.account.period == *period
-                && rule.only.as_deref().is_none_or(|only| *only == *row.account.value)
+                && rule
+                    .only
+                    .as_deref()
+                    .is_none_or(|only| *only == *row.account.value)
         };
         let mine = page.into_iter().filter(is_mine);
-        found.extend(mine.map(|row| Standing { rule, period: period.clone(), row: Some(row) }));
+        found.extend(mine.map(|row| Standing {
+            rule,
+            period: period.clone(),
+            row: Some(row),
+        }));
         if !is_full {
             break;
         }
     }
     if found.is_empty() {
-        found.push(Standing { rule, period, row: None });
+        found.push(Standing {
+            rule,
+            period,
+            row: None,
+        });
     }
     Ok(found)
 }
@@ -128,13 +156,22 @@ impl Standing<'_> {
 
     fn payer(&self) -> String {
         let only = || self.rule.only.clone().unwrap_or_default();
-        style::plain(&self.row.as_ref().map_or_else(only, |row| row.account.value.to_string()))
+        style::plain(
+            &self
+                .row
+                .as_ref()
+                .map_or_else(only, |row| row.account.value.to_string()),
+        )
     }
 
     fn as_json(&self) -> Value {
         let (rule, [spent, reserved, left]) = (self.rule, self.amounts());
         // Money is counted in billionths of a dollar, which no machine should have to guess.
-        let unit = if rule.unit == BudgetUnit::Usd { "nano_usd" } else { rule.unit.as_str() };
+        let unit = if rule.unit == BudgetUnit::Usd {
+            "nano_usd"
+        } else {
+            rule.unit.as_str()
+        };
         json!({
             "budget": rule.name, "scope": rule.scope.as_str(), "of": self.payer(), "period": self.period, "unit": unit,
             "spent": spent, "reserved": reserved, "left": left, "limit": rule.limit,
@@ -146,7 +183,9 @@ impl Standing<'_> {
         let show = |amount| rule.unit.show(amount);
         [
             style::bold(style::plain(&rule.name)).to_string(),
-            format!("{} {}", rule.scope.as_str(), self.payer()).trim().to_owned(),
+            format!("{} {}", rule.scope.as_str(), self.payer())
+                .trim()
+                .to_owned(),
             self.period.clone(),
             show(spent),
             show(reserved),
@@ -159,7 +198,11 @@ impl Standing<'_> {
 
 /// How much is used, as a bar with the percentage behind it.
 fn bar(used: u64, limit: u64) -> String {
-    let percent = if limit == 0 { 100 } else { (u128::from(used) * 100 / u128::from(limit)) as usize };
+    let percent = if limit == 0 {
+        100
+    } else {
+        (u128::from(used) * 100 / u128::from(limit)) as usize
+    };
     let full = (percent * BAR / 100).min(BAR);
     let text = format!("{}{} {percent} %", "█".repeat(full), "░".repeat(BAR - full));
     match percent {
@@ -190,12 +233,16 @@ fn prices(args: &PricesArgs, cx: &Cx) -> Result<Exit, CliError> {
             })?;
             show(&name, price)?;
         }
-        None => prices.models().try_for_each(|(name, price)| show(&name, price))?,
+        None => prices
+            .models()
+            .try_for_each(|(name, price)| show(&name, price))?,
     }
     if !cx.out.is_json() {
         cx.out.line(table)?;
         let since = since.unwrap_or_else(|| "an unknown day".to_owned());
-        cx.out.note(style::dim(format!("US dollars for a million tokens, as of {since}")))?;
+        cx.out.note(style::dim(format!(
+            "US dollars for a million tokens, as of {since}"
+        )))?;
     }
     Ok(Exit::Done)
 }
@@ -211,10 +258,20 @@ fn price_json(name: &ModelName, price: &Price, since: Option<&str>) -> Value {
 fn price_cells(name: &ModelName, price: &Price) -> [String; 5] {
     let usd = |dollars: Option<Dollars>| {
         dollars.map_or_else(String::new, |dollars| {
-            Cost::NanoUsd(dollars.as_nano()).to_string().trim_end_matches('0').trim_end_matches('.').to_owned()
+            Cost::NanoUsd(dollars.as_nano())
+                .to_string()
+                .trim_end_matches('0')
+                .trim_end_matches('.')
+                .to_owned()
         })
     };
-    [name.to_string(), usd(Some(price.input)), usd(Some(price.output)), usd(price.cache_read), usd(price.cache_write)]
+    [
+        name.to_string(),
+        usd(Some(price.input)),
+        usd(Some(price.output)),
+        usd(price.cache_read),
+        usd(price.cache_write),
+    ]
 }
 
 #[cfg(test)]
@@ -225,8 +282,14 @@ mod tests {
     fn a_bar_is_full_when_nothing_is_left_and_never_fuller() {
         let shown = |used, limit| anstream::adapter::strip_str(&bar(used, limit)).to_string();
         assert_eq!(shown(0, 10), format!("{} 0 %", "░".repeat(20)));
-        assert_eq!(shown(5, 10), format!("{}{} 50 %", "█".repeat(10), "░".repeat(10)));
-        assert_eq!(shown(u64::MAX, u64::MAX), format!("{} 100 %", "█".repeat(20)));
+        assert_eq!(
+            shown(5, 10),
+            format!("{}{} 50 %", "█".repeat(10), "░".repeat(10))
+        );
+        assert_eq!(
+            shown(u64::MAX, u64::MAX),
+            format!("{} 100 %", "█".repeat(20))
+        );
         assert_eq!(shown(0, 0), format!("{} 100 %", "█".repeat(20)));
     }
 }

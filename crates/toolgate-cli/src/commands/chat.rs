@@ -44,10 +44,24 @@ async fn talk(args: &ChatArgs, cx: &Cx) -> Result<Exit, CliError> {
     let gate = Gate::open(cx, &args.talk.gate).await?;
     let session = resumed(args, &gate, cx).await?;
     let taken_up = session.is_some();
-    let session = args.talk.session(&gate, session)?.wait_for_answers().build().await?;
-    let model = args.talk.model.clone().or_else(|| gate.run_section().model.clone()).unwrap_or_default();
-    let setup =
-        Setup { session: session.id(), me: gate.me.clone(), project: cx.paths.workspace.display().to_string(), model };
+    let session = args
+        .talk
+        .session(&gate, session)?
+        .wait_for_answers()
+        .build()
+        .await?;
+    let model = args
+        .talk
+        .model
+        .clone()
+        .or_else(|| gate.run_section().model.clone())
+        .unwrap_or_default();
+    let setup = Setup {
+        session: session.id(),
+        me: gate.me.clone(),
+        project: cx.paths.workspace.display().to_string(),
+        model,
+    };
     let message = args.message.join(" ");
     let opening = match (message.trim().is_empty(), taken_up) {
         (false, _) => Opening::Say(message),
@@ -57,7 +71,10 @@ async fn talk(args: &ChatArgs, cx: &Cx) -> Result<Exit, CliError> {
     let id = session.id();
     ids::remember_workspace(&gate.store, &cx.paths.workspace, id).await?;
     let exit = tui::run(gate, session, setup, opening, cx.paths.workspace.clone()).await?;
-    cx.out.note(format!("The conversation is kept. `toolgate chat --resume {}` goes on.", ids::short(id)))?;
+    cx.out.note(format!(
+        "The conversation is kept. `toolgate chat --resume {}` goes on.",
+        ids::short(id)
+    ))?;
     Ok(exit)
 }
 
@@ -67,10 +84,14 @@ async fn resumed(args: &ChatArgs, gate: &Gate, cx: &Cx) -> Result<Option<Session
         None => Ok(None),
         Some("") => {
             let last = ids::last_session(&gate.store, &cx.paths.workspace).await?;
-            let none =
-                || CliError::usage("there is no session in this directory yet").hint("`toolgate chat` begins one");
+            let none = || {
+                CliError::usage("there is no session in this directory yet")
+                    .hint("`toolgate chat` begins one")
+            };
             last.map(Some).ok_or_else(none)
         }
-        Some(named) => ids::find_session_of(&gate.store, named, &cx.paths.workspace).await.map(Some),
+        Some(named) => ids::find_session_of(&gate.store, named, &cx.paths.workspace)
+            .await
+            .map(Some),
     }
 }

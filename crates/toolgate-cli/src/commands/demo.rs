@@ -15,7 +15,8 @@ use toolgate::{Input, SessionId};
 
 use super::run::{Watch, open};
 use crate::{
-    CliError, Cx, Exit, Gate, GateArgs, demo, paths::CONFIG_NAME, runtime, settings::ApproveMode, style, watch::Stops,
+    CliError, Cx, Exit, Gate, GateArgs, demo, paths::CONFIG_NAME, runtime, settings::ApproveMode,
+    style, watch::Stops,
 };
 
 /// Shows what Toolgate does, without a key and without a network.
@@ -47,7 +48,9 @@ pub struct DemoArgs {
 /// Runs the demo.
 pub(crate) fn run(args: &DemoArgs, cx: &Cx) -> Result<Exit, CliError> {
     if let Some(session) = &args.doomed {
-        let session: SessionId = session.parse().map_err(|_| CliError::usage("--doomed names no session"))?;
+        let session: SessionId = session
+            .parse()
+            .map_err(|_| CliError::usage("--doomed names no session"))?;
         return runtime::block_on_all(play(args, cx, Part::Doomed(session)));
     }
     let (dir, secret) = (project()?, demo::new_secret());
@@ -90,17 +93,36 @@ fn project() -> Result<TempDir, CliError> {
 async fn play(args: &DemoArgs, cx: &Cx, part: Part) -> Result<Exit, CliError> {
     let mut stops = Stops::listen()?;
     let approve = args.yes.then_some(ApproveMode::Yes);
-    let mut gate = Gate::open(cx, &GateArgs { approve, ..GateArgs::default() }).await?;
+    let mut gate = Gate::open(
+        cx,
+        &GateArgs {
+            approve,
+            ..GateArgs::default()
+        },
+    )
+    .await?;
     let (session, input) = match part {
         Part::Whole => (None, Some(Input::from(demo::TASK))),
         Part::Doomed(session) => (Some(session), Some(Input::from(demo::TASK))),
         Part::Rest(session) => (Some(session), None),
     };
     if let Part::Doomed(_) = part {
-        let layers = gate.stack.any_layers().into_iter().chain([demo::killer()]).collect();
-        gate.stack = gate.stack.with_layers(layers, Some(gate.registry.clone())).build()?;
+        let layers = gate
+            .stack
+            .any_layers()
+            .into_iter()
+            .chain([demo::killer()])
+            .collect();
+        gate.stack = gate
+            .stack
+            .with_layers(layers, Some(gate.registry.clone()))
+            .build()?;
     } else if !cx.out.is_json() {
-        cx.out.note(format!("{} {}", style::dim("project"), cx.paths.workspace.display()))?;
+        cx.out.note(format!(
+            "{} {}",
+            style::dim("project"),
+            cx.paths.workspace.display()
+        ))?;
     }
     let builder = gate.session(gate.model(None)?, session)?;
     let session = open(cx, &gate, builder).await?;
@@ -110,16 +132,31 @@ async fn play(args: &DemoArgs, cx: &Cx, part: Part) -> Result<Exit, CliError> {
             cx.out.json(&*event)?;
         }
     }
-    Watch { input, pieces: false, next: Some(next_commands()) }.over(cx, &gate, &session, &mut stops).await
+    Watch {
+        input,
+        pieces: false,
+        next: Some(next_commands()),
+    }
+    .over(cx, &gate, &session, &mut stops)
+    .await
 }
 
 /// What to try after the demo.
 fn next_commands() -> Vec<(String, String)> {
     let command = |command: &str, what: &str| (command.to_owned(), what.to_owned());
     vec![
-        command("toolgate demo --yes --crash", "the same, with a process that is killed"),
-        command("toolgate receipts verify", "recompute the chain of receipts"),
-        command("toolgate run --model … \"…\"", "your own task, in your own project"),
+        command(
+            "toolgate demo --yes --crash",
+            "the same, with a process that is killed",
+        ),
+        command(
+            "toolgate receipts verify",
+            "recompute the chain of receipts",
+        ),
+        command(
+            "toolgate run --model … \"…\"",
+            "your own task, in your own project",
+        ),
     ]
 }
 
@@ -128,24 +165,42 @@ fn next_commands() -> Vec<(String, String)> {
 fn crash(args: &DemoArgs, cx: &Cx) -> Result<SessionId, CliError> {
     let session = SessionId::new(uuid::Uuid::now_v7());
     let mut child = Command::new(std::env::current_exe()?);
-    child.arg("demo").arg("--doomed").arg(session.to_string()).args(args.yes.then_some("--yes"));
-    child.arg("-C").arg(&cx.paths.workspace).arg("--config").arg(cx.paths.workspace.join(CONFIG_NAME));
-    child.arg("--db").arg(&cx.paths.db).env("TOOLGATE_HOME", &cx.paths.home);
+    child
+        .arg("demo")
+        .arg("--doomed")
+        .arg(session.to_string())
+        .args(args.yes.then_some("--yes"));
+    child
+        .arg("-C")
+        .arg(&cx.paths.workspace)
+        .arg("--config")
+        .arg(cx.paths.workspace.join(CONFIG_NAME));
+    child
+        .arg("--db")
+        .arg(&cx.paths.db)
+        .env("TOOLGATE_HOME", &cx.paths.home);
     if cx.out.is_json() {
         // The whole log is printed by whoever comes next.
-        child.arg("--quiet").stdout(Stdio::null()).stderr(Stdio::null());
+        child
+            .arg("--quiet")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
     }
     // A process that is killed leaves the terminal as it was in that moment.
     let terminal = termios::tcgetattr(std::io::stdin()).ok();
-    let ended = child.status().map_err(|error| CliError::from(error).while_doing("no process can be started"))?;
+    let ended = child
+        .status()
+        .map_err(|error| CliError::from(error).while_doing("no process can be started"))?;
     if let Some(terminal) = terminal {
         let _ = termios::tcsetattr(std::io::stdin(), termios::OptionalActions::Now, &terminal);
         if std::io::stdout().is_terminal() {
-            let _ = write!(std::io::stdout(), "\x1b[?25h\r").and_then(|()| std::io::stdout().flush());
+            let _ =
+                write!(std::io::stdout(), "\x1b[?25h\r").and_then(|()| std::io::stdout().flush());
         }
     }
     if ended.signal() != Some(Signal::KILL.as_raw()) {
-        return Err(CliError::new("the process ended before it was killed").hint("approve the edit, or add --yes"));
+        return Err(CliError::new("the process ended before it was killed")
+            .hint("approve the edit, or add --yes"));
     }
     cx.out.note(format!(
         "\n{} The process was killed (SIGKILL) when the file was changed and nothing said so yet. Another one goes on:\n",
@@ -156,18 +211,27 @@ fn crash(args: &DemoArgs, cx: &Cx) -> Result<SessionId, CliError> {
 
 /// Looks for the secret of the project in the whole database.
 fn look_for_secret(cx: &Cx, secret: &str) -> Result<(), CliError> {
-    let Some(path) = cx.paths.db.strip_prefix("sqlite:") else { return Ok(()) };
+    let Some(path) = cx.paths.db.strip_prefix("sqlite:") else {
+        return Ok(());
+    };
     let (mut bytes, mut found) = (0, false);
     for part in [path.to_owned(), format!("{path}-wal")] {
         // What was written back into the database is not in the file beside it any more.
-        let Ok(file) = File::open(&part) else { continue };
+        let Ok(file) = File::open(&part) else {
+            continue;
+        };
         let (size, is_there) = search(file, secret.as_bytes())?;
         (bytes, found) = (bytes + size, found | is_there);
     }
     if found {
-        return Err(CliError::new("the key of shop.ini is in the database: redaction has failed"));
+        return Err(CliError::new(
+            "the key of shop.ini is in the database: redaction has failed",
+        ));
     }
-    let looked = format!("the key of shop.ini is nowhere in the database ({} KB looked at)", bytes / 1000);
+    let looked = format!(
+        "the key of shop.ini is nowhere in the database ({} KB looked at)",
+        bytes / 1000
+    );
     cx.out.note(format!("{} {looked}", style::good("✓")))
 }
 
@@ -179,7 +243,10 @@ fn search(mut file: impl Read, wanted: &[u8]) -> std::io::Result<(usize, bool)> 
         let kept = window.len().min(wanted.len().saturating_sub(1));
         window.drain(..window.len() - kept);
         let read = (&mut file).take(1 << 20).read_to_end(&mut window)?;
-        (size, found) = (size + read, found || window.windows(wanted.len()).any(|part| part == wanted));
+        (size, found) = (
+            size + read,
+            found || window.windows(wanted.len()).any(|part| part == wanted),
+        );
         if read == 0 {
             return Ok((size, found));
         }
@@ -193,7 +260,8 @@ fn leave(args: &DemoArgs, cx: &Cx, dir: TempDir, exit: Exit) -> Result<(), CliEr
     }
     let kept: PathBuf = dir.keep();
     if exit == Exit::Suspended {
-        cx.out.note("hint: --yes approves the edit; on a terminal you are asked")?;
+        cx.out
+            .note("hint: --yes approves the edit; on a terminal you are asked")?;
     }
     cx.out.note(format!(
         "the project is kept in {0}; go on there with: toolgate -C {0} --config {0}/{CONFIG_NAME} run --resume",
@@ -209,7 +277,10 @@ mod tests {
     #[test]
     fn a_secret_is_found_wherever_it_lies() {
         let mut bytes = vec![b'x'; (1 << 20) + 3];
-        assert_eq!(search(&bytes[..], b"secret").expect("reads"), (bytes.len(), false));
+        assert_eq!(
+            search(&bytes[..], b"secret").expect("reads"),
+            (bytes.len(), false)
+        );
         // Across the border of two pieces.
         bytes.splice((1 << 20) - 3..(1 << 20) + 3, *b"secret");
         assert!(search(&bytes[..], b"secret").expect("reads").1);

@@ -9,7 +9,10 @@ use toolgate::{
     layers::{Explained, ExplainedLayer, Explanation},
 };
 
-use crate::{CallArgs, CliError, Cx, Exit, Gate, GateArgs, runtime, settings::ApproveMode, style, table::Table};
+use crate::{
+    CallArgs, CliError, Cx, Exit, Gate, GateArgs, runtime, settings::ApproveMode, style,
+    table::Table,
+};
 
 /// Says what the gate would do with a call, layer by layer, and why. Nothing is run, counted or asked.
 #[derive(Debug, Args)]
@@ -35,11 +38,16 @@ pub(crate) fn run(args: &ExplainArgs, cx: &Cx) -> Result<Exit, CliError> {
     runtime::block_on(async {
         let gate = Gate::open(cx, &args.gate).await?;
         let view = View::under(&gate.registry, &gate.stack)?;
-        let schema = view.get(&args.call.tool).map(|shown| shown.spec.input.clone());
+        let schema = view
+            .get(&args.call.tool)
+            .map(|shown| shown.spec.input.clone());
         let arguments = args.call.read(schema.as_ref())?;
         let request = ToolRequest::json("", &args.call.tool, arguments.clone());
         let explanation = explain(&gate.stack, rehearsal(&gate, &view, &request).await?).await;
-        let answer = Answer { explanation: &explanation, approve: gate.approve };
+        let answer = Answer {
+            explanation: &explanation,
+            approve: gate.approve,
+        };
         match cx.out.is_json() {
             true => cx.out.json(&answer.json(&args.call.tool, &arguments))?,
             false => answer.print(cx)?,
@@ -52,8 +60,15 @@ pub(crate) fn run(args: &ExplainArgs, cx: &Cx) -> Result<Exit, CliError> {
 async fn rehearsal(gate: &Gate, view: &View, request: &ToolRequest) -> Result<CallSeed, CliError> {
     // Driving a session takes a lease in its store, so this one has a store of its own; layers still see the real one.
     let dispatcher = Dispatcher::builder(gate.stack.clone()).build().await?;
-    let env = Env::new(Arc::new(SystemClock::new()), gate.store.clone(), Arc::new(Unwatched));
-    Ok(CallSeed { env, ..dispatcher.rehearsal(view, request) })
+    let env = Env::new(
+        Arc::new(SystemClock::new()),
+        gate.store.clone(),
+        Arc::new(Unwatched),
+    );
+    Ok(CallSeed {
+        env,
+        ..dispatcher.rehearsal(view, request)
+    })
 }
 
 /// An explanation, and who would answer a question.
@@ -73,8 +88,9 @@ impl Answer<'_> {
     }
 
     fn json(&self, tool: &str, arguments: &Value) -> Value {
-        let layers: Vec<Value> =
-            own_times(&self.explanation.layers).map(|(layer, took)| json_layer(layer, took)).collect();
+        let layers: Vec<Value> = own_times(&self.explanation.layers)
+            .map(|(layer, took)| json_layer(layer, took))
+            .collect();
         let mut said = verdict(self.explanation.verdict);
         said["tool"] = tool.into();
         said["arguments"] = arguments.clone();
@@ -112,20 +128,33 @@ impl Answer<'_> {
         let text = style::plain(self.explanation.text.as_deref().unwrap_or_default());
         match (self.explanation.verdict, self.approve) {
             (Explained::Runs, _) => style::good("the call would run").to_string(),
-            (Explained::Asks, ApproveMode::Yes) => style::good("the call would be approved, and run").to_string(),
+            (Explained::Asks, ApproveMode::Yes) => {
+                style::good("the call would be approved, and run").to_string()
+            }
             (Explained::Asks, ApproveMode::Never) => {
                 style::bad("the call would be denied: nobody is asked").to_string()
             }
-            (Explained::Asks, _) => style::warn("the call would run if somebody agrees").to_string(),
-            (Explained::Settles(status), _) => format!("{} {status}: {text}", style::bad("the call would not run:")),
+            (Explained::Asks, _) => {
+                style::warn("the call would run if somebody agrees").to_string()
+            }
+            (Explained::Settles(status), _) => {
+                format!("{} {status}: {text}", style::bad("the call would not run:"))
+            }
         }
     }
 }
 
 /// Each layer with the time it took by itself; what the library measures holds everything below it, too.
 fn own_times(layers: &[ExplainedLayer]) -> impl Iterator<Item = (&ExplainedLayer, Duration)> {
-    let below = layers.iter().skip(1).map(|layer| layer.took).chain([Duration::ZERO]);
-    layers.iter().zip(below).map(|(layer, below)| (layer, layer.took.saturating_sub(below)))
+    let below = layers
+        .iter()
+        .skip(1)
+        .map(|layer| layer.took)
+        .chain([Duration::ZERO]);
+    layers
+        .iter()
+        .zip(below)
+        .map(|(layer, below)| (layer, layer.took.saturating_sub(below)))
 }
 
 fn shown(layer: &ExplainedLayer) -> String {

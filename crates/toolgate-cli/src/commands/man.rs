@@ -28,13 +28,19 @@ pub(crate) fn run(args: &ManArgs, cx: &Cx) -> Result<Exit, CliError> {
         cx.out.line(String::from_utf8_lossy(&page).trim_end())?;
         return Ok(Exit::Done);
     };
-    let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir));
+    let written =
+        std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir));
     written.map_err(|error| {
-        CliError::usage(format!("{} cannot be written: {error}", dir.display())).hint("name another directory")
+        CliError::usage(format!("{} cannot be written: {error}", dir.display()))
+            .hint("name another directory")
     })?;
     match cx.out.is_json() {
         true => cx.out.json(&json!({ "written": dir }))?,
-        false => cx.out.note(format_args!("{} {}", style::good("written to"), dir.display()))?,
+        false => cx.out.note(format_args!(
+            "{} {}",
+            style::good("written to"),
+            dir.display()
+        ))?,
     }
     Ok(Exit::Done)
 }

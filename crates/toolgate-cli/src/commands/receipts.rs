@@ -9,8 +9,8 @@ use std::{
 use clap::{Args, Subcommand};
 use serde_json::json;
 use toolgate::{
-    CallId, Checkpoint, DoubtfulCheckpoint, LedgerVerifier, Principal, Status, StoreHandle, Timestamp, ToolName,
-    Verified,
+    CallId, Checkpoint, DoubtfulCheckpoint, LedgerVerifier, Principal, Status, StoreHandle,
+    Timestamp, ToolName, Verified,
     layers::{Ledger, LedgerError, ReceiptFilter, SealedReceipt, verify_export},
 };
 
@@ -169,12 +169,28 @@ async fn list(args: &ListArgs, cx: &Cx) -> Result<Exit, CliError> {
     let receipts = every(&Ledger::main(store), filter).await?;
     let newest = &receipts[receipts.len().saturating_sub(args.limit)..];
     if cx.out.is_json() {
-        newest.iter().try_for_each(|sealed| cx.out.json(&as_json(sealed)))?;
+        newest
+            .iter()
+            .try_for_each(|sealed| cx.out.json(&as_json(sealed)))?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new().head(["record", "call", "tool", "ended", "session", "status", "approved by"]);
-    for SealedReceipt { counter, receipt, .. } in newest {
-        let by = receipt.approval.as_ref().and_then(|approval| approval.by.as_ref());
+    let mut table = Table::new().head([
+        "record",
+        "call",
+        "tool",
+        "ended",
+        "session",
+        "status",
+        "approved by",
+    ]);
+    for SealedReceipt {
+        counter, receipt, ..
+    } in newest
+    {
+        let by = receipt
+            .approval
+            .as_ref()
+            .and_then(|approval| approval.by.as_ref());
         table.row([
             counter.to_string(),
             style::bold(ids::short(receipt.invocation_id)).to_string(),
@@ -219,10 +235,18 @@ async fn show(args: &ShowArgs, cx: &Cx) -> Result<Exit, CliError> {
             ids::one_of(&args.id, "call", calls)?.ok_or_else(unknown)?
         }
     };
-    let sealed = ledger.show(call).await.map_err(tampered)?.ok_or_else(unknown)?;
+    let sealed = ledger
+        .show(call)
+        .await
+        .map_err(tampered)?
+        .ok_or_else(unknown)?;
     match cx.out.is_json() {
         true => cx.out.json(&as_json(&sealed))?,
-        false => cx.out.line(style::plain(&serde_json::to_string_pretty(&as_json(&sealed))?))?,
+        false => cx
+            .out
+            .line(style::plain(&serde_json::to_string_pretty(&as_json(
+                &sealed,
+            ))?))?,
     }
     Ok(Exit::Done)
 }
@@ -236,10 +260,16 @@ async fn verify(args: &VerifyArgs, cx: &Cx) -> Result<Exit, CliError> {
         true => None,
         false => Some(believed(&args.key)?),
     };
-    let elsewhere = args.checkpoints.as_deref().map(checkpoints).transpose()?.unwrap_or_default();
+    let elsewhere = args
+        .checkpoints
+        .as_deref()
+        .map(checkpoints)
+        .transpose()?
+        .unwrap_or_default();
     let (chain, outlines) = match &args.file {
         Some(path) => {
-            let verified = verify_export(open(path)?, &elsewhere, verifier.as_ref()).map_err(tampered)?;
+            let verified =
+                verify_export(open(path)?, &elsewhere, verifier.as_ref()).map_err(tampered)?;
             (verified.chain, verified.outlines)
         }
         None => {
@@ -248,7 +278,13 @@ async fn verify(args: &VerifyArgs, cx: &Cx) -> Result<Exit, CliError> {
                 Some(verifier) => Some(verifier),
                 None => our_own(&ledger, cx).await?,
             };
-            (ledger.verify(&elsewhere, verifier.as_ref()).await.map_err(tampered)?, 0)
+            (
+                ledger
+                    .verify(&elsewhere, verifier.as_ref())
+                    .await
+                    .map_err(tampered)?,
+                0,
+            )
         }
     };
     tell(cx, &chain, outlines)?;
@@ -258,29 +294,53 @@ async fn verify(args: &VerifyArgs, cx: &Cx) -> Result<Exit, CliError> {
 /// Believes the keys of this machine, if nobody else has signed in this store: what others have signed only they, or
 /// whoever knows their keys, can hold against it.
 async fn our_own(ledger: &Ledger, cx: &Cx) -> Result<Option<LedgerVerifier>, CliError> {
-    let (verifier, stored) = (cx.keys()?.ledger_verifier(), ledger.checkpoints().await.map_err(tampered)?);
-    let foreign =
-        |checkpoint: &Checkpoint| matches!(verifier.verify(checkpoint), Err(DoubtfulCheckpoint::UnknownKey(_)));
+    let (verifier, stored) = (
+        cx.keys()?.ledger_verifier(),
+        ledger.checkpoints().await.map_err(tampered)?,
+    );
+    let foreign = |checkpoint: &Checkpoint| {
+        matches!(
+            verifier.verify(checkpoint),
+            Err(DoubtfulCheckpoint::UnknownKey(_))
+        )
+    };
     if stored.iter().any(foreign) {
-        cx.out.note("checkpoints by keys of others are not looked at; --key names one to believe")?;
+        cx.out
+            .note("checkpoints by keys of others are not looked at; --key names one to believe")?;
         return Ok(None);
     }
     Ok((!stored.is_empty()).then_some(verifier))
 }
 
 fn tell(cx: &Cx, chain: &Verified, outlines: u64) -> Result<(), CliError> {
-    let Verified { counter, hash, signed, .. } = chain;
+    let Verified {
+        counter,
+        hash,
+        signed,
+        ..
+    } = chain;
     if cx.out.is_json() {
         return cx.out.json(&json!({
             "intact": true, "receipts": counter, "outlines": outlines, "head": hash, "signed": signed,
         }));
     }
-    let outlines = if outlines > 0 { format!(" ({outlines} of them in outline)") } else { String::new() };
+    let outlines = if outlines > 0 {
+        format!(" ({outlines} of them in outline)")
+    } else {
+        String::new()
+    };
     let plural = if *counter == 1 { "receipt" } else { "receipts" };
-    cx.out.line(format_args!("{}: {counter} {plural}{outlines}, head {hash}", style::good("intact")))?;
+    cx.out.line(format_args!(
+        "{}: {counter} {plural}{outlines}, head {hash}",
+        style::good("intact")
+    ))?;
     match signed {
-        Some(signed) => cx.out.note(format_args!("a signed checkpoint vouches for all up to record {signed}")),
-        None => cx.out.note(style::dim("no signed checkpoint was held against it, so a cut-off end would not show")),
+        Some(signed) => cx.out.note(format_args!(
+            "a signed checkpoint vouches for all up to record {signed}"
+        )),
+        None => cx.out.note(style::dim(
+            "no signed checkpoint was held against it, so a cut-off end would not show",
+        )),
     }
 }
 
@@ -303,9 +363,14 @@ async fn export(args: &ExportArgs, cx: &Cx) -> Result<Exit, CliError> {
     let ledger = Ledger::main(store);
     let Some(path) = &args.file else {
         if io::stdout().is_terminal() && !cx.out.is_json() {
-            cx.out.note(style::dim("the chain follows; `toolgate receipts export FILE` writes it to a file"))?;
+            cx.out.note(style::dim(
+                "the chain follows; `toolgate receipts export FILE` writes it to a file",
+            ))?;
         }
-        ledger.export(io::stdout().lock(), &filter).await.map_err(tampered)?;
+        ledger
+            .export(io::stdout().lock(), &filter)
+            .await
+            .map_err(tampered)?;
         return Ok(Exit::Done);
     };
     let file = File::create_new(path).map_err(|error| {
@@ -328,7 +393,10 @@ async fn export(args: &ExportArgs, cx: &Cx) -> Result<Exit, CliError> {
     match cx.out.is_json() {
         true => cx.out.json(&json!({ "file": path, "receipts": written }))?,
         false => {
-            cx.out.line(format_args!("wrote {written} receipts to {}", path.display()))?;
+            cx.out.line(format_args!(
+                "wrote {written} receipts to {}",
+                path.display()
+            ))?;
             let next = style::note("next");
             cx.out.note(format_args!(
                 "{next}: `toolgate receipts verify {}` needs nothing but the file",
@@ -348,13 +416,16 @@ fn status(status: Status) -> String {
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, CliError> {
-    let file = File::open(path).map_err(|error| CliError::usage(format!("{}: {error}", path.display())))?;
+    let file = File::open(path)
+        .map_err(|error| CliError::usage(format!("{}: {error}", path.display())))?;
     Ok(BufReader::new(file))
 }
 
 fn checkpoints(path: &Path) -> Result<Vec<Checkpoint>, CliError> {
     let text = io::read_to_string(open(path)?)?;
-    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let lines = (1..)
+        .zip(text.lines())
+        .filter(|(_, line)| !line.trim().is_empty());
     let read = lines.map(|(number, line)| {
         serde_json::from_str(line)
             .map_err(|error| CliError::usage(format!("{}, line {number}: {error}", path.display())))
@@ -364,7 +435,9 @@ fn checkpoints(path: &Path) -> Result<Vec<Checkpoint>, CliError> {
 
 fn believed(keys: &[PublicKey]) -> Result<LedgerVerifier, CliError> {
     let trust = |verifier: LedgerVerifier, key: &PublicKey| verifier.trusting(*key);
-    keys.iter().try_fold(LedgerVerifier::none(), trust).map_err(|error| CliError::usage(error.to_string()))
+    keys.iter()
+        .try_fold(LedgerVerifier::none(), trust)
+        .map_err(|error| CliError::usage(error.to_string()))
 }
 
 fn public_key(text: &str) -> Result<PublicKey, String> {

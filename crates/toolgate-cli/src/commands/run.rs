@@ -9,7 +9,10 @@ use crate::{
     CliError, Cx, Exit, Gate, TalkArgs, context, ids, runtime,
     screen::Screen,
     style,
-    watch::{Ended, Ending, Job, JsonSink, PlainSink, Stops, TerminalWatch, catch_up, report_json, summary},
+    watch::{
+        Ended, Ending, Job, JsonSink, PlainSink, Stops, TerminalWatch, catch_up, report_json,
+        summary,
+    },
 };
 
 /// Lets an agent work on a task in this directory, until it is done or somebody has to decide.
@@ -62,12 +65,20 @@ async fn work(args: &RunArgs, cx: &Cx, said: Option<String>) -> Result<Exit, Cli
     let named = find(args.resume.as_deref(), cx, &gate).await?;
     let builder = args.talk.session(&gate, named)?;
     let session = open(cx, &gate, builder).await?;
-    let watch = Watch { input: said.map(Input::from), pieces: args.pieces, next: None };
+    let watch = Watch {
+        input: said.map(Input::from),
+        pieces: args.pieces,
+        next: None,
+    };
     watch.over(cx, &gate, &session, &mut stops).await
 }
 
 /// Opens a session that is watched the way `cx` says.
-pub(crate) async fn open(cx: &Cx, gate: &Gate, mut builder: SessionBuilder) -> Result<Session, CliError> {
+pub(crate) async fn open(
+    cx: &Cx,
+    gate: &Gate,
+    mut builder: SessionBuilder,
+) -> Result<Session, CliError> {
     if Watching::of(cx) == Watching::Terminal {
         builder = builder.wait_for_answers();
     }
@@ -102,27 +113,36 @@ impl Watch {
         let watched = match how {
             Watching::Json => {
                 let mut sink = JsonSink::new(cx.out, self.pieces);
-                job.follow(stops, &mut sink).await.map(|ended| (ended, screen))
+                job.follow(stops, &mut sink)
+                    .await
+                    .map(|ended| (ended, screen))
             }
             Watching::Plain => {
                 let mut sink = PlainSink::new(cx.out, screen);
                 let ended = job.follow(stops, &mut sink).await;
                 ended.map(|ended| (ended, sink.into_screen()))
             }
-            Watching::Terminal => TerminalWatch::new(cx, gate, session, screen)?.watch(&mut job, stops).await,
+            Watching::Terminal => {
+                TerminalWatch::new(cx, gate, session, screen)?
+                    .watch(&mut job, stops)
+                    .await
+            }
         };
         if watched.is_err() {
             // Whoever was to see it is gone: what is under way is stopped, and kept.
             job.stop().await;
         }
         let (ended, screen) = watched?;
-        let ending = Ending::of(session.id(), &ended, &screen, began.elapsed()).suggesting(self.next);
+        let ending =
+            Ending::of(session.id(), &ended, &screen, began.elapsed()).suggesting(self.next);
         match how {
             Watching::Json => {
                 gate.vouch().await?;
                 json_end(cx, &ended, &ending)
             }
-            Watching::Plain | Watching::Terminal => end(cx, gate, (&ended, &ending), &screen, how).await,
+            Watching::Plain | Watching::Terminal => {
+                end(cx, gate, (&ended, &ending), &screen, how).await
+            }
         }
     }
 }
@@ -137,7 +157,10 @@ enum Watching {
 
 impl Watching {
     fn of(cx: &Cx) -> Self {
-        match (cx.out.is_json(), cx.out.is_interactive() && !cx.out.is_quiet()) {
+        match (
+            cx.out.is_json(),
+            cx.out.is_interactive() && !cx.out.is_quiet(),
+        ) {
             (true, _) => Self::Json,
             (false, true) => Self::Terminal,
             (false, false) => Self::Plain,
@@ -160,7 +183,8 @@ async fn find(resume: Option<&str>, cx: &Cx, gate: &Gate) -> Result<Option<Sessi
         Some(named) => {
             let found = ids::find_session_of(&gate.store, named, &cx.paths.workspace).await;
             found.map(Some).map_err(|error| match named.contains(' ') {
-                true => error.hint("to say something in the last session: toolgate run --resume last \"…\""),
+                true => error
+                    .hint("to say something in the last session: toolgate run --resume last \"…\""),
                 false => error,
             })
         }

@@ -65,19 +65,42 @@ fn show(args: &ShowArgs, cx: &Cx, preview: &Preview) -> Result<Exit, CliError> {
     let catalog = preview.config.catalog();
     let stack = preview.stack.any_layers();
     let mut table = Table::new().head(["BAND", "LAYER", "WHAT IT DOES, AND WHY IT STANDS HERE"]);
-    for StackLine { name, band, summary, why, .. } in layers::describe(&stack, catalog) {
+    for StackLine {
+        name,
+        band,
+        summary,
+        why,
+        ..
+    } in layers::describe(&stack, catalog)
+    {
         if cx.out.is_json() {
-            cx.out.json(&json!({ "name": name, "band": band, "on": true, "summary": summary, "why": why }))?;
+            cx.out.json(
+                &json!({ "name": name, "band": band, "on": true, "summary": summary, "why": why }),
+            )?;
         }
-        table.row([band_shown(band), style::bold(name).to_string(), format!("{summary} Here: {why}.")]);
+        table.row([
+            band_shown(band),
+            style::bold(name).to_string(),
+            format!("{summary} Here: {why}."),
+        ]);
     }
     let on = |name: &str| stack.iter().any(|layer| layer.traits().kind == Some(name));
-    for entry in catalog.entries().iter().filter(|entry| args.all && !on(entry.name)) {
+    for entry in catalog
+        .entries()
+        .iter()
+        .filter(|entry| args.all && !on(entry.name))
+    {
         if cx.out.is_json() {
             let (name, band, summary, why) = (entry.name, entry.band, entry.summary, entry.why);
-            cx.out.json(&json!({ "name": name, "band": band, "on": false, "summary": summary, "why": why }))?;
+            cx.out.json(
+                &json!({ "name": name, "band": band, "on": false, "summary": summary, "why": why }),
+            )?;
         }
-        table.row([style::dim("off").to_string(), style::dim(entry.name).to_string(), entry.summary.to_owned()]);
+        table.row([
+            style::dim("off").to_string(),
+            style::dim(entry.name).to_string(),
+            entry.summary.to_owned(),
+        ]);
     }
     if !cx.out.is_json() {
         cx.out.line(table)?;
@@ -99,19 +122,28 @@ fn check(cx: &Cx, preview: &Preview) -> Result<Exit, CliError> {
     for finding in &findings {
         match cx.out.is_json() {
             true => cx.out.json(finding)?,
-            false => cx.out.line(format_args!("{} {finding}", style::bad("finding:")))?,
+            false => cx
+                .out
+                .line(format_args!("{} {finding}", style::bad("finding:")))?,
         }
     }
     for warning in warnings {
         match cx.out.is_json() {
-            true => cx.out.json(&json!({ "rule": "fits-no-tool", "reason": warning.to_string() }))?,
-            false => cx.out.line(format_args!("{} {warning}", style::bad("finding:")))?,
+            true => cx
+                .out
+                .json(&json!({ "rule": "fits-no-tool", "reason": warning.to_string() }))?,
+            false => cx
+                .out
+                .line(format_args!("{} {warning}", style::bad("finding:")))?,
         }
     }
     match findings.len() + warnings.len() {
         0 => {
             let layers = preview.stack.layers().count();
-            cx.out.note(format_args!("{} {layers} layers in a good order", style::good("fine:")))?;
+            cx.out.note(format_args!(
+                "{} {layers} layers in a good order",
+                style::good("fine:")
+            ))?;
             Ok(Exit::Done)
         }
         found => {

@@ -14,8 +14,14 @@ const FILES: [(&str, &str); 6] = [
     ("README.md", include_str!("project/README.md")),
     ("invoice.sh", include_str!("project/invoice.sh")),
     ("test.sh", include_str!("project/test.sh")),
-    ("orders/single.csv", include_str!("project/orders/single.csv")),
-    ("orders/several.csv", include_str!("project/orders/several.csv")),
+    (
+        "orders/single.csv",
+        include_str!("project/orders/single.csv"),
+    ),
+    (
+        "orders/several.csv",
+        include_str!("project/orders/several.csv"),
+    ),
     ("orders/none.csv", include_str!("project/orders/none.csv")),
 ];
 
@@ -41,8 +47,17 @@ pub(crate) fn write_project(root: &Path, secret: &str) -> io::Result<()> {
     fs::create_dir_all(script.parent().unwrap_or(root))?;
     fs::write(&script, include_str!("script.toml"))?;
     let model = toml::Value::from(format!("script:{}", script.display()));
-    fs::write(root.join(CONFIG_NAME), format!("[run]\nmodel = {model}\n\n{}", include_str!("project/toolgate.toml")))?;
-    fs::write(root.join("shop.ini"), format!("[shop]\nname = Lamps and more\napi_key = {secret}\n"))?;
+    fs::write(
+        root.join(CONFIG_NAME),
+        format!(
+            "[run]\nmodel = {model}\n\n{}",
+            include_str!("project/toolgate.toml")
+        ),
+    )?;
+    fs::write(
+        root.join("shop.ini"),
+        format!("[shop]\nname = Lamps and more\napi_key = {secret}\n"),
+    )?;
     fs::write(root.join(".env"), format!("SHOP_API_KEY={secret}\n"))
 }
 
@@ -63,7 +78,10 @@ impl Layer for Killer {
         let fatal = call.tool.as_str() == FATAL && !call.is_rehearsal();
         let outcome = next.run(call).await;
         if fatal {
-            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+            let _ = rustix::process::kill_process(
+                rustix::process::getpid(),
+                rustix::process::Signal::KILL,
+            );
         }
         outcome
     }
@@ -101,34 +119,65 @@ mod tests {
             user_config: None,
             db,
         };
-        let cx = Cx { out: Out::new(false, true, Color::Never), paths };
-        let args = GateArgs { approve: Some(approve), ..GateArgs::default() };
+        let cx = Cx {
+            out: Out::new(false, true, Color::Never),
+            paths,
+        };
+        let args = GateArgs {
+            approve: Some(approve),
+            ..GateArgs::default()
+        };
         let gate = Gate::open(&cx, &args).await.expect("opens");
-        let session = gate.session(gate.model(None).expect("a valid script"), None).expect("set up");
+        let session = gate
+            .session(gate.model(None).expect("a valid script"), None)
+            .expect("set up");
         let session = session.build().await.expect("opens");
         let report = session.run(TASK).await.expect("runs");
         assert_eq!(report.end, RunEnd::Completed, "{report:?}");
         let mut screen = Screen::new();
-        for event in gate.store.events(session.id(), 0, 1000).await.expect("reads") {
+        for event in gate
+            .store
+            .events(session.id(), 0, 1000)
+            .await
+            .expect("reads")
+        {
             screen.apply(&event);
         }
         let status = |call: &crate::screen::CallView| match call.state {
             CallState::Settled(status) => (call.invocation.tool.to_string(), status),
             state => panic!("{} is {state:?}", call.invocation.tool),
         };
-        let said = format!("{:?}", gate.store.messages(session.id(), u64::MAX, 100).await.expect("reads"));
+        let said = format!(
+            "{:?}",
+            gate.store
+                .messages(session.id(), u64::MAX, 100)
+                .await
+                .expect("reads")
+        );
         assert!(!said.contains(&secret), "the secret went to the model");
-        (screen.calls().iter().map(status).collect(), report.text, said)
+        (
+            screen.calls().iter().map(status).collect(),
+            report.text,
+            said,
+        )
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_model_mends_the_project_and_is_refused_the_secrets() {
         let (calls, words, said) = play(ApproveMode::Yes).await;
-        let refused: Vec<_> = calls.iter().filter(|(_, status)| *status != Status::Ok).collect();
-        assert_eq!(refused, [&("read_file".to_owned(), Status::Blocked)], "{calls:?}");
+        let refused: Vec<_> = calls
+            .iter()
+            .filter(|(_, status)| *status != Status::Ok)
+            .collect();
+        assert_eq!(
+            refused,
+            [&("read_file".to_owned(), Status::Blocked)],
+            "{calls:?}"
+        );
         assert_eq!(calls.len(), 9);
         assert!(
-            said.contains("FAIL  several: expected 5450, got 3250") && said.contains("ok    several: 5450"),
+            said.contains("FAIL  several: expected 5450, got 3250")
+                && said.contains("ok    several: 5450"),
             "{said}"
         );
         assert!(said.contains("[redacted"), "{said}");
@@ -138,7 +187,10 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn without_an_approval_nothing_is_changed_and_the_model_says_so() {
         let (calls, words, _) = play(ApproveMode::Never).await;
-        assert!(calls.contains(&("edit_file".to_owned(), Status::Denied)), "{calls:?}");
+        assert!(
+            calls.contains(&("edit_file".to_owned(), Status::Denied)),
+            "{calls:?}"
+        );
         assert!(words.starts_with("I have not changed anything"), "{words}");
     }
 }

@@ -14,10 +14,16 @@ const MOST_LINES: usize = 40;
 
 /// Arguments in a few words.
 pub fn in_short(arguments: &Value) -> String {
-    let Some(map) = arguments.as_object() else { return String::new() };
-    let first = FIRST.iter().find_map(|name| Some((*name, map.get(*name)?.as_str()?)));
+    let Some(map) = arguments.as_object() else {
+        return String::new();
+    };
+    let first = FIRST
+        .iter()
+        .find_map(|name| Some((*name, map.get(*name)?.as_str()?)));
     let mut words: Vec<String> = first.iter().map(|(_, text)| one_line(text)).collect();
-    let rest = map.iter().filter(|(name, _)| first.is_none_or(|(shown, _)| shown != name.as_str()));
+    let rest = map
+        .iter()
+        .filter(|(name, _)| first.is_none_or(|(shown, _)| shown != name.as_str()));
     words.extend(rest.map(|(name, value)| format!("{name}={}", brief(value))));
     words.join(" ")
 }
@@ -53,7 +59,10 @@ fn block(text: &str, width: usize) -> Vec<Line> {
         lines.extend(Line::plain(&format!("  {line}")).wrap(width, &margin));
     }
     if total > MOST_LINES {
-        lines.push(Line::styled(&format!("  … {} lines more", total - MOST_LINES), Style::new().dimmed()));
+        lines.push(Line::styled(
+            &format!("  … {} lines more", total - MOST_LINES),
+            Style::new().dimmed(),
+        ));
     }
     lines
 }
@@ -69,7 +78,12 @@ fn brief(value: &Value) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    let mut line: String = text.trim().chars().take(SHORT * 2).map(|c| if c == '\n' { '⏎' } else { c }).collect();
+    let mut line: String = text
+        .trim()
+        .chars()
+        .take(SHORT * 2)
+        .map(|c| if c == '\n' { '⏎' } else { c })
+        .collect();
     if text.trim().chars().count() > SHORT * 2 {
         line.push('…');
     }
@@ -93,9 +107,18 @@ mod tests {
     #[test]
     fn what_says_most_comes_first_and_long_texts_are_only_measured() {
         let short = |value: Value| in_short(&value);
-        assert_eq!(short(json!({ "content": "x\n".repeat(700), "path": "src/a.rs" })), "src/a.rs content=1.4 kB");
-        assert_eq!(short(json!({ "command": "a\nb", "timeout": 5 })), "a⏎b timeout=5");
-        assert_eq!(short(json!({ "edits": [1, 2], "on": true })), "edits=[2] on=true");
+        assert_eq!(
+            short(json!({ "content": "x\n".repeat(700), "path": "src/a.rs" })),
+            "src/a.rs content=1.4 kB"
+        );
+        assert_eq!(
+            short(json!({ "command": "a\nb", "timeout": 5 })),
+            "a⏎b timeout=5"
+        );
+        assert_eq!(
+            short(json!({ "edits": [1, 2], "on": true })),
+            "edits=[2] on=true"
+        );
         assert_eq!(short(json!(null)), "");
     }
 
@@ -104,7 +127,10 @@ mod tests {
         let arguments = json!({ "command": "ls -l", "content": "one\n  two\n", "n": 3 });
         let lines = in_full(arguments.as_object().expect("an object"), 40);
         let texts: Vec<String> = lines.iter().map(Line::text).collect();
-        assert_eq!(texts, ["command: ls -l", "content:", "  one", "    two", "n: 3"]);
+        assert_eq!(
+            texts,
+            ["command: ls -l", "content:", "  one", "    two", "n: 3"]
+        );
         let long = json!({ "content": "x\n".repeat(100) });
         let lines = in_full(long.as_object().expect("an object"), 40);
         assert_eq!(lines.last().expect("some").text(), "  … 60 lines more");

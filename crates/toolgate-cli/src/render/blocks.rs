@@ -45,7 +45,9 @@ fn last_break(text: &str) -> Option<usize> {
     for line in text.split_inclusive('\n') {
         at += line.len();
         let trimmed = line.trim();
-        let mark = ["```", "~~~"].into_iter().find(|mark| trimmed.starts_with(mark));
+        let mark = ["```", "~~~"]
+            .into_iter()
+            .find(|mark| trimmed.starts_with(mark));
         match (fence, mark) {
             (None, Some(mark)) => fence = Some(mark),
             (Some(open), Some(mark)) if open == mark => fence = None,
@@ -66,10 +68,19 @@ mod tests {
     fn a_paragraph_is_told_when_it_is_complete() {
         let mut blocks = Blocks::default();
         blocks.push("one\nstill one\n");
-        assert_eq!((blocks.complete(), blocks.open()), (None, "one\nstill one\n"));
+        assert_eq!(
+            (blocks.complete(), blocks.open()),
+            (None, "one\nstill one\n")
+        );
         blocks.push("\ntwo");
-        assert_eq!((blocks.complete().as_deref(), blocks.open()), (Some("one\nstill one\n\n"), "two"));
-        assert_eq!(blocks.finish("one\nstill one\n\ntwo.").as_deref(), Some("two."));
+        assert_eq!(
+            (blocks.complete().as_deref(), blocks.open()),
+            (Some("one\nstill one\n\n"), "two")
+        );
+        assert_eq!(
+            blocks.finish("one\nstill one\n\ntwo.").as_deref(),
+            Some("two.")
+        );
         assert_eq!(blocks.open(), "");
     }
 
@@ -87,7 +98,15 @@ mod tests {
         let mut blocks = Blocks::default();
         blocks.push("the key is 12345\n\nand more");
         blocks.complete();
-        assert_eq!(blocks.finish("the key is [redacted]\n\nand more").as_deref(), Some("and more"));
-        assert_eq!(Blocks::default().finish("never streamed").as_deref(), Some("never streamed"));
+        assert_eq!(
+            blocks
+                .finish("the key is [redacted]\n\nand more")
+                .as_deref(),
+            Some("and more")
+        );
+        assert_eq!(
+            Blocks::default().finish("never streamed").as_deref(),
+            Some("never streamed")
+        );
     }
 }

@@ -33,7 +33,9 @@ pub fn call_line(call: &CallView, width: usize, now: Timestamp, frame: usize) ->
     }
     if let Some(given) = &call.arguments {
         // How it stands matters more than the end of a long command.
-        let room = width.saturating_sub(line.width() + end.width() + 1).max(LEAST);
+        let room = width
+            .saturating_sub(line.width() + end.width() + 1)
+            .max(LEAST);
         line.push(" ", Style::new());
         line.extend(Line::plain(&arguments::in_short(given.as_value())).clip(room));
     }
@@ -46,7 +48,9 @@ fn sign(state: CallState, frame: usize) -> (&'static str, Style) {
         CallState::Requested => ("·", DIM),
         CallState::Asked => ("?", WARN.bold()),
         CallState::Approved => ("✔", GOOD),
-        CallState::Running | CallState::Outside => (SPINNER[frame % SPINNER.len()], AnsiColor::Cyan.on_default()),
+        CallState::Running | CallState::Outside => {
+            (SPINNER[frame % SPINNER.len()], AnsiColor::Cyan.on_default())
+        }
         CallState::Settled(status) => (status_sign(status), status_style(status)),
     }
 }
@@ -101,14 +105,25 @@ pub fn status_words(status: Status) -> &'static str {
 
 fn details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
     let mut found = Vec::new();
-    let by = call.decided_by.as_ref().map(|by| crate::style::plain(by.as_str()));
+    let by = call
+        .decided_by
+        .as_ref()
+        .map(|by| crate::style::plain(by.as_str()));
     match call.state {
         CallState::Requested => {}
         CallState::Asked => found.push(("waits for a decision".to_owned(), WARN)),
         CallState::Approved => found.extend(by.map(|by| (approved(&by, call.edited), GOOD))),
         CallState::Running | CallState::Outside => {
-            found.extend(call.started_at.map(|at| (took(now.since(at).as_millis() as u64), DIM)));
-            found.extend(call.progress.as_ref().and_then(progress).map(|text| (text, AnsiColor::Cyan.on_default())));
+            found.extend(
+                call.started_at
+                    .map(|at| (took(now.since(at).as_millis() as u64), DIM)),
+            );
+            found.extend(
+                call.progress
+                    .as_ref()
+                    .and_then(progress)
+                    .map(|text| (text, AnsiColor::Cyan.on_default())),
+            );
         }
         CallState::Settled(status) => {
             if status != Status::Ok {
@@ -117,15 +132,24 @@ fn details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                     _ => status_words(status).to_owned(),
                 };
                 // What the model is told repeats that it was denied.
-                let told = call.reason.as_deref().map(|reason| reason.trim_start_matches("Tool execution denied: "));
+                let told = call
+                    .reason
+                    .as_deref()
+                    .map(|reason| reason.trim_start_matches("Tool execution denied: "));
                 let reason = told.and_then(|reason| reason.lines().next());
                 found.push((
-                    words + &reason.map(|reason| format!(": {reason}")).unwrap_or_default(),
+                    words
+                        + &reason
+                            .map(|reason| format!(": {reason}"))
+                            .unwrap_or_default(),
                     status_style(status),
                 ));
             }
             found.extend(exit_code(call).map(|code| (format!("exit {code}"), WARN)));
-            found.extend(is_redacted(call).then(|| ("secrets taken out".to_owned(), AnsiColor::Cyan.on_default())));
+            found.extend(
+                is_redacted(call)
+                    .then(|| ("secrets taken out".to_owned(), AnsiColor::Cyan.on_default())),
+            );
             if status != Status::Denied {
                 found.extend(by.map(|by| (approved(&by, call.edited), DIM)));
             }
@@ -139,17 +163,27 @@ fn details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
 
 /// The code with which a command failed: the call went well, and the command did not.
 fn exit_code(call: &CallView) -> Option<i64> {
-    call.result.as_ref()?.get("exit_code")?.as_i64().filter(|code| *code != 0)
+    call.result
+        .as_ref()?
+        .get("exit_code")?
+        .as_i64()
+        .filter(|code| *code != 0)
 }
 
 /// Whether something was taken out of the result that nobody should see.
 fn is_redacted(call: &CallView) -> bool {
-    let by_redaction = |change: &Provenance| change.layer.as_str() == "redact" && change.subject == Subject::Result;
-    call.note_fields().is_some_and(|notes| notes.provenance.iter().any(by_redaction))
+    let by_redaction = |change: &Provenance| {
+        change.layer.as_str() == "redact" && change.subject == Subject::Result
+    };
+    call.note_fields()
+        .is_some_and(|notes| notes.provenance.iter().any(by_redaction))
 }
 
 fn approved(by: &str, edited: bool) -> String {
-    format!("approved by {by}{}", if edited { ", with changes" } else { "" })
+    format!(
+        "approved by {by}{}",
+        if edited { ", with changes" } else { "" }
+    )
 }
 
 /// How far the work has come: a bar, numbers, words.
@@ -158,12 +192,20 @@ fn progress(progress: &Progress) -> Option<String> {
         (Some(current), Some(total)) if total > 0 => {
             let full = (current.min(total) * 10 / total) as usize;
             let percent = current.min(total) * 100 / total;
-            Some(format!("{}{} {percent} %", "█".repeat(full), "░".repeat(10 - full)))
+            Some(format!(
+                "{}{} {percent} %",
+                "█".repeat(full),
+                "░".repeat(10 - full)
+            ))
         }
         (Some(current), _) => Some(current.to_string()),
         (None, _) => None,
     };
-    let message = progress.message.as_deref().and_then(|text| text.trim_end().lines().last()).map(str::to_owned);
+    let message = progress
+        .message
+        .as_deref()
+        .and_then(|text| text.trim_end().lines().last())
+        .map(str::to_owned);
     let words: Vec<String> = bar.into_iter().chain(message).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
@@ -184,21 +226,36 @@ mod tests {
     #[test]
     fn each_status_has_words_and_a_sign() {
         for status in Status::ALL {
-            assert!(!status_words(status).is_empty() && !status_sign(status).is_empty(), "{status}");
+            assert!(
+                !status_words(status).is_empty() && !status_sign(status).is_empty(),
+                "{status}"
+            );
         }
         assert_ne!(status_sign(Status::Denied), status_sign(Status::Ok));
-        assert_ne!(status_sign(Status::OutcomeUnknown), status_sign(Status::ExecutorError));
+        assert_ne!(
+            status_sign(Status::OutcomeUnknown),
+            status_sign(Status::ExecutorError)
+        );
     }
 
     #[test]
     fn progress_is_a_bar_where_the_end_is_known() {
-        assert_eq!(progress(&Progress::of(3, 10)).as_deref(), Some("███░░░░░░░ 30 %"));
-        assert_eq!(progress(&Progress::of(30, 10)).as_deref(), Some("██████████ 100 %"));
+        assert_eq!(
+            progress(&Progress::of(3, 10)).as_deref(),
+            Some("███░░░░░░░ 30 %")
+        );
+        assert_eq!(
+            progress(&Progress::of(30, 10)).as_deref(),
+            Some("██████████ 100 %")
+        );
         assert_eq!(progress(&Progress::busy()), None);
     }
 
     #[test]
     fn durations_are_told_as_people_tell_them() {
-        assert_eq!([12, 3_240, 62_000].map(took), ["12 ms", "3.2 s", "1 min 2 s"]);
+        assert_eq!(
+            [12, 3_240, 62_000].map(took),
+            ["12 ms", "3.2 s", "1 min 2 s"]
+        );
     }
 }

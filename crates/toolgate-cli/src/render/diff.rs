@@ -12,7 +12,9 @@ const FILE: Style = Style::new().bold();
 /// The lines of a unified diff, coloured by what they say. Text that is no diff stays plain.
 pub fn diff(text: &str) -> Vec<Line> {
     let mut hunk = Hunk::default();
-    text.lines().map(|line| Line::styled(line, hunk.style(line))).collect()
+    text.lines()
+        .map(|line| Line::styled(line, hunk.style(line)))
+        .collect()
 }
 
 /// How many lines of a hunk are still to come. Only that tells a removed line which begins with two dashes from the

@@ -28,7 +28,9 @@ pub struct Line {
 impl Span {
     /// Text in a style. Whatever could steer a terminal is made visible.
     pub fn new(text: &str, style: Style) -> Self {
-        let text = crate::style::plain(text).replace('\t', TAB).replace('\n', " ");
+        let text = crate::style::plain(text)
+            .replace('\t', TAB)
+            .replace('\n', " ");
         Self { text, style }
     }
 
@@ -116,7 +118,14 @@ impl Line {
     /// begin with `indent`.
     pub fn wrap(&self, width: usize, indent: &Line) -> Vec<Self> {
         let width = width.max(indent.width() + 2);
-        let mut wrapper = Wrapper { width, indent, done: Vec::new(), row: Vec::new(), used: 0, breakable: None };
+        let mut wrapper = Wrapper {
+            width,
+            indent,
+            done: Vec::new(),
+            row: Vec::new(),
+            used: 0,
+            breakable: None,
+        };
         for span in &self.spans {
             for grapheme in span.text.graphemes(true) {
                 wrapper.put(grapheme, span.style);
@@ -178,12 +187,19 @@ impl<'a> Wrapper<'a> {
 
     fn break_at(&mut self, at: usize) {
         let rest = self.row.split_off(at);
-        while self.row.last().is_some_and(|(grapheme, _)| *grapheme == " ") {
+        while self
+            .row
+            .last()
+            .is_some_and(|(grapheme, _)| *grapheme == " ")
+        {
             self.row.pop();
         }
         self.end_row();
         self.used = rest.iter().map(|(grapheme, _)| grapheme.width()).sum();
-        self.breakable = rest.iter().rposition(|(grapheme, _)| *grapheme == " ").map(|last| last + 1);
+        self.breakable = rest
+            .iter()
+            .rposition(|(grapheme, _)| *grapheme == " ")
+            .map(|last| last + 1);
         self.row = rest;
     }
 
@@ -193,7 +209,10 @@ impl<'a> Wrapper<'a> {
             false => self.indent.clone(),
         };
         for run in self.row.chunk_by(|a, b| a.1 == b.1) {
-            line.spans.push(Span { text: run.iter().map(|(grapheme, _)| *grapheme).collect(), style: run[0].1 });
+            line.spans.push(Span {
+                text: run.iter().map(|(grapheme, _)| *grapheme).collect(),
+                style: run[0].1,
+            });
         }
         self.row.clear();
         self.done.push(line);
@@ -212,13 +231,23 @@ mod tests {
     use super::*;
 
     fn wrapped(text: &str, width: usize, indent: &str) -> Vec<String> {
-        Line::plain(text).wrap(width, &Line::plain(indent)).iter().map(Line::text).collect()
+        Line::plain(text)
+            .wrap(width, &Line::plain(indent))
+            .iter()
+            .map(Line::text)
+            .collect()
     }
 
     #[test]
     fn lines_are_broken_between_words_and_words_only_if_they_must_be() {
-        assert_eq!(wrapped("the quick brown fox", 10, ""), ["the quick", "brown fox"]);
-        assert_eq!(wrapped("the quick brown fox", 9, "  "), ["the quick", "  brown", "  fox"]);
+        assert_eq!(
+            wrapped("the quick brown fox", 10, ""),
+            ["the quick", "brown fox"]
+        );
+        assert_eq!(
+            wrapped("the quick brown fox", 9, "  "),
+            ["the quick", "  brown", "  fox"]
+        );
         assert_eq!(wrapped("abcdefghij", 4, ""), ["abcd", "efgh", "ij"]);
         assert_eq!(wrapped("", 4, ""), [""]);
         assert_eq!(wrapped("  kept", 10, ""), ["  kept"]);
@@ -227,8 +256,12 @@ mod tests {
     #[test]
     fn wide_characters_never_reach_over_the_edge() {
         for width in 2..12 {
-            for line in wrapped("日本語のテキスト and 👩‍👩‍👧 e\u{301}mojis 界", width, "") {
-                assert!(UnicodeWidthStr::width(line.as_str()) <= width, "{line:?} in {width}");
+            for line in wrapped("日本語のテキスト and 👩‍👩‍👧 e\u{301}mojis 界", width, "")
+            {
+                assert!(
+                    UnicodeWidthStr::width(line.as_str()) <= width,
+                    "{line:?} in {width}"
+                );
             }
         }
         assert_eq!(wrapped("日本語です", 5, ""), ["日本", "語で", "す"]);

@@ -27,7 +27,14 @@ impl<W: Write> Live<W> {
     /// Draws to a terminal of this size, with colours or without.
     pub fn new(to: W, (width, height): (u16, u16), colored: bool) -> Self {
         let (width, height) = (usize::from(width.max(20)), usize::from(height.max(5)));
-        Self { to, width, height, drawn: 0, colored, settled: Vec::new() }
+        Self {
+            to,
+            width,
+            height,
+            drawn: 0,
+            colored,
+            settled: Vec::new(),
+        }
     }
 
     /// How many columns there are.
@@ -64,8 +71,14 @@ impl<W: Write> Live<W> {
     pub fn resize(&mut self, (width, height): (u16, u16), open: &[Line]) -> io::Result<()> {
         (self.width, self.height) = (usize::from(width.max(20)), usize::from(height.max(5)));
         self.drawn = 0;
-        let mut rows: Vec<Line> = self.settled.iter().flat_map(|line| wrap(line, self.width)).collect();
-        let room = self.height.saturating_sub(open.len().min(self.most_open()) + 1);
+        let mut rows: Vec<Line> = self
+            .settled
+            .iter()
+            .flat_map(|line| wrap(line, self.width))
+            .collect();
+        let room = self
+            .height
+            .saturating_sub(open.len().min(self.most_open()) + 1);
         let hidden = rows.len().saturating_sub(room);
         let mut screen = format!("{BEGIN}\u{1b}[H\u{1b}[2J");
         rows.drain(..hidden);
@@ -93,7 +106,9 @@ impl<W: Write> Live<W> {
     }
 
     fn show(&mut self, open: &[Line], screen: &mut String) {
-        let shown = open.iter().skip(open.len().saturating_sub(self.most_open()));
+        let shown = open
+            .iter()
+            .skip(open.len().saturating_sub(self.most_open()));
         for line in shown {
             self.put(&line.clip(self.width - 1), screen);
             self.drawn += 1;
@@ -133,21 +148,30 @@ mod tests {
     fn drawn(acts: impl FnOnce(&mut Live<&mut Vec<u8>>)) -> String {
         let mut written = Vec::new();
         acts(&mut Live::new(&mut written, (20, 6), true));
-        String::from_utf8(written).expect("text").replace(BEGIN, "").replace(END, "")
+        String::from_utf8(written)
+            .expect("text")
+            .replace(BEGIN, "")
+            .replace(END, "")
     }
 
     #[test]
     fn the_open_part_is_taken_back_before_anything_is_printed() {
         let text = drawn(|live| {
             live.draw(vec![], &lines(&["one", "two"])).expect("draws");
-            live.draw(lines(&["done"]), &lines(&["one"])).expect("draws");
+            live.draw(lines(&["done"]), &lines(&["one"]))
+                .expect("draws");
         });
-        assert_eq!(text, "\r\u{1b}[Jone\r\ntwo\r\n\u{1b}[2A\r\u{1b}[Jdone\r\none\r\n");
+        assert_eq!(
+            text,
+            "\r\u{1b}[Jone\r\ntwo\r\n\u{1b}[2A\r\u{1b}[Jdone\r\none\r\n"
+        );
     }
 
     #[test]
     fn the_open_part_never_fills_the_screen_and_its_lines_never_wrap() {
-        let many: Vec<String> = (0..30).map(|n| format!("{n} 日本語日本語日本語日本語")).collect();
+        let many: Vec<String> = (0..30)
+            .map(|n| format!("{n} 日本語日本語日本語日本語"))
+            .collect();
         let many: Vec<Line> = many.iter().map(|text| Line::plain(text)).collect();
         let text = drawn(|live| live.draw(vec![], &many).expect("draws"));
         let rows: Vec<&str> = text.lines().collect();
@@ -158,7 +182,8 @@ mod tests {
     #[test]
     fn after_a_change_of_size_everything_is_drawn_anew_at_the_new_width() {
         let text = drawn(|live| {
-            live.draw(lines(&["a b c d e f g h i j k l m n o"]), &lines(&["open"])).expect("draws");
+            live.draw(lines(&["a b c d e f g h i j k l m n o"]), &lines(&["open"]))
+                .expect("draws");
             live.resize((30, 6), &lines(&["open"])).expect("draws");
         });
         let (_, again) = text.split_once("\u{1b}[2J").expect("cleared");

@@ -13,8 +13,12 @@ const DIM: Style = Style::new().dimmed();
 /// What a model wrote, as lines of at most `width` columns. Nothing in it can steer the terminal: links are shown with
 /// where they lead, HTML as it is written, pictures by what is said about them.
 pub fn markdown(text: &str, width: usize) -> Vec<Line> {
-    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
-    let mut writer = Writer { width: width.max(10), ..Writer::default() };
+    let options =
+        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    let mut writer = Writer {
+        width: width.max(10),
+        ..Writer::default()
+    };
     for event in Parser::new_ext(text, options) {
         writer.event(event);
     }
@@ -51,14 +55,20 @@ impl Writer {
             Event::Start(tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
             Event::Text(text) if self.in_code => self.code_block(&text),
-            Event::Text(text) | Event::InlineHtml(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
+            Event::Text(text)
+            | Event::InlineHtml(text)
+            | Event::InlineMath(text)
+            | Event::DisplayMath(text) => {
                 self.text(&text);
             }
             Event::Html(text) => text.lines().for_each(|line| {
                 self.text(line);
                 self.end_line();
             }),
-            Event::Code(text) => self.put(&text, CODE.effects(CODE.get_effects() | self.style().get_effects())),
+            Event::Code(text) => self.put(
+                &text,
+                CODE.effects(CODE.get_effects() | self.style().get_effects()),
+            ),
             Event::FootnoteReference(name) => self.text(&format!("[{name}]")),
             Event::SoftBreak => self.text(" "),
             Event::HardBreak => self.end_line(),
@@ -99,7 +109,8 @@ impl Writer {
             Tag::Strong => self.styles.push(self.style().bold()),
             Tag::Strikethrough => self.styles.push(self.style().strikethrough()),
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
-                self.links.push((dest_url.into_string(), self.line.text().len()));
+                self.links
+                    .push((dest_url.into_string(), self.line.text().len()));
                 self.styles.push(LINK);
             }
             Tag::Table(_) => {
@@ -184,7 +195,9 @@ impl Writer {
 
     fn end_link(&mut self) {
         self.styles.pop();
-        let Some((target, start)) = self.links.pop() else { return };
+        let Some((target, start)) = self.links.pop() else {
+            return;
+        };
         let text = self.line.text();
         let shown = text.get(start..).unwrap_or_default();
         if !target.is_empty() && shown != target && target.strip_prefix("mailto:") != Some(shown) {
@@ -193,7 +206,9 @@ impl Writer {
     }
 
     fn end_table(&mut self) {
-        let Some(table) = self.table.take() else { return };
+        let Some(table) = self.table.take() else {
+            return;
+        };
         for line in table.lines(self.room()) {
             self.write_row(line);
         }
@@ -222,7 +237,11 @@ impl Writer {
 
     fn put(&mut self, text: &str, style: Style) {
         // Blanks at the start of a line come from a break in the source.
-        let text = if self.line.spans.is_empty() { text.trim_start_matches(' ') } else { text };
+        let text = if self.line.spans.is_empty() {
+            text.trim_start_matches(' ')
+        } else {
+            text
+        };
         self.line.push(text, style);
     }
 
@@ -246,7 +265,10 @@ impl Writer {
 
     fn end_block(&mut self) {
         self.end_line();
-        if self.lists.is_empty() && self.margins.is_empty() && self.lines.last().is_some_and(|line| !line.is_blank()) {
+        if self.lists.is_empty()
+            && self.margins.is_empty()
+            && self.lines.last().is_some_and(|line| !line.is_blank())
+        {
             self.lines.push(Line::new());
         }
     }
@@ -254,7 +276,11 @@ impl Writer {
     /// Leaves a block that has a margin.
     fn leave(&mut self) {
         self.end_line();
-        while self.lines.last().is_some_and(|line| line.text().trim_end_matches(['│', ' ']).is_empty()) {
+        while self
+            .lines
+            .last()
+            .is_some_and(|line| line.text().trim_end_matches(['│', ' ']).is_empty())
+        {
             self.lines.pop();
         }
         self.margins.pop();
@@ -288,36 +314,81 @@ mod tests {
     use super::*;
 
     fn shown(text: &str, width: usize) -> Vec<String> {
-        markdown(text, width).iter().map(|line| line.text().trim_end().to_owned()).collect()
+        markdown(text, width)
+            .iter()
+            .map(|line| line.text().trim_end().to_owned())
+            .collect()
     }
 
     #[test]
     fn paragraphs_are_wrapped_and_kept_apart() {
         let text = "# Title\nSome *words* that\nare long.\n\nAnother `paragraph`.";
-        assert_eq!(shown(text, 16), ["Title", "", "Some words that", "are long.", "", "Another", "paragraph."]);
+        assert_eq!(
+            shown(text, 16),
+            [
+                "Title",
+                "",
+                "Some words that",
+                "are long.",
+                "",
+                "Another",
+                "paragraph."
+            ]
+        );
     }
 
     #[test]
     fn lists_keep_their_marks_and_what_is_under_them() {
         let text = "1. one is long enough\n   - inner\n   - more\n2. two\n\nEnd";
-        assert_eq!(shown(text, 14), ["1. one is long", "   enough", "   • inner", "   • more", "2. two", "", "End"]);
-        assert_eq!(shown("- [x] done\n- [ ] open\n-\n- a\n\n  b", 20), ["• [x] done", "• [ ] open", "•", "• a", "  b"]);
+        assert_eq!(
+            shown(text, 14),
+            [
+                "1. one is long",
+                "   enough",
+                "   • inner",
+                "   • more",
+                "2. two",
+                "",
+                "End"
+            ]
+        );
+        assert_eq!(
+            shown("- [x] done\n- [ ] open\n-\n- a\n\n  b", 20),
+            ["• [x] done", "• [ ] open", "•", "• a", "  b"]
+        );
     }
 
     #[test]
     fn code_is_kept_line_by_line() {
         let text = "Run:\n\n```sh\ncargo test\n\n  --all\n```\nThen look.";
-        assert_eq!(shown(text, 40), ["Run:", "", "  cargo test", "", "    --all", "", "Then look."]);
+        assert_eq!(
+            shown(text, 40),
+            [
+                "Run:",
+                "",
+                "  cargo test",
+                "",
+                "    --all",
+                "",
+                "Then look."
+            ]
+        );
     }
 
     #[test]
     fn quotes_are_marked_on_every_line() {
-        assert_eq!(shown("> one two three\n>\n> four", 10), ["│ one two", "│ three", "│", "│ four"]);
+        assert_eq!(
+            shown("> one two three\n>\n> four", 10),
+            ["│ one two", "│ three", "│", "│ four"]
+        );
     }
 
     #[test]
     fn links_say_where_they_lead() {
-        assert_eq!(shown("[here](https://x.org/a) <https://y.org>", 60), ["here (https://x.org/a) https://y.org"]);
+        assert_eq!(
+            shown("[here](https://x.org/a) <https://y.org>", 60),
+            ["here (https://x.org/a) https://y.org"]
+        );
         assert_eq!(shown("![a cat](cat.png)", 60), ["a cat (cat.png)"]);
     }
 
@@ -333,8 +404,7 @@ mod tests {
 
     #[test]
     fn nothing_that_is_written_can_steer_the_terminal() {
-        let text =
-            "a\u{1b}[2J `\u{1b}]0;x\u{7}`\n\n```\n\u{1b}[31m\n```\n\n[x](https://e.org/\u{1b}[0m)\n\n<b>bold</b>";
+        let text = "a\u{1b}[2J `\u{1b}]0;x\u{7}`\n\n```\n\u{1b}[31m\n```\n\n[x](https://e.org/\u{1b}[0m)\n\n<b>bold</b>";
         let all = shown(text, 80).join("\n");
         assert!(!all.contains('\u{1b}') && !all.contains('\u{7}'), "{all:?}");
         assert!(all.contains("<b>bold</b>"), "{all:?}");

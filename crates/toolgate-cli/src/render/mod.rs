@@ -23,5 +23,7 @@ const WIDTH: usize = 100;
 
 /// How many columns text may take: those of the terminal, as far as lines that long can be read.
 pub fn width() -> usize {
-    crossterm::terminal::size().map_or(WIDTH, |(width, _)| usize::from(width)).clamp(20, WIDTH)
+    crossterm::terminal::size()
+        .map_or(WIDTH, |(width, _)| usize::from(width))
+        .clamp(20, WIDTH)
 }

@@ -21,7 +21,11 @@ pub fn question(request: &ApprovalRequest, now: Timestamp, width: usize) -> Vec<
         lines.extend(field("expires", &format!("in {}", took(left)), width));
     }
     if let Some(quorum) = &request.quorum {
-        lines.extend(field("takes", &format!("{} who agree", quorum.needed), width));
+        lines.extend(field(
+            "takes",
+            &format!("{} who agree", quorum.needed),
+            width,
+        ));
     }
     for changed in &request.changed {
         lines.extend(field("asked again", &since(changed), width));
@@ -31,7 +35,9 @@ pub fn question(request: &ApprovalRequest, now: Timestamp, width: usize) -> Vec<
 }
 
 fn title(request: &ApprovalRequest, width: usize) -> Line {
-    let line = Line::styled("── ", WARN).with(request.tool.as_str(), Style::new().bold()).with(" ", WARN);
+    let line = Line::styled("── ", WARN)
+        .with(request.tool.as_str(), Style::new().bold())
+        .with(" ", WARN);
     let left = width.min(72).saturating_sub(line.width());
     line.with(&"─".repeat(left), WARN)
 }
@@ -57,12 +63,20 @@ fn what(request: &ApprovalRequest, width: usize) -> Vec<Line> {
         }
         Some(Value::String(text)) => {
             let mut lines = arguments::in_full(given, width);
-            lines.extend(text.lines().flat_map(|line| Line::plain(line).wrap(width, &Line::new())));
+            lines.extend(
+                text.lines()
+                    .flat_map(|line| Line::plain(line).wrap(width, &Line::new())),
+            );
             lines
         }
         Some(other) => {
             let mut lines = arguments::in_full(given, width);
-            lines.extend(other.as_object().map(|map| arguments::in_full(map, width)).unwrap_or_default());
+            lines.extend(
+                other
+                    .as_object()
+                    .map(|map| arguments::in_full(map, width))
+                    .unwrap_or_default(),
+            );
             lines
         }
         None => arguments::in_full(given, width),
@@ -103,7 +117,10 @@ mod tests {
     use toolgate_testkit::call_with;
 
     fn shown(request: &ApprovalRequest) -> Vec<String> {
-        question(request, Timestamp::EPOCH, 60).iter().map(Line::text).collect()
+        question(request, Timestamp::EPOCH, 60)
+            .iter()
+            .map(Line::text)
+            .collect()
     }
 
     #[test]
@@ -113,10 +130,17 @@ mod tests {
         let lines = shown(&request);
         assert!(lines[0].starts_with("── write_file ─"), "{lines:?}");
         for line in ["why: it writes", "path: a.txt", "content:", "  two"] {
-            assert!(lines.iter().any(|shown| shown == line), "{line} in {lines:?}");
+            assert!(
+                lines.iter().any(|shown| shown == line),
+                "{line} in {lines:?}"
+            );
         }
-        let diffed = shown(&request.showing("--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-one\n+two\n".into()));
-        assert!(diffed.contains(&"+two".to_owned()) && !diffed.contains(&"content:".to_owned()), "{diffed:?}");
+        let diffed =
+            shown(&request.showing("--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-one\n+two\n".into()));
+        assert!(
+            diffed.contains(&"+two".to_owned()) && !diffed.contains(&"content:".to_owned()),
+            "{diffed:?}"
+        );
     }
 
     #[test]

@@ -26,10 +26,17 @@ impl Table {
     /// The table in at most `width` columns.
     pub(super) fn lines(self, width: usize) -> Vec<Line> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let widest =
-            |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(Line::width).max().unwrap_or(0);
+        let widest = |column: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(Line::width)
+                .max()
+                .unwrap_or(0)
+        };
         let widths: Vec<usize> = (0..columns).map(widest).collect();
-        let total: usize = widths.iter().sum::<usize>() + EDGE.len().saturating_sub(2) * columns.saturating_sub(1);
+        let total: usize =
+            widths.iter().sum::<usize>() + EDGE.len().saturating_sub(2) * columns.saturating_sub(1);
         if total > width {
             return self.stacked(width);
         }
@@ -89,16 +96,26 @@ mod tests {
 
     fn shown(width: usize) -> Vec<String> {
         let text = "| name | 意味 |\n|---|---|\n| a | 世界 |\n| bcdef | x |";
-        markdown(text, width).iter().map(Line::text).map(|line| line.trim_end().to_owned()).collect()
+        markdown(text, width)
+            .iter()
+            .map(Line::text)
+            .map(|line| line.trim_end().to_owned())
+            .collect()
     }
 
     #[test]
     fn columns_stand_under_each_other_whatever_is_in_them() {
-        assert_eq!(shown(40), ["name  │ 意味", "──────┼─────", "a     │ 世界", "bcdef │ x"]);
+        assert_eq!(
+            shown(40),
+            ["name  │ 意味", "──────┼─────", "a     │ 世界", "bcdef │ x"]
+        );
     }
 
     #[test]
     fn a_table_that_does_not_fit_is_shown_row_by_row() {
-        assert_eq!(shown(11), ["name: a", "意味: 世界", "─", "name: bcdef", "意味: x"]);
+        assert_eq!(
+            shown(11),
+            ["name: a", "意味: 世界", "─", "name: bcdef", "意味: x"]
+        );
     }
 }

@@ -71,9 +71,13 @@ impl AgentView {
 
     pub(super) fn apply_turn(&mut self, event: &TurnEvent) {
         match event {
-            TurnEvent::TurnInterrupted { reason } => self.items.push(Item::Note(format!("interrupted: {reason}"))),
+            TurnEvent::TurnInterrupted { reason } => self
+                .items
+                .push(Item::Note(format!("interrupted: {reason}"))),
             TurnEvent::PostRefused { what, code, .. } => {
-                self.items.push(Item::Note(format!("a {what:?} came that nobody waits for ({code:?})").to_lowercase()));
+                self.items.push(Item::Note(
+                    format!("a {what:?} came that nobody waits for ({code:?})").to_lowercase(),
+                ));
             }
             TurnEvent::TurnOpened { .. } | TurnEvent::TurnSettled => {}
         }
@@ -83,7 +87,10 @@ impl AgentView {
         match event {
             LoopEvent::UserMessage { text, steering, .. } => {
                 let text = text.clone().unwrap_or_else(|| "(not shown)".to_owned());
-                self.items.push(Item::User { text, steering: *steering });
+                self.items.push(Item::User {
+                    text,
+                    steering: *steering,
+                });
                 self.end = None;
             }
             LoopEvent::InferenceStarted { .. } => {
@@ -95,27 +102,59 @@ impl AgentView {
                 self.asking = false;
                 self.coming.clear();
                 self.thinking.clear();
-                self.items.extend(text.clone().filter(|text| !text.trim().is_empty()).map(Item::Model));
+                self.items.extend(
+                    text.clone()
+                        .filter(|text| !text.trim().is_empty())
+                        .map(Item::Model),
+                );
             }
-            LoopEvent::InferenceFailed { error, retry_in_ms, .. } => {
+            LoopEvent::InferenceFailed {
+                error, retry_in_ms, ..
+            } => {
                 self.asking = false;
-                let again = retry_in_ms.map(|ms| format!("; asking again in {} s", ms.div_ceil(1000)));
-                self.items.push(Item::Note(format!("the model did not reply: {error}{}", again.unwrap_or_default())));
+                let again =
+                    retry_in_ms.map(|ms| format!("; asking again in {} s", ms.div_ceil(1000)));
+                self.items.push(Item::Note(format!(
+                    "the model did not reply: {error}{}",
+                    again.unwrap_or_default()
+                )));
             }
             LoopEvent::ModelRouted(routed) => self.model = Some(routed.selected.to_string().into()),
             LoopEvent::HistoryCompacted { skipped, kept } => {
-                self.items.push(Item::Note(format!("the first {skipped} messages are left out, {kept} are kept")));
+                self.items.push(Item::Note(format!(
+                    "the first {skipped} messages are left out, {kept} are kept"
+                )));
             }
-            LoopEvent::SkillLoaded { skill, .. } => self.items.push(Item::Note(format!("loaded the skill {skill}"))),
-            LoopEvent::BudgetAlert { budget, percent, spent, limit, .. } => {
-                self.items.push(Item::Note(format!("{percent} % of {budget} is used: {spent} of {limit}")));
+            LoopEvent::SkillLoaded { skill, .. } => self
+                .items
+                .push(Item::Note(format!("loaded the skill {skill}"))),
+            LoopEvent::BudgetAlert {
+                budget,
+                percent,
+                spent,
+                limit,
+                ..
+            } => {
+                self.items.push(Item::Note(format!(
+                    "{percent} % of {budget} is used: {spent} of {limit}"
+                )));
             }
-            LoopEvent::RecursiveIteration { iteration, max, summary, .. } => {
-                self.items.push(Item::Note(format!("step {iteration} of {max}: {summary}")));
+            LoopEvent::RecursiveIteration {
+                iteration,
+                max,
+                summary,
+                ..
+            } => {
+                self.items
+                    .push(Item::Note(format!("step {iteration} of {max}: {summary}")));
             }
             LoopEvent::RunEnded { end, error, .. } => {
                 (self.asking, self.end) = (false, Some(*end));
-                self.items.extend(error.clone().map(|error| Item::Note(format!("{end}: {error}"))));
+                self.items.extend(
+                    error
+                        .clone()
+                        .map(|error| Item::Note(format!("{end}: {error}"))),
+                );
             }
         }
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use toolgate::{
-    ApprovalRequest, Invocation, Json, NoteFields, Notes, Principal, Progress, Status, Timestamp, ToolEvent,
+    ApprovalRequest, Invocation, Json, NoteFields, Notes, Principal, Progress, Status, Timestamp,
+    ToolEvent,
 };
 
 /// One call as a screen shows it.
@@ -104,13 +105,23 @@ impl CallView {
                 self.state = CallState::Asked;
                 self.question = Some(Arc::new((**request).clone()));
             }
-            ToolEvent::ToolApproved { approver, reason, edited } => {
+            ToolEvent::ToolApproved {
+                approver,
+                reason,
+                edited,
+            } => {
                 self.state = CallState::Approved;
                 (self.decided_by, self.edited) = (Some(approver.clone()), *edited);
                 self.reason.clone_from(reason);
             }
-            ToolEvent::ToolExecutionStarted { attempt, external, .. } => {
-                self.state = if *external { CallState::Outside } else { CallState::Running };
+            ToolEvent::ToolExecutionStarted {
+                attempt, external, ..
+            } => {
+                self.state = if *external {
+                    CallState::Outside
+                } else {
+                    CallState::Running
+                };
                 (self.attempts, self.started_at) = (*attempt, Some(at));
             }
             ToolEvent::ToolExecutionProgress { progress } => self.progress = Some(progress.clone()),
@@ -126,17 +137,35 @@ impl CallView {
 
     fn settle(&mut self, event: &ToolEvent, at: Timestamp) {
         let status = match event {
-            ToolEvent::ToolDenied { status, approver, reason, error } => {
+            ToolEvent::ToolDenied {
+                status,
+                approver,
+                reason,
+                error,
+            } => {
                 self.decided_by = approver.clone().or(self.decided_by.take());
                 self.reason = reason.clone().or_else(|| error.clone());
                 *status
             }
-            ToolEvent::ToolExecutionSucceeded { result, attempts, cached, duration_ms, .. } => {
+            ToolEvent::ToolExecutionSucceeded {
+                result,
+                attempts,
+                cached,
+                duration_ms,
+                ..
+            } => {
                 self.result.clone_from(result);
-                (self.attempts, self.cached, self.duration_ms) = (*attempts, *cached, Some(*duration_ms));
+                (self.attempts, self.cached, self.duration_ms) =
+                    (*attempts, *cached, Some(*duration_ms));
                 Status::Ok
             }
-            ToolEvent::ToolExecutionFailed { status, error, attempts, duration_ms, .. } => {
+            ToolEvent::ToolExecutionFailed {
+                status,
+                error,
+                attempts,
+                duration_ms,
+                ..
+            } => {
                 self.reason = Some(error.clone());
                 (self.attempts, self.duration_ms) = (*attempts, Some(*duration_ms));
                 *status

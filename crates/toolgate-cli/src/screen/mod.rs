@@ -9,7 +9,10 @@ mod call;
 
 use std::{collections::HashMap, sync::Arc};
 
-use toolgate::{CallId, Cost, Event, EventBody, LoopEvent, Piece, RunEnd, SessionId, Timestamp, ToolEvent, Usage};
+use toolgate::{
+    CallId, Cost, Event, EventBody, LoopEvent, Piece, RunEnd, SessionId, Timestamp, ToolEvent,
+    Usage,
+};
 
 pub use agent::{AgentView, Item};
 pub use call::{CallState, CallView};
@@ -66,7 +69,9 @@ impl Screen {
                     self.open.push(invocation.id);
                     self.agents[agent].called(invocation.id);
                 }
-                let Some(place) = self.by_call.get(&invocation.id) else { return };
+                let Some(place) = self.by_call.get(&invocation.id) else {
+                    return;
+                };
                 let call = &mut self.calls[*place];
                 call.apply(happened, at);
                 if call.state.is_settled() {
@@ -84,10 +89,22 @@ impl Screen {
                 self.usage = usage.map_or(self.usage, |usage| self.usage.plus(usage));
                 self.cost = Some(self.cost.map_or(*cost, |sum| sum.plus(*cost)));
             }
-            LoopEvent::BudgetAlert { budget, percent, spent, limit, .. } => {
+            LoopEvent::BudgetAlert {
+                budget,
+                percent,
+                spent,
+                limit,
+                ..
+            } => {
                 let (budget, spent, limit) = (budget.clone(), spent.clone(), limit.clone());
                 self.alerts.retain(|known| known.budget != budget);
-                self.alerts.push(BudgetAlertView { budget, percent: *percent, spent, limit, at });
+                self.alerts.push(BudgetAlertView {
+                    budget,
+                    percent: *percent,
+                    spent,
+                    limit,
+                    at,
+                });
             }
             LoopEvent::RunEnded { end, .. } if agent == 0 => self.end = Some(*end),
             LoopEvent::UserMessage { .. } if agent == 0 => self.end = None,
@@ -143,7 +160,8 @@ impl Screen {
 
     /// The calls that wait for a decision, in the order in which they were asked for.
     pub fn pending(&self) -> impl Iterator<Item = &CallView> {
-        self.open_calls().filter(|call| call.state == CallState::Asked)
+        self.open_calls()
+            .filter(|call| call.state == CallState::Asked)
     }
 
     /// What was last told about each budget.

@@ -73,7 +73,11 @@ pub(crate) enum Window {
     /// The keys.
     Help { scroll: usize },
     /// Something to read.
-    Text { title: String, text: String, scroll: usize },
+    Text {
+        title: String,
+        text: String,
+        scroll: usize,
+    },
     /// Everything about a call.
     Detail { call: CallId, scroll: usize },
     /// All commands.
@@ -81,9 +85,18 @@ pub(crate) enum Window {
     /// Words to look for.
     Search { words: String },
     /// Why a call is denied.
-    Deny { question: Question, tool: String, reason: String },
+    Deny {
+        question: Question,
+        tool: String,
+        reason: String,
+    },
     /// Arguments that came out of the editor, to be looked at again.
-    Edited { question: Question, tool: ToolName, arguments: Arguments, scroll: usize },
+    Edited {
+        question: Question,
+        tool: ToolName,
+        arguments: Arguments,
+        scroll: usize,
+    },
     /// A standing rule, before it is kept.
     Always(Box<Always>),
 }
@@ -162,7 +175,10 @@ impl App {
 
     /// The call that the next decision is about, and the question.
     pub(crate) fn asked(&self) -> Option<(&CallView, &Arc<ApprovalRequest>)> {
-        let chosen = self.screen.pending().find(|call| Some(call.invocation.id) == self.approval);
+        let chosen = self
+            .screen
+            .pending()
+            .find(|call| Some(call.invocation.id) == self.approval);
         let call = chosen.or_else(|| self.screen.pending().next())?;
         Some((call, call.question.as_ref()?))
     }
@@ -173,14 +189,19 @@ impl App {
             Focus::Approvals => self.asked().map(|(call, _)| call.invocation.id),
             Focus::Message | Focus::Conversation | Focus::Agents => {
                 let last = || self.calls_here().last();
-                self.call.or_else(last).or_else(|| self.asked().map(|(call, _)| call.invocation.id))
+                self.call
+                    .or_else(last)
+                    .or_else(|| self.asked().map(|(call, _)| call.invocation.id))
             }
         }
     }
 
     /// The calls of the conversation that is shown, in order.
     pub(crate) fn calls_here(&self) -> impl DoubleEndedIterator<Item = CallId> + '_ {
-        let items = self.focused().map(|agent| agent.items.as_slice()).unwrap_or_default();
+        let items = self
+            .focused()
+            .map(|agent| agent.items.as_slice())
+            .unwrap_or_default();
         items.iter().filter_map(|item| match item {
             crate::screen::Item::Call(id) => Some(*id),
             _ => None,
@@ -197,13 +218,27 @@ impl App {
 
     /// Whether the call still waits for a decision that is not on its way.
     pub(crate) fn is_open(&self, call: CallId) -> bool {
-        !self.deciding.contains(&call) && self.screen.call(call).is_some_and(|call| call.state == CallState::Asked)
+        !self.deciding.contains(&call)
+            && self
+                .screen
+                .call(call)
+                .is_some_and(|call| call.state == CallState::Asked)
     }
 
     /// Does something with the conversation that is shown.
-    pub(crate) fn with_transcript<T>(&mut self, act: impl FnOnce(&mut Transcript, Source<'_>) -> T) -> Option<T> {
+    pub(crate) fn with_transcript<T>(
+        &mut self,
+        act: impl FnOnce(&mut Transcript, Source<'_>) -> T,
+    ) -> Option<T> {
         let agent = self.screen.agents().get(self.agent)?;
-        let source = Source { screen: &self.screen, agent, now: self.now, thinking: self.thinking };
-        self.transcripts.get_mut(self.agent).map(|transcript| act(transcript, source))
+        let source = Source {
+            screen: &self.screen,
+            agent,
+            now: self.now,
+            thinking: self.thinking,
+        };
+        self.transcripts
+            .get_mut(self.agent)
+            .map(|transcript| act(transcript, source))
     }
 }

@@ -18,7 +18,8 @@ const MOST_SPELLED: usize = 200;
 /// The question that is open and selected.
 fn question(app: &App) -> Option<(CallId, Question, &ApprovalRequest)> {
     let (call, request) = app.asked()?;
-    app.is_open(call.invocation.id).then(|| (call.invocation.id, Question::from(&**request), &**request))
+    app.is_open(call.invocation.id)
+        .then(|| (call.invocation.id, Question::from(&**request), &**request))
 }
 
 fn decide(app: &mut App, question: Question, decision: Decision) -> Vec<Effect> {
@@ -27,15 +28,23 @@ fn decide(app: &mut App, question: Question, decision: Decision) -> Vec<Effect> 
 }
 
 pub(super) fn approve(app: &mut App) -> Vec<Effect> {
-    let Some((_, question, _)) = question(app) else { return tell("no call waits for a decision") };
+    let Some((_, question, _)) = question(app) else {
+        return tell("no call waits for a decision");
+    };
     let decision = Decision::approve(app.setup.me.clone());
     decide(app, question, decision)
 }
 
 pub(super) fn ask_reason(app: &mut App) -> Vec<Effect> {
-    let Some((_, question, request)) = question(app) else { return tell("no call waits for a decision") };
+    let Some((_, question, request)) = question(app) else {
+        return tell("no call waits for a decision");
+    };
     let tool = request.tool.to_string();
-    app.window = Some(Window::Deny { question, tool, reason: String::new() });
+    app.window = Some(Window::Deny {
+        question,
+        tool,
+        reason: String::new(),
+    });
     Vec::new()
 }
 
@@ -54,18 +63,35 @@ fn is_whole(request: &ApprovalRequest) -> bool {
 }
 
 pub(super) fn edit(app: &mut App) -> Vec<Effect> {
-    let Some((_, question, request)) = question(app) else { return tell("no call waits for a decision") };
+    let Some((_, question, request)) = question(app) else {
+        return tell("no call waits for a decision");
+    };
     if !is_whole(request) {
         return tell("parts of the arguments are hidden here, so they cannot be edited");
     }
-    vec![Effect::Edit(question, request.tool.clone(), request.arguments.clone())]
+    vec![Effect::Edit(
+        question,
+        request.tool.clone(),
+        request.arguments.clone(),
+    )]
 }
 
-pub(super) fn edited(app: &mut App, question: Question, edited: Result<Option<Arguments>, String>) -> Vec<Effect> {
-    let Some(call) = app.screen.call(question.approval_id.call()) else { return Vec::new() };
+pub(super) fn edited(
+    app: &mut App,
+    question: Question,
+    edited: Result<Option<Arguments>, String>,
+) -> Vec<Effect> {
+    let Some(call) = app.screen.call(question.approval_id.call()) else {
+        return Vec::new();
+    };
     match edited {
         Ok(Some(arguments)) => {
-            app.window = Some(Window::Edited { question, tool: call.invocation.tool.clone(), arguments, scroll: 0 });
+            app.window = Some(Window::Edited {
+                question,
+                tool: call.invocation.tool.clone(),
+                arguments,
+                scroll: 0,
+            });
             Vec::new()
         }
         Ok(None) => tell("nothing was changed and nothing decided"),
@@ -74,7 +100,14 @@ pub(super) fn edited(app: &mut App, question: Question, edited: Result<Option<Ar
 }
 
 pub(super) fn confirm_edit(app: &mut App) -> Vec<Effect> {
-    let Some(Window::Edited { question, arguments, .. }) = app.window.take() else { return Vec::new() };
+    let Some(Window::Edited {
+        question,
+        arguments,
+        ..
+    }) = app.window.take()
+    else {
+        return Vec::new();
+    };
     if !app.is_open(question.approval_id.call()) {
         return tell("the call does not wait any more");
     }
@@ -84,7 +117,12 @@ pub(super) fn confirm_edit(app: &mut App) -> Vec<Effect> {
 
 pub(super) fn edit_again(app: &mut App) -> Vec<Effect> {
     match app.window.take() {
-        Some(Window::Edited { question, tool, arguments, .. }) => vec![Effect::Edit(question, tool, arguments)],
+        Some(Window::Edited {
+            question,
+            tool,
+            arguments,
+            ..
+        }) => vec![Effect::Edit(question, tool, arguments)],
         _ => Vec::new(),
     }
 }
@@ -96,15 +134,22 @@ fn problem(text: String) -> Vec<Effect> {
 pub(super) fn explain(app: &mut App) -> Vec<Effect> {
     match app.asked() {
         Some((_, request)) if is_whole(request) => {
-            vec![Effect::Explain(request.tool.clone(), request.arguments.clone())]
+            vec![Effect::Explain(
+                request.tool.clone(),
+                request.arguments.clone(),
+            )]
         }
-        Some(_) => tell("parts of the arguments are hidden here, so the call cannot be walked through"),
+        Some(_) => {
+            tell("parts of the arguments are hidden here, so the call cannot be walked through")
+        }
         None => tell("no call waits for a decision"),
     }
 }
 
 pub(super) fn propose_rule(app: &mut App) -> Vec<Effect> {
-    let Some((call, question, request)) = question(app) else { return tell("no call waits for a decision") };
+    let Some((call, question, request)) = question(app) else {
+        return tell("no call waits for a decision");
+    };
     if !is_whole(request) {
         return tell("parts of the arguments are hidden here, so no rule can be made from them");
     }
@@ -116,7 +161,10 @@ pub(super) fn propose_rule(app: &mut App) -> Vec<Effect> {
             false => open.push(name.clone()),
         }
     }
-    let session = app.screen.call(call).map_or(app.setup.session, |call| call.invocation.turn.session);
+    let session = app
+        .screen
+        .call(call)
+        .map_or(app.setup.session, |call| call.invocation.turn.session);
     let rule = AllowRule {
         id: format!("always-{}", call.uuid().simple()),
         effect: RuleEffect::Allow,
@@ -129,7 +177,12 @@ pub(super) fn propose_rule(app: &mut App) -> Vec<Effect> {
         reason: Some("always, said at an approval".to_owned()),
     };
     let effect = Effect::Preview(Box::new(rule.clone()));
-    app.window = Some(Window::Always(Box::new(Always { question, rule, open, preview: None })));
+    app.window = Some(Window::Always(Box::new(Always {
+        question,
+        rule,
+        open,
+        preview: None,
+    })));
     vec![effect]
 }
 
@@ -160,10 +213,17 @@ fn escaped(tool: &str) -> String {
 
 pub(super) fn rescope(app: &mut App, scope: char) -> Vec<Effect> {
     let (session, project) = (app.setup.session, app.setup.project.clone());
-    let Some(Window::Always(always)) = &mut app.window else { return Vec::new() };
-    let of_call = app.screen.call(always.question.approval_id.call()).map(|call| call.invocation.turn.session);
+    let Some(Window::Always(always)) = &mut app.window else {
+        return Vec::new();
+    };
+    let of_call = app
+        .screen
+        .call(always.question.approval_id.call())
+        .map(|call| call.invocation.turn.session);
     always.rule.scope = match scope {
-        's' => RuleScope::Session { session: of_call.unwrap_or(session) },
+        's' => RuleScope::Session {
+            session: of_call.unwrap_or(session),
+        },
         'p' => RuleScope::Project { project },
         _ => RuleScope::Global,
     };
@@ -181,7 +241,9 @@ pub(super) fn previewed(app: &mut App, rule: &str, matches: Result<Vec<String>, 
 
 /// Keeps the rule and approves the call, if it is known what the rule would have answered.
 pub(super) fn confirm_rule(app: &mut App) -> Vec<Effect> {
-    let Some(Window::Always(always)) = app.window.take() else { return Vec::new() };
+    let Some(Window::Always(always)) = app.window.take() else {
+        return Vec::new();
+    };
     match &always.preview {
         None => {
             app.window = Some(Window::Always(always));
@@ -192,11 +254,17 @@ pub(super) fn confirm_rule(app: &mut App) -> Vec<Effect> {
             app.window = Some(Window::Always(always));
             problem(error)
         }
-        Some(Ok(_)) if !app.is_open(always.question.approval_id.call()) => tell("the call does not wait any more"),
+        Some(Ok(_)) if !app.is_open(always.question.approval_id.call()) => {
+            tell("the call does not wait any more")
+        }
         Some(Ok(_)) => {
             let decision = Decision::approve(app.setup.me.clone());
             app.deciding.push(always.question.approval_id.call());
-            vec![Effect::Rule(Box::new(always.rule), always.question, decision)]
+            vec![Effect::Rule(
+                Box::new(always.rule),
+                always.question,
+                decision,
+            )]
         }
     }
 }

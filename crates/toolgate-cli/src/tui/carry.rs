@@ -11,8 +11,8 @@ use std::{
 
 use tokio::{sync::mpsc, task::JoinHandle};
 use toolgate::{
-    ApprovalState, Clock, Decision, Question, RunEnd, Session, SessionError, SystemClock, Timestamp, ToolName,
-    ToolRequest, View,
+    ApprovalState, Clock, Decision, Question, RunEnd, Session, SessionError, SystemClock,
+    Timestamp, ToolName, ToolRequest, View,
     layers::{AllowRule, MatchedCall, RuleBook, ToastLevel, ToastManager},
 };
 
@@ -77,7 +77,10 @@ impl Carrier {
         match report {
             Ok(report) if report.end == RunEnd::Failed => {
                 let why = report.error.map(|error| CliError::of(&error).to_string());
-                self.tell(ToastLevel::Error, why.unwrap_or_else(|| "the run failed".to_owned()));
+                self.tell(
+                    ToastLevel::Error,
+                    why.unwrap_or_else(|| "the run failed".to_owned()),
+                );
             }
             Ok(_) => {}
             Err(error) => self.tell(ToastLevel::Error, CliError::from(error).to_string()),
@@ -91,53 +94,76 @@ impl Carrier {
         tokio::spawn(async move {
             match effect {
                 Effect::Decide(question, decision) => this.decide(question, decision).await,
-                Effect::Rule(rule, question, decision) => this.keep(*rule, question, decision).await,
+                Effect::Rule(rule, question, decision) => {
+                    this.keep(*rule, question, decision).await
+                }
                 Effect::Preview(rule) => this.preview(*rule).await,
                 Effect::Explain(tool, arguments) => this.explain(tool, arguments).await,
                 Effect::Save(text) => this.save(&text),
                 Effect::Tell(level, text) => this.tell(level, text),
                 Effect::Dismiss(toast) => this.toasts.dismiss(toast),
                 Effect::Interrupt => drop(this.session.interrupt()),
-                Effect::Say(_) | Effect::GoOn | Effect::Quit | Effect::Edit(..) | Effect::Copy(_) => {}
+                Effect::Say(_)
+                | Effect::GoOn
+                | Effect::Quit
+                | Effect::Edit(..)
+                | Effect::Copy(_) => {}
             }
         });
     }
 
     async fn decide(&self, question: Question, decision: Decision) {
         let decided = self.session.decide(question, decision).await;
-        let decided = decided.map(drop).map_err(|error| CliError::from(error).to_string());
-        let _ = self.back.send(Msg::Decided(question.approval_id.call(), decided));
+        let decided = decided
+            .map(drop)
+            .map_err(|error| CliError::from(error).to_string());
+        let _ = self
+            .back
+            .send(Msg::Decided(question.approval_id.call(), decided));
     }
 
     async fn keep(&self, rule: AllowRule, question: Question, decision: Decision) {
         match self.book().add(rule).await {
             Ok(()) => {
-                self.tell(ToastLevel::Success, "the rule holds; `toolgate approvals rules` lists it".to_owned());
+                self.tell(
+                    ToastLevel::Success,
+                    "the rule holds; `toolgate approvals rules` lists it".to_owned(),
+                );
                 self.decide(question, decision).await;
             }
             Err(error) => {
                 let why = Err(CliError::from(error).to_string());
-                let _ = self.back.send(Msg::Decided(question.approval_id.call(), why));
+                let _ = self
+                    .back
+                    .send(Msg::Decided(question.approval_id.call(), why));
             }
         }
     }
 
     async fn preview(&self, rule: AllowRule) {
         let matches = self.book().preview(&rule).await;
-        let line = |call: &MatchedCall| format!("{} {} {}", call.asked_at, call.tool, became(call.state));
-        let matches = matches.map(|calls| calls.iter().map(line).collect()).map_err(|error| error.to_string());
+        let line =
+            |call: &MatchedCall| format!("{} {} {}", call.asked_at, call.tool, became(call.state));
+        let matches = matches
+            .map(|calls| calls.iter().map(line).collect())
+            .map_err(|error| error.to_string());
         let _ = self.back.send(Msg::Previewed(rule.id, matches));
     }
 
     fn book(&self) -> RuleBook {
-        self.gate.parts.get().unwrap_or_else(|| RuleBook::new(self.gate.store.clone()))
+        self.gate
+            .parts
+            .get()
+            .unwrap_or_else(|| RuleBook::new(self.gate.store.clone()))
     }
 
     async fn explain(&self, tool: ToolName, arguments: toolgate::Arguments) {
         let request = ToolRequest {
             provider_call_id: "explain".to_owned(),
             tool: tool.to_string(),
-            arguments: toolgate::RawArguments::Text(serde_json::to_string(arguments.as_map()).unwrap_or_default()),
+            arguments: toolgate::RawArguments::Text(
+                serde_json::to_string(arguments.as_map()).unwrap_or_default(),
+            ),
         };
         let text = match View::under(&self.gate.registry, &self.gate.stack) {
             Ok(view) => {
@@ -152,16 +178,23 @@ impl Carrier {
     fn save(&self, text: &str) {
         let name = file_name(&self.session);
         let path = self.dir.join(&name);
-        let written = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
+        let written = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&path);
         match written.and_then(|mut file| file.write_all(text.as_bytes())) {
             Ok(()) => self.tell(ToastLevel::Success, format!("written to {name}")),
-            Err(error) => self.tell(ToastLevel::Error, format!("{name} could not be written: {error}")),
+            Err(error) => self.tell(
+                ToastLevel::Error,
+                format!("{name} could not be written: {error}"),
+            ),
         }
     }
 
     /// Shows a message for a while.
     pub(super) fn tell(&self, level: ToastLevel, text: String) {
-        self.toasts.show(toolgate::layers::Toast::new(level, "chat", text, now()));
+        self.toasts
+            .show(toolgate::layers::Toast::new(level, "chat", text, now()));
     }
 }
 

@@ -52,7 +52,14 @@ pub(crate) async fn run(
     let toasts = gate.parts.get_or_default::<ToastManager>();
     let (back, inbox) = mpsc::unbounded_channel();
     let feed = Feed::new(session.bus(), gate.store.clone());
-    let carrier = Carrier { gate, session, toasts: toasts.clone(), back, dir, leaving: Arc::default() };
+    let carrier = Carrier {
+        gate,
+        session,
+        toasts: toasts.clone(),
+        back,
+        dir,
+        leaving: Arc::default(),
+    };
     let mut driver = Driver {
         app: App::new(setup),
         toasted: toasts.subscribe(),
@@ -92,7 +99,8 @@ impl Driver {
             Opening::Say(text) => self.carrier.say(text, &mut self.run),
             Opening::TakeUp => {
                 let screen = self.app.screen();
-                let is_open = matches!(screen.end(), None | Some(RunEnd::Suspended)) && !screen.agents().is_empty();
+                let is_open = matches!(screen.end(), None | Some(RunEnd::Suspended))
+                    && !screen.agents().is_empty();
                 if is_open {
                     self.carrier.go_on(&mut self.run);
                 }
@@ -160,7 +168,9 @@ impl Driver {
         match key {
             Some(Ok(Input::Key(key))) => self.put_and_edit(Msg::Key(key)).await,
             Some(Ok(Input::Paste(text))) => self.put_and_edit(Msg::Paste(text)).await,
-            Some(Ok(Input::Resize(..) | Input::FocusGained | Input::FocusLost | Input::Mouse(_))) => Ok(()),
+            Some(Ok(
+                Input::Resize(..) | Input::FocusGained | Input::FocusLost | Input::Mouse(_),
+            )) => Ok(()),
             Some(Err(error)) => Err(error.into()),
             // The terminal has gone.
             None => {
@@ -185,7 +195,9 @@ impl Driver {
                 }
                 _ => None,
             }));
-            events.into_iter().for_each(|event| self.put(Msg::Event(event)));
+            events
+                .into_iter()
+                .for_each(|event| self.put(Msg::Event(event)));
         }
         Ok(())
     }
@@ -216,9 +228,14 @@ impl Driver {
             Effect::GoOn => self.carrier.go_on(&mut self.run),
             Effect::Quit => self.end(Exit::Done),
             Effect::Copy(text) => {
-                let copied = self.screenful.as_mut().map(|screenful| screenful.copy(&text));
+                let copied = self
+                    .screenful
+                    .as_mut()
+                    .map(|screenful| screenful.copy(&text));
                 match copied {
-                    Some(Ok(())) => self.carrier.tell(ToastLevel::Info, "handed to the clipboard".to_owned()),
+                    Some(Ok(())) => self
+                        .carrier
+                        .tell(ToastLevel::Info, "handed to the clipboard".to_owned()),
                     Some(Err(error)) => self.carrier.tell(ToastLevel::Error, error.to_string()),
                     None => {}
                 }

@@ -15,13 +15,20 @@ pub(crate) fn markdown(screen: &Screen, agent: &AgentView, setup: &Setup) -> Str
             Item::Note(text) => write!(page, "\n> {}\n", text::one_line(text)),
             Item::Call(id) => match screen.call(*id) {
                 Some(call) => {
-                    let arguments = call.arguments.as_ref().map(|json| text::arguments_line(json.as_value()));
+                    let arguments = call
+                        .arguments
+                        .as_ref()
+                        .map(|json| text::arguments_line(json.as_value()));
                     let state = match call.state {
                         CallState::Settled(status) => status.to_string(),
                         _ => "open".to_owned(),
                     };
                     let arguments = arguments.unwrap_or_default().replace('`', "'");
-                    write!(page, "\n- `{} {arguments}`: {state}\n", call.invocation.tool)
+                    write!(
+                        page,
+                        "\n- `{} {arguments}`: {state}\n",
+                        call.invocation.tool
+                    )
                 }
                 None => Ok(()),
             },

@@ -20,7 +20,11 @@ impl Input {
 
     /// Nothing yet.
     pub(crate) fn new(placeholder: &str) -> Self {
-        Self { area: area("", placeholder), said: Vec::new(), recalled: None }
+        Self {
+            area: area("", placeholder),
+            said: Vec::new(),
+            recalled: None,
+        }
     }
 
     /// What is written.
@@ -71,9 +75,17 @@ impl Input {
         if self.area.cursor().0 > 0 {
             return self.area.move_cursor(CursorMove::Up);
         }
-        let place = self.recalled.as_ref().map_or(self.said.len(), |(place, _)| *place);
-        let Some(place) = place.checked_sub(1) else { return };
-        let written = self.recalled.take().map_or_else(|| self.text(), |(_, written)| written);
+        let place = self
+            .recalled
+            .as_ref()
+            .map_or(self.said.len(), |(place, _)| *place);
+        let Some(place) = place.checked_sub(1) else {
+            return;
+        };
+        let written = self
+            .recalled
+            .take()
+            .map_or_else(|| self.text(), |(_, written)| written);
         self.set(&self.said[place].clone());
         self.recalled = Some((place, written));
     }
@@ -83,7 +95,9 @@ impl Input {
         if self.area.cursor().0 + 1 < self.area.lines().len() {
             return self.area.move_cursor(CursorMove::Down);
         }
-        let Some((place, written)) = self.recalled.take() else { return };
+        let Some((place, written)) = self.recalled.take() else {
+            return;
+        };
         match self.said.get(place + 1).cloned() {
             Some(said) => {
                 self.set(&said);
@@ -102,14 +116,23 @@ impl Input {
 
     /// Shows the cursor or not.
     pub(super) fn set_focused(&mut self, focused: bool) {
-        let style = if focused { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
+        let style = if focused {
+            Style::new().add_modifier(Modifier::REVERSED)
+        } else {
+            Style::new()
+        };
         self.area.set_cursor_style(style);
     }
 
     /// How many lines it takes at this width.
     pub(super) fn height(&self, width: u16) -> usize {
         let width = usize::from(width.max(1));
-        let rows: usize = self.area.lines().iter().map(|line| line.width() / width + 1).sum();
+        let rows: usize = self
+            .area
+            .lines()
+            .iter()
+            .map(|line| line.width() / width + 1)
+            .sum();
         rows.clamp(1, Self::MOST_LINES)
     }
 

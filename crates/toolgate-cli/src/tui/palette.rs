@@ -17,12 +17,22 @@ pub(crate) struct Command {
 pub(crate) fn commands(filter: &str) -> Vec<Command> {
     let mut found: Vec<(usize, Command)> = Vec::new();
     for binding in BINDINGS.iter().filter(|binding| is_command(binding.action)) {
-        if found.iter().any(|(_, known)| known.action == binding.action) {
+        if found
+            .iter()
+            .any(|(_, known)| known.action == binding.action)
+        {
             continue;
         }
         let name = name(binding.action);
         if let Some(distance) = distance(filter, name) {
-            found.push((distance, Command { action: binding.action, name, keys: keys::labels(binding) }));
+            found.push((
+                distance,
+                Command {
+                    action: binding.action,
+                    name,
+                    keys: keys::labels(binding),
+                },
+            ));
         }
     }
     found.sort_by_key(|(distance, _)| *distance);
@@ -93,7 +103,11 @@ fn name(action: Action) -> &'static str {
 fn distance(filter: &str, name: &str) -> Option<usize> {
     let mut letters = name.chars().flat_map(char::to_lowercase).enumerate();
     let (mut sum, mut last) = (0, None);
-    for wanted in filter.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase) {
+    for wanted in filter
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .flat_map(char::to_lowercase)
+    {
         let (place, _) = letters.find(|(_, letter)| *letter == wanted)?;
         sum += last.map_or(place, |last: usize| (place - last - 1) * 2);
         last = Some(place);
@@ -118,7 +132,12 @@ mod tests {
         let all = commands("");
         assert!(all.iter().all(|command| !command.name.is_empty()));
         for (number, command) in all.iter().enumerate() {
-            assert!(all[number + 1..].iter().all(|other| other.action != command.action), "{command:?}");
+            assert!(
+                all[number + 1..]
+                    .iter()
+                    .all(|other| other.action != command.action),
+                "{command:?}"
+            );
         }
     }
 }

@@ -33,7 +33,9 @@ impl Search {
     pub(crate) fn go(&mut self, way: Way, screen: &Screen, agent: &AgentView) -> Option<usize> {
         let shown = self.place();
         self.found = places(&self.words, screen, agent);
-        let now = shown.and_then(|shown| self.found.iter().position(|item| *item == shown)).unwrap_or_default();
+        let now = shown
+            .and_then(|shown| self.found.iter().position(|item| *item == shown))
+            .unwrap_or_default();
         let len = self.found.len().max(1);
         self.at = match way {
             Way::Next => (now + 1) % len,
@@ -51,7 +53,11 @@ impl Search {
     pub(crate) fn standing(&self) -> String {
         match self.found.len() {
             0 => format!("nothing has “{}”", super::text::one_line(&self.words)),
-            count => format!("“{}”: {} of {count}", super::text::one_line(&self.words), self.at + 1),
+            count => format!(
+                "“{}”: {} of {count}",
+                super::text::one_line(&self.words),
+                self.at + 1
+            ),
         }
     }
 }
@@ -65,9 +71,22 @@ fn places(words: &str, screen: &Screen, agent: &AgentView) -> Vec<usize> {
         Item::User { text, .. } | Item::Model(text) | Item::Note(text) => has(text),
         Item::Call(id) => screen.call(*id).is_some_and(|call| {
             let said = |text: &Option<String>| text.as_deref().is_some_and(has);
-            let json = |value: &Option<toolgate::Json>| value.as_ref().is_some_and(|v| has(&v.as_value().to_string()));
-            has(call.invocation.tool.as_str()) || json(&call.arguments) || said(&call.reason) || json(&call.result)
+            let json = |value: &Option<toolgate::Json>| {
+                value
+                    .as_ref()
+                    .is_some_and(|v| has(&v.as_value().to_string()))
+            };
+            has(call.invocation.tool.as_str())
+                || json(&call.arguments)
+                || said(&call.reason)
+                || json(&call.result)
         }),
     };
-    agent.items.iter().enumerate().filter(|(_, item)| hit(item)).map(|(place, _)| place).collect()
+    agent
+        .items
+        .iter()
+        .enumerate()
+        .filter(|(_, item)| hit(item))
+        .map(|(place, _)| place)
+        .collect()
 }

@@ -7,8 +7,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{Terminal, backend::TestBackend};
 use serde_json::{Value, json};
 use toolgate::{
-    ApprovalRequest, Call, CallId, CallSeed, Cost, Digest, Event, Finish, Invocation, Json, LoopEvent, RunEnd,
-    SessionId, Timestamp, ToolEvent, TurnId, TurnInfo, Usage,
+    ApprovalRequest, Call, CallId, CallSeed, Cost, Digest, Event, Finish, Invocation, Json,
+    LoopEvent, RunEnd, SessionId, Timestamp, ToolEvent, TurnId, TurnInfo, Usage,
     layers::{Toast, ToastLevel},
 };
 use uuid::Uuid;
@@ -30,17 +30,31 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) fn new() -> Self {
         let session = SessionId::new(Uuid::from_u128(1));
-        let setup =
-            Setup { session, me: "ann".into(), project: "/shop".to_owned(), model: "scripted:captain".to_owned() };
+        let setup = Setup {
+            session,
+            me: "ann".into(),
+            project: "/shop".to_owned(),
+            model: "scripted:captain".to_owned(),
+        };
         let turn = Arc::new(TurnInfo::new(session, TurnId::new(Uuid::from_u128(2))));
         let (app, calls) = (App::new(setup), HashMap::new());
-        Self { app, effects: Vec::new(), calls, sequence: 0, at: 1_750_000_000_000_000, turn }
+        Self {
+            app,
+            effects: Vec::new(),
+            calls,
+            sequence: 0,
+            at: 1_750_000_000_000_000,
+            turn,
+        }
     }
 
     /// Events of this agent come next; of the main one without a name.
     pub(super) fn agent(&mut self, name: Option<&str>) -> &mut Self {
         let number = name.map_or(1, |name| 100 + u128::from(name.as_bytes()[0]));
-        let mut turn = TurnInfo::new(SessionId::new(Uuid::from_u128(number)), TurnId::new(Uuid::from_u128(number + 1)));
+        let mut turn = TurnInfo::new(
+            SessionId::new(Uuid::from_u128(number)),
+            TurnId::new(Uuid::from_u128(number + 1)),
+        );
         turn.agent_name = name.map(Into::into);
         self.turn = Arc::new(turn);
         self
@@ -73,12 +87,24 @@ impl Stage {
 
     pub(super) fn said(&mut self, text: &str) -> &mut Self {
         self.put(Msg::RunBegan);
-        self.around(LoopEvent::UserMessage { message: 1, text: Some(text.to_owned()), steering: false })
+        self.around(LoopEvent::UserMessage {
+            message: 1,
+            text: Some(text.to_owned()),
+            steering: false,
+        })
     }
 
     pub(super) fn replied(&mut self, text: &str) -> &mut Self {
-        let usage = Some(Usage { input: 1_200, output: 34, ..Usage::default() });
-        self.around(LoopEvent::InferenceStarted { attempt: 1, messages: 1, tools: 4 });
+        let usage = Some(Usage {
+            input: 1_200,
+            output: 34,
+            ..Usage::default()
+        });
+        self.around(LoopEvent::InferenceStarted {
+            attempt: 1,
+            messages: 1,
+            tools: 4,
+        });
         self.around(LoopEvent::InferenceFinished {
             message: 2,
             text: Some(text.to_owned()),
@@ -98,7 +124,13 @@ impl Stage {
 
     pub(super) fn ended(&mut self, end: RunEnd) -> &mut Self {
         let (usage, cost) = (Usage::default(), Cost::Unknown);
-        self.around(LoopEvent::RunEnded { end, error: None, iterations: 1, usage, cost });
+        self.around(LoopEvent::RunEnded {
+            end,
+            error: None,
+            iterations: 1,
+            usage,
+            cost,
+        });
         self.put(Msg::RunOver);
         self
     }
@@ -106,26 +138,59 @@ impl Stage {
     pub(super) fn call(&mut self, number: u128, tool: &str, arguments: Value) -> CallId {
         let id = CallId::new(Uuid::from_u128(1_000 + number));
         let (call_id, turn) = (format!("c{number}").into(), self.turn.clone());
-        self.calls.insert(id, Arc::new(Invocation { id, call_id, tool: tool.into(), emit_order: 0, turn }));
+        self.calls.insert(
+            id,
+            Arc::new(Invocation {
+                id,
+                call_id,
+                tool: tool.into(),
+                emit_order: 0,
+                turn,
+            }),
+        );
         let (arguments_digest, executor) = (Digest::of_bytes(b""), None);
         let arguments = Json::new(arguments).ok();
-        self.tool(id, ToolEvent::ToolRequested { arguments, arguments_digest, arguments_bytes: 9, executor });
+        self.tool(
+            id,
+            ToolEvent::ToolRequested {
+                arguments,
+                arguments_digest,
+                arguments_bytes: 9,
+                executor,
+            },
+        );
         id
     }
 
     /// A question about the call, with something to show.
-    pub(super) fn asked(&mut self, call: CallId, arguments: Value, shown: Option<&str>) -> ApprovalRequest {
+    pub(super) fn asked(
+        &mut self,
+        call: CallId,
+        arguments: Value,
+        shown: Option<&str>,
+    ) -> ApprovalRequest {
         let seed = toolgate_testkit::seed(self.calls[&call].tool.as_str(), arguments);
         let seed = CallSeed { id: call, ..seed };
         let mut request = ApprovalRequest::about(&Call::new(seed)).because("it changes files");
         request.shown = shown.map(Value::from);
-        self.tool(call, ToolEvent::ToolApprovalRequested(Box::new(request.clone())));
+        self.tool(
+            call,
+            ToolEvent::ToolApprovalRequested(Box::new(request.clone())),
+        );
         request
     }
 
     pub(super) fn started(&mut self, call: CallId) -> &mut Self {
         let (arguments_digest, executor) = (Digest::of_bytes(b""), None);
-        self.tool(call, ToolEvent::ToolExecutionStarted { attempt: 1, executor, external: false, arguments_digest })
+        self.tool(
+            call,
+            ToolEvent::ToolExecutionStarted {
+                attempt: 1,
+                executor,
+                external: false,
+                arguments_digest,
+            },
+        )
     }
 
     pub(super) fn done(&mut self, call: CallId, result: Value) -> &mut Self {
@@ -145,7 +210,12 @@ impl Stage {
     }
 
     /// A call of a tool that waits for a decision about these arguments.
-    pub(super) fn waiting(&mut self, number: u128, tool: &str, arguments: Value) -> (CallId, ApprovalRequest) {
+    pub(super) fn waiting(
+        &mut self,
+        number: u128,
+        tool: &str,
+        arguments: Value,
+    ) -> (CallId, ApprovalRequest) {
         let call = self.call(number, tool, arguments.clone());
         let request = self.asked(call, arguments, None);
         (call, request)
@@ -169,7 +239,10 @@ impl Stage {
     /// Writes text.
     pub(super) fn write(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
-            self.put(Msg::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::NONE)));
+            self.put(Msg::Key(KeyEvent::new(
+                KeyCode::Char(c),
+                KeyModifiers::NONE,
+            )));
         }
         self
     }
@@ -177,7 +250,9 @@ impl Stage {
     /// The screen as text.
     pub(super) fn screen(&mut self, columns: u16, rows: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a test terminal");
-        terminal.draw(|frame| draw(&mut self.app, frame)).expect("draws");
+        terminal
+            .draw(|frame| draw(&mut self.app, frame))
+            .expect("draws");
         let buffer = terminal.backend().buffer().clone();
         let mut text = String::new();
         for y in 0..rows {
@@ -185,7 +260,8 @@ impl Stage {
             while x < columns {
                 let symbol = buffer[(x, y)].symbol();
                 row.push_str(symbol);
-                x += u16::try_from(unicode_width::UnicodeWidthStr::width(symbol).max(1)).expect("narrow");
+                x += u16::try_from(unicode_width::UnicodeWidthStr::width(symbol).max(1))
+                    .expect("narrow");
             }
             text.push_str(row.trim_end());
             text.push('\n');
@@ -213,7 +289,13 @@ fn key(name: &str) -> KeyEvent {
         "F1" => KeyCode::F(1),
         "Backspace" => KeyCode::Backspace,
         letter if modifiers.is_empty() => KeyCode::Char(letter.chars().next().expect("a letter")),
-        letter => KeyCode::Char(letter.chars().next().expect("a letter").to_ascii_lowercase()),
+        letter => KeyCode::Char(
+            letter
+                .chars()
+                .next()
+                .expect("a letter")
+                .to_ascii_lowercase(),
+        ),
     };
     KeyEvent::new(code, modifiers)
 }
@@ -224,7 +306,11 @@ pub(super) fn conversation() -> Stage {
     stage.said("Why does the test fail?");
     let read = stage.call(1, "read_file", json!({ "path": "src/lib.rs" }));
     stage.started(read).done(read, json!("fn add() {}"));
-    let search = stage.call(2, "search_text", json!({ "pattern": "add(", "path": "src" }));
+    let search = stage.call(
+        2,
+        "search_text",
+        json!({ "pattern": "add(", "path": "src" }),
+    );
     stage.started(search);
     stage.tool(
         search,

@@ -11,7 +11,10 @@ use crate::render;
 
 /// Text in one line that is safe to draw: nothing in it steers the terminal.
 pub(crate) fn one_line(text: &str) -> String {
-    crate::style::plain(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    crate::style::plain(text)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// As much of a line as fits, with a sign that something is missing.
@@ -31,17 +34,27 @@ pub(crate) fn wrap(text: &str, width: usize, style: Style) -> Vec<Line<'static>>
 
 /// What a model wrote, in lines.
 pub(crate) fn markdown(text: &str, width: usize) -> Vec<Line<'static>> {
-    render::markdown(text, width).into_iter().map(line).collect()
+    render::markdown(text, width)
+        .into_iter()
+        .map(line)
+        .collect()
 }
 
 /// A diff, in lines.
 pub(crate) fn diff(text: &str, width: usize) -> Vec<Line<'static>> {
     let rows = |line: render::Line| line.wrap(width.max(2), &render::Line::plain("  "));
-    render::diff(text).into_iter().flat_map(rows).map(line).collect()
+    render::diff(text)
+        .into_iter()
+        .flat_map(rows)
+        .map(line)
+        .collect()
 }
 
 fn line(line: render::Line) -> Line<'static> {
-    line.spans.into_iter().map(|span| Span::styled(span.text, style(span.style))).collect()
+    line.spans
+        .into_iter()
+        .map(|span| Span::styled(span.text, style(span.style)))
+        .collect()
 }
 
 /// The same style in the words of the terminal UI: the sixteen colours and the effects that the renderers use.
@@ -90,7 +103,8 @@ pub(crate) fn with_lead(lead: Span<'static>, lines: Vec<Line<'static>>) -> Vec<L
     let room = " ".repeat(lead.content.width());
     let mut lead = Some(lead);
     let put = |mut line: Line<'static>| {
-        line.spans.insert(0, lead.take().unwrap_or_else(|| Span::raw(room.clone())));
+        line.spans
+            .insert(0, lead.take().unwrap_or_else(|| Span::raw(room.clone())));
         line
     };
     lines.into_iter().map(put).collect()
@@ -132,14 +146,21 @@ mod tests {
 
     #[test]
     fn lines_break_between_words_and_inside_only_what_is_too_long() {
-        assert_eq!(texts(&wrap("one two three", 8, Style::new())), ["one two", "three"]);
-        assert_eq!(texts(&wrap("abcdefgh", 3, Style::new())), ["abc", "def", "gh"]);
+        assert_eq!(
+            texts(&wrap("one two three", 8, Style::new())),
+            ["one two", "three"]
+        );
+        assert_eq!(
+            texts(&wrap("abcdefgh", 3, Style::new())),
+            ["abc", "def", "gh"]
+        );
         assert_eq!(texts(&wrap("a\n\nb", 9, Style::new())), ["a", "", "b"]);
     }
 
     #[test]
     fn wide_characters_count_as_wide_and_stay_whole() {
-        for line in texts(&wrap("日本語のテキスト👨‍👩‍👧‍👦 and 👍🏽", 7, Style::new())) {
+        for line in texts(&wrap("日本語のテキスト👨‍👩‍👧‍👦 and 👍🏽", 7, Style::new()))
+        {
             assert!(line.width() <= 7, "{line}");
         }
         assert_eq!(cut("日本語", 5), "日本…");
@@ -149,6 +170,9 @@ mod tests {
 
     #[test]
     fn numbers_are_easy_to_read() {
-        assert_eq!((thousands(0), thousands(1234567)), ("0".into(), "1,234,567".into()));
+        assert_eq!(
+            (thousands(0), thousands(1234567)),
+            ("0".into(), "1,234,567".into())
+        );
     }
 }

@@ -80,7 +80,11 @@ impl Transcript {
     }
 
     /// The lines that are shown, each with the item it belongs to.
-    pub(crate) fn window(&mut self, source: Source<'_>, height: usize) -> Vec<(usize, Line<'static>)> {
+    pub(crate) fn window(
+        &mut self,
+        source: Source<'_>,
+        height: usize,
+    ) -> Vec<(usize, Line<'static>)> {
         let (mut item, mut skip) = match self.scroll {
             Scroll::Follow => self.top_of_end(source, height),
             Scroll::At { item, line } => (item, line),
@@ -88,7 +92,13 @@ impl Transcript {
         let mut lines = Vec::with_capacity(height);
         while item < source.len() && lines.len() < height {
             let block = self.block(source, item);
-            lines.extend(block.iter().skip(skip).take(height - lines.len()).map(|line| (item, line.clone())));
+            lines.extend(
+                block
+                    .iter()
+                    .skip(skip)
+                    .take(height - lines.len())
+                    .map(|line| (item, line.clone())),
+            );
             (item, skip) = (item + 1, 0);
         }
         lines
@@ -120,7 +130,9 @@ impl Transcript {
 
     /// Moves down; at the end it is followed from then on.
     pub(crate) fn down(&mut self, source: Source<'_>, lines: usize, height: usize) {
-        let Scroll::At { mut item, mut line } = self.scroll else { return };
+        let Scroll::At { mut item, mut line } = self.scroll else {
+            return;
+        };
         for _ in 0..lines {
             line += 1;
             while item < source.len() && line >= self.block(source, item).len() {
@@ -144,8 +156,18 @@ impl Transcript {
     }
 
     /// Shows an item, from the first line on that `wanted` says yes to.
-    pub(crate) fn show(&mut self, source: Source<'_>, item: usize, height: usize, wanted: impl Fn(&Line<'_>) -> bool) {
-        let line = self.block(source, item).iter().position(wanted).unwrap_or_default();
+    pub(crate) fn show(
+        &mut self,
+        source: Source<'_>,
+        item: usize,
+        height: usize,
+        wanted: impl Fn(&Line<'_>) -> bool,
+    ) {
+        let line = self
+            .block(source, item)
+            .iter()
+            .position(wanted)
+            .unwrap_or_default();
         self.scroll = Scroll::At { item, line };
         // A bit of what came before, if there is room for it.
         self.up(source, height / 3, height);
@@ -170,7 +192,9 @@ impl Transcript {
     }
 
     fn block(&mut self, source: Source<'_>, item: usize) -> Block {
-        let Some(shown) = source.agent.items.get(item) else { return self.coming(source) };
+        let Some(shown) = source.agent.items.get(item) else {
+            return self.coming(source);
+        };
         if let Some(Some(block)) = self.blocks.get(item) {
             return block.clone();
         }
@@ -183,7 +207,11 @@ impl Transcript {
     }
 
     fn coming(&mut self, source: Source<'_>) -> Block {
-        let thoughts = if source.thinking { source.agent.thinking.len() } else { 0 };
+        let thoughts = if source.thinking {
+            source.agent.thinking.len()
+        } else {
+            0
+        };
         let size = (source.agent.coming.len(), thoughts);
         match &self.coming {
             Some((known, block)) if *known == size => block.clone(),
@@ -199,7 +227,9 @@ impl Transcript {
 /// Whether it will look like this from now on.
 fn is_final(screen: &Screen, item: &Item) -> bool {
     match item {
-        Item::Call(id) => screen.call(*id).is_none_or(|call| matches!(call.state, CallState::Settled(_))),
+        Item::Call(id) => screen
+            .call(*id)
+            .is_none_or(|call| matches!(call.state, CallState::Settled(_))),
         Item::User { .. } | Item::Model(_) | Item::Note(_) => true,
     }
 }

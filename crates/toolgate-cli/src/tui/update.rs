@@ -26,7 +26,9 @@ pub fn update(app: &mut App, msg: Msg) -> Vec<Effect> {
         }
         Msg::Event(event) => {
             app.screen.apply(&event);
-            if let Some(LoopEvent::UserMessage { text: Some(text), .. }) = event.as_loop()
+            if let Some(LoopEvent::UserMessage {
+                text: Some(text), ..
+            }) = event.as_loop()
                 && event.turn_info().session == app.setup.session
             {
                 app.input.remember(text);
@@ -54,11 +56,19 @@ pub fn update(app: &mut App, msg: Msg) -> Vec<Effect> {
         }
         Msg::Decided(call, result) => {
             app.deciding.retain(|deciding| *deciding != call);
-            result.err().map(|problem| Effect::Tell(ToastLevel::Error, problem)).into_iter().collect()
+            result
+                .err()
+                .map(|problem| Effect::Tell(ToastLevel::Error, problem))
+                .into_iter()
+                .collect()
         }
         Msg::Edited(question, text) => approvals::edited(app, question, text),
         Msg::Explained(text) => {
-            app.window = Some(Window::Text { title: "What each layer makes of it".to_owned(), text, scroll: 0 });
+            app.window = Some(Window::Text {
+                title: "What each layer makes of it".to_owned(),
+                text,
+                scroll: 0,
+            });
             Vec::new()
         }
         Msg::Previewed(rule, matches) => {
@@ -71,7 +81,8 @@ pub fn update(app: &mut App, msg: Msg) -> Vec<Effect> {
 
 /// Brings what points into the screen in line with what is there now.
 fn settle(app: &mut App) {
-    app.transcripts.resize_with(app.screen.agents().len().max(1), Transcript::default);
+    app.transcripts
+        .resize_with(app.screen.agents().len().max(1), Transcript::default);
     let asked = |id: &CallId| app.screen.pending().any(|call| call.invocation.id == *id);
     app.deciding.retain(asked);
     // What somebody looks at stays selected; until somebody does, it is the first in the list.
@@ -136,7 +147,9 @@ fn field(window: &mut Window) -> Option<&mut String> {
 /// What a key does in a window beside what the table says: writing, choosing, agreeing.
 fn in_window(app: &mut App, key: KeyEvent) -> Option<Vec<Effect>> {
     let window = app.window.as_mut()?;
-    let is_text = !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
+    let is_text = !key
+        .modifiers
+        .intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
     if let Window::Palette { selected, .. } = window {
         match key.code {
             KeyCode::Up => *selected = selected.saturating_sub(1),
@@ -156,10 +169,16 @@ fn in_window(app: &mut App, key: KeyEvent) -> Option<Vec<Effect>> {
         return Some(Vec::new());
     }
     match (window, key.code) {
-        (Window::Edited { .. }, KeyCode::Char('y') | KeyCode::Enter) => Some(approvals::confirm_edit(app)),
+        (Window::Edited { .. }, KeyCode::Char('y') | KeyCode::Enter) => {
+            Some(approvals::confirm_edit(app))
+        }
         (Window::Edited { .. }, KeyCode::Char('e')) => Some(approvals::edit_again(app)),
-        (Window::Always(_), KeyCode::Char('y') | KeyCode::Enter) => Some(approvals::confirm_rule(app)),
-        (Window::Always(_), KeyCode::Char(c @ ('s' | 'p' | 'w'))) if is_text => Some(approvals::rescope(app, c)),
+        (Window::Always(_), KeyCode::Char('y') | KeyCode::Enter) => {
+            Some(approvals::confirm_rule(app))
+        }
+        (Window::Always(_), KeyCode::Char(c @ ('s' | 'p' | 'w'))) if is_text => {
+            Some(approvals::rescope(app, c))
+        }
         _ => None,
     }
 }
@@ -169,17 +188,25 @@ fn submit(app: &mut App) -> Vec<Effect> {
     match app.window.take() {
         Some(Window::Palette { filter, selected }) => {
             let found = palette::commands(&filter);
-            let chosen = found.get(selected.min(found.len().saturating_sub(1))).map(|command| command.action);
-            chosen.map(|action| perform(app, action)).unwrap_or_default()
+            let chosen = found
+                .get(selected.min(found.len().saturating_sub(1)))
+                .map(|command| command.action);
+            chosen
+                .map(|action| perform(app, action))
+                .unwrap_or_default()
         }
         Some(Window::Search { words }) => {
-            app.search = app.focused().map(|agent| Search::new(&words, &app.screen, agent));
+            app.search = app
+                .focused()
+                .map(|agent| Search::new(&words, &app.screen, agent));
             app.search = app.search.take().filter(|search| !search.words.is_empty());
             app.focus = Focus::Conversation;
             show_match(app);
             Vec::new()
         }
-        Some(Window::Deny { question, reason, .. }) => approvals::deny(app, question, &reason),
+        Some(Window::Deny {
+            question, reason, ..
+        }) => approvals::deny(app, question, &reason),
         other => {
             app.window = other;
             Vec::new()
@@ -205,7 +232,12 @@ fn perform(app: &mut App, action: Action) -> Vec<Effect> {
         Action::Back => back(app),
         Action::NextAgent => show_agent(app, Way::Next),
         Action::PreviousAgent => show_agent(app, Way::Before),
-        Action::Up | Action::Down | Action::PageUp | Action::PageDown | Action::Top | Action::End => go(app, action),
+        Action::Up
+        | Action::Down
+        | Action::PageUp
+        | Action::PageDown
+        | Action::Top
+        | Action::End => go(app, action),
         Action::PreviousCall => select_call(app, Way::Before),
         Action::NextCall => select_call(app, Way::Next),
         Action::Open => app.window = app.meant().map(|call| Window::Detail { call, scroll: 0 }),
@@ -214,15 +246,30 @@ fn perform(app: &mut App, action: Action) -> Vec<Effect> {
         Action::Edit => return approvals::edit(app),
         Action::Always => return approvals::propose_rule(app),
         Action::Explain => return approvals::explain(app),
-        Action::Search => app.window = Some(Window::Search { words: String::new() }),
+        Action::Search => {
+            app.window = Some(Window::Search {
+                words: String::new(),
+            })
+        }
         Action::NextMatch => find(app, Way::Next),
         Action::PreviousMatch => find(app, Way::Before),
-        Action::Palette => app.window = Some(Window::Palette { filter: String::new(), selected: 0 }),
+        Action::Palette => {
+            app.window = Some(Window::Palette {
+                filter: String::new(),
+                selected: 0,
+            })
+        }
         Action::Help => app.window = Some(Window::Help { scroll: 0 }),
         Action::Copy => return copy(app),
         Action::Save => return save(app),
         Action::Thinking => app.thinking = !app.thinking,
-        Action::Dismiss => return app.toasts.iter().map(|toast| Effect::Dismiss(toast.id)).collect(),
+        Action::Dismiss => {
+            return app
+                .toasts
+                .iter()
+                .map(|toast| Effect::Dismiss(toast.id))
+                .collect();
+        }
     }
     Vec::new()
 }
@@ -281,7 +328,10 @@ fn focus(app: &mut App, way: Way) {
         return;
     }
     let panels = panels(app);
-    let now = panels.iter().position(|panel| *panel == app.focus).unwrap_or_default();
+    let now = panels
+        .iter()
+        .position(|panel| *panel == app.focus)
+        .unwrap_or_default();
     app.focus = panels[step(now, panels.len(), way)];
 }
 
@@ -329,13 +379,23 @@ fn scroll_of(window: &mut Window) -> Option<&mut usize> {
         | Window::Text { scroll, .. }
         | Window::Detail { scroll, .. }
         | Window::Edited { scroll, .. } => Some(scroll),
-        Window::Palette { .. } | Window::Search { .. } | Window::Deny { .. } | Window::Always(_) => None,
+        Window::Palette { .. }
+        | Window::Search { .. }
+        | Window::Deny { .. }
+        | Window::Always(_) => None,
     }
 }
 
 fn choose_approval(app: &mut App, way: Way) {
-    let waiting: Vec<CallId> = app.screen.pending().map(|call| call.invocation.id).collect();
-    let now = waiting.iter().position(|id| Some(*id) == app.approval).unwrap_or_default();
+    let waiting: Vec<CallId> = app
+        .screen
+        .pending()
+        .map(|call| call.invocation.id)
+        .collect();
+    let now = waiting
+        .iter()
+        .position(|id| Some(*id) == app.approval)
+        .unwrap_or_default();
     app.approval = match way {
         Way::Next => waiting.get(now + 1).or(waiting.last()),
         Way::Before => waiting.get(now.saturating_sub(1)),
@@ -358,7 +418,9 @@ fn scroll(app: &mut App, action: Action) {
 
 fn select_call(app: &mut App, way: Way) {
     let calls: Vec<CallId> = app.calls_here().collect();
-    let now = app.call.and_then(|chosen| calls.iter().position(|id| *id == chosen));
+    let now = app
+        .call
+        .and_then(|chosen| calls.iter().position(|id| *id == chosen));
     let next = match (now, way) {
         (None, _) => calls.len().checked_sub(1),
         (Some(now), Way::Next) => Some((now + 1).min(calls.len() - 1)),
@@ -366,13 +428,23 @@ fn select_call(app: &mut App, way: Way) {
     };
     app.call = next.and_then(|place| calls.get(place).copied());
     app.focus = Focus::Conversation;
-    let Some((chosen, agent)) = app.call.zip(app.focused()) else { return };
-    let Some(place) = agent.items.iter().position(|item| *item == Item::Call(chosen)) else { return };
+    let Some((chosen, agent)) = app.call.zip(app.focused()) else {
+        return;
+    };
+    let Some(place) = agent
+        .items
+        .iter()
+        .position(|item| *item == Item::Call(chosen))
+    else {
+        return;
+    };
     show_item(app, place, |_| true);
 }
 
 fn find(app: &mut App, way: Way) {
-    let Some(mut search) = app.search.take() else { return };
+    let Some(mut search) = app.search.take() else {
+        return;
+    };
     if let Some(agent) = app.focused() {
         search.go(way, &app.screen, agent);
     }
@@ -382,14 +454,20 @@ fn find(app: &mut App, way: Way) {
 
 fn show_match(app: &mut App) {
     let Some(search) = &app.search else { return };
-    let (words, Some(place)) = (search.words.clone(), search.place()) else { return };
+    let (words, Some(place)) = (search.words.clone(), search.place()) else {
+        return;
+    };
     show_item(app, place, |line| line.to_lowercase().contains(&words));
 }
 
 /// Scrolls to an item, unless it is to be seen already.
 fn show_item(app: &mut App, place: usize, wanted: impl Fn(&str) -> bool) {
     let is_wanted = |line: &ratatui::text::Line<'_>| wanted(&line.to_string());
-    let seen = app.laid_out.lines.iter().any(|(item, line)| *item == place && is_wanted(line));
+    let seen = app
+        .laid_out
+        .lines
+        .iter()
+        .any(|(item, line)| *item == place && is_wanted(line));
     let height = app.laid_out.height.max(1);
     if !seen {
         app.with_transcript(|transcript, source| transcript.show(source, place, height, is_wanted));
@@ -397,18 +475,28 @@ fn show_item(app: &mut App, place: usize, wanted: impl Fn(&str) -> bool) {
 }
 
 fn copy(app: &App) -> Vec<Effect> {
-    let items = app.focused().map(|agent| agent.items.as_slice()).unwrap_or_default();
+    let items = app
+        .focused()
+        .map(|agent| agent.items.as_slice())
+        .unwrap_or_default();
     let last = items.iter().rev().find_map(|item| match item {
         Item::Model(text) => Some(text.clone()),
         _ => None,
     });
-    last.map_or_else(|| tell("there is no reply to copy yet"), |text| vec![Effect::Copy(text)])
+    last.map_or_else(
+        || tell("there is no reply to copy yet"),
+        |text| vec![Effect::Copy(text)],
+    )
 }
 
 fn save(app: &App) -> Vec<Effect> {
     match app.focused() {
         Some(agent) if !agent.items.is_empty() => {
-            vec![Effect::Save(super::export::markdown(&app.screen, agent, &app.setup))]
+            vec![Effect::Save(super::export::markdown(
+                &app.screen,
+                agent,
+                &app.setup,
+            ))]
         }
         _ => tell("there is nothing to save yet"),
     }

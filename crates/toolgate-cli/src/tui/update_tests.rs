@@ -16,7 +16,10 @@ fn what_is_written_is_said_and_can_be_called_back() {
     stage.write("hello");
     stage.press("Ctrl-J");
     stage.write("there");
-    assert_eq!(stage.press("Enter"), [Effect::Say("hello\nthere".to_owned())]);
+    assert_eq!(
+        stage.press("Enter"),
+        [Effect::Say("hello\nthere".to_owned())]
+    );
     assert!(stage.app.input.is_blank());
     stage.press("Up");
     assert_eq!(stage.app.input.text(), "hello\nthere");
@@ -93,7 +96,13 @@ fn a_new_question_does_not_move_the_selection() {
     let (_, second) = stage.waiting(2, "write_file", json!({ "path": "b" }));
     stage.press("Tab Down");
     stage.waiting(3, "write_file", json!({ "path": "c" }));
-    assert_eq!(stage.press("y"), [Effect::Decide(Question::from(&second), Decision::approve("ann"))]);
+    assert_eq!(
+        stage.press("y"),
+        [Effect::Decide(
+            Question::from(&second),
+            Decision::approve("ann")
+        )]
+    );
 }
 
 #[test]
@@ -104,7 +113,13 @@ fn until_somebody_looks_the_first_call_is_the_one_that_is_selected() {
     let second = stage.call(2, "write_file", json!({ "path": "b" }));
     stage.asked(second, json!({ "path": "b" }), None);
     let request = stage.asked(first, json!({ "path": "a" }), None);
-    assert_eq!(stage.press("Tab y"), [Effect::Decide(Question::from(&request), Decision::approve("ann"))]);
+    assert_eq!(
+        stage.press("Tab y"),
+        [Effect::Decide(
+            Question::from(&request),
+            Decision::approve("ann")
+        )]
+    );
 }
 
 #[test]
@@ -113,7 +128,12 @@ fn a_call_is_not_decided_twice_while_the_decision_is_on_its_way() {
     stage.said("work");
     let (call, _) = stage.waiting(1, "write_file", json!({ "path": "a" }));
     assert_eq!(stage.press("Tab y").len(), 1);
-    assert!(!stage.press("y").iter().any(|effect| matches!(effect, Effect::Decide(..))));
+    assert!(
+        !stage
+            .press("y")
+            .iter()
+            .any(|effect| matches!(effect, Effect::Decide(..)))
+    );
     // It could not be taken in: then it can be decided again, and the person is told why.
     let told = stage.put(Msg::Decided(call, Err("the store is away".to_owned())));
     assert!(matches!(&told[..], [Effect::Tell(..)]));
@@ -128,7 +148,10 @@ fn a_denial_carries_its_reason_to_the_model() {
     stage.press("Tab n");
     stage.write("not this file");
     let denied = Decision::deny("ann", Some("not this file"));
-    assert_eq!(stage.press("Enter"), [Effect::Decide(Question::from(&request), denied)]);
+    assert_eq!(
+        stage.press("Enter"),
+        [Effect::Decide(Question::from(&request), denied)]
+    );
     assert!(stage.app.window.is_none());
 }
 
@@ -147,9 +170,19 @@ fn edited_arguments_are_shown_again_before_they_count() {
     stage.said("work");
     let (_, request) = stage.waiting(1, "write_file", json!({ "path": "a" }));
     let question = Question::from(&request);
-    assert_eq!(stage.press("Tab e"), [Effect::Edit(question, "write_file".into(), request.arguments.clone())]);
+    assert_eq!(
+        stage.press("Tab e"),
+        [Effect::Edit(
+            question,
+            "write_file".into(),
+            request.arguments.clone()
+        )]
+    );
     let arguments = toolgate::Arguments::parse("{\"path\": \"b\"}").expect("valid");
-    assert_eq!(stage.put(Msg::Edited(question, Ok(Some(arguments.clone())))), []);
+    assert_eq!(
+        stage.put(Msg::Edited(question, Ok(Some(arguments.clone())))),
+        []
+    );
     assert!(stage.screen(80, 24).contains("\"b\""));
     let edited = Decision::approve_with_edits("ann", arguments);
     assert_eq!(stage.press("y"), [Effect::Decide(question, edited)]);
@@ -175,11 +208,17 @@ fn hidden_arguments_are_neither_edited_nor_made_a_rule_of() {
     let call = stage.call(1, "write_file", json!({ "path": "a" }));
     let mut request = stage.asked(call, json!({ "key": "s3cret" }), None);
     request.arguments = toolgate::Arguments::parse("{\"key\": \"[redacted]\"}").expect("valid");
-    stage.tool(call, toolgate::ToolEvent::ToolApprovalRequested(Box::new(request)));
+    stage.tool(
+        call,
+        toolgate::ToolEvent::ToolApprovalRequested(Box::new(request)),
+    );
     for key in ["e", "a", "?"] {
         stage.press("Esc Tab");
         let effects = stage.press(key);
-        assert!(matches!(&effects[..], [Effect::Tell(..)]), "{key}: {effects:?}");
+        assert!(
+            matches!(&effects[..], [Effect::Tell(..)]),
+            "{key}: {effects:?}"
+        );
     }
 }
 
@@ -187,17 +226,41 @@ fn hidden_arguments_are_neither_edited_nor_made_a_rule_of() {
 fn always_spells_out_the_arguments_and_waits_for_the_preview() {
     let mut stage = Stage::new();
     stage.said("work");
-    let (_, request) = stage.waiting(1, "write_file", json!({ "path": "a", "content": "x".repeat(500) }));
+    let (_, request) = stage.waiting(
+        1,
+        "write_file",
+        json!({ "path": "a", "content": "x".repeat(500) }),
+    );
     let effects = stage.press("Tab a");
-    let [Effect::Preview(rule)] = &effects[..] else { panic!("{effects:?}") };
+    let [Effect::Preview(rule)] = &effects[..] else {
+        panic!("{effects:?}")
+    };
     assert_eq!(rule.arguments.keys().collect::<Vec<_>>(), ["/path"]);
     assert!(matches!(rule.scope, RuleScope::Session { .. }));
-    assert_eq!(stage.press("y"), [], "nobody has seen yet what it would answer");
+    assert_eq!(
+        stage.press("y"),
+        [],
+        "nobody has seen yet what it would answer"
+    );
     let effects = stage.press("p");
-    let [Effect::Preview(wider)] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(wider.scope, RuleScope::Project { project: "/shop".to_owned() });
-    stage.put(Msg::Previewed(wider.id.clone(), Ok(vec!["write_file".to_owned()])));
-    let kept = Effect::Rule(wider.clone(), Question::from(&request), Decision::approve("ann"));
+    let [Effect::Preview(wider)] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(
+        wider.scope,
+        RuleScope::Project {
+            project: "/shop".to_owned()
+        }
+    );
+    stage.put(Msg::Previewed(
+        wider.id.clone(),
+        Ok(vec!["write_file".to_owned()]),
+    ));
+    let kept = Effect::Rule(
+        wider.clone(),
+        Question::from(&request),
+        Decision::approve("ann"),
+    );
     assert_eq!(stage.press("y"), [kept]);
 }
 
@@ -247,12 +310,21 @@ fn search_finds_the_newest_place_first_and_goes_round() {
     stage.write("NUMBER 1");
     stage.press("Enter");
     // 1 and 10 to 19.
-    assert_eq!(stage.app.search.as_ref().expect("searches").standing(), "“number 1”: 11 of 11");
+    assert_eq!(
+        stage.app.search.as_ref().expect("searches").standing(),
+        "“number 1”: 11 of 11"
+    );
     assert!(stage.screen(80, 24).contains("number 19"));
     stage.press("n");
-    assert_eq!(stage.app.search.as_ref().expect("searches").standing(), "“number 1”: 1 of 11");
+    assert_eq!(
+        stage.app.search.as_ref().expect("searches").standing(),
+        "“number 1”: 1 of 11"
+    );
     let shown = stage.screen(80, 24);
-    assert!(shown.contains("number 1\n") || shown.contains("number 2\n"), "{shown}");
+    assert!(
+        shown.contains("number 1\n") || shown.contains("number 2\n"),
+        "{shown}"
+    );
     stage.press("N");
     assert!(stage.screen(80, 24).contains("number 19"));
 }
@@ -263,15 +335,24 @@ fn a_command_of_the_palette_does_what_its_key_does() {
     stage.press("Ctrl-P");
     stage.write("copy");
     let effects = stage.press("Enter");
-    assert!(matches!(&effects[..], [Effect::Copy(text)] if text.starts_with("# Found it")), "{effects:?}");
+    assert!(
+        matches!(&effects[..], [Effect::Copy(text)] if text.starts_with("# Found it")),
+        "{effects:?}"
+    );
 }
 
 #[test]
 fn agents_are_looked_at_one_after_the_other() {
     let mut stage = Stage::new();
     stage.said("delegate");
-    stage.agent(Some("reviewer")).said("review this").replied("looks fine");
-    assert_eq!(stage.app.agent, 0, "somebody else's news do not take the screen");
+    stage
+        .agent(Some("reviewer"))
+        .said("review this")
+        .replied("looks fine");
+    assert_eq!(
+        stage.app.agent, 0,
+        "somebody else's news do not take the screen"
+    );
     stage.press("Ctrl-N");
     assert!(stage.screen(80, 24).contains("looks fine"));
     stage.press("Ctrl-N");

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use insta::assert_snapshot;
 use serde_json::json;
 use toolgate::{
-    Delta, LoopEvent, Notes, Piece, Progress, ProgressKind, Timestamp, ToolEvent, TurnId, TurnInfo, layers::ToastLevel,
+    Delta, LoopEvent, Notes, Piece, Progress, ProgressKind, Timestamp, ToolEvent, TurnId, TurnInfo,
+    layers::ToastLevel,
 };
 use unicode_width::UnicodeWidthStr;
 use uuid::Uuid;
@@ -35,8 +36,16 @@ fn two_agents() -> Stage {
     stage.agent(Some("reviewer")).said("Review src/lib.rs.");
     let shell = stage.call(5, "run_shell", json!({ "command": "cargo clippy" }));
     stage.started(shell);
-    let (kind, message) = (ProgressKind::Determinate, Some("checking toolgate-core".to_owned()));
-    let progress = Progress { kind, current: Some(3), total: Some(10), message };
+    let (kind, message) = (
+        ProgressKind::Determinate,
+        Some("checking toolgate-core".to_owned()),
+    );
+    let progress = Progress {
+        kind,
+        current: Some(3),
+        total: Some(10),
+        message,
+    };
     stage.tool(shell, ToolEvent::ToolExecutionProgress { progress });
     stage
 }
@@ -89,10 +98,20 @@ fn pending_approvals_at_80_by_24() {
 fn a_reply_that_is_still_coming() {
     let mut stage = Stage::new();
     stage.said("Hello?");
-    stage.around(LoopEvent::InferenceStarted { attempt: 1, messages: 1, tools: 4 });
-    let turn = Arc::new(TurnInfo::new(stage.app.setup.session, TurnId::new(Uuid::from_u128(2))));
+    stage.around(LoopEvent::InferenceStarted {
+        attempt: 1,
+        messages: 1,
+        tools: 4,
+    });
+    let turn = Arc::new(TurnInfo::new(
+        stage.app.setup.session,
+        TurnId::new(Uuid::from_u128(2)),
+    ));
     for text in ["I am **com", "ing** to", " it"] {
-        let piece = Piece { turn: turn.clone(), delta: Delta::Text(text.to_owned()) };
+        let piece = Piece {
+            turn: turn.clone(),
+            delta: Delta::Text(text.to_owned()),
+        };
         stage.put(Msg::Piece(Arc::new(piece)));
         stage.screen(60, 12);
     }
@@ -131,7 +150,11 @@ fn everything_about_a_call() {
 fn wide_characters_and_emoji() {
     let mut stage = Stage::new();
     stage.said("日本語で説明してください 🙏");
-    let call = stage.call(1, "write_file", json!({ "path": "資料/説明.md", "content": "👨‍👩‍👧‍👦" }));
+    let call = stage.call(
+        1,
+        "write_file",
+        json!({ "path": "資料/説明.md", "content": "👨‍👩‍👧‍👦" }),
+    );
     stage.started(call).done(call, json!("ok"));
     stage.replied("これは長い日本語の段落です。端末の幅に合わせて正しく折り返される必要があります。👍🏽 e\u{301}");
     let screen = stage.screen(40, 16);
@@ -160,7 +183,8 @@ fn what_models_and_tools_write_cannot_steer_the_terminal() {
     for keys in ["", "Tab", "n", "Esc a", "Esc Enter"] {
         stage.press(keys);
         let screen = stage.screen(100, 40);
-        let steers = |c: char| c != '\n' && (c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c));
+        let steers =
+            |c: char| c != '\n' && (c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c));
         assert!(!screen.contains(steers), "{keys}: {screen:?}");
     }
 }
@@ -196,14 +220,20 @@ fn a_standing_rule_before_it_is_kept() {
     let mut stage = approvals();
     stage.press("Tab a");
     let id = format!("always-{}", Uuid::from_u128(1_003).simple());
-    stage.put(Msg::Previewed(id, Ok(vec!["2025-06-15 edit_file approved".to_owned()])));
+    stage.put(Msg::Previewed(
+        id,
+        Ok(vec!["2025-06-15 edit_file approved".to_owned()]),
+    ));
     assert_snapshot!(stage.screen(90, 24));
 }
 
 #[test]
 fn messages_grow_pale_before_they_go() {
     let mut stage = conversation();
-    stage.toast(ToastLevel::Warning, "policy_blocked: git push is not allowed here");
+    stage.toast(
+        ToastLevel::Warning,
+        "policy_blocked: git push is not allowed here",
+    );
     let fresh = stage.screen(80, 24);
     let shown = stage.app.toasts[0].created_at;
     stage.put(Msg::Tick(shown.plus(Duration::from_millis(4_500))));
@@ -217,7 +247,16 @@ fn no_size_is_too_small_to_draw() {
     for stage in &mut stages {
         for keys in ["", "Tab", "F1", "Esc Ctrl-P", "Esc Tab Enter", "Esc Ctrl-F"] {
             stage.press(keys);
-            for (columns, rows) in [(1, 1), (2, 2), (5, 3), (20, 5), (59, 8), (60, 4), (200, 3), (3, 60)] {
+            for (columns, rows) in [
+                (1, 1),
+                (2, 2),
+                (5, 3),
+                (20, 5),
+                (59, 8),
+                (60, 4),
+                (200, 3),
+                (3, 60),
+            ] {
                 stage.screen(columns, rows);
             }
         }
@@ -230,6 +269,10 @@ fn a_long_session_costs_no_more_to_lay_out_than_what_is_seen() {
     stage.said("count");
     stage.counted(3_000);
     stage.screen(80, 24);
-    assert!(stage.app.transcripts[0].laid_out() < 30, "{}", stage.app.transcripts[0].laid_out());
+    assert!(
+        stage.app.transcripts[0].laid_out() < 30,
+        "{}",
+        stage.app.transcripts[0].laid_out()
+    );
     stage.put(Msg::Tick(Timestamp::EPOCH));
 }

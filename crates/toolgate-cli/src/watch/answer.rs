@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use anstyle::{AnsiColor, Style};
 use toolgate::{
-    Admitted, ApprovalRequest, Arguments, Decision, RawArguments, Record, RecordKey, Session, ToolRequest, View,
+    Admitted, ApprovalRequest, Arguments, Decision, RawArguments, Record, RecordKey, Session,
+    ToolRequest, View,
     layers::{AllowRule, Preview, RuleBook, SharedPreview},
 };
 
@@ -37,11 +38,20 @@ pub(crate) struct Desk<'a> {
 impl<'a> Desk<'a> {
     /// Answers for whoever sits at the terminal.
     pub(crate) fn new(cx: &'a Cx, gate: &'a Gate, session: &Session) -> Self {
-        Self { cx, gate, session: session.clone() }
+        Self {
+            cx,
+            gate,
+            session: session.clone(),
+        }
     }
 
     /// Does what was answered, and prints what came of it. What cannot be done is printed too: the question stays.
-    pub(crate) async fn act(&self, act: Act, shown: &mut Display, keyboard: &mut Keyboard) -> Result<(), CliError> {
+    pub(crate) async fn act(
+        &self,
+        act: Act,
+        shown: &mut Display,
+        keyboard: &mut Keyboard,
+    ) -> Result<(), CliError> {
         let me = || self.gate.me.clone();
         let done = match act {
             Act::Nothing => Ok(()),
@@ -51,9 +61,17 @@ impl<'a> Desk<'a> {
             }
             Act::Approve(request) => self.decide(&request, Decision::approve(me()), shown).await,
             Act::ApproveEdited(request, arguments) => {
-                self.decide(&request, Decision::approve_with_edits(me(), arguments), shown).await
+                self.decide(
+                    &request,
+                    Decision::approve_with_edits(me(), arguments),
+                    shown,
+                )
+                .await
             }
-            Act::Deny(request, reason) => self.decide(&request, Decision::deny(me(), reason.as_deref()), shown).await,
+            Act::Deny(request, reason) => {
+                self.decide(&request, Decision::deny(me(), reason.as_deref()), shown)
+                    .await
+            }
             Act::Edit(request) => {
                 shown.leave()?;
                 keyboard.lend()?;
@@ -75,7 +93,12 @@ impl<'a> Desk<'a> {
         Ok(())
     }
 
-    async fn decide(&self, request: &ApprovalRequest, decision: Decision, shown: &mut Display) -> Result<(), CliError> {
+    async fn decide(
+        &self,
+        request: &ApprovalRequest,
+        decision: Decision,
+        shown: &mut Display,
+    ) -> Result<(), CliError> {
         match self.session.decide(request, decision).await {
             Ok(Admitted::Decided { .. }) => Ok(()),
             Ok(Admitted::Counted { missing }) => {
@@ -101,13 +124,22 @@ impl<'a> Desk<'a> {
     async fn edit(&self, request: &ApprovalRequest) -> Result<Option<Arguments>, CliError> {
         let whole = self.whole(request).await?;
         let view = View::under(&self.gate.registry, &self.gate.stack)?;
-        let schema = view.get(request.tool.as_str()).map(|tool| tool.spec.input.clone());
+        let schema = view
+            .get(request.tool.as_str())
+            .map(|tool| tool.spec.input.clone());
         editor::edit(&whole.arguments, schema.as_ref()).await
     }
 
     /// Shows the arguments as they were changed, and what they would do.
-    fn show_edited(&self, request: &Arc<ApprovalRequest>, edited: Option<Arguments>, shown: &mut Display) {
-        let Some(edited) = edited else { return shown.note("nothing was changed", DIM) };
+    fn show_edited(
+        &self,
+        request: &Arc<ApprovalRequest>,
+        edited: Option<Arguments>,
+        shown: &mut Display,
+    ) {
+        let Some(edited) = edited else {
+            return shown.note("nothing was changed", DIM);
+        };
         shown.note("changed to:", WARN);
         shown.print(arguments::in_full(edited.as_map(), shown.width()));
         if let Some(change) = self.change(request, &edited) {
@@ -124,15 +156,27 @@ impl<'a> Desk<'a> {
         previewed.shown.as_str().map(str::to_owned)
     }
 
-    fn rehearsal(&self, request: &ApprovalRequest, arguments: &Arguments) -> Result<toolgate::CallSeed, CliError> {
+    fn rehearsal(
+        &self,
+        request: &ApprovalRequest,
+        arguments: &Arguments,
+    ) -> Result<toolgate::CallSeed, CliError> {
         let view = View::under(&self.gate.registry, &self.gate.stack)?;
         let tool = request.tool.to_string();
         let arguments = RawArguments::Json(arguments.as_json().clone());
-        let call = ToolRequest { provider_call_id: String::new(), tool, arguments };
+        let call = ToolRequest {
+            provider_call_id: String::new(),
+            tool,
+            arguments,
+        };
         Ok(self.session.dispatcher().rehearsal(&view, &call))
     }
 
-    async fn explain(&self, request: &ApprovalRequest, shown: &mut Display) -> Result<(), CliError> {
+    async fn explain(
+        &self,
+        request: &ApprovalRequest,
+        shown: &mut Display,
+    ) -> Result<(), CliError> {
         let whole = self.whole(request).await?;
         let seed = self.rehearsal(request, &whole.arguments)?;
         let explanation = toolgate::explain(&self.gate.stack, seed).await;
@@ -141,13 +185,21 @@ impl<'a> Desk<'a> {
         Ok(())
     }
 
-    async fn propose(&self, request: &ApprovalRequest, shown: &mut Display) -> Result<(), CliError> {
+    async fn propose(
+        &self,
+        request: &ApprovalRequest,
+        shown: &mut Display,
+    ) -> Result<(), CliError> {
         let whole = self.whole(request).await?;
         if request.withheld || request.arguments.digest() != whole.arguments.digest() {
-            return Err(CliError::new("the arguments hold a secret, and a rule would keep it"));
+            return Err(CliError::new(
+                "the arguments hold a secret, and a rule would keep it",
+            ));
         }
         let view = View::under(&self.gate.registry, &self.gate.stack)?;
-        let annotations = view.get(request.tool.as_str()).map(|tool| tool.spec.annotations.clone());
+        let annotations = view
+            .get(request.tool.as_str())
+            .map(|tool| tool.spec.annotations.clone());
         let draft = Draft::new((*whole).clone(), &annotations.unwrap_or_default());
         self.preview(&draft, shown).await?;
         shown.prompt.proposed(draft);
@@ -160,20 +212,27 @@ impl<'a> Desk<'a> {
     }
 
     fn book(&self) -> Result<RuleBook, CliError> {
-        self.gate.parts.get().ok_or_else(|| CliError::new("there is nowhere to keep rules"))
+        self.gate
+            .parts
+            .get()
+            .ok_or_else(|| CliError::new("there is nowhere to keep rules"))
     }
 
     /// Shows what a rule says, and which calls of the past it would have covered.
     async fn preview(&self, draft: &Draft, shown: &mut Display) -> Result<(), CliError> {
         let rule = self.rule(draft, shown);
         let matched = self.book()?.preview(&rule).await?;
-        let mut head = Line::styled("rule: ", WARN).with(&format!("allow {}", rule.tool), Style::new().bold());
+        let mut head =
+            Line::styled("rule: ", WARN).with(&format!("allow {}", rule.tool), Style::new().bold());
         for (pointer, pattern) in &rule.arguments {
             let value = match pattern {
                 toolgate::layers::ArgumentPattern::Equals(value) => value.to_string(),
                 toolgate::layers::ArgumentPattern::Glob(glob) => glob.clone(),
             };
-            head.push(&format!(" {}={value}", pointer.trim_start_matches('/')), Style::new());
+            head.push(
+                &format!(" {}={value}", pointer.trim_start_matches('/')),
+                Style::new(),
+            );
         }
         head.push(&format!(" {}", draft.place.words()), Style::new());
         let mut lines = vec![head];
@@ -183,16 +242,29 @@ impl<'a> Desk<'a> {
         } else {
             format!("{count} questions that were asked")
         };
-        lines.push(Line::styled(&format!("  it would have answered {asked}, this one included"), DIM));
+        lines.push(Line::styled(
+            &format!("  it would have answered {asked}, this one included"),
+            DIM,
+        ));
         for call in matched.iter().rev().take(MOST_PREVIEWED) {
-            let text = format!("  {} {} in session {}", call.asked_at, call.tool, ids::short(call.session));
+            let text = format!(
+                "  {} {} in session {}",
+                call.asked_at,
+                call.tool,
+                ids::short(call.session)
+            );
             lines.push(Line::styled(&text, DIM));
         }
         shown.print(lines);
         Ok(())
     }
 
-    async fn always(&self, request: &ApprovalRequest, draft: &Draft, shown: &mut Display) -> Result<(), CliError> {
+    async fn always(
+        &self,
+        request: &ApprovalRequest,
+        draft: &Draft,
+        shown: &mut Display,
+    ) -> Result<(), CliError> {
         let rule = self.rule(draft, shown);
         let id = rule.id.clone();
         if let Err(error) = self.book()?.add(rule).await {
@@ -204,7 +276,11 @@ impl<'a> Desk<'a> {
             Place::Project | Place::Everywhere => "; other sessions heed it too",
         };
         shown.note(&format!("kept the rule {id}{place}"), GOOD);
-        shown.note(&format!("`toolgate approvals rules revoke {id}` takes it back"), DIM);
-        self.decide(request, Decision::approve(self.gate.me.clone()), shown).await
+        shown.note(
+            &format!("`toolgate approvals rules revoke {id}` takes it back"),
+            DIM,
+        );
+        self.decide(request, Decision::approve(self.gate.me.clone()), shown)
+            .await
     }
 }

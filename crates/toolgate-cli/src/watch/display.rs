@@ -44,7 +44,11 @@ pub(crate) struct Display {
 impl Display {
     /// Goes on behind what `screen` has already.
     pub(crate) fn new(screen: Screen, size: (u16, u16), colored: bool) -> Self {
-        let told = screen.agents().iter().map(|agent| (agent.session, agent.items.len())).collect();
+        let told = screen
+            .agents()
+            .iter()
+            .map(|agent| (agent.session, agent.items.len()))
+            .collect();
         let settled = screen.calls().iter().filter(|call| call.state.is_settled());
         let told_calls = settled.map(|call| call.invocation.id).collect();
         Self {
@@ -77,7 +81,11 @@ impl Display {
             }
             Fed::Piece(piece) => {
                 self.screen.piece(piece);
-                let is_main = self.screen.agents().first().is_some_and(|agent| agent.session == piece.turn.session);
+                let is_main = self
+                    .screen
+                    .agents()
+                    .first()
+                    .is_some_and(|agent| agent.session == piece.turn.session);
                 if let toolgate::Delta::Text(text) = &piece.delta
                     && is_main
                 {
@@ -116,7 +124,8 @@ impl Display {
 
     /// Prints a line for good.
     pub(crate) fn note(&mut self, text: &str, style: Style) {
-        self.settled.extend(text.lines().map(|line| Line::styled(line, style)));
+        self.settled
+            .extend(text.lines().map(|line| Line::styled(line, style)));
     }
 
     /// How wide lines may be.
@@ -173,8 +182,13 @@ impl Display {
 
     /// Prints the call that `event` settled, if it did.
     fn tell_call(&mut self, event: &Event) {
-        let Some((invocation, _)) = event.as_tool() else { return };
-        let settled = self.screen.call(invocation.id).filter(|call| call.state.is_settled());
+        let Some((invocation, _)) = event.as_tool() else {
+            return;
+        };
+        let settled = self
+            .screen
+            .call(invocation.id)
+            .filter(|call| call.state.is_settled());
         if let Some(line) = settled.map(|call| self.line(call))
             && self.told_calls.insert(invocation.id)
         {
@@ -204,7 +218,10 @@ impl Display {
                 }
                 name => {
                     let name = name.as_deref().unwrap_or("agent").to_owned();
-                    self.settled.push(Line::styled(&format!("{name}:"), AnsiColor::Blue.on_default()));
+                    self.settled.push(Line::styled(
+                        &format!("{name}:"),
+                        AnsiColor::Blue.on_default(),
+                    ));
                     let lines = markdown(&text, self.live.width().saturating_sub(3));
                     let set_in = |line: Line| {
                         let mut row = Line::plain("  ");
@@ -225,12 +242,20 @@ impl Display {
     fn open(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         let coming = markdown(self.blocks.open(), self.live.width() - 1);
-        lines.extend(coming.iter().skip(coming.len().saturating_sub(MOST_COMING)).cloned());
+        lines.extend(
+            coming
+                .iter()
+                .skip(coming.len().saturating_sub(MOST_COMING))
+                .cloned(),
+        );
         let calls: Vec<&CallView> = self.screen.open_calls().collect();
         let room = (self.live.height() / 3).max(2);
         lines.extend(calls.iter().take(room).map(|call| self.line(call)));
         if calls.len() > room {
-            lines.push(Line::styled(&format!("  … and {} more", calls.len() - room), DIM));
+            lines.push(Line::styled(
+                &format!("  … and {} more", calls.len() - room),
+                DIM,
+            ));
         }
         lines.extend(self.toasts.iter().map(toast_line));
         lines.push(self.status());
@@ -243,17 +268,25 @@ impl Display {
         let turning = SPINNER[self.frame % SPINNER.len()];
         let agent = self.screen.agents().first();
         let doing = match () {
-            () if self.stopping => "stopping; what was done is saved (Ctrl-C again quits at once)".to_owned(),
+            () if self.stopping => {
+                "stopping; what was done is saved (Ctrl-C again quits at once)".to_owned()
+            }
             () if self.screen.pending().next().is_some() => "waits for a decision".to_owned(),
-            () if agent.is_some_and(|agent| agent.asking && !agent.thinking.is_empty()) => "thinking".to_owned(),
+            () if agent.is_some_and(|agent| agent.asking && !agent.thinking.is_empty()) => {
+                "thinking".to_owned()
+            }
             () if agent.is_some_and(|agent| agent.asking) => "the model writes".to_owned(),
             () => "working".to_owned(),
         };
-        let mut line = Line::styled(turning, AnsiColor::Cyan.on_default()).with(&format!(" {doing}"), DIM);
+        let mut line =
+            Line::styled(turning, AnsiColor::Cyan.on_default()).with(&format!(" {doing}"), DIM);
         if let Some(cost) = self.screen.cost() {
             let usage = self.screen.usage();
             let read = usage.input + usage.cache_read + usage.cache_write;
-            line.push(&format!("  {read} read, {} written, {cost}", usage.output), DIM);
+            line.push(
+                &format!("  {read} read, {} written, {cost}", usage.output),
+                DIM,
+            );
         }
         if let Some(alert) = self.screen.alerts().last() {
             let text = format!("  {} % of {}", alert.percent, alert.budget);

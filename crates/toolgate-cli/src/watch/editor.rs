@@ -10,8 +10,14 @@ use crate::CliError;
 /// Opens `arguments` in the editor of the user and reads back what they made of it; nothing if they changed nothing.
 ///
 /// The file is readable by its owner only and gone afterwards: it holds the arguments as they are, secrets included.
-pub(crate) async fn edit(arguments: &Arguments, schema: Option<&Schema>) -> Result<Option<Arguments>, CliError> {
-    let mut file = tempfile::Builder::new().prefix("toolgate-").suffix(".json").tempfile()?;
+pub(crate) async fn edit(
+    arguments: &Arguments,
+    schema: Option<&Schema>,
+) -> Result<Option<Arguments>, CliError> {
+    let mut file = tempfile::Builder::new()
+        .prefix("toolgate-")
+        .suffix(".json")
+        .tempfile()?;
     let before = serde_json::to_string_pretty(arguments.as_json().as_value())?;
     writeln!(file, "{before}")?;
     file.flush()?;
@@ -26,8 +32,10 @@ pub(crate) async fn edit(arguments: &Arguments, schema: Option<&Schema>) -> Resu
         .status()
         .await?;
     if !status.success() {
-        return Err(CliError::new(format!("{editor} did not end well, so nothing was changed"))
-            .hint("set VISUAL or EDITOR to an editor that works here"));
+        return Err(
+            CliError::new(format!("{editor} did not end well, so nothing was changed"))
+                .hint("set VISUAL or EDITOR to an editor that works here"),
+        );
     }
     // Editors that save by renaming leave another file under the name.
     let mut text = String::new();
@@ -43,20 +51,30 @@ pub(crate) async fn edit(arguments: &Arguments, schema: Option<&Schema>) -> Resu
 }
 
 fn editor() -> String {
-    let set = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-    set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".to_owned())
+    let set = |name| {
+        std::env::var(name)
+            .ok()
+            .filter(|value| !value.trim().is_empty())
+    };
+    set("VISUAL")
+        .or_else(|| set("EDITOR"))
+        .unwrap_or_else(|| "vi".to_owned())
 }
 
 /// Reads what somebody wrote: an object that fits the schema of the tool.
 fn read(text: &str, schema: Option<&Schema>) -> Result<Arguments, CliError> {
-    let value: Value =
-        serde_json::from_str(text).map_err(|error| CliError::from(error).while_doing("what you wrote is not JSON"))?;
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| CliError::from(error).while_doing("what you wrote is not JSON"))?;
     if let Some(Err(problems)) = schema.map(|schema| schema.check(&value)) {
         let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        return Err(CliError::new(format!("the tool does not take this: {}", said.join("; "))));
+        return Err(CliError::new(format!(
+            "the tool does not take this: {}",
+            said.join("; ")
+        )));
     }
     let json = Json::new(value).map_err(|error| CliError::of(&error))?;
-    Arguments::try_from(json).map_err(|error| CliError::of(&error).while_doing("arguments are an object"))
+    Arguments::try_from(json)
+        .map_err(|error| CliError::of(&error).while_doing("arguments are an object"))
 }
 
 #[cfg(test)]
@@ -70,8 +88,16 @@ mod tests {
             "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"],
         }))
         .expect("a schema");
-        assert_eq!(read(r#"{ "n": 3 }"#, Some(&schema)).expect("fits").as_map()["n"], 3);
-        for (text, problem) in [("{", "not JSON"), ("[]", ""), (r#"{ "n": "x" }"#, "does not take"), ("{}", "n")] {
+        assert_eq!(
+            read(r#"{ "n": 3 }"#, Some(&schema)).expect("fits").as_map()["n"],
+            3
+        );
+        for (text, problem) in [
+            ("{", "not JSON"),
+            ("[]", ""),
+            (r#"{ "n": "x" }"#, "does not take"),
+            ("{}", "n"),
+        ] {
             let error = read(text, Some(&schema)).expect_err("refused").to_string();
             assert!(error.contains(problem), "{text}: {error}");
         }

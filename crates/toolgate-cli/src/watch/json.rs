@@ -23,7 +23,9 @@ impl Sink for JsonSink {
     fn fed(&mut self, fed: &Fed) -> Result<(), CliError> {
         match fed {
             Fed::Event(event) => self.out.json(&**event),
-            Fed::Piece(piece) if self.pieces => piece_json(piece).map_or(Ok(()), |piece| self.out.json(&piece)),
+            Fed::Piece(piece) if self.pieces => {
+                piece_json(piece).map_or(Ok(()), |piece| self.out.json(&piece))
+            }
             Fed::Piece(_) => Ok(()),
         }
     }
@@ -37,9 +39,13 @@ fn piece_json(piece: &Piece) -> Option<Value> {
     let (kind, text) = match &piece.delta {
         Delta::Text(text) => ("text", text),
         Delta::Reasoning(text) => ("reasoning", text),
-        Delta::Routed(_) | Delta::Call { .. } | Delta::Arguments { .. } | Delta::Done(_) => return None,
+        Delta::Routed(_) | Delta::Call { .. } | Delta::Arguments { .. } | Delta::Done(_) => {
+            return None;
+        }
     };
-    Some(json!({ "type": "piece", "session_id": piece.turn.session, "turn_id": piece.turn.turn, kind: text }))
+    Some(
+        json!({ "type": "piece", "session_id": piece.turn.session, "turn_id": piece.turn.turn, kind: text }),
+    )
 }
 
 /// The last line: what came of the run.

@@ -62,11 +62,19 @@ impl Job {
                 None => driven.resume_with(RunOptions::new()).await,
             }
         });
-        Self { session: session.clone(), feed, task }
+        Self {
+            session: session.clone(),
+            feed,
+            task,
+        }
     }
 
     /// Hands everything that happens to `sink` until the run ends.
-    pub(crate) async fn follow(&mut self, stops: &mut Stops, sink: &mut impl Sink) -> Result<Ended, CliError> {
+    pub(crate) async fn follow(
+        &mut self,
+        stops: &mut Stops,
+        sink: &mut impl Sink,
+    ) -> Result<Ended, CliError> {
         let mut stopping = false;
         loop {
             tokio::select! {
@@ -106,7 +114,9 @@ impl Drop for Job {
 }
 
 /// What came of a task.
-fn joined(report: Result<Result<RunReport, SessionError>, JoinError>) -> Result<RunReport, CliError> {
+fn joined(
+    report: Result<Result<RunReport, SessionError>, JoinError>,
+) -> Result<RunReport, CliError> {
     match report {
         Ok(report) => Ok(report?),
         Err(error) => Err(CliError::of(&error).while_doing("the run broke off")),
@@ -115,7 +125,10 @@ fn joined(report: Result<Result<RunReport, SessionError>, JoinError>) -> Result<
 
 /// Folds what has happened in a session so far, and listens from there on. The open calls of a session may be agents;
 /// what they have done is part of it.
-pub(crate) async fn catch_up(session: &Session, store: &StoreHandle) -> Result<(Screen, Feed), CliError> {
+pub(crate) async fn catch_up(
+    session: &Session,
+    store: &StoreHandle,
+) -> Result<(Screen, Feed), CliError> {
     let mut screen = Screen::new();
     let mut feed = Feed::new(session.bus(), store.clone());
     let mut sessions = vec![session.id()];
@@ -123,7 +136,9 @@ pub(crate) async fn catch_up(session: &Session, store: &StoreHandle) -> Result<(
         for event in feed.read(next).await? {
             screen.apply(&event);
         }
-        let agents = screen.open_calls().filter(|call| call.invocation.turn.session == next);
+        let agents = screen
+            .open_calls()
+            .filter(|call| call.invocation.turn.session == next);
         sessions.extend(agents.map(|call| toolgate::SessionId::new(call.invocation.id.uuid())));
     }
     Ok((screen, feed))

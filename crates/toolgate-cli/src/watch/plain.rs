@@ -27,7 +27,12 @@ impl PlainSink {
     /// Goes on behind what `screen` has already.
     pub(crate) fn new(out: Out, screen: Screen) -> Self {
         let told = screen.agents().first().map_or(0, |agent| agent.items.len());
-        Self { out, screen, told, clock: SystemClock::new() }
+        Self {
+            out,
+            screen,
+            told,
+            clock: SystemClock::new(),
+        }
     }
 
     /// What there is to show.
@@ -36,11 +41,15 @@ impl PlainSink {
     }
 
     fn tell(&mut self) -> Result<(), CliError> {
-        let Some(agent) = self.screen.agents().first() else { return Ok(()) };
+        let Some(agent) = self.screen.agents().first() else {
+            return Ok(());
+        };
         for item in &agent.items[self.told..] {
             match item {
                 // With --quiet the last thing said is printed at the end, and nothing else.
-                Item::Model(text) if !self.out.is_quiet() => self.out.line(style::plain(text.trim_end()))?,
+                Item::Model(text) if !self.out.is_quiet() => {
+                    self.out.line(style::plain(text.trim_end()))?
+                }
                 Item::Note(text) => self.out.note(style::dim(style::plain(text)))?,
                 Item::Model(_) | Item::User { .. } | Item::Call(_) => {}
             }
@@ -52,13 +61,20 @@ impl PlainSink {
 
 impl Sink for PlainSink {
     fn fed(&mut self, fed: &Fed) -> Result<(), CliError> {
-        let Fed::Event(event) = fed else { return Ok(()) };
+        let Fed::Event(event) = fed else {
+            return Ok(());
+        };
         let call = event.as_tool().map(|(invocation, _)| invocation.clone());
-        let state = |screen: &Screen| call.as_ref().and_then(|call| screen.call(call.id)).map(|call| call.state);
+        let state = |screen: &Screen| {
+            call.as_ref()
+                .and_then(|call| screen.call(call.id))
+                .map(|call| call.state)
+        };
         let before = state(&self.screen);
         self.screen.apply(event);
         let after = state(&self.screen);
-        let is_news = after != before && matches!(after, Some(CallState::Asked | CallState::Settled(_)));
+        let is_news =
+            after != before && matches!(after, Some(CallState::Asked | CallState::Settled(_)));
         if let Some(invocation) = call.filter(|_| is_news)
             && let Some(call) = self.screen.call(invocation.id)
         {
@@ -68,6 +84,7 @@ impl Sink for PlainSink {
     }
 
     fn stopping(&mut self) -> Result<(), CliError> {
-        self.out.note(style::warn("stopping; what was done is saved"))
+        self.out
+            .note(style::warn("stopping; what was done is saved"))
     }
 }

@@ -71,7 +71,10 @@ impl Prompt {
             !self.skipped.contains(&key(request)) && !self.answered.contains(&key(request))
         };
         self.questions = waiting.filter(open).collect();
-        let same = self.questions.iter().position(|request| Some(key(request)) == before);
+        let same = self
+            .questions
+            .iter()
+            .position(|request| Some(key(request)) == before);
         self.at = same.unwrap_or(self.at.min(self.questions.len().saturating_sub(1)));
         if same.is_some() {
             return None;
@@ -92,14 +95,20 @@ impl Prompt {
 
     /// Somebody changed the arguments of the question.
     pub(crate) fn edited(&mut self, request: &ApprovalRequest, arguments: Arguments) {
-        if self.current().is_some_and(|current| key(current) == key(request)) {
+        if self
+            .current()
+            .is_some_and(|current| key(current) == key(request))
+        {
             self.mode = Mode::Edited(arguments);
         }
     }
 
     /// A rule is proposed for the question.
     pub(crate) fn proposed(&mut self, draft: Draft) {
-        if self.current().is_some_and(|current| key(current) == key(&draft.request)) {
+        if self
+            .current()
+            .is_some_and(|current| key(current) == key(&draft.request))
+        {
             self.mode = Mode::Rule(Box::new(draft));
         }
     }
@@ -111,8 +120,13 @@ impl Prompt {
 
     /// What a key means now.
     pub(crate) fn key(&mut self, pressed: KeyEvent) -> Act {
-        let Some(request) = self.current().cloned() else { return Act::Nothing };
-        if pressed.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+        let Some(request) = self.current().cloned() else {
+            return Act::Nothing;
+        };
+        if pressed
+            .modifiers
+            .intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
+        {
             return Act::Nothing;
         }
         match &mut self.mode {
@@ -176,7 +190,9 @@ impl Prompt {
                 self.shown()
             }
             KeyCode::Char(digit @ '1'..='9') => self.go_to(digit as usize - '1' as usize),
-            KeyCode::Down | KeyCode::Right | KeyCode::Tab => self.go_to((self.at + 1) % self.questions.len()),
+            KeyCode::Down | KeyCode::Right | KeyCode::Tab => {
+                self.go_to((self.at + 1) % self.questions.len())
+            }
             KeyCode::Up | KeyCode::Left | KeyCode::BackTab => {
                 self.go_to((self.at + self.questions.len() - 1) % self.questions.len())
             }
@@ -216,21 +232,40 @@ impl Prompt {
 
     /// What stands at the bottom of the screen.
     pub(crate) fn lines(&self) -> Vec<Line> {
-        let Some(request) = self.current() else { return Vec::new() };
+        let Some(request) = self.current() else {
+            return Vec::new();
+        };
         let mut lines = Vec::new();
         if self.questions.len() > 1 {
-            lines.extend(self.questions.iter().enumerate().map(|(at, request)| self.listed(at, request)));
+            lines.extend(
+                self.questions
+                    .iter()
+                    .enumerate()
+                    .map(|(at, request)| self.listed(at, request)),
+            );
         }
         lines.extend(match &self.mode {
             Mode::Choosing => {
                 let asked = Line::styled(&format!("Run {}?", request.tool), Style::new().bold());
                 let more = (self.questions.len() > 1).then_some(("1-9", "another"));
-                let keys = [("y", "yes"), ("n", "no"), ("e", "edit"), ("a", "always"), ("?", "why"), ("s", "later")];
+                let keys = [
+                    ("y", "yes"),
+                    ("n", "no"),
+                    ("e", "edit"),
+                    ("a", "always"),
+                    ("?", "why"),
+                    ("s", "later"),
+                ];
                 vec![asked, keys_line(keys.into_iter().chain(more))]
             }
             Mode::Reason(reason) => {
-                let line = Line::styled("Why not? ", KEY).with(reason, Style::new()).with("▏", DIM);
-                vec![line, Line::styled("Enter denies, also without a reason; Esc goes back", DIM)]
+                let line = Line::styled("Why not? ", KEY)
+                    .with(reason, Style::new())
+                    .with("▏", DIM);
+                vec![
+                    line,
+                    Line::styled("Enter denies, also without a reason; Esc goes back", DIM),
+                ]
             }
             Mode::Edited(_) => vec![
                 Line::styled("Run it with these arguments?", Style::new().bold()),
@@ -256,14 +291,21 @@ fn rule_lines(draft: &Draft) -> Vec<Line> {
         Reach::SameCall => "with these arguments",
         Reach::SameTarget => "on the same target",
     };
-    let title = format!("Always allow {} {what}, {}?", draft.request.tool, draft.place.words());
+    let title = format!(
+        "Always allow {} {what}, {}?",
+        draft.request.tool,
+        draft.place.words()
+    );
     let reach = draft.can_reach().then_some(match draft.reach {
         Reach::SameCall => ("x", "same target"),
         Reach::SameTarget => ("x", "exactly this"),
     });
     let keys = [("s", "session"), ("p", "project"), ("g", "everywhere")];
     let rest = [("y", "save and run"), ("n", "back")];
-    vec![Line::styled(&title, Style::new().bold()), keys_line(keys.into_iter().chain(reach).chain(rest))]
+    vec![
+        Line::styled(&title, Style::new().bold()),
+        keys_line(keys.into_iter().chain(reach).chain(rest)),
+    ]
 }
 
 fn keys_line<'a>(keys: impl IntoIterator<Item = (&'a str, &'a str)>) -> Line {
@@ -283,7 +325,9 @@ fn key(request: &ApprovalRequest) -> (CallId, u32) {
 mod tests {
     use super::*;
     use serde_json::json;
-    use toolgate::{Annotations, Call, CallSeed, Event, Invocation, Resource, Timestamp, ToolEvent};
+    use toolgate::{
+        Annotations, Call, CallSeed, Event, Invocation, Resource, Timestamp, ToolEvent,
+    };
     use toolgate_testkit::seed;
 
     /// A screen on which these files are about to be written.
@@ -291,7 +335,10 @@ mod tests {
         let (mut screen, mut sequence) = (Screen::new(), 0);
         for (number, path) in paths.iter().enumerate() {
             let id = CallId::new(uuid::Uuid::from_u128(10 + number as u128));
-            let call = Call::new(CallSeed { id, ..seed("write_file", json!({ "path": path, "content": "x" })) });
+            let call = Call::new(CallSeed {
+                id,
+                ..seed("write_file", json!({ "path": path, "content": "x" }))
+            });
             let invocation = Arc::new(Invocation {
                 id: call.id,
                 call_id: (*path).into(),
@@ -301,11 +348,17 @@ mod tests {
             });
             let arguments = Some(call.arguments.as_json().clone());
             let (arguments_digest, arguments_bytes) = (call.arguments.digest(), 1);
-            let requested = ToolEvent::ToolRequested { arguments, arguments_digest, arguments_bytes, executor: None };
+            let requested = ToolEvent::ToolRequested {
+                arguments,
+                arguments_digest,
+                arguments_bytes,
+                executor: None,
+            };
             let asked = ToolEvent::ToolApprovalRequested(Box::new(ApprovalRequest::about(&call)));
             for event in [requested, asked] {
                 sequence += 1;
-                let event = Event::tool(sequence, Timestamp::EPOCH, invocation.clone(), event).expect("valid");
+                let event = Event::tool(sequence, Timestamp::EPOCH, invocation.clone(), event)
+                    .expect("valid");
                 screen.apply(&event);
             }
         }
@@ -318,11 +371,16 @@ mod tests {
             '\u{1b}' => KeyCode::Esc,
             c => KeyCode::Char(c),
         };
-        keys.chars().map(|c| prompt.key(KeyEvent::new(code(c), KeyModifiers::NONE))).collect()
+        keys.chars()
+            .map(|c| prompt.key(KeyEvent::new(code(c), KeyModifiers::NONE)))
+            .collect()
     }
 
     fn current(prompt: &Prompt) -> String {
-        prompt.current().map(|request| request.arguments.as_map()["path"].to_string()).unwrap_or_default()
+        prompt
+            .current()
+            .map(|request| request.arguments.as_map()["path"].to_string())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -336,7 +394,10 @@ mod tests {
         }
         let (mut prompt, screen) = (Prompt::default(), asking(&["a"]));
         prompt.sync(&screen);
-        assert_eq!(prompt.key(KeyEvent::new(KeyCode::Char('y'), KeyModifiers::ALT)), Act::Nothing);
+        assert_eq!(
+            prompt.key(KeyEvent::new(KeyCode::Char('y'), KeyModifiers::ALT)),
+            Act::Nothing
+        );
     }
 
     #[test]
@@ -344,7 +405,12 @@ mod tests {
         let (mut prompt, screen) = (Prompt::default(), asking(&["a", "b"]));
         let first = prompt.sync(&screen).expect("asks");
         assert_eq!(press(&mut prompt, "y"), [Act::Approve(first.clone())]);
-        assert!(prompt.sync(&screen).is_some_and(|next| key(&next) != key(&first)), "the log does not say so yet");
+        assert!(
+            prompt
+                .sync(&screen)
+                .is_some_and(|next| key(&next) != key(&first)),
+            "the log does not say so yet"
+        );
         prompt.not_taken(&first);
         prompt.sync(&screen);
         assert_eq!(prompt.questions.len(), 2);
@@ -355,11 +421,21 @@ mod tests {
         let (mut prompt, screen) = (Prompt::default(), asking(&["a"]));
         let request = prompt.sync(&screen).expect("asks");
         let acts = press(&mut prompt, "nany y\n");
-        assert_eq!(acts.last(), Some(&Act::Deny(request.clone(), Some("any y".to_owned()))));
-        assert!(acts[..acts.len() - 1].iter().all(|act| *act == Act::Nothing));
+        assert_eq!(
+            acts.last(),
+            Some(&Act::Deny(request.clone(), Some("any y".to_owned())))
+        );
+        assert!(
+            acts[..acts.len() - 1]
+                .iter()
+                .all(|act| *act == Act::Nothing)
+        );
         let (mut prompt, screen) = (Prompt::default(), asking(&["a"]));
         let request = prompt.sync(&screen).expect("asks");
-        assert_eq!(press(&mut prompt, "n\n").last(), Some(&Act::Deny(request, None)));
+        assert_eq!(
+            press(&mut prompt, "n\n").last(),
+            Some(&Act::Deny(request, None))
+        );
     }
 
     #[test]
@@ -385,7 +461,10 @@ mod tests {
         prompt.sync(&both);
         assert!(matches!(&prompt.mode, Mode::Reason(reason) if reason == "no"));
         prompt.sync(&Screen::new());
-        assert!(prompt.lines().is_empty() && matches!(prompt.mode, Mode::Choosing), "it was decided elsewhere");
+        assert!(
+            prompt.lines().is_empty() && matches!(prompt.mode, Mode::Choosing),
+            "it was decided elsewhere"
+        );
     }
 
     #[test]
@@ -402,15 +481,22 @@ mod tests {
             })
             .collect();
         assert_eq!(places, [Place::Everywhere, Place::Session, Place::Project]);
-        let [Act::Preview(exact)] = &press(&mut prompt, "x")[..] else { panic!("it is shown again") };
+        let [Act::Preview(exact)] = &press(&mut prompt, "x")[..] else {
+            panic!("it is shown again")
+        };
         assert_eq!(exact.reach, Reach::SameCall);
-        let [Act::Always(_, kept)] = &press(&mut prompt, "y")[..] else { panic!("it is kept") };
+        let [Act::Always(_, kept)] = &press(&mut prompt, "y")[..] else {
+            panic!("it is kept")
+        };
         let rule = kept.rule(
             toolgate::SessionId::new(request.approval_id.call().uuid()),
             "p",
             &"ann".into(),
             Timestamp::EPOCH,
         );
-        assert_eq!(rule.arguments.keys().collect::<Vec<_>>(), ["/content", "/path"]);
+        assert_eq!(
+            rule.arguments.keys().collect::<Vec<_>>(),
+            ["/content", "/path"]
+        );
     }
 }

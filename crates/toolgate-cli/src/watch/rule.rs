@@ -44,10 +44,23 @@ impl Draft {
     /// The narrowest rule that is of use: for this session, and about what the call touches if the tool tells that.
     pub(crate) fn new(request: ApprovalRequest, annotations: &Annotations) -> Self {
         let there = |pointer: &String| request.arguments.as_json().pointer(pointer).is_some();
-        let touches: Vec<String> =
-            annotations.resources.iter().map(|resource| resource.argument.clone()).filter(there).collect();
-        let reach = if touches.is_empty() { Reach::SameCall } else { Reach::SameTarget };
-        Self { request, place: Place::Session, reach, touches }
+        let touches: Vec<String> = annotations
+            .resources
+            .iter()
+            .map(|resource| resource.argument.clone())
+            .filter(there)
+            .collect();
+        let reach = if touches.is_empty() {
+            Reach::SameCall
+        } else {
+            Reach::SameTarget
+        };
+        Self {
+            request,
+            place: Place::Session,
+            reach,
+            touches,
+        }
     }
 
     /// Whether there is a choice of what it covers.
@@ -65,16 +78,28 @@ impl Draft {
     }
 
     /// The rule.
-    pub(crate) fn rule(&self, session: SessionId, project: &str, owner: &Principal, now: Timestamp) -> AllowRule {
+    pub(crate) fn rule(
+        &self,
+        session: SessionId,
+        project: &str,
+        owner: &Principal,
+        now: Timestamp,
+    ) -> AllowRule {
         AllowRule {
             // One rule for a call and a generation: whoever confirms twice makes one.
-            id: format!("always-{}-{}", self.request.approval_id.call(), self.request.generation),
+            id: format!(
+                "always-{}-{}",
+                self.request.approval_id.call(),
+                self.request.generation
+            ),
             effect: RuleEffect::Allow,
             tool: self.request.tool.to_string(),
             arguments: self.patterns(),
             scope: match self.place {
                 Place::Session => RuleScope::Session { session },
-                Place::Project => RuleScope::Project { project: project.to_owned() },
+                Place::Project => RuleScope::Project {
+                    project: project.to_owned(),
+                },
                 Place::Everywhere => RuleScope::Global,
             },
             owner: owner.clone(),
@@ -86,7 +111,14 @@ impl Draft {
 
     fn patterns(&self) -> BTreeMap<String, ArgumentPattern> {
         let arguments = self.request.arguments.as_json();
-        let whole = || self.request.arguments.as_map().keys().map(|name| format!("/{}", escaped(name))).collect();
+        let whole = || {
+            self.request
+                .arguments
+                .as_map()
+                .keys()
+                .map(|name| format!("/{}", escaped(name)))
+                .collect()
+        };
         let pointers: Vec<String> = match self.reach {
             Reach::SameTarget => self.touches.clone(),
             Reach::SameCall => whole(),

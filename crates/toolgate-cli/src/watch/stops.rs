@@ -10,7 +10,11 @@ pub(crate) struct Stops([Signal; 3]);
 impl Stops {
     /// Listens from now on; the program is not ended by them any more.
     pub(crate) fn listen() -> Result<Self, CliError> {
-        Ok(Self([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]))
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
     }
 
     /// Waits for one.

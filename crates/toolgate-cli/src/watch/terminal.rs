@@ -85,16 +85,32 @@ enum Woken {
 
 impl<'a> TerminalWatch<'a> {
     /// Watches what goes on behind what `screen` has already.
-    pub(crate) fn new(cx: &'a Cx, gate: &'a Gate, session: &Session, screen: Screen) -> Result<Self, CliError> {
+    pub(crate) fn new(
+        cx: &'a Cx,
+        gate: &'a Gate,
+        session: &Session,
+        screen: Screen,
+    ) -> Result<Self, CliError> {
         let keyboard = Keyboard::open()?;
         let mut display = Display::new(screen, size()?, cx.out.is_colored());
         display.ask();
         let desk = Desk::new(cx, gate, session);
-        Ok(Self { session: session.clone(), display, desk, keyboard, toasts: gate.parts.get(), stopping: false })
+        Ok(Self {
+            session: session.clone(),
+            display,
+            desk,
+            keyboard,
+            toasts: gate.parts.get(),
+            stopping: false,
+        })
     }
 
     /// Draws and asks until the run ends. The terminal is as it was when this returns.
-    pub(crate) async fn watch(mut self, job: &mut Job, stops: &mut Stops) -> Result<(Ended, Screen), CliError> {
+    pub(crate) async fn watch(
+        mut self,
+        job: &mut Job,
+        stops: &mut Stops,
+    ) -> Result<(Ended, Screen), CliError> {
         let ended = self.until_the_end(job, stops).await;
         self.display.leave()?;
         Ok((ended?, self.display.screen))
@@ -131,7 +147,9 @@ impl<'a> TerminalWatch<'a> {
             Woken::Pressed(Some(Ok(Input::Key(key)))) if key.kind != KeyEventKind::Release => {
                 return self.pressed(key).await;
             }
-            Woken::Pressed(Some(Ok(Input::Resize(width, height)))) => self.display.resize((width, height))?,
+            Woken::Pressed(Some(Ok(Input::Resize(width, height)))) => {
+                self.display.resize((width, height))?
+            }
             Woken::Pressed(Some(Ok(_))) => {}
             // A terminal that is gone ends the run like somebody who goes away.
             Woken::Pressed(Some(Err(_)) | None) => {
@@ -146,18 +164,27 @@ impl<'a> TerminalWatch<'a> {
             }
             Woken::Fed(Some(fed)) => self.display.fed(&fed),
             Woken::Fed(None) => return Err(CliError::new("the run ended without a report")),
-            Woken::Toasts => self.display.toast(self.toasts.as_ref().map(ToastManager::current).unwrap_or_default()),
+            Woken::Toasts => self.display.toast(
+                self.toasts
+                    .as_ref()
+                    .map(ToastManager::current)
+                    .unwrap_or_default(),
+            ),
             Woken::Done(ended) => return Ok(Some(ended)),
         }
         Ok(None)
     }
 
     async fn pressed(&mut self, key: KeyEvent) -> Result<Option<Ended>, CliError> {
-        if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c' | 'C')) {
+        if key.modifiers.contains(KeyModifiers::CONTROL)
+            && matches!(key.code, KeyCode::Char('c' | 'C'))
+        {
             return Ok(self.stop());
         }
         let act = self.display.prompt.key(key);
-        self.desk.act(act, &mut self.display, &mut self.keyboard).await?;
+        self.desk
+            .act(act, &mut self.display, &mut self.keyboard)
+            .await?;
         self.display.ask();
         self.display.draw()?;
         Ok(None)
@@ -182,7 +209,10 @@ impl<'a> TerminalWatch<'a> {
             screen.agents().iter().any(|agent| agent.session == session)
         };
         let put_off = |call: &CallView| {
-            let asked = call.question.as_deref().filter(|_| call.state == CallState::Asked);
+            let asked = call
+                .question
+                .as_deref()
+                .filter(|_| call.state == CallState::Asked);
             asked.is_some_and(|question| prompt.is_skipped(question)) || is_agent(call)
         };
         !self.stopping

@@ -23,9 +23,15 @@ fn a_file_of_the_user_counts_where_the_project_has_none() {
     let place = Place::new();
     assert_eq!(place.run(["config", "init", "--user"]).code, 0);
     let said = &place.run(["config", "path", "--json"]).json()[0];
-    assert_eq!((said["owner"].as_str(), &said["config"]), (Some("user"), &said["user_config"]));
+    assert_eq!(
+        (said["owner"].as_str(), &said["config"]),
+        (Some("user"), &said["user_config"])
+    );
     let place = place.configured("[run]\n");
-    assert_eq!(place.run(["config", "path", "--json"]).json()[0]["owner"], "project");
+    assert_eq!(
+        place.run(["config", "path", "--json"]).json()[0]["owner"],
+        "project"
+    );
 }
 
 #[test]
@@ -34,7 +40,11 @@ fn a_file_counts_once_it_is_trusted_and_no_longer_when_it_is_not() {
     assert_eq!(place.run(["stack", "show"]).code, 0);
     assert_eq!(place.run(["config", "untrust"]).code, 0);
     assert_eq!(place.run(["stack", "show"]).code, 2);
-    assert_eq!(place.run(["config", "check"]).code, 0, "checking needs no trust");
+    assert_eq!(
+        place.run(["config", "check"]).code,
+        0,
+        "checking needs no trust"
+    );
     let again = &place.run(["config", "untrust", "--json"]).json()[0];
     assert_eq!(again["was_trusted"], false);
 }
@@ -53,18 +63,30 @@ fn a_file_that_is_wrong_is_not_trusted() {
     let place = Place::new();
     place.write("toolgate.toml", "[runs]\n");
     let ran = place.run(["config", "trust", "--yes"]);
-    assert!(ran.code == 2 && ran.err.contains("the nearest is `run`"), "{ran:?}");
+    assert!(
+        ran.code == 2 && ran.err.contains("the nearest is `run`"),
+        "{ran:?}"
+    );
 }
 
 #[test]
 fn what_counts_is_shown_with_where_it_comes_from() {
-    let place = Place::new().configured("[run]\nmax_tokens = 7\n[layers.telemetry]\nsink = \"noop\"\n");
+    let place =
+        Place::new().configured("[run]\nmax_tokens = 7\n[layers.telemetry]\nsink = \"noop\"\n");
     let place = place.with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS", "1234");
     let entries = place.run(["config", "show", "--json"]).json();
-    let find = |path: &str| entries.iter().find(|entry| entry["path"] == path).unwrap_or_else(|| panic!("{path}"));
+    let find = |path: &str| {
+        entries
+            .iter()
+            .find(|entry| entry["path"] == path)
+            .unwrap_or_else(|| panic!("{path}"))
+    };
     assert_eq!(find("run.max_tokens")["from"], "file");
     let timeout = find("layers.timeout.max_ms");
-    assert_eq!((&timeout["value"], timeout["from"].as_str()), (&Value::from(1234), Some("variable")));
+    assert_eq!(
+        (&timeout["value"], timeout["from"].as_str()),
+        (&Value::from(1234), Some("variable"))
+    );
     assert_eq!(find("layers.policy.default")["from"], "default");
     let changed = place.run(["config", "show", "--changed"]);
     insta::assert_snapshot!("show_changed", changed.out);
@@ -72,7 +94,8 @@ fn what_counts_is_shown_with_where_it_comes_from() {
 
 #[test]
 fn what_is_shown_is_a_file_that_says_the_same() {
-    let place = Place::new().configured("[layers.policy]\nrules = [{ effect = \"deny\", command = [\"git push\"] }]\n");
+    let place = Place::new()
+        .configured("[layers.policy]\nrules = [{ effect = \"deny\", command = [\"git push\"] }]\n");
     let shown = place.run(["config", "show"]).out;
     let copy = place.write("copy.toml", shown);
     let ran = place.run(["config", "check", &copy.display().to_string()]);

@@ -9,12 +9,20 @@ use crate::Place;
 
 fn findings(place: &Place, check: &str) -> (i32, Vec<Value>) {
     let ran = place.run(["doctor", "--json"]);
-    (ran.code, ran.json().into_iter().filter(|finding| finding["check"] == check).collect())
+    (
+        ran.code,
+        ran.json()
+            .into_iter()
+            .filter(|finding| finding["check"] == check)
+            .collect(),
+    )
 }
 
 fn broken(place: &Place, check: &str) -> Value {
     let (code, findings) = findings(place, check);
-    let found = findings.into_iter().find(|finding| finding["state"] == "broken");
+    let found = findings
+        .into_iter()
+        .find(|finding| finding["state"] == "broken");
     assert_eq!(code, 1);
     found.unwrap_or_else(|| panic!("{check} is not broken"))
 }
@@ -34,7 +42,10 @@ fn nothing_is_broken_where_nothing_was_done_and_nothing_is_made() {
     assert!(!place.home().exists());
     let place = used();
     let ran = place.run(["doctor", "--deep"]);
-    assert!(ran.code == 0 && ran.out.contains("every chain is whole"), "{ran:?}");
+    assert!(
+        ran.code == 0 && ran.out.contains("every chain is whole"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -43,7 +54,12 @@ fn a_locked_database_is_found() {
     let holder = Connection::open(place.database()).expect("opens");
     holder.execute_batch("BEGIN IMMEDIATE").expect("alone");
     let found = broken(&place, "database");
-    assert!(found["fix"].as_str().is_some_and(|fix| fix.contains("fuser")), "{found}");
+    assert!(
+        found["fix"]
+            .as_str()
+            .is_some_and(|fix| fix.contains("fuser")),
+        "{found}"
+    );
 }
 
 #[test]
@@ -59,11 +75,16 @@ fn a_damaged_database_is_found() {
 fn a_receipt_that_was_changed_is_found_by_looking_deeper() {
     let place = used();
     let database = Connection::open(place.database()).expect("opens");
-    database.execute_batch("UPDATE entries SET body = replace(body, 'list_dir', 'list_bin')").expect("changed");
+    database
+        .execute_batch("UPDATE entries SET body = replace(body, 'list_dir', 'list_bin')")
+        .expect("changed");
     drop(database);
     assert_eq!(findings(&place, "database").0, 0);
     let ran = place.run(["doctor", "--deep"]);
-    assert!(ran.code == 1 && ran.out.contains("broken at entry 1"), "{ran:?}");
+    assert!(
+        ran.code == 1 && ran.out.contains("broken at entry 1"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -80,17 +101,29 @@ fn a_home_that_cannot_be_made_is_found() {
     let place = Place::new();
     let file = place.write("file", "");
     let place = place.with("TOOLGATE_HOME", file.join("home").display().to_string());
-    assert!(broken(&place, "home")["fix"].as_str().is_some_and(|fix| fix.contains("TOOLGATE_HOME")));
+    assert!(
+        broken(&place, "home")["fix"]
+            .as_str()
+            .is_some_and(|fix| fix.contains("TOOLGATE_HOME"))
+    );
 }
 
 #[test]
 fn a_configuration_that_does_not_count_or_is_wrong_is_found() {
     let place = Place::new();
     place.write("toolgate.toml", "[run]\n");
-    assert!(broken(&place, "configuration")["fix"].as_str().is_some_and(|fix| fix.contains("config trust")));
+    assert!(
+        broken(&place, "configuration")["fix"]
+            .as_str()
+            .is_some_and(|fix| fix.contains("config trust"))
+    );
     place.write("toolgate.toml", "[runs]\n");
     let (_, found) = findings(&place, "configuration");
-    assert!(found.iter().any(|finding| finding["detail"].as_str().is_some_and(|text| text.contains("nearest"))));
+    assert!(found.iter().any(|finding| {
+        finding["detail"]
+            .as_str()
+            .is_some_and(|text| text.contains("nearest"))
+    }));
 }
 
 #[test]
@@ -100,7 +133,14 @@ fn keys_of_providers_are_named_and_never_shown() {
     assert_eq!((code, found[0]["state"].as_str()), (0, Some("unusual")));
     let place = place.with("ANTHROPIC_API_KEY", "sk-ant-hunter2");
     let ran = place.run(["doctor"]);
-    assert!(ran.out.contains("ANTHROPIC_API_KEY") && !ran.out.contains("hunter2"), "{ran:?}");
+    assert!(
+        ran.out.contains("ANTHROPIC_API_KEY") && !ran.out.contains("hunter2"),
+        "{ran:?}"
+    );
     let place = Place::new().configured("[run]\nmodel = \"openai:gpt-5\"\n");
-    assert!(broken(&place, "models")["fix"].as_str().is_some_and(|fix| fix.contains("OPENAI_API_KEY")));
+    assert!(
+        broken(&place, "models")["fix"]
+            .as_str()
+            .is_some_and(|fix| fix.contains("OPENAI_API_KEY"))
+    );
 }

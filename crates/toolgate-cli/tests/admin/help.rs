@@ -26,7 +26,11 @@ fn help(command: &Command) -> String {
 fn every_help_fits_a_screen() {
     for (words, command) in commands() {
         let help = help(&command);
-        assert!(help.lines().count() <= 45, "{words} --help has {} lines:\n{help}", help.lines().count());
+        assert!(
+            help.lines().count() <= 45,
+            "{words} --help has {} lines:\n{help}",
+            help.lines().count()
+        );
         for line in help.lines() {
             assert!(line.chars().count() <= 100, "{words}: {line}");
         }
@@ -36,8 +40,14 @@ fn every_help_fits_a_screen() {
 #[test]
 fn every_command_says_what_it_does_and_shows_how() {
     for (words, command) in commands() {
-        assert!(command.get_about().is_some(), "{words} has no words of its own");
-        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(
+            command.get_about().is_some(),
+            "{words} has no words of its own"
+        );
+        let after = command
+            .get_after_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let example = after.split("Examples:\n").nth(1).unwrap_or_default();
         assert!(
             example.contains(&format!("{words} "))
@@ -52,10 +62,18 @@ fn every_command_says_what_it_does_and_shows_how() {
 fn every_option_and_word_is_explained() {
     for (words, command) in commands() {
         for argument in command.get_arguments() {
-            assert!(argument.get_help().is_some(), "{words}: {} is not explained", argument.get_id());
+            assert!(
+                argument.get_help().is_some(),
+                "{words}: {} is not explained",
+                argument.get_id()
+            );
         }
         for inner in command.get_subcommands() {
-            assert!(inner.get_about().is_some(), "{words} {} is not explained", inner.get_name());
+            assert!(
+                inner.get_about().is_some(),
+                "{words} {} is not explained",
+                inner.get_name()
+            );
         }
     }
 }
@@ -70,8 +88,14 @@ fn help_says_what_it_said() {
 #[test]
 fn both_forms_of_the_flag_give_the_same_page() {
     let place = crate::Place::new();
-    let (short, long) = (place.run(["config", "check", "-h"]), place.run(["config", "check", "--help"]));
+    let (short, long) = (
+        place.run(["config", "check", "-h"]),
+        place.run(["config", "check", "--help"]),
+    );
     assert_eq!((short.code, long.code, short.out == long.out), (0, 0, true));
     let version = place.run(["--version"]);
-    assert_eq!((version.code, version.out.starts_with("toolgate ")), (0, true));
+    assert_eq!(
+        (version.code, version.out.starts_with("toolgate ")),
+        (0, true)
+    );
 }

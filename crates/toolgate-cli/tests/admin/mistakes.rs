@@ -18,7 +18,10 @@ fn a_model_that_cannot_be_had() {
 #[test]
 fn a_misspelt_option_or_command() {
     let place = Place::new();
-    insta::assert_snapshot!("misspelt_option", place.run(["stack", "show", "--al"]).mistake());
+    insta::assert_snapshot!(
+        "misspelt_option",
+        place.run(["stack", "show", "--al"]).mistake()
+    );
     insta::assert_snapshot!("misspelt_command", place.run(["confg", "check"]).mistake());
 }
 
@@ -73,16 +76,32 @@ fn a_variable_that_overrides_nothing() {
 #[test]
 fn a_file_that_is_not_there() {
     let place = Place::new();
-    insta::assert_snapshot!("missing_config", place.run(["stack", "show", "--config", "nope.toml"]).mistake());
-    insta::assert_snapshot!("missing_arguments", place.run(["tools", "call", "read_file", "@nope.json"]).mistake());
+    insta::assert_snapshot!(
+        "missing_config",
+        place
+            .run(["stack", "show", "--config", "nope.toml"])
+            .mistake()
+    );
+    insta::assert_snapshot!(
+        "missing_arguments",
+        place
+            .run(["tools", "call", "read_file", "@nope.json"])
+            .mistake()
+    );
 }
 
 #[test]
 fn a_workspace_that_is_no_directory() {
     let place = Place::new();
     place.write("file", "");
-    insta::assert_snapshot!("not_a_directory", place.run(["-C", "file", "stack", "show"]).mistake());
-    insta::assert_snapshot!("no_such_directory", place.run(["-C", "nope", "stack", "show"]).mistake());
+    insta::assert_snapshot!(
+        "not_a_directory",
+        place.run(["-C", "file", "stack", "show"]).mistake()
+    );
+    insta::assert_snapshot!(
+        "no_such_directory",
+        place.run(["-C", "nope", "stack", "show"]).mistake()
+    );
 }
 
 #[test]
@@ -90,19 +109,30 @@ fn a_home_that_cannot_be_made() {
     let place = Place::new();
     let file = place.write("file", "");
     let place = place.with("TOOLGATE_HOME", file.join("home").display().to_string());
-    insta::assert_snapshot!("no_home", place.run(["tools", "call", "list_dir"]).mistake());
+    insta::assert_snapshot!(
+        "no_home",
+        place.run(["tools", "call", "list_dir"]).mistake()
+    );
 }
 
 #[test]
 fn a_tool_that_is_not_there() {
     let place = Place::new();
-    insta::assert_snapshot!("unknown_tool", place.run(["tools", "show", "read_fil"]).mistake());
+    insta::assert_snapshot!(
+        "unknown_tool",
+        place.run(["tools", "show", "read_fil"]).mistake()
+    );
 }
 
 #[test]
 fn arguments_that_are_none() {
     let place = Place::new();
-    insta::assert_snapshot!("bad_arguments", place.run(["tools", "call", "read_file", "README.md"]).mistake());
+    insta::assert_snapshot!(
+        "bad_arguments",
+        place
+            .run(["tools", "call", "read_file", "README.md"])
+            .mistake()
+    );
 }
 
 /// A place whose database has been made.
@@ -127,14 +157,24 @@ fn a_database_that_somebody_else_holds() {
 fn a_database_of_a_newer_version() {
     let place = used();
     let future = "INSERT INTO toolgate_schema (version, name, checksum, applied_at) VALUES (999, 'x', '', 0)";
-    Connection::open(place.database()).and_then(|database| database.execute_batch(future)).expect("written");
-    insta::assert_snapshot!("newer", known(&place.run(["tools", "call", "list_dir"]).mistake()));
+    Connection::open(place.database())
+        .and_then(|database| database.execute_batch(future))
+        .expect("written");
+    insta::assert_snapshot!(
+        "newer",
+        known(&place.run(["tools", "call", "list_dir"]).mistake())
+    );
 }
 
 /// The number of the newest version, which grows, left out.
 fn known(text: &str) -> String {
-    let (before, after) = text.split_once("versions up to ").expect("it says what it knows");
-    format!("{before}versions up to N{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+    let (before, after) = text
+        .split_once("versions up to ")
+        .expect("it says what it knows");
+    format!(
+        "{before}versions up to N{}",
+        after.trim_start_matches(|c: char| c.is_ascii_digit())
+    )
 }
 
 #[test]
@@ -143,19 +183,37 @@ fn a_database_that_is_damaged() {
     let mut bytes = std::fs::read(place.database()).expect("reads");
     bytes[100..4096].fill(0xff);
     std::fs::write(place.database(), bytes).expect("written");
-    insta::assert_snapshot!("damaged", place.run(["tools", "call", "list_dir"]).mistake());
+    insta::assert_snapshot!(
+        "damaged",
+        place.run(["tools", "call", "list_dir"]).mistake()
+    );
 }
 
 #[test]
 fn a_database_that_is_something_else() {
     let place = Place::new();
-    let file =
-        place.write("notes.txt", "these are notes, and they are long enough to be looked at as a database".repeat(9));
+    let file = place.write(
+        "notes.txt",
+        "these are notes, and they are long enough to be looked at as a database".repeat(9),
+    );
     let address = file.display().to_string();
-    insta::assert_snapshot!("not_a_database", place.run(["tools", "call", "list_dir", "--db", &address]).mistake());
+    insta::assert_snapshot!(
+        "not_a_database",
+        place
+            .run(["tools", "call", "list_dir", "--db", &address])
+            .mistake()
+    );
     insta::assert_snapshot!(
         "unknown_address",
-        place.run(["tools", "call", "list_dir", "--db", "mysql://me:hunter2@h/d"]).mistake()
+        place
+            .run([
+                "tools",
+                "call",
+                "list_dir",
+                "--db",
+                "mysql://me:hunter2@h/d"
+            ])
+            .mistake()
     );
 }
 
@@ -164,5 +222,8 @@ fn an_error_is_json_where_json_was_asked_for() {
     let ran = Place::new().run(["stack", "show", "--config", "nope.toml", "--json"]);
     let said: serde_json::Value = serde_json::from_str(&ran.err).expect("JSON");
     assert_eq!((ran.code, &said["exit"]), (2, &2.into()));
-    assert!(said["error"].is_string() && said["hint"].is_string(), "{said}");
+    assert!(
+        said["error"].is_string() && said["hint"].is_string(),
+        "{said}"
+    );
 }

@@ -27,7 +27,10 @@ impl Place {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("work")).expect("a workspace");
-        Self { dir, variables: Vec::new() }
+        Self {
+            dir,
+            variables: Vec::new(),
+        }
     }
 
     /// The same with a variable of the environment.
@@ -72,33 +75,55 @@ impl Place {
     }
 
     /// Runs the program with something at its standard input.
-    pub(crate) fn run_with<'a>(&self, arguments: impl IntoIterator<Item = &'a str>, input: &str) -> Ran {
+    pub(crate) fn run_with<'a>(
+        &self,
+        arguments: impl IntoIterator<Item = &'a str>,
+        input: &str,
+    ) -> Ran {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
         command.args(arguments).current_dir(self.work()).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.env("HOME", self.root()).env("TOOLGATE_HOME", self.home()).env("TOOLGATE_USER", "ann");
+        command
+            .env("HOME", self.root())
+            .env("TOOLGATE_HOME", self.home())
+            .env("TOOLGATE_USER", "ann");
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         // A program that does not read its input may be gone already.
-        let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
+        let _ = child
+            .stdin
+            .take()
+            .expect("piped")
+            .write_all(input.as_bytes());
         let done = child.wait_with_output().expect("the program ends");
         let text = |bytes: &[u8]| self.normal(&String::from_utf8_lossy(bytes));
-        Ran { code: done.status.code().unwrap_or(-1), out: text(&done.stdout), err: text(&done.stderr) }
+        Ran {
+            code: done.status.code().unwrap_or(-1),
+            out: text(&done.stdout),
+            err: text(&done.stderr),
+        }
     }
 
     /// The same wherever the test runs.
     fn normal(&self, text: &str) -> String {
         let bare = self.dir.path().to_owned();
         let shown = |path: &Path| path.display().to_string();
-        text.replace(&shown(&self.root()), "DIR").replace(&shown(&bare), "DIR")
+        text.replace(&shown(&self.root()), "DIR")
+            .replace(&shown(&bare), "DIR")
     }
 }
 
 impl Ran {
     /// The lines of the output as JSON.
     pub(crate) fn json(&self) -> Vec<Value> {
-        self.out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{self:?}"))).collect()
+        self.out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{self:?}")))
+            .collect()
     }
 
     /// What a person who made a mistake sees.

@@ -7,19 +7,30 @@ use crate::Place;
 
 /// The program in a terminal, with nothing else in its environment.
 fn terminal(place: &Place, arguments: &[&str], columns: u16) -> Terminal {
-    let terminal = Terminal::builder(env!("CARGO_BIN_EXE_toolgate")).args(arguments).dir(place.work());
-    let terminal = terminal.env("HOME", place.root()).env("TOOLGATE_HOME", place.home()).env("TOOLGATE_USER", "ann");
+    let terminal = Terminal::builder(env!("CARGO_BIN_EXE_toolgate"))
+        .args(arguments)
+        .dir(place.work());
+    let terminal = terminal
+        .env("HOME", place.root())
+        .env("TOOLGATE_HOME", place.home())
+        .env("TOOLGATE_USER", "ann");
     terminal.size(columns, 40).spawn()
 }
 
 #[test]
 fn a_configuration_is_shown_before_it_is_trusted() {
     let place = Place::new();
-    place.write("toolgate.toml", "[layers.policy]\ndefault = \"allow\" # \u{202e}\n");
+    place.write(
+        "toolgate.toml",
+        "[layers.policy]\ndefault = \"allow\" # \u{202e}\n",
+    );
     let mut terminal = terminal(&place, &["config", "trust"], 80);
     let screen = terminal.wait_for("[y/N]");
     assert!(screen.contains("default = \"allow\""), "{screen}");
-    assert!(screen.contains("\\u{202e}"), "what a file says cannot turn the text around: {screen}");
+    assert!(
+        screen.contains("\\u{202e}"),
+        "what a file says cannot turn the text around: {screen}"
+    );
     terminal.send("y");
     terminal.key(Key::Enter);
     assert_eq!(terminal.wait_exit(), 0);
@@ -57,11 +68,17 @@ fn ctrl_c_stops_a_call_and_what_is_known_of_it_is_kept() {
     let started = place.work().join("started");
     mkfifoat(CWD, &started, Mode::RUSR | Mode::WUSR).expect("made");
     let command = "command=echo yes > started; sleep 600";
-    let mut terminal = terminal(&place, &["tools", "call", "run_shell", command, "--approve", "yes"], 80);
+    let mut terminal = terminal(
+        &place,
+        &["tools", "call", "run_shell", command, "--approve", "yes"],
+        80,
+    );
     assert_eq!(std::fs::read_to_string(&started).expect("reads"), "yes\n");
     terminal.key(Key::Ctrl('c'));
     assert_eq!(terminal.wait_exit(), 130);
     let database = rusqlite::Connection::open(place.database()).expect("opens");
-    let kept: i64 = database.query_row("SELECT count(*) FROM entries", [], |row| row.get(0)).expect("counts");
+    let kept: i64 = database
+        .query_row("SELECT count(*) FROM entries", [], |row| row.get(0))
+        .expect("counts");
     assert_eq!(kept, 1, "the call has its receipt");
 }

@@ -5,22 +5,44 @@ use crate::Place;
 #[test]
 fn what_waits_is_listed_shown_and_decided_once() {
     let place = Place::new();
-    assert!(place.ends(0, &["approvals", "list"]).err.contains("nothing waits"));
+    assert!(
+        place
+            .ends(0, &["approvals", "list"])
+            .err
+            .contains("nothing waits")
+    );
     let id = place.ask("a.txt");
     let rows = place.json(&["approvals", "list"]);
     assert_eq!(rows.len(), 1);
-    assert_eq!((rows[0]["approval_id"].as_str(), rows[0]["state"].as_str()), (Some(&*id), Some("pending")));
+    assert_eq!(
+        (rows[0]["approval_id"].as_str(), rows[0]["state"].as_str()),
+        (Some(&*id), Some("pending"))
+    );
     let short = &id[id.len() - 8..];
     let listed = place.ends(0, &["approvals", "list"]).out;
-    assert!(listed.contains(short) && listed.contains("write_file") && listed.contains("waits"), "{listed}");
+    assert!(
+        listed.contains(short) && listed.contains("write_file") && listed.contains("waits"),
+        "{listed}"
+    );
     let shown = place.ends(0, &["approvals", "show", short]).out;
-    assert!(shown.contains("+new") && shown.contains("a.txt") && shown.contains("writes in the workspace"), "{shown}");
+    assert!(
+        shown.contains("+new")
+            && shown.contains("a.txt")
+            && shown.contains("writes in the workspace"),
+        "{shown}"
+    );
     let approved = place.ends(0, &["approvals", "approve", short]);
-    assert!(approved.out.contains("approved write_file") && approved.err.contains("--resume"), "{approved:?}");
+    assert!(
+        approved.out.contains("approved write_file") && approved.err.contains("--resume"),
+        "{approved:?}"
+    );
     let again = place.ends(1, &["approvals", "deny", short]);
     assert!(again.err.contains("(duplicate)"), "{again:?}");
     assert!(place.json(&["approvals", "list"]).is_empty());
-    assert_eq!(place.json(&["approvals", "list", "--all"])[0]["state"], "answered");
+    assert_eq!(
+        place.json(&["approvals", "list", "--all"])[0]["state"],
+        "answered"
+    );
     assert_eq!(place.json(&["sessions", "list"])[0]["state"], "decided");
 }
 
@@ -31,7 +53,18 @@ fn a_denial_keeps_its_reason_and_an_edit_its_arguments() {
     let bad = place.ends(2, &["approvals", "approve", &one, "--edit", "{"]);
     assert!(bad.err.contains("hint:"), "{bad:?}");
     place.ends(2, &["approvals", "approve", &one, &two, "--edit", "{}"]);
-    place.ends(0, &["approvals", "approve", &one, "--edit", r#"{"path":"c.txt","content":"x"}"#, "--by", "ben"]);
+    place.ends(
+        0,
+        &[
+            "approvals",
+            "approve",
+            &one,
+            "--edit",
+            r#"{"path":"c.txt","content":"x"}"#,
+            "--by",
+            "ben",
+        ],
+    );
     let denied = place.json(&["approvals", "deny", &two, "--reason", "not on Friday"]);
     assert_eq!(denied[0]["taken"], "decided");
     let late = place.ends(1, &["--json", "approvals", "approve", &two]);
@@ -55,7 +88,10 @@ fn an_approval_that_is_not_there_is_a_mistake_with_a_hint() {
     let place = Place::new();
     for text in ["abcdef12", "approval_nonsense", "x"] {
         let said = place.ends(2, &["approvals", "show", text]);
-        assert!(said.err.contains("there is no approval") && said.err.contains("hint:"), "{said:?}");
+        assert!(
+            said.err.contains("there is no approval") && said.err.contains("hint:"),
+            "{said:?}"
+        );
     }
     place.ends(2, &["approvals", "approve"]);
 }
@@ -63,35 +99,92 @@ fn an_approval_that_is_not_there_is_a_mistake_with_a_hint() {
 #[test]
 fn a_rule_is_tried_out_kept_and_taken_back() {
     let place = Place::new();
-    let write = ["tools", "call", "write_file", "path=docs/a.txt", "content=x"];
+    let write = [
+        "tools",
+        "call",
+        "write_file",
+        "path=docs/a.txt",
+        "content=x",
+    ];
     place.ends(3, &write);
     place.ask("src.txt");
     let rule = ["write_file", "--arg", "path=docs/*"];
-    let preview = place.ends(0, &[&["approvals", "rules", "preview"][..], &rule].concat()).out;
-    assert!(preview.contains("it would have answered 1 of the past"), "{preview}");
+    let preview = place
+        .ends(0, &[&["approvals", "rules", "preview"][..], &rule].concat())
+        .out;
+    assert!(
+        preview.contains("it would have answered 1 of the past"),
+        "{preview}"
+    );
     place.ends(2, &[&["approvals", "rules", "add"][..], &rule].concat());
-    assert!(place.json(&["approvals", "rules", "list"]).is_empty(), "nobody has said yes");
-    place.ends(0, &[&["approvals", "rules", "add", "--yes", "--id", "docs", "--for", "7d"][..], &rule].concat());
+    assert!(
+        place.json(&["approvals", "rules", "list"]).is_empty(),
+        "nobody has said yes"
+    );
+    place.ends(
+        0,
+        &[
+            &[
+                "approvals",
+                "rules",
+                "add",
+                "--yes",
+                "--id",
+                "docs",
+                "--for",
+                "7d",
+            ][..],
+            &rule,
+        ]
+        .concat(),
+    );
     let kept = place.json(&["approvals", "rules", "list"]);
-    assert_eq!((kept[0]["id"].as_str(), kept[0]["owner"].as_str()), (Some("docs"), Some("ann")));
+    assert_eq!(
+        (kept[0]["id"].as_str(), kept[0]["owner"].as_str()),
+        (Some("docs"), Some("ann"))
+    );
     place.ends(0, &write);
-    place.ends(3, &["tools", "call", "write_file", "path=other.txt", "content=x"]);
+    place.ends(
+        3,
+        &["tools", "call", "write_file", "path=other.txt", "content=x"],
+    );
     place.ends(0, &["approvals", "rules", "revoke", "docs"]);
-    place.ends(3, &["tools", "call", "write_file", "path=docs/b.txt", "content=x"]);
+    place.ends(
+        3,
+        &[
+            "tools",
+            "call",
+            "write_file",
+            "path=docs/b.txt",
+            "content=x",
+        ],
+    );
     let gone = place.ends(1, &["approvals", "rules", "revoke", "docs"]);
-    assert!(gone.err.contains("there is no rule docs") && gone.err.contains("hint:"), "{gone:?}");
+    assert!(
+        gone.err.contains("there is no rule docs") && gone.err.contains("hint:"),
+        "{gone:?}"
+    );
 }
 
 #[test]
 fn a_rule_that_is_too_wide_or_cannot_be_read_is_refused() {
     let place = Place::new();
     for (args, problem) in [
-        (&["write_file", "--scope", "everywhere"][..], "more than the name of a tool"),
+        (
+            &["write_file", "--scope", "everywhere"][..],
+            "more than the name of a tool",
+        ),
         (&["write_file", "--arg", "docs"][..], "names no argument"),
-        (&["write_file", "--scope", "moon"][..], "no place where a rule holds"),
+        (
+            &["write_file", "--scope", "moon"][..],
+            "no place where a rule holds",
+        ),
     ] {
         let said = place.run(&[&["approvals", "rules", "add", "--yes"][..], args].concat());
         assert!(said.code != 0 && said.err.contains(problem), "{said:?}");
     }
-    place.ends(2, &["approvals", "rules", "add", "write_file", "--for", "soon"]);
+    place.ends(
+        2,
+        &["approvals", "rules", "add", "write_file", "--for", "soon"],
+    );
 }

@@ -32,20 +32,38 @@ fn what_is_spent_is_taken_off_what_is_left() {
     let config = ["--config", file.to_str().expect("text")];
     let budgets = || place.json(&[&config[..], &["budget"]].concat());
     let of = |rows: &[serde_json::Value], name: &str| {
-        rows.iter().find(|row| row["budget"] == name).cloned().expect("is there")
+        rows.iter()
+            .find(|row| row["budget"] == name)
+            .cloned()
+            .expect("is there")
     };
     let before = budgets();
     assert_eq!(of(&before, "a few calls")["left"], 4);
     assert_eq!(
-        (of(&before, "money")["limit"].as_u64(), of(&before, "money")["unit"].as_str()),
+        (
+            of(&before, "money")["limit"].as_u64(),
+            of(&before, "money")["unit"].as_str()
+        ),
         (Some(2_500_000_000), Some("nano_usd"))
     );
-    place.ends(0, &[&config[..], &["tools", "call", "list_dir", "path=."]].concat());
+    place.ends(
+        0,
+        &[&config[..], &["tools", "call", "list_dir", "path=."]].concat(),
+    );
     let after = of(&budgets(), "a few calls");
-    assert_eq!((after["spent"].as_u64(), after["left"].as_u64()), (Some(1), Some(3)), "{after}");
-    let said = place.ends(0, &[&config[..], &["budget", "list"]].concat()).out;
+    assert_eq!(
+        (after["spent"].as_u64(), after["left"].as_u64()),
+        (Some(1), Some(3)),
+        "{after}"
+    );
+    let said = place
+        .ends(0, &[&config[..], &["budget", "list"]].concat())
+        .out;
     assert!(
-        said.contains("a few calls") && said.contains("3 calls") && said.contains("25 %") && said.contains("$2.500000"),
+        said.contains("a few calls")
+            && said.contains("3 calls")
+            && said.contains("25 %")
+            && said.contains("$2.500000"),
         "{said}"
     );
 }
@@ -54,11 +72,18 @@ fn what_is_spent_is_taken_off_what_is_left() {
 fn prices_are_listed_with_their_day_and_an_unknown_model_is_said_to_be() {
     let place = Place::new();
     let all = place.json(&["budget", "prices"]);
-    assert!(all.len() > 10 && all.iter().all(|row| row["as_of"].is_string()), "{}", all.len());
+    assert!(
+        all.len() > 10 && all.iter().all(|row| row["as_of"].is_string()),
+        "{}",
+        all.len()
+    );
     let one = all[0]["model"].as_str().expect("a name");
     assert_eq!(place.json(&["budget", "prices", one]), all[..1]);
     assert!(place.ends(0, &["budget", "prices"]).err.contains("as of"));
     let unknown = place.ends(2, &["budget", "prices", "acme:none"]);
-    assert!(unknown.err.contains("nobody knows") && unknown.err.contains("hint:"), "{unknown:?}");
+    assert!(
+        unknown.err.contains("nobody knows") && unknown.err.contains("hint:"),
+        "{unknown:?}"
+    );
     place.ends(2, &["budget", "prices", "nonsense"]);
 }

@@ -47,11 +47,23 @@ impl Place {
     fn run(&self, args: &[&str]) -> Said {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
         let kept = std::env::vars_os().filter(|(name, _)| name == "PATH");
-        command.env_clear().envs(kept).env("HOME", self.dir.path()).env("TOOLGATE_HOME", self.dir.path().join("home"));
-        command.env("TOOLGATE_USER", "ann").env("TZ", "UTC").current_dir(self.work()).stdin(Stdio::null());
+        command
+            .env_clear()
+            .envs(kept)
+            .env("HOME", self.dir.path())
+            .env("TOOLGATE_HOME", self.dir.path().join("home"));
+        command
+            .env("TOOLGATE_USER", "ann")
+            .env("TZ", "UTC")
+            .current_dir(self.work())
+            .stdin(Stdio::null());
         let done = command.args(args).output().expect("the program runs");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-        Said { code: done.status.code().expect("it ended by itself"), out: text(done.stdout), err: text(done.stderr) }
+        Said {
+            code: done.status.code().expect("it ended by itself"),
+            out: text(done.stdout),
+            err: text(done.stderr),
+        }
     }
 
     /// Runs the program, which has to end with this code.
@@ -64,24 +76,50 @@ impl Place {
     /// The lines of JSON that a command prints.
     fn json(&self, args: &[&str]) -> Vec<Value> {
         let said = self.ends(0, &[&["--json"], args].concat());
-        said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+        said.out
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect()
     }
 
     /// Writes a file with a call that is approved at once.
     fn write(&self, name: &str, content: &str) {
         let (path, content) = (format!("path={name}"), format!("content={content}"));
-        self.ends(0, &["tools", "call", "write_file", &path, &content, "--approve", "yes"]);
+        self.ends(
+            0,
+            &[
+                "tools",
+                "call",
+                "write_file",
+                &path,
+                &content,
+                "--approve",
+                "yes",
+            ],
+        );
     }
 
     /// Makes a call that waits for a decision, and says which approval it is.
     fn ask(&self, name: &str) -> String {
-        let said = self.ends(3, &["tools", "call", "write_file", &format!("path={name}"), "content=new", "--json"]);
+        let said = self.ends(
+            3,
+            &[
+                "tools",
+                "call",
+                "write_file",
+                &format!("path={name}"),
+                "content=new",
+                "--json",
+            ],
+        );
         let said: Value = serde_json::from_str(said.out.trim()).expect("JSON");
         said["approval"].as_str().expect("an approval").to_owned()
     }
 
     async fn store(&self) -> StoreHandle {
-        toolgate::store::open(self.database().to_str().expect("text")).await.expect("opens")
+        toolgate::store::open(self.database().to_str().expect("text"))
+            .await
+            .expect("opens")
     }
 
     fn read(&self, name: &str) -> Option<String> {

@@ -27,7 +27,10 @@ fn a_session_is_erased_only_after_a_yes() {
     for answer in ["", "n", "maybe"] {
         let (code, said) = answered(&place, session, answer);
         assert_eq!(code, 5, "{answer:?}: {said}");
-        assert!(said.contains("Receipts stay") && said.contains("nothing was done"), "{said}");
+        assert!(
+            said.contains("Receipts stay") && said.contains("nothing was done"),
+            "{said}"
+        );
         assert_eq!(place.json(&["sessions", "list"]).len(), 1);
     }
     let (code, said) = answered(&place, session, "y");

@@ -13,7 +13,12 @@ async fn three() -> (Place, Vec<SealedEntry>) {
         place.write(name, "x");
     }
     place.ends(0, &["tools", "call", "read_file", "path=a.txt"]);
-    let entries = place.store().await.entries(&LedgerName::main(), 0, 10).await.expect("reads");
+    let entries = place
+        .store()
+        .await
+        .entries(&LedgerName::main(), 0, 10)
+        .await
+        .expect("reads");
     assert_eq!(entries.len(), 3);
     (place, entries)
 }
@@ -27,16 +32,41 @@ fn is_tampered(place: &Place, args: &[&str], record: u64) {
 async fn receipts_are_listed_by_what_they_are_about_and_shown() {
     let (place, _) = three().await;
     let all = place.json(&["receipts", "list"]);
-    assert_eq!(all.iter().map(|row| row["record"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
-    assert_eq!(place.json(&["receipts", "list", "--tool", "read_file"]), all[2..]);
-    assert_eq!(place.json(&["receipts", "list", "--approver", "ann (--approve yes)"]), all[..2]);
+    assert_eq!(
+        all.iter()
+            .map(|row| row["record"].as_u64())
+            .collect::<Vec<_>>(),
+        [Some(1), Some(2), Some(3)]
+    );
+    assert_eq!(
+        place.json(&["receipts", "list", "--tool", "read_file"]),
+        all[2..]
+    );
+    assert_eq!(
+        place.json(&["receipts", "list", "--approver", "ann (--approve yes)"]),
+        all[..2]
+    );
     assert_eq!(place.json(&["receipts", "list", "--limit", "1"]), all[2..]);
-    assert!(place.json(&["receipts", "list", "--status", "consent_denied"]).is_empty());
-    assert!(place.json(&["receipts", "list", "--until", "2020-01-01"]).is_empty());
+    assert!(
+        place
+            .json(&["receipts", "list", "--status", "consent_denied"])
+            .is_empty()
+    );
+    assert!(
+        place
+            .json(&["receipts", "list", "--until", "2020-01-01"])
+            .is_empty()
+    );
     let session = all[0]["receipt"]["session_id"].as_str().expect("an id");
-    assert_eq!(place.json(&["receipts", "list", "--session", session]), all[..1]);
+    assert_eq!(
+        place.json(&["receipts", "list", "--session", session]),
+        all[..1]
+    );
     let call = all[1]["receipt"]["invocation_id"].as_str().expect("an id");
-    assert_eq!(place.json(&["receipts", "show", &call[call.len() - 8..]]), all[1..2]);
+    assert_eq!(
+        place.json(&["receipts", "show", &call[call.len() - 8..]]),
+        all[1..2]
+    );
     place.ends(2, &["receipts", "show", "ffffffff"]);
     place.ends(2, &["receipts", "list", "--status", "fine"]);
 }
@@ -45,12 +75,20 @@ async fn receipts_are_listed_by_what_they_are_about_and_shown() {
 async fn an_intact_chain_is_said_to_be_and_its_export_too() {
     let (place, _) = three().await;
     let said = place.ends(0, &["receipts", "verify"]).out;
-    assert!(said.starts_with("intact: 3 receipts, head sha256:"), "{said}");
+    assert!(
+        said.starts_with("intact: 3 receipts, head sha256:"),
+        "{said}"
+    );
     place.ends(0, &["receipts", "export", "all.jsonl"]);
-    assert_eq!(place.ends(0, &["receipts", "verify", "all.jsonl"]).out, said);
+    assert_eq!(
+        place.ends(0, &["receipts", "verify", "all.jsonl"]).out,
+        said
+    );
     let twice = place.ends(2, &["receipts", "export", "all.jsonl"]);
     assert!(twice.err.contains("nothing was overwritten"), "{twice:?}");
-    let some = place.ends(0, &["receipts", "export", "--tool", "read_file"]).out;
+    let some = place
+        .ends(0, &["receipts", "export", "--tool", "read_file"])
+        .out;
     fs::write(place.work().join("some.jsonl"), some).expect("writes");
     let said = place.ends(0, &["receipts", "verify", "some.jsonl"]).out;
     assert!(said.contains("2 of them in outline"), "{said}");
@@ -64,10 +102,19 @@ async fn one_flipped_byte_in_the_database_is_found_and_the_record_named() {
     let mut file = fs::read(place.database()).expect("one file");
     // Long texts lie in pieces; a part that is there once is certain to be a part of this receipt.
     let places = |part: &[u8]| {
-        file.windows(part.len()).enumerate().filter(|(_, window)| *window == part).map(|(at, _)| at).collect::<Vec<_>>()
+        file.windows(part.len())
+            .enumerate()
+            .filter(|(_, window)| *window == part)
+            .map(|(at, _)| at)
+            .collect::<Vec<_>>()
     };
     let digits = |part: &&[u8]| part[20].is_ascii_lowercase();
-    let at = body.windows(40).step_by(7).filter(digits).map(places).find(|places| places.len() == 1);
+    let at = body
+        .windows(40)
+        .step_by(7)
+        .filter(digits)
+        .map(places)
+        .find(|places| places.len() == 1);
     let at = at.expect("the receipt is in the file")[0] + 20;
     file[at] ^= 1;
     fs::write(place.database(), &file).expect("writes");
@@ -88,9 +135,17 @@ async fn whatever_is_done_to_an_exported_file_is_found_and_the_record_named() {
     };
     // The header comes first, then the records.
     let flipped = lines[2].replace("write_file", "write_filf");
-    check("flipped.jsonl", [&lines[..2], &[&*flipped], &lines[3..]].concat(), 2);
+    check(
+        "flipped.jsonl",
+        [&lines[..2], &[&*flipped], &lines[3..]].concat(),
+        2,
+    );
     check("removed.jsonl", [&lines[..2], &lines[3..]].concat(), 2);
-    check("moved.jsonl", [&lines[..1], &[lines[2], lines[1]], &lines[3..]].concat(), 1);
+    check(
+        "moved.jsonl",
+        [&lines[..1], &[lines[2], lines[1]], &lines[3..]].concat(),
+        1,
+    );
     let cut = lines[..3].concat();
     fs::write(place.work().join("cut.jsonl"), cut).expect("writes");
     let said = place.ends(7, &["receipts", "verify", "cut.jsonl"]);

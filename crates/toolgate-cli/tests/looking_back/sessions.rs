@@ -2,7 +2,9 @@
 
 use std::{fs, process::Command, time::Duration};
 
-use toolgate::{Registry, Session, SessionFilter, StoreHandle, ToolError, models::Scripted, tool_fn};
+use toolgate::{
+    Registry, Session, SessionFilter, StoreHandle, ToolError, models::Scripted, tool_fn,
+};
 
 use crate::Place;
 
@@ -12,12 +14,19 @@ struct Nothing {}
 /// A conversation with one call in it, by somebody who still drives it.
 async fn talking(store: StoreHandle, words: &str) -> Session {
     let registry = Registry::new();
-    registry.register(tool_fn("look", "Looks.", async |_: Nothing, _| Ok::<_, ToolError>("seen"))).expect("free");
+    registry
+        .register(tool_fn("look", "Looks.", async |_: Nothing, _| {
+            Ok::<_, ToolError>("seen")
+        }))
+        .expect("free");
     let script = "[[reply]]\ncalls = [{ tool = 'look', arguments = {} }]\n[[reply]]\ntext = 'It is **done**.'";
     let model = Scripted::from_toml(script).expect("a scenario");
     let long = Duration::from_secs(3_600);
     let builder = Session::builder(model, registry);
-    let session = builder.dispatcher(move |builder| builder.store_handle(store).lease(long)).build().await;
+    let session = builder
+        .dispatcher(move |builder| builder.store_handle(store).lease(long))
+        .build()
+        .await;
     let session = session.expect("builds");
     session.run(words).await.expect("runs");
     session
@@ -31,35 +40,73 @@ async fn talk(place: &Place, words: &str) -> String {
     let id = session.id();
     drop(session);
     // The lease is given back in the background, before whatever else is written.
-    while store.sessions(SessionFilter::of(id)).await.expect("reads").pop().expect("is there").held.is_some() {
+    while store
+        .sessions(SessionFilter::of(id))
+        .await
+        .expect("reads")
+        .pop()
+        .expect("is there")
+        .held
+        .is_some()
+    {
         tokio::task::yield_now().await;
     }
     id.to_string()
 }
 
 fn words(rows: &[serde_json::Value]) -> Vec<&str> {
-    rows.iter().map(|row| row["words"].as_str().expect("words")).collect()
+    rows.iter()
+        .map(|row| row["words"].as_str().expect("words"))
+        .collect()
 }
 
 #[tokio::test]
 async fn sessions_are_listed_with_how_they_stand_and_shown_with_what_was_said() {
     let place = Place::new();
-    assert!(place.ends(0, &["sessions", "list"]).err.contains("no sessions yet"));
+    assert!(
+        place
+            .ends(0, &["sessions", "list"])
+            .err
+            .contains("no sessions yet")
+    );
     let id = talk(&place, "please look\ninto it").await;
     place.ask("a.txt");
     let rows = place.json(&["sessions", "list"]);
     assert_eq!(words(&rows), ["please look into it", "write_file"]);
-    let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().expect("a word")).collect();
+    let states: Vec<_> = rows
+        .iter()
+        .map(|row| row["state"].as_str().expect("a word"))
+        .collect();
     assert_eq!(states, ["done", "waiting"]);
-    assert_eq!((rows[0]["session"].as_str(), rows[0]["calls"].as_u64()), (Some(&*id), Some(1)));
-    assert_eq!(words(&place.json(&["sessions", "list", "--limit", "1"])), ["write_file"], "the newest");
-    let shown = place.ends(0, &["sessions", "show", &id[id.len() - 8..]]).out;
+    assert_eq!(
+        (rows[0]["session"].as_str(), rows[0]["calls"].as_u64()),
+        (Some(&*id), Some(1))
+    );
+    assert_eq!(
+        words(&place.json(&["sessions", "list", "--limit", "1"])),
+        ["write_file"],
+        "the newest"
+    );
+    let shown = place
+        .ends(0, &["sessions", "show", &id[id.len() - 8..]])
+        .out;
     for part in ["> please look", "✓ look", "It is done.", "completed"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let events = place.json(&["sessions", "show", &id]);
-    assert!(events.iter().enumerate().all(|(n, event)| event["sequence"] == n as u64 + 1), "{events:?}");
-    assert!(place.ends(0, &["sessions", "show", &id, "--events"]).out.contains("tool_execution_succeeded"));
+    assert!(
+        events
+            .iter()
+            .enumerate()
+            .all(|(n, event)| event["sequence"] == n as u64 + 1),
+        "{events:?}"
+    );
+    assert!(
+        place
+            .ends(0, &["sessions", "show", &id, "--events"])
+            .out
+            .contains("tool_execution_succeeded")
+    );
 }
 
 #[tokio::test]
@@ -67,12 +114,27 @@ async fn a_session_is_taken_up_with_more_words() {
     let place = Place::new();
     let id = talk(&place, "first").await;
     // A script knows how far it was played from the replies that are there.
-    let script = ["one", "two", "And now that."].map(|text| format!("[[reply]]\ntext = '{text}'\n")).concat();
+    let script = ["one", "two", "And now that."]
+        .map(|text| format!("[[reply]]\ntext = '{text}'\n"))
+        .concat();
     fs::write(place.work().join("more.toml"), script).expect("writes");
-    let said = place.ends(0, &["sessions", "resume", &id, "and that", "--model", "script:more.toml"]);
+    let said = place.ends(
+        0,
+        &[
+            "sessions",
+            "resume",
+            &id,
+            "and that",
+            "--model",
+            "script:more.toml",
+        ],
+    );
     assert!(said.out.contains("And now that."), "{said:?}");
     let shown = place.ends(0, &["sessions", "show", &id]).out;
-    assert!(shown.contains("> first") && shown.contains("> and that"), "{shown}");
+    assert!(
+        shown.contains("> first") && shown.contains("> and that"),
+        "{shown}"
+    );
     place.ends(2, &["sessions", "resume", "abcdef12"]);
 }
 
@@ -82,20 +144,32 @@ async fn a_deleted_session_is_hidden_and_brought_back_and_an_erased_one_is_gone(
     let (one, two) = (talk(&place, "first").await, talk(&place, "second").await);
     place.write("a.txt", "x");
     place.ends(0, &["sessions", "delete", &one]);
-    assert_eq!(words(&place.json(&["sessions", "list"])), ["second", "write_file"]);
+    assert_eq!(
+        words(&place.json(&["sessions", "list"])),
+        ["second", "write_file"]
+    );
     assert_eq!(place.json(&["sessions", "list", "--all"]).len(), 3);
     place.ends(0, &["sessions", "restore", &one[one.len() - 8..]]);
     assert_eq!(place.json(&["sessions", "list"]).len(), 3);
     let asked = place.ends(2, &["sessions", "delete", &two, "--erase"]);
-    assert!(asked.err.contains("--yes") && asked.out.contains("Receipts stay"), "{asked:?}");
+    assert!(
+        asked.err.contains("--yes") && asked.out.contains("Receipts stay"),
+        "{asked:?}"
+    );
     assert_eq!(place.json(&["sessions", "list"]).len(), 3);
     let before = place.json(&["receipts", "verify"]);
     let erased = place.json(&["sessions", "delete", &two, "--erase", "--yes"]);
     assert_eq!(erased[0]["state"], "erased");
-    assert_eq!(words(&place.json(&["sessions", "list", "--all"])), ["first", "write_file"]);
+    assert_eq!(
+        words(&place.json(&["sessions", "list", "--all"])),
+        ["first", "write_file"]
+    );
     assert_eq!(place.json(&["receipts", "verify"]), before);
     let gone = place.ends(2, &["sessions", "show", &two]);
-    assert!(gone.err.contains("there is no session") && gone.err.contains("hint:"), "{gone:?}");
+    assert!(
+        gone.err.contains("there is no session") && gone.err.contains("hint:"),
+        "{gone:?}"
+    );
 }
 
 #[tokio::test]
@@ -105,7 +179,10 @@ async fn a_session_that_somebody_drives_is_not_erased() {
     let driving = talking(place.store().await, "first").await;
     let id = driving.id().to_string();
     let refused = place.ends(1, &["sessions", "delete", &id, "--erase", "--yes"]);
-    assert!(refused.err.contains("driven by") && refused.err.contains("hint:"), "{refused:?}");
+    assert!(
+        refused.err.contains("driven by") && refused.err.contains("hint:"),
+        "{refused:?}"
+    );
     assert_eq!(place.json(&["sessions", "list"])[0]["state"], "running");
     drop(driving);
 }
@@ -116,8 +193,14 @@ const ROLE: &str = "TOOLGATE_TALK_AND_DIE";
 /// Another process, which dies while it drives a session. It is this test binary again.
 #[tokio::test]
 async fn a_child_talks_and_dies() {
-    let Ok(address) = std::env::var(ROLE) else { return };
-    let _driving = talking(toolgate::store::open(&address).await.expect("opens"), "last words").await;
+    let Ok(address) = std::env::var(ROLE) else {
+        return;
+    };
+    let _driving = talking(
+        toolgate::store::open(&address).await.expect("opens"),
+        "last words",
+    )
+    .await;
     toolgate_testkit::kill_this_process();
 }
 
@@ -132,7 +215,11 @@ fn nobody_has_to_wait_for_a_process_that_is_gone() {
         .expect("runs");
     assert!(!died.status.success(), "it was killed");
     let rows = place.json(&["sessions", "list"]);
-    assert_eq!((words(&rows), rows[0]["state"].as_str()), (vec!["last words"], Some("running")), "its lease runs on");
+    assert_eq!(
+        (words(&rows), rows[0]["state"].as_str()),
+        (vec!["last words"], Some("running")),
+        "its lease runs on"
+    );
     let id = rows[0]["session"].as_str().expect("an id");
     place.ends(0, &["sessions", "delete", id, "--erase", "--yes"]);
     assert!(place.json(&["sessions", "list", "--all"]).is_empty());
@@ -140,7 +227,10 @@ fn nobody_has_to_wait_for_a_process_that_is_gone() {
 
 fn changed(place: &Place) -> String {
     let rows = place.json(&["sessions", "list"]);
-    rows.last().and_then(|row| row["session"].as_str()).expect("a session").to_owned()
+    rows.last()
+        .and_then(|row| row["session"].as_str())
+        .expect("a session")
+        .to_owned()
 }
 
 #[test]
@@ -149,16 +239,34 @@ fn what_a_session_changed_is_taken_back_through_the_gate_and_once() {
     fs::write(place.work().join("a.txt"), "old\n").expect("writes");
     place.write("a.txt", "new");
     let session = changed(&place);
-    let shown = place.ends(0, &["sessions", "undo", &session, "--dry-run"]).out;
+    let shown = place
+        .ends(0, &["sessions", "undo", &session, "--dry-run"])
+        .out;
     assert!(shown.contains("-old") && shown.contains("+new"), "{shown}");
     assert_eq!(place.read("a.txt").as_deref(), Some("new"));
     let asked = place.ends(2, &["sessions", "undo", &session]);
     assert!(asked.err.contains("--yes"), "{asked:?}");
     place.ends(0, &["sessions", "undo", &session, "--yes"]);
     assert_eq!(place.read("a.txt").as_deref(), Some("old\n"));
-    let receipts = place.json(&["receipts", "list", "--tool", "undo_changes", "--approver", "ann"]);
-    assert_eq!(receipts[0]["receipt"]["session_id"].as_str(), Some(&*session), "{receipts:?}");
-    assert!(place.ends(0, &["sessions", "undo", &session, "--yes"]).err.contains("nothing to take back"));
+    let receipts = place.json(&[
+        "receipts",
+        "list",
+        "--tool",
+        "undo_changes",
+        "--approver",
+        "ann",
+    ]);
+    assert_eq!(
+        receipts[0]["receipt"]["session_id"].as_str(),
+        Some(&*session),
+        "{receipts:?}"
+    );
+    assert!(
+        place
+            .ends(0, &["sessions", "undo", &session, "--yes"])
+            .err
+            .contains("nothing to take back")
+    );
 }
 
 #[test]
@@ -168,7 +276,10 @@ fn a_file_that_was_changed_since_is_left_alone_unless_forced() {
     let session = changed(&place);
     fs::write(place.work().join("a.txt"), "mine").expect("writes");
     let refused = place.ends(1, &["sessions", "undo", &session, "--yes"]);
-    assert!(refused.err.contains("changed since") && refused.err.contains("--force"), "{refused:?}");
+    assert!(
+        refused.err.contains("changed since") && refused.err.contains("--force"),
+        "{refused:?}"
+    );
     assert_eq!(place.read("a.txt").as_deref(), Some("mine"));
     place.ends(0, &["sessions", "undo", &session, "--yes", "--force"]);
     assert_eq!(place.read("a.txt"), None);
@@ -181,6 +292,9 @@ fn changes_in_another_directory_are_not_taken_back_from_here() {
     let session = changed(&place);
     let elsewhere = place.dir.path().to_str().expect("text");
     let said = place.ends(2, &["-C", elsewhere, "sessions", "undo", &session, "--yes"]);
-    assert!(said.err.contains("the session worked in") && said.err.contains("-C "), "{said:?}");
+    assert!(
+        said.err.contains("the session worked in") && said.err.contains("-C "),
+        "{said:?}"
+    );
     assert_eq!(place.read("a.txt").as_deref(), Some("new"));
 }

@@ -20,7 +20,13 @@ fn a_narrow_terminal_shows_everything_that_matters() {
     for part in ["日本語のテキスト", "in English", "+界", "y yes"] {
         assert!(screen.contains(part), "{part} in\n{screen}");
     }
-    assert!(screen.rows().iter().any(|row| row.starts_with("? write_file") && row.contains('…')), "{screen}");
+    assert!(
+        screen
+            .rows()
+            .iter()
+            .any(|row| row.starts_with("? write_file") && row.contains('…')),
+        "{screen}"
+    );
     terminal.key(Key::Char('y'));
     assert_eq!(terminal.wait_exit(), 0);
 }
@@ -34,11 +40,17 @@ fn another_size_changes_nothing_but_the_picture() {
         terminal.resize(columns, rows);
         let screen = terminal.wait_until("the question at the new size", |screen| {
             let rows = screen.rows();
-            let asked = rows.iter().filter(|row| row.contains("Run write_file?")).count();
+            let asked = rows
+                .iter()
+                .filter(|row| row.contains("Run write_file?"))
+                .count();
             let keys = rows.iter().filter(|row| row.starts_with("y yes")).count();
             screen.size() == (columns, rows.len() as u16) && (asked, keys) == (1, 1)
         });
-        assert!(screen.rows().iter().any(|row| row.contains("? write_file")), "{screen}");
+        assert!(
+            screen.rows().iter().any(|row| row.contains("? write_file")),
+            "{screen}"
+        );
     }
     terminal.key(Key::Char('y'));
     assert_eq!(terminal.wait_exit(), 0);
@@ -58,9 +70,11 @@ fn there_are_no_colours_where_nobody_wants_them() {
     let mut terminal = world.terminal(&["speak"]).spawn();
     assert_eq!(terminal.wait_exit(), 0);
     assert!(is_colored(&text(&terminal.log())));
-    for (name, value, arguments) in
-        [("NO_COLOR", "1", &["speak"][..]), ("UNSET", "", &["speak", "--color", "never"]), ("TERM", "dumb", &["speak"])]
-    {
+    for (name, value, arguments) in [
+        ("NO_COLOR", "1", &["speak"][..]),
+        ("UNSET", "", &["speak", "--color", "never"]),
+        ("TERM", "dumb", &["speak"]),
+    ] {
         let mut terminal = world.terminal(arguments).env(name, value).spawn();
         assert_eq!(terminal.wait_exit(), 0);
         assert!(!is_colored(&text(&terminal.log())), "{name}");
@@ -79,7 +93,11 @@ fn a_reply_is_shown_while_it_comes() {
     terminal.wait_for_printed("at the end.");
     assert_eq!(terminal.wait_exit(), 0);
     let transcript = terminal.transcript();
-    assert_eq!(transcript.matches("First comes this.").count(), 1, "{transcript}");
+    assert_eq!(
+        transcript.matches("First comes this.").count(),
+        1,
+        "{transcript}"
+    );
 }
 
 #[test]
@@ -96,7 +114,10 @@ fn a_model_cannot_steer_the_terminal() {
     let mut terminal = world.terminal(&["speak"]).env("NO_COLOR", "1").spawn();
     assert_eq!(terminal.wait_exit(), 0);
     let log = text(&terminal.log());
-    assert!(!log.contains("\u{1b}]0;") && !log.contains("\u{1b}[2J") && !log.contains("\u{1b}[31m"), "{log:?}");
+    assert!(
+        !log.contains("\u{1b}]0;") && !log.contains("\u{1b}[2J") && !log.contains("\u{1b}[31m"),
+        "{log:?}"
+    );
     let output = world.plain(&["speak"]);
     assert!(!is_steering(&text(&output.stdout)) && !is_steering(&text(&output.stderr)));
 }

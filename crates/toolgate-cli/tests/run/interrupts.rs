@@ -13,7 +13,11 @@ fn go_on(world: &mut World) {
     world.play(BACK);
     let mut terminal = world.terminal(&["--resume"]).spawn();
     assert_eq!(terminal.wait_exit(), 0, "{}", terminal.transcript());
-    assert!(terminal.transcript().contains("Here I am again."), "{}", terminal.transcript());
+    assert!(
+        terminal.transcript().contains("Here I am again."),
+        "{}",
+        terminal.transcript()
+    );
 }
 
 const SLOW: &str = "chunk = 4\ndelay_ms = 100\n[[reply]]\ntext = '''One two three four five six seven eight nine ten \
@@ -27,7 +31,10 @@ fn a_reply_that_is_still_coming_is_stopped_and_asked_for_again() {
     terminal.key(Key::Ctrl('c'));
     assert_eq!(terminal.wait_exit(), 130);
     let transcript = terminal.transcript();
-    assert!(transcript.contains("interrupted") && transcript.contains("toolgate run --resume"), "{transcript}");
+    assert!(
+        transcript.contains("interrupted") && transcript.contains("toolgate run --resume"),
+        "{transcript}"
+    );
     go_on(&mut world);
 }
 
@@ -46,7 +53,10 @@ fn a_command_that_runs_is_ended_and_the_model_is_told() {
     terminal.key(Key::Ctrl('c'));
     assert_eq!(terminal.wait_exit(), 130);
     let ended = world.ended("run_shell");
-    assert!(matches!(*ended, [Status::Cancelled | Status::OutcomeUnknown]), "{ended:?}");
+    assert!(
+        matches!(*ended, [Status::Cancelled | Status::OutcomeUnknown]),
+        "{ended:?}"
+    );
     go_on(&mut world);
     assert_eq!(world.ended("run_shell").len(), 1, "it is not run again");
 }
@@ -75,17 +85,26 @@ fn a_question_that_waits_is_given_up_and_nothing_was_done() {
     terminal.key(Key::Ctrl('c'));
     assert_eq!(terminal.wait_exit(), 130);
     go_on(&mut world);
-    assert_eq!((world.read("a.txt").as_str(), world.ended("write_file")), ("one\n", vec![Status::Cancelled]));
+    assert_eq!(
+        (world.read("a.txt").as_str(), world.ended("write_file")),
+        ("one\n", vec![Status::Cancelled])
+    );
 }
 
 #[test]
 fn where_there_is_nothing_to_go_on_with_that_is_said() {
     let world = World::new(BACK);
-    for (arguments, said) in [(&["--resume"][..], "there is no session of this directory"), (&[], "there is no task")] {
+    for (arguments, said) in [
+        (&["--resume"][..], "there is no session of this directory"),
+        (&[], "there is no task"),
+    ] {
         let output = world.plain(arguments);
         let stderr = crate::world::text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains(said) && stderr.contains("hint:"), "{stderr}");
+        assert!(
+            stderr.contains(said) && stderr.contains("hint:"),
+            "{stderr}"
+        );
     }
     let output = world.plain(&["--resume", "abcdef12"]);
     assert!(crate::world::text(&output.stderr).contains("there is no session abcdef12"));

@@ -43,26 +43,40 @@ fn answer(stream: TcpStream, tool: &str, arguments: &Value) -> std::io::Result<(
     reader.read_exact(&mut body)?;
     let request: Value = serde_json::from_slice(&body)?;
     let messages = request["messages"].as_array().cloned().unwrap_or_default();
-    let answered =
-        messages.iter().find(|message| message["role"] == "tool").map(|message| message["content"].to_string());
+    let answered = messages
+        .iter()
+        .find(|message| message["role"] == "tool")
+        .map(|message| message["content"].to_string());
     let stream = reader.get_mut();
     stream.set_nodelay(true)?;
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
+    stream.write_all(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n",
+    )?;
     for (delta, finish) in deltas(tool, arguments, answered.as_deref()) {
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
-        let chunk =
-            json!({ "id": "c", "object": "chat.completion.chunk", "created": 1, "model": "stub", "choices": [choice] });
+        let chunk = json!({ "id": "c", "object": "chat.completion.chunk", "created": 1, "model": "stub", "choices": [choice] });
         stream.write_all(format!("data: {chunk}\n\n").as_bytes())?;
         stream.flush()?;
     }
     stream.write_all(b"data: [DONE]\n\n")
 }
 
-fn deltas(tool: &str, arguments: &Value, answered: Option<&str>) -> Vec<(Value, Option<&'static str>)> {
+fn deltas(
+    tool: &str,
+    arguments: &Value,
+    answered: Option<&str>,
+) -> Vec<(Value, Option<&'static str>)> {
     match answered {
         Some(result) => {
-            let words = ["The tool ".to_owned(), "said: ".to_owned(), result.chars().take(60).collect()];
-            let mut deltas: Vec<_> = words.into_iter().map(|word| (json!({ "content": word }), None)).collect();
+            let words = [
+                "The tool ".to_owned(),
+                "said: ".to_owned(),
+                result.chars().take(60).collect(),
+            ];
+            let mut deltas: Vec<_> = words
+                .into_iter()
+                .map(|word| (json!({ "content": word }), None))
+                .collect();
             deltas.push((json!({}), Some("stop")));
             deltas
         }
@@ -71,9 +85,15 @@ fn deltas(tool: &str, arguments: &Value, answered: Option<&str>) -> Vec<(Value, 
             let (first, rest) = text.split_at(text.len() / 2);
             let call = json!({ "index": 0, "id": "call_1", "type": "function", "function": { "name": tool, "arguments": first } });
             vec![
-                (json!({ "role": "assistant", "content": "Let me see. " }), None),
+                (
+                    json!({ "role": "assistant", "content": "Let me see. " }),
+                    None,
+                ),
                 (json!({ "tool_calls": [call] }), None),
-                (json!({ "tool_calls": [{ "index": 0, "function": { "arguments": rest } }] }), None),
+                (
+                    json!({ "tool_calls": [{ "index": 0, "function": { "arguments": rest } }] }),
+                    None,
+                ),
                 (json!({}), Some("tool_calls")),
             ]
         }
@@ -85,8 +105,11 @@ fn a_model_behind_http_works_with_real_tools() {
     let mut world = World::new("");
     let url = serve("read_file", json!({ "path": "a.txt" }));
     world.ask("openai-chat:stub");
-    let mut terminal =
-        world.terminal(&["what is in a.txt?"]).env("OPENAI_BASE_URL", &url).env("OPENAI_API_KEY", "sk-unused").spawn();
+    let mut terminal = world
+        .terminal(&["what is in a.txt?"])
+        .env("OPENAI_BASE_URL", &url)
+        .env("OPENAI_API_KEY", "sk-unused")
+        .spawn();
     assert_eq!(terminal.wait_exit(), 0, "{}", terminal.transcript());
     let transcript = terminal.transcript();
     for part in ["Let me see.", "✓ read_file a.txt", "The tool said:", "one"] {
@@ -102,19 +125,35 @@ fn a_command_that_ran_when_the_process_was_killed_is_not_run_again_and_nobody_cl
     let command = "echo ran >> ran.txt; echo up-$((1+1)); while ! [ -e stop ]; do sleep 0.1; done";
     let url = serve("run_shell", json!({ "command": command }));
     world.ask("openai-chat:stub");
-    let variables = [("OPENAI_BASE_URL", url.as_str()), ("OPENAI_API_KEY", "sk-unused")];
+    let variables = [
+        ("OPENAI_BASE_URL", url.as_str()),
+        ("OPENAI_API_KEY", "sk-unused"),
+    ];
     let builder = world.terminal(&["run it"]);
-    let mut terminal = variables.iter().fold(builder, |builder, (name, value)| builder.env(name, value)).spawn();
+    let mut terminal = variables
+        .iter()
+        .fold(builder, |builder, (name, value)| builder.env(name, value))
+        .spawn();
     terminal.wait_for("Run run_shell?");
     terminal.key(Key::Char('y'));
     terminal.wait_for("up-2");
     terminal.signal(Signal::KILL);
     assert_eq!(terminal.wait_exit(), 128 + 9);
-    let output = world.command(&["--resume"]).envs(variables).output().expect("runs");
+    let output = world
+        .command(&["--resume"])
+        .envs(variables)
+        .output()
+        .expect("runs");
     fs::write(world.work().join("stop"), "").expect("written");
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     assert!(stdout.contains("The tool said:"), "{stdout}");
-    assert_eq!((world.read("ran.txt").as_str(), world.ended("run_shell")), ("ran\n", vec![Status::OutcomeUnknown]));
-    assert!(stderr.contains("nobody knows whether it took effect"), "{stderr}");
+    assert_eq!(
+        (world.read("ran.txt").as_str(), world.ended("run_shell")),
+        ("ran\n", vec![Status::OutcomeUnknown])
+    );
+    assert!(
+        stderr.contains("nobody knows whether it took effect"),
+        "{stderr}"
+    );
 }

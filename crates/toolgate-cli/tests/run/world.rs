@@ -25,7 +25,10 @@ impl World {
         for name in ["home", "work"] {
             fs::create_dir(dir.path().join(name)).expect("made");
         }
-        let mut world = Self { dir, model: String::new() };
+        let mut world = Self {
+            dir,
+            model: String::new(),
+        };
         world.write("a.txt", "one\n");
         world.play(script);
         world
@@ -85,16 +88,28 @@ impl World {
 
     /// `toolgate run` in a terminal.
     pub(crate) fn terminal(&self, arguments: &[&str]) -> TerminalBuilder {
-        let builder = Terminal::builder(PROGRAM).args(["run", "--model", &self.model]).args(arguments).dir(self.work());
-        self.variables().into_iter().fold(builder, |builder, (name, value)| builder.env(name, value))
+        let builder = Terminal::builder(PROGRAM)
+            .args(["run", "--model", &self.model])
+            .args(arguments)
+            .dir(self.work());
+        self.variables()
+            .into_iter()
+            .fold(builder, |builder, (name, value)| builder.env(name, value))
     }
 
     /// `toolgate run` without a terminal.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(["run", "--model", &self.model]).args(arguments).current_dir(self.work());
+        command
+            .args(["run", "--model", &self.model])
+            .args(arguments)
+            .current_dir(self.work());
         let path = std::env::var_os("PATH").unwrap_or_default();
-        command.env_clear().env("PATH", path).envs(self.variables()).stdin(Stdio::null());
+        command
+            .env_clear()
+            .env("PATH", path)
+            .envs(self.variables())
+            .stdin(Stdio::null());
         command
     }
 
@@ -106,20 +121,36 @@ impl World {
     pub(crate) fn shell(&self, line: &str) -> Output {
         let run = format!("{PROGRAM} run --model {}", self.model);
         let mut command = Command::new("bash");
-        command.args(["-c", &format!("set -o pipefail; {}", line.replace("RUN", &run))]).current_dir(self.work());
+        command
+            .args([
+                "-c",
+                &format!("set -o pipefail; {}", line.replace("RUN", &run)),
+            ])
+            .current_dir(self.work());
         let path = std::env::var_os("PATH").unwrap_or_default();
-        command.env_clear().env("PATH", path).envs(self.variables()).stdin(Stdio::null());
+        command
+            .env_clear()
+            .env("PATH", path)
+            .envs(self.variables())
+            .stdin(Stdio::null());
         command.output().expect("runs")
     }
 
     /// Everything that happened, session by session.
     pub(crate) fn events(&self) -> Vec<Arc<Event>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async {
             let address = format!("sqlite:{}", self.home().join("toolgate.db").display());
             let store = toolgate::store::open(&address).await.expect("opens");
             let mut events = Vec::new();
-            for row in store.sessions(SessionFilter::default()).await.expect("lists") {
+            for row in store
+                .sessions(SessionFilter::default())
+                .await
+                .expect("lists")
+            {
                 events.extend(store.events(row.session, 0, 10_000).await.expect("reads"));
             }
             events
@@ -130,7 +161,9 @@ impl World {
     pub(crate) fn ended(&self, tool: &str) -> Vec<Status> {
         let ended = |event: &Arc<Event>| {
             let (invocation, happened) = event.as_tool()?;
-            (invocation.tool.as_str() == tool).then(|| status(happened)).flatten()
+            (invocation.tool.as_str() == tool)
+                .then(|| status(happened))
+                .flatten()
         };
         self.events().iter().filter_map(ended).collect()
     }
@@ -140,9 +173,13 @@ impl World {
         let events = self.events();
         let path = |id: CallId| {
             events.iter().find_map(|event| match event.as_tool()? {
-                (invocation, ToolEvent::ToolRequested { arguments: Some(given), .. }) if invocation.id == id => {
-                    Some(given.as_value()["path"].as_str()?.to_owned())
-                }
+                (
+                    invocation,
+                    ToolEvent::ToolRequested {
+                        arguments: Some(given),
+                        ..
+                    },
+                ) if invocation.id == id => Some(given.as_value()["path"].as_str()?.to_owned()),
                 _ => None,
             })
         };

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, mem};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolgate_core::{
-    Content, Delta, Finish, Message, ModelErrorKind, ModelRequest, Part, ProviderCall, RawArguments, Reply, Role,
-    ToolRequest, Usage, View,
+    Content, Delta, Finish, Message, ModelErrorKind, ModelRequest, Part, ProviderCall,
+    RawArguments, Reply, Role, ToolRequest, Usage, View,
 };
 
 use super::{WIRE, request::NAMES};
@@ -125,13 +125,21 @@ impl MessageDecoder {
     }
 
     fn block_start(&mut self, index: u64, item: Map<String, Value>, deltas: &mut Vec<Delta>) {
-        let mut block = Block { item, json: String::new(), call: None };
+        let mut block = Block {
+            item,
+            json: String::new(),
+            call: None,
+        };
         match block.kind() {
             "text" => deltas.extend(said(block.field("text")).map(Delta::Text)),
             "thinking" => deltas.extend(said(block.field("thinking")).map(Delta::Reasoning)),
             "tool_use" => {
                 let tool = NAMES.from_wire(&self.view, block.field("name"));
-                deltas.push(Delta::Call { index: self.calls, id: block.field("id").to_owned(), tool });
+                deltas.push(Delta::Call {
+                    index: self.calls,
+                    id: block.field("id").to_owned(),
+                    tool,
+                });
                 block.call = Some(self.calls);
                 self.calls += 1;
             }
@@ -140,7 +148,12 @@ impl MessageDecoder {
         self.blocks.insert(index, block);
     }
 
-    fn block_delta(&mut self, index: u64, delta: &Map<String, Value>, deltas: &mut Vec<Delta>) -> Result<(), Failure> {
+    fn block_delta(
+        &mut self,
+        index: u64,
+        delta: &Map<String, Value>,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Failure> {
         let missing = || Failure::malformed("a piece came for a block that was not begun");
         let block = self.blocks.get_mut(&index).ok_or_else(missing)?;
         let text = |field: &str| delta.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -158,7 +171,11 @@ impl MessageDecoder {
                 let piece = said(text("partial_json")).zip(block.call);
                 deltas.extend(piece.map(|(text, index)| Delta::Arguments { index, text }));
             }
-            "signature_delta" => drop(block.item.insert("signature".to_owned(), text("signature").into())),
+            "signature_delta" => drop(
+                block
+                    .item
+                    .insert("signature".to_owned(), text("signature").into()),
+            ),
             "citations_delta" => block.cite(delta.get("citation")),
             _ => block.merge(delta),
         }
@@ -167,10 +184,13 @@ impl MessageDecoder {
 
     fn end(&mut self, end: End, usage: RawUsage) {
         self.usage = Some(self.usage.unwrap_or_default().then(usage));
-        let Some(reason) = end.stop_reason else { return };
+        let Some(reason) = end.stop_reason else {
+            return;
+        };
         if reason == "refusal" {
             let explanation = end.stop_details.and_then(|details| details.explanation);
-            self.refusal = Some(explanation.unwrap_or_else(|| "the model refuses to answer this".to_owned()));
+            self.refusal =
+                Some(explanation.unwrap_or_else(|| "the model refuses to answer this".to_owned()));
         }
         self.finish = Some(match reason.as_str() {
             "end_turn" | "stop_sequence" => Finish::Stop,
@@ -186,9 +206,15 @@ impl MessageDecoder {
     fn parts(&mut self) -> Vec<Part> {
         let blocks: Vec<Block> = mem::take(&mut self.blocks).into_values().collect();
         let results: BTreeMap<String, Value> = blocks.iter().filter_map(Block::result).collect();
-        let asked: Vec<String> =
-            blocks.iter().filter(|block| block.ran()).map(|block| block.field("id").to_owned()).collect();
-        blocks.into_iter().map(|block| block.part(&self.view, &results, &asked)).collect()
+        let asked: Vec<String> = blocks
+            .iter()
+            .filter(|block| block.ran())
+            .map(|block| block.field("id").to_owned())
+            .collect();
+        blocks
+            .into_iter()
+            .map(|block| block.part(&self.view, &results, &asked))
+            .collect()
     }
 }
 
@@ -201,7 +227,10 @@ impl Decoder for MessageDecoder {
         }
         match Said::deserialize(value).map_err(unreadable)? {
             Said::MessageStart { message } => self.start(message),
-            Said::ContentBlockStart { index, content_block } => self.block_start(index, content_block, deltas),
+            Said::ContentBlockStart {
+                index,
+                content_block,
+            } => self.block_start(index, content_block, deltas),
             Said::ContentBlockDelta { index, delta } => self.block_delta(index, &delta, deltas)?,
             Said::MessageDelta { delta, usage } => self.end(delta, usage),
             Said::MessageStop if self.started => return Ok(Progress::Whole),
@@ -232,7 +261,10 @@ impl Block {
     }
 
     fn field(&self, name: &str) -> &str {
-        self.item.get(name).and_then(Value::as_str).unwrap_or_default()
+        self.item
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
     }
 
     /// Whether the provider makes this call itself.
@@ -243,7 +275,9 @@ impl Block {
     /// What came of a call that the provider made, by its id.
     fn result(&self) -> Option<(String, Value)> {
         let content = self.item.get("content").cloned().unwrap_or_default();
-        self.kind().ends_with("_tool_result").then(|| (self.field("tool_use_id").to_owned(), content))
+        self.kind()
+            .ends_with("_tool_result")
+            .then(|| (self.field("tool_use_id").to_owned(), content))
     }
 
     fn append(&mut self, field: &str, piece: &str) {
@@ -257,7 +291,10 @@ impl Block {
         let Some(citation) = citation else { return };
         match self.item.get_mut("citations") {
             Some(Value::Array(all)) => all.push(citation.clone()),
-            _ => drop(self.item.insert("citations".to_owned(), vec![citation.clone()].into())),
+            _ => drop(
+                self.item
+                    .insert("citations".to_owned(), vec![citation.clone()].into()),
+            ),
         }
     }
 
@@ -274,7 +311,10 @@ impl Block {
     /// The arguments as text. A call without any comes with an empty object and no pieces.
     fn arguments(&self) -> RawArguments {
         RawArguments::Text(match self.json.is_empty() {
-            true => self.item.get("input").map_or_else(|| "{}".to_owned(), Value::to_string),
+            true => self
+                .item
+                .get("input")
+                .map_or_else(|| "{}".to_owned(), Value::to_string),
             false => self.json.clone(),
         })
     }
@@ -295,7 +335,9 @@ impl Block {
             _ if self.ran() => Content::Ran(self.provider_call(results)),
             _ => match self.result() {
                 // The call itself was in an earlier reply.
-                Some((id, result)) if !asked.contains(&id) => Content::Ran(earlier_call(self.kind(), id, result)),
+                Some((id, result)) if !asked.contains(&id) => {
+                    Content::Ran(earlier_call(self.kind(), id, result))
+                }
                 _ => Content::Opaque,
             },
         };
@@ -306,17 +348,31 @@ impl Block {
         let id = self.field("id").to_owned();
         let result = results.get(&id).cloned().unwrap_or_default();
         let arguments = self.item.get("input").cloned().unwrap_or_default();
-        ProviderCall { tool: self.field("name").to_owned(), arguments, failed: is_failure(&result), result, id }
+        ProviderCall {
+            tool: self.field("name").to_owned(),
+            arguments,
+            failed: is_failure(&result),
+            result,
+            id,
+        }
     }
 }
 
 fn earlier_call(kind: &str, id: String, result: Value) -> ProviderCall {
     let tool = kind.trim_end_matches("_tool_result").to_owned();
-    ProviderCall { id, tool, arguments: Value::Null, failed: is_failure(&result), result }
+    ProviderCall {
+        id,
+        tool,
+        arguments: Value::Null,
+        failed: is_failure(&result),
+        result,
+    }
 }
 
 fn is_failure(result: &Value) -> bool {
-    result["type"].as_str().is_some_and(|kind| kind.ends_with("_error"))
+    result["type"]
+        .as_str()
+        .is_some_and(|kind| kind.ends_with("_error"))
 }
 
 /// A piece that says something.
@@ -329,8 +385,12 @@ impl RawUsage {
     fn then(self, later: Self) -> Self {
         Self {
             input_tokens: later.input_tokens.or(self.input_tokens),
-            cache_read_input_tokens: later.cache_read_input_tokens.or(self.cache_read_input_tokens),
-            cache_creation_input_tokens: later.cache_creation_input_tokens.or(self.cache_creation_input_tokens),
+            cache_read_input_tokens: later
+                .cache_read_input_tokens
+                .or(self.cache_read_input_tokens),
+            cache_creation_input_tokens: later
+                .cache_creation_input_tokens
+                .or(self.cache_creation_input_tokens),
             output_tokens: later.output_tokens.or(self.output_tokens),
             output_tokens_details: later.output_tokens_details.or(self.output_tokens_details),
         }
@@ -339,7 +399,9 @@ impl RawUsage {
 
 impl From<RawUsage> for Usage {
     fn from(raw: RawUsage) -> Self {
-        let reasoning = raw.output_tokens_details.and_then(|details| details.thinking_tokens);
+        let reasoning = raw
+            .output_tokens_details
+            .and_then(|details| details.thinking_tokens);
         Self {
             input: raw.input_tokens.unwrap_or_default(),
             cache_read: raw.cache_read_input_tokens.unwrap_or_default(),

@@ -8,7 +8,13 @@ fn fed(events: &[Value]) -> (Vec<Delta>, Result<Progress, Failure>, MessageDecod
     let mut deltas = Vec::new();
     let mut last = Ok(Progress::More);
     for event in events {
-        last = decoder.event(Event { name: String::new(), data: event.to_string() }, &mut deltas);
+        last = decoder.event(
+            Event {
+                name: String::new(),
+                data: event.to_string(),
+            },
+            &mut deltas,
+        );
         if last.is_err() {
             break;
         }
@@ -49,7 +55,10 @@ fn pings_and_what_is_not_known_are_passed_over_and_unknown_blocks_are_kept() {
         json!({ "type": "ping" }),
         json!({ "type": "weather", "index": 1 }),
         begin(0, block),
-        piece(0, json!({ "type": "hologram_delta", "shape": "be", "size": 2 })),
+        piece(
+            0,
+            json!({ "type": "hologram_delta", "shape": "be", "size": 2 }),
+        ),
     ];
     let reply = reply(&events, "end_turn");
     assert_eq!(reply.message.parts[0].content, Content::Opaque);
@@ -60,40 +69,100 @@ fn pings_and_what_is_not_known_are_passed_over_and_unknown_blocks_are_kept() {
 #[test]
 fn a_call_that_the_provider_made_is_told_with_what_came_of_it() {
     let found = json!([{ "type": "web_search_result", "url": "https://x" }]);
-    let failed = json!({ "type": "web_search_tool_result_error", "error_code": "max_uses_exceeded" });
+    let failed =
+        json!({ "type": "web_search_tool_result_error", "error_code": "max_uses_exceeded" });
     let events = [
-        begin(0, json!({ "type": "server_tool_use", "id": "s1", "name": "web_search", "input": {} })),
-        piece(0, json!({ "type": "input_json_delta", "partial_json": "{\"query\":" })),
-        piece(0, json!({ "type": "input_json_delta", "partial_json": "\"x\"}" })),
-        begin(1, json!({ "type": "web_search_tool_result", "tool_use_id": "s1", "content": found })),
-        begin(2, json!({ "type": "web_search_tool_result", "tool_use_id": "s0", "content": failed })),
+        begin(
+            0,
+            json!({ "type": "server_tool_use", "id": "s1", "name": "web_search", "input": {} }),
+        ),
+        piece(
+            0,
+            json!({ "type": "input_json_delta", "partial_json": "{\"query\":" }),
+        ),
+        piece(
+            0,
+            json!({ "type": "input_json_delta", "partial_json": "\"x\"}" }),
+        ),
+        begin(
+            1,
+            json!({ "type": "web_search_tool_result", "tool_use_id": "s1", "content": found }),
+        ),
+        begin(
+            2,
+            json!({ "type": "web_search_tool_result", "tool_use_id": "s0", "content": failed }),
+        ),
     ];
     let (deltas, ..) = fed(&events);
     assert!(deltas.is_empty(), "nobody is asked to make it: {deltas:?}");
     let reply = reply(&events, "pause_turn");
     let ran = |at: usize| match &reply.message.parts[at].content {
-        Content::Ran(call) => (call.id.as_str(), call.tool.as_str(), &call.arguments, &call.result, call.failed),
+        Content::Ran(call) => (
+            call.id.as_str(),
+            call.tool.as_str(),
+            &call.arguments,
+            &call.result,
+            call.failed,
+        ),
         other => panic!("{other:?}"),
     };
-    assert_eq!(ran(0), ("s1", "web_search", &json!({ "query": "x" }), &found, false));
-    assert_eq!(reply.message.parts[1].content, Content::Opaque, "told already");
-    assert_eq!(ran(2), ("s0", "web_search", &Value::Null, &failed, true), "asked for in an earlier reply");
-    assert_eq!(reply.message.parts[0].native(WIRE).map(|item| &item["input"]), Some(&json!({ "query": "x" })));
-    assert_eq!((reply.finish, reply.message.calls().count()), (Finish::Paused, 0));
+    assert_eq!(
+        ran(0),
+        ("s1", "web_search", &json!({ "query": "x" }), &found, false)
+    );
+    assert_eq!(
+        reply.message.parts[1].content,
+        Content::Opaque,
+        "told already"
+    );
+    assert_eq!(
+        ran(2),
+        ("s0", "web_search", &Value::Null, &failed, true),
+        "asked for in an earlier reply"
+    );
+    assert_eq!(
+        reply.message.parts[0]
+            .native(WIRE)
+            .map(|item| &item["input"]),
+        Some(&json!({ "query": "x" }))
+    );
+    assert_eq!(
+        (reply.finish, reply.message.calls().count()),
+        (Finish::Paused, 0)
+    );
 }
 
 #[test]
 fn arguments_that_broke_off_stay_what_they_are() {
     let events = [
-        begin(0, json!({ "type": "tool_use", "id": "t1", "name": "read", "input": {} })),
-        piece(0, json!({ "type": "input_json_delta", "partial_json": "{\"path\": \"/et" })),
-        begin(1, json!({ "type": "tool_use", "id": "t2", "name": "now", "input": {} })),
+        begin(
+            0,
+            json!({ "type": "tool_use", "id": "t1", "name": "read", "input": {} }),
+        ),
+        piece(
+            0,
+            json!({ "type": "input_json_delta", "partial_json": "{\"path\": \"/et" }),
+        ),
+        begin(
+            1,
+            json!({ "type": "tool_use", "id": "t2", "name": "now", "input": {} }),
+        ),
     ];
     let reply = reply(&events, "max_tokens");
     let calls: Vec<_> = reply.message.calls().cloned().collect();
-    assert_eq!(calls, [ToolRequest::text("t1", "read", "{\"path\": \"/et"), ToolRequest::text("t2", "now", "{}")]);
+    assert_eq!(
+        calls,
+        [
+            ToolRequest::text("t1", "read", "{\"path\": \"/et"),
+            ToolRequest::text("t2", "now", "{}")
+        ]
+    );
     let native = reply.message.parts[0].native(WIRE).expect("kept");
-    assert_eq!(native["input"], json!({ "INVALID_JSON": "{\"path\": \"/et" }), "the API takes objects only");
+    assert_eq!(
+        native["input"],
+        json!({ "INVALID_JSON": "{\"path\": \"/et" }),
+        "the API takes objects only"
+    );
     assert_eq!(reply.finish, Finish::Length);
 }
 
@@ -106,7 +175,10 @@ fn a_refusal_is_an_error_unless_something_was_said() {
     });
     let (_, _, mut decoder) = fed(&[start(), refusal, end("refusal")[1].clone()]);
     let failure = decoder.reply().expect_err("nothing was said");
-    assert_eq!((failure.kind, failure.detail.as_str()), (ModelErrorKind::Refused, "no"));
+    assert_eq!(
+        (failure.kind, failure.detail.as_str()),
+        (ModelErrorKind::Refused, "no")
+    );
     let text = [begin(0, json!({ "type": "text", "text": "I was about" }))];
     assert_eq!(reply(&text, "refusal").finish, Finish::Filtered);
 }
@@ -121,14 +193,21 @@ fn an_error_in_the_middle_of_a_stream_is_told_apart() {
 #[test]
 fn what_is_not_of_the_api_is_malformed() {
     let cases = [
-        vec![start(), piece(3, json!({ "type": "text_delta", "text": "x" }))],
+        vec![
+            start(),
+            piece(3, json!({ "type": "text_delta", "text": "x" })),
+        ],
         vec![json!({ "type": "message_stop" })],
         vec![json!({ "type": "message_start" })],
         vec![json!([])],
     ];
     for events in cases {
         let (_, last, _) = fed(&events);
-        assert_eq!(last.expect_err("malformed").kind, ModelErrorKind::Malformed, "{events:?}");
+        assert_eq!(
+            last.expect_err("malformed").kind,
+            ModelErrorKind::Malformed,
+            "{events:?}"
+        );
     }
 }
 
@@ -142,5 +221,14 @@ fn counts_that_come_later_replace_earlier_ones() {
     } });
     let (_, _, mut decoder) = fed(&[first, last, json!({ "type": "message_stop" })]);
     let usage = decoder.reply().expect("a reply").usage;
-    assert_eq!(usage, Some(Usage { input: 12, cache_read: 7, cache_write: 2, output: 50, reasoning: 30 }));
+    assert_eq!(
+        usage,
+        Some(Usage {
+            input: 12,
+            cache_read: 7,
+            cache_write: 2,
+            output: 50,
+            reasoning: 30
+        })
+    );
 }

@@ -75,8 +75,14 @@ impl Anthropic {
 
     fn new(endpoint: Endpoint) -> Self {
         let thinking = Thinking::of(&endpoint.name().model);
-        let endpoint = endpoint.at(["v1", "messages"]).with_header("anthropic-version", "2026-10-21");
-        let model = Self { endpoint, thinking: Thinking::Adaptive, tools: Default::default() };
+        let endpoint = endpoint
+            .at(["v1", "messages"])
+            .with_header("anthropic-version", "2026-10-21");
+        let model = Self {
+            endpoint,
+            thinking: Thinking::Adaptive,
+            tools: Default::default(),
+        };
         model.thinking(thinking)
     }
 
@@ -84,7 +90,9 @@ impl Anthropic {
     #[must_use]
     pub fn thinking(mut self, thinking: Thinking) -> Self {
         if thinking == Thinking::Bound && self.thinking != Thinking::Bound {
-            self.endpoint = self.endpoint.with_another_header("anthropic-beta", "thinking-binding-controls-2026-08-01");
+            self.endpoint = self
+                .endpoint
+                .with_another_header("anthropic-beta", "thinking-binding-controls-2026-08-01");
         }
         self.thinking = thinking;
         self
@@ -95,7 +103,10 @@ impl Thinking {
     /// How a model of this name is told.
     fn of(model: &str) -> Self {
         // claude-3-7-sonnet-latest, claude-sonnet-4-20250514, claude-opus-4-1@20250805, claude-haiku-5-5…
-        let numbers = model.split(['-', '@', '.']).filter(|part| part.len() <= 2).filter_map(|part| part.parse().ok());
+        let numbers = model
+            .split(['-', '@', '.'])
+            .filter(|part| part.len() <= 2)
+            .filter_map(|part| part.parse().ok());
         let version: Vec<u8> = numbers.take(2).collect();
         match version.as_slice() {
             [] => Self::Adaptive,
@@ -114,7 +125,11 @@ impl Model for Anthropic {
     }
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
-        exchange(&self.endpoint, self.body(request), MessageDecoder::new(request))
+        exchange(
+            &self.endpoint,
+            self.body(request),
+            MessageDecoder::new(request),
+        )
     }
 }
 
@@ -131,11 +146,24 @@ mod tests {
             "claude-haiku-4-5-20251001",
             "anthropic.claude-sonnet-4-5-20250929-v1:0",
         ];
-        let new = ["claude-opus-4-6", "claude-opus-4-8", "claude-sonnet-5", "claude-mythos-5-1", "claude-next"];
-        let bound = ["claude-fable-5-1", "claude-haiku-5-5", "claude-opus-5-5-20261101", "claude-opus-6"];
-        for (names, thinking) in
-            [(&old[..], Thinking::Budget), (&new[..], Thinking::Adaptive), (&bound[..], Thinking::Bound)]
-        {
+        let new = [
+            "claude-opus-4-6",
+            "claude-opus-4-8",
+            "claude-sonnet-5",
+            "claude-mythos-5-1",
+            "claude-next",
+        ];
+        let bound = [
+            "claude-fable-5-1",
+            "claude-haiku-5-5",
+            "claude-opus-5-5-20261101",
+            "claude-opus-6",
+        ];
+        for (names, thinking) in [
+            (&old[..], Thinking::Budget),
+            (&new[..], Thinking::Adaptive),
+            (&bound[..], Thinking::Bound),
+        ] {
             for name in names {
                 assert_eq!(Thinking::of(name), thinking, "{name}");
             }

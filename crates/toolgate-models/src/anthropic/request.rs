@@ -4,7 +4,8 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_core::{
-    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice, ToolSpec, View,
+    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice,
+    ToolSpec, View,
 };
 
 use super::{Anthropic, Thinking, WIRE, schema::enforceable};
@@ -31,11 +32,22 @@ impl Anthropic {
         body.field("stream", &true);
         let max_tokens = request.max_tokens.unwrap_or(MAX_TOKENS);
         body.field("max_tokens", &max_tokens);
-        if let Some(instructions) = request.instructions.as_deref().filter(|text| !text.trim().is_empty()) {
-            body.field("system", &[marked(json!({ "type": "text", "text": instructions }), marker.as_ref())]);
+        if let Some(instructions) = request
+            .instructions
+            .as_deref()
+            .filter(|text| !text.trim().is_empty())
+        {
+            body.field(
+                "system",
+                &[marked(
+                    json!({ "type": "text", "text": instructions }),
+                    marker.as_ref(),
+                )],
+            );
         }
         if !request.view.is_empty() {
-            let tools = self.tools[usize::from(request.cache)].get(&request.view, |view| tools(view, marker.as_ref()));
+            let tools = self.tools[usize::from(request.cache)]
+                .get(&request.view, |view| tools(view, marker.as_ref()));
             body.list("tools", [tools]);
             body.optional("tool_choice", tool_choice(request));
         }
@@ -70,7 +82,12 @@ fn tools(view: &View, marker: Option<&Value>) -> Bytes {
 
 /// The schema of a tool. The API wants its root to say that it is an object.
 fn input_schema(spec: &ToolSpec) -> Value {
-    let mut schema = spec.input.as_json().as_object().cloned().unwrap_or_default();
+    let mut schema = spec
+        .input
+        .as_json()
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     schema.entry("type").or_insert_with(|| "object".into());
     schema.into()
 }
@@ -93,7 +110,8 @@ fn tool_choice(request: &ModelRequest) -> Option<Value> {
 impl Thinking {
     /// Turns thinking on if an effort is asked for and the API takes it.
     fn config(self, request: &ModelRequest, max_tokens: u32) -> Option<Value> {
-        let forced = matches!(request.choice, ToolChoice::Required | ToolChoice::Named(_)) && !request.view.is_empty();
+        let forced = matches!(request.choice, ToolChoice::Required | ToolChoice::Named(_))
+            && !request.view.is_empty();
         if forced {
             return None;
         }
@@ -103,7 +121,11 @@ impl Thinking {
             Self::Adaptive => effort.map(|_| adaptive()),
             Self::Bound => {
                 // These models think whether or not they are told to, so telling them changes nothing else.
-                let mut config = if effort.is_some() { adaptive() } else { json!({ "type": "adaptive" }) };
+                let mut config = if effort.is_some() {
+                    adaptive()
+                } else {
+                    json!({ "type": "adaptive" })
+                };
                 config["block_binding"] = json!({ "prefix_mismatch_behavior": "drop_block" });
                 Some(config)
             }
@@ -127,10 +149,17 @@ const fn budget(effort: Effort) -> u32 {
 /// Whether the calls that are being answered came without thoughts, as from another provider. To think by budget, they
 /// would have to begin with some.
 fn calls_without_thoughts(window: &[std::sync::Arc<Message>]) -> bool {
-    let answered = window.last().is_some_and(|message| message.role == Role::Tool);
-    let asked = window.iter().rfind(|message| message.role == Role::Assistant);
-    let first = asked.and_then(|message| message.parts.first()).and_then(|part| part.native(WIRE));
-    let thought = first.is_some_and(|block| block["type"] == "thinking" || block["type"] == "redacted_thinking");
+    let answered = window
+        .last()
+        .is_some_and(|message| message.role == Role::Tool);
+    let asked = window
+        .iter()
+        .rfind(|message| message.role == Role::Assistant);
+    let first = asked
+        .and_then(|message| message.parts.first())
+        .and_then(|part| part.native(WIRE));
+    let thought = first
+        .is_some_and(|block| block["type"] == "thinking" || block["type"] == "redacted_thinking");
     answered && !thought
 }
 
@@ -138,7 +167,10 @@ fn output_config(request: &ModelRequest, thinking: Thinking) -> Option<Value> {
     let mut config = Map::new();
     if let Some(output) = &request.output {
         let schema = enforceable(output.schema.as_json());
-        config.insert("format".to_owned(), json!({ "type": "json_schema", "schema": schema }));
+        config.insert(
+            "format".to_owned(),
+            json!({ "type": "json_schema", "schema": schema }),
+        );
     }
     if let Some(effort) = request.effort.filter(|_| thinking != Thinking::Budget) {
         let word = match effort {
@@ -154,7 +186,9 @@ fn output_config(request: &ModelRequest, thinking: Thinking) -> Option<Value> {
 /// The conversation. Messages of one side that follow one another become one, so that results come first in the message
 /// that answers calls, whatever is said after them.
 fn messages(window: &[std::sync::Arc<Message>]) -> Vec<Bytes> {
-    let written = window.iter().map(|message| (side(message.role), message.fragment(WIRE, blocks)));
+    let written = window
+        .iter()
+        .map(|message| (side(message.role), message.fragment(WIRE, blocks)));
     let written: Vec<_> = written.filter(|(_, blocks)| !blocks.is_empty()).collect();
     let mut pieces = vec![Bytes::from_static(b"[")];
     for (at, group) in written.chunk_by(|(a, _), (b, _)| a == b).enumerate() {
@@ -184,7 +218,12 @@ const fn side(role: Role) -> &'static str {
 }
 
 fn blocks(message: &Message) -> Bytes {
-    fragment(message.parts.iter().filter_map(|part| block(message.role, part)))
+    fragment(
+        message
+            .parts
+            .iter()
+            .filter_map(|part| block(message.role, part)),
+    )
 }
 
 fn block(role: Role, part: &Part) -> Option<Value> {
@@ -218,8 +257,18 @@ fn text(text: &str) -> Option<Value> {
 
 /// An id as the API takes it: other providers have others, and some have none.
 fn call_id(id: &str) -> String {
-    let fits = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
-    if id.is_empty() { "call".to_owned() } else { id.chars().map(fits).collect() }
+    let fits = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '_' || c == '-' {
+            c
+        } else {
+            '_'
+        }
+    };
+    if id.is_empty() {
+        "call".to_owned()
+    } else {
+        id.chars().map(fits).collect()
+    }
 }
 
 fn result(answer: &ToolAnswer) -> Value {
@@ -266,7 +315,8 @@ fn titled(mut document: Value, media: &Media) -> Value {
 
 fn plain_text(base64: &str) -> Option<Value> {
     let text = String::from_utf8(BASE64_STANDARD.decode(base64).ok()?).ok()?;
-    (!text.trim().is_empty()).then(|| json!({ "type": "text", "media_type": "text/plain", "data": text }))
+    (!text.trim().is_empty())
+        .then(|| json!({ "type": "text", "media_type": "text/plain", "data": text }))
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use toolgate_core::{OutputFormat, Registry, Schema, ToolRequest};
 
 fn model(name: &str) -> Anthropic {
-    Anthropic::builder(name).key(ApiKey::new("key").expect("a key")).build().expect("set up")
+    Anthropic::builder(name)
+        .key(ApiKey::new("key").expect("a key"))
+        .build()
+        .expect("set up")
 }
 
 fn sent_by(name: &str, request: &ModelRequest) -> Value {
@@ -18,7 +21,10 @@ fn sent(request: &ModelRequest) -> Value {
 }
 
 fn asked(messages: Vec<Message>) -> ModelRequest {
-    ModelRequest { messages: messages.into_iter().map(Arc::new).collect(), ..ModelRequest::default() }
+    ModelRequest {
+        messages: messages.into_iter().map(Arc::new).collect(),
+        ..ModelRequest::default()
+    }
 }
 
 fn calling(id: &str, arguments: &str) -> Part {
@@ -26,13 +32,21 @@ fn calling(id: &str, arguments: &str) -> Part {
 }
 
 fn result(id: &str, text: &str) -> ToolAnswer {
-    ToolAnswer { call_id: id.into(), tool: "files.read".into(), text: text.into(), is_error: false, media: vec![] }
+    ToolAnswer {
+        call_id: id.into(),
+        tool: "files.read".into(),
+        text: text.into(),
+        is_error: false,
+        media: vec![],
+    }
 }
 
 fn view(names: &[&str]) -> View {
     let registry = Registry::new();
     for name in names {
-        registry.register_host(ToolSpec::new(*name, "A tool.", Schema::any_object())).expect("free");
+        registry
+            .register_host(ToolSpec::new(*name, "A tool.", Schema::any_object()))
+            .expect("free");
     }
     View::of(&registry)
 }
@@ -41,7 +55,10 @@ fn view(names: &[&str]) -> View {
 fn results_and_what_is_said_after_them_are_one_message_and_results_come_first() {
     let request = asked(vec![
         Message::user("Read a."),
-        Message::new(Role::Assistant, vec![Part::text("I read."), calling("c1", r#"{"path":"a"}"#)]),
+        Message::new(
+            Role::Assistant,
+            vec![Part::text("I read."), calling("c1", r#"{"path":"a"}"#)],
+        ),
         Message::new(Role::Tool, vec![Content::Result(result("c1", "A")).into()]),
         Message::user("Hurry."),
         Message::assistant("Done."),
@@ -60,7 +77,11 @@ fn results_and_what_is_said_after_them_are_one_message_and_results_come_first() 
         { "role": "assistant", "content": [{ "type": "text", "text": "Done." }] },
     ]);
     assert_eq!(sent(&request)["messages"], expected);
-    assert_eq!(sent(&request)["messages"], expected, "and again from what was kept");
+    assert_eq!(
+        sent(&request)["messages"],
+        expected,
+        "and again from what was kept"
+    );
 }
 
 #[test]
@@ -68,7 +89,10 @@ fn nothing_empty_is_sent_and_its_neighbours_are_joined() {
     let request = asked(vec![
         Message::user("a"),
         Message::assistant(" \n"),
-        Message::new(Role::Assistant, vec![Part::text("").with_native(WIRE, json!({ "type": "text", "text": "" }))]),
+        Message::new(
+            Role::Assistant,
+            vec![Part::text("").with_native(WIRE, json!({ "type": "text", "text": "" }))],
+        ),
         Message::user("b"),
     ]);
     let expected = json!([{ "role": "user", "content": [
@@ -89,27 +113,64 @@ fn blocks_of_the_provider_go_back_verbatim_and_those_of_others_do_not() {
         Part::text("So."),
     ];
     let sent = sent(&asked(vec![Message::new(Role::Assistant, parts)]));
-    assert_eq!(sent["messages"][0]["content"], json!([block, { "type": "text", "text": "So." }]));
+    assert_eq!(
+        sent["messages"][0]["content"],
+        json!([block, { "type": "text", "text": "So." }])
+    );
 }
 
 #[test]
 fn what_other_providers_call_and_how_is_made_to_fit() {
     let parts = vec![calling("call|1/é", r#"{"a":"#), calling("", "[1]")];
-    let answers = [result("call|1/é", ""), ToolAnswer { is_error: true, ..result("", "no") }];
-    let answers = answers.into_iter().map(|answer| Content::Result(answer).into()).collect();
-    let sent = sent(&asked(vec![Message::new(Role::Assistant, parts), Message::new(Role::Tool, answers)]));
-    let (calls, results) = (&sent["messages"][0]["content"], &sent["messages"][1]["content"]);
-    assert_eq!((&calls[0]["id"], &calls[1]["id"]), (&json!("call_1__"), &json!("call")));
-    assert_eq!(calls[0]["input"], json!({ "INVALID_JSON": "{\"a\":" }), "never an empty object");
+    let answers = [
+        result("call|1/é", ""),
+        ToolAnswer {
+            is_error: true,
+            ..result("", "no")
+        },
+    ];
+    let answers = answers
+        .into_iter()
+        .map(|answer| Content::Result(answer).into())
+        .collect();
+    let sent = sent(&asked(vec![
+        Message::new(Role::Assistant, parts),
+        Message::new(Role::Tool, answers),
+    ]));
+    let (calls, results) = (
+        &sent["messages"][0]["content"],
+        &sent["messages"][1]["content"],
+    );
+    assert_eq!(
+        (&calls[0]["id"], &calls[1]["id"]),
+        (&json!("call_1__"), &json!("call"))
+    );
+    assert_eq!(
+        calls[0]["input"],
+        json!({ "INVALID_JSON": "{\"a\":" }),
+        "never an empty object"
+    );
     assert_eq!(calls[1]["input"], json!({ "INVALID_JSON": "[1]" }));
-    assert_eq!(results[0], json!({ "type": "tool_result", "tool_use_id": "call_1__", "content": "" }));
-    assert_eq!(results[1], json!({ "type": "tool_result", "tool_use_id": "call", "content": "no", "is_error": true }));
+    assert_eq!(
+        results[0],
+        json!({ "type": "tool_result", "tool_use_id": "call_1__", "content": "" })
+    );
+    assert_eq!(
+        results[1],
+        json!({ "type": "tool_result", "tool_use_id": "call", "content": "no", "is_error": true })
+    );
 }
 
 #[test]
 fn pictures_and_files_go_where_the_api_takes_them() {
-    let named = |media: Media, name: &str| Media { name: Some(name.into()), ..media };
-    let url = Media { source: MediaSource::Url("https://x/y".into()), ..Media::data("image/png", "") };
+    let named = |media: Media, name: &str| Media {
+        name: Some(name.into()),
+        ..media
+    };
+    let url = Media {
+        source: MediaSource::Url("https://x/y".into()),
+        ..Media::data("image/png", "")
+    };
     let media = vec![
         Media::data("image/png", "AAAA"),
         url,
@@ -127,11 +188,24 @@ fn pictures_and_files_go_where_the_api_takes_them() {
         { "type": "document", "source": { "type": "text", "media_type": "text/plain", "data": "a,b" } },
         { "type": "text", "text": "[audio/wav c.wav that cannot be shown here]" },
     ]);
-    let parts = media.iter().cloned().map(|media| Content::Media(media).into()).collect();
-    assert_eq!(sent(&asked(vec![Message::new(Role::User, parts)]))["messages"][0]["content"], expected);
-    let answer = Content::Result(ToolAnswer { media, ..result("c", "See.") }).into();
+    let parts = media
+        .iter()
+        .cloned()
+        .map(|media| Content::Media(media).into())
+        .collect();
+    assert_eq!(
+        sent(&asked(vec![Message::new(Role::User, parts)]))["messages"][0]["content"],
+        expected
+    );
+    let answer = Content::Result(ToolAnswer {
+        media,
+        ..result("c", "See.")
+    })
+    .into();
     let sent = sent(&asked(vec![Message::new(Role::Tool, vec![answer])]));
-    let content = sent["messages"][0]["content"][0]["content"].as_array().expect("a list");
+    let content = sent["messages"][0]["content"][0]["content"]
+        .as_array()
+        .expect("a list");
     assert_eq!(content[0], json!({ "type": "text", "text": "See." }));
     assert_eq!(Value::from(&content[1..]), expected);
 }
@@ -147,8 +221,17 @@ fn what_is_to_be_cached_is_marked_without_writing_messages_anew() {
     let marked = sent(&request);
     let marker = json!({ "type": "ephemeral" });
     assert_eq!(marked["cache_control"], marker);
-    assert_eq!(marked["system"], json!([{ "type": "text", "text": "Be brief.", "cache_control": marker }]));
-    assert_eq!((&marked["tools"][0]["cache_control"], &marked["tools"][1]["cache_control"]), (&Value::Null, &marker));
+    assert_eq!(
+        marked["system"],
+        json!([{ "type": "text", "text": "Be brief.", "cache_control": marker }])
+    );
+    assert_eq!(
+        (
+            &marked["tools"][0]["cache_control"],
+            &marked["tools"][1]["cache_control"]
+        ),
+        (&Value::Null, &marker)
+    );
     assert_eq!(marked["messages"], plain["messages"]);
 }
 
@@ -156,12 +239,20 @@ fn what_is_to_be_cached_is_marked_without_writing_messages_anew() {
 fn choices_of_tools_are_said_in_the_words_of_the_api() {
     let mut request = asked(vec![Message::user("a")]);
     request.choice = ToolChoice::Required;
-    assert_eq!(sent(&request).get("tool_choice"), None, "without tools there is nothing to choose");
+    assert_eq!(
+        sent(&request).get("tool_choice"),
+        None,
+        "without tools there is nothing to choose"
+    );
     request.view = view(&["a.b"]);
     let cases = [
         (ToolChoice::Auto, None, Value::Null),
         (ToolChoice::Auto, Some(true), Value::Null),
-        (ToolChoice::Auto, Some(false), json!({ "type": "auto", "disable_parallel_tool_use": true })),
+        (
+            ToolChoice::Auto,
+            Some(false),
+            json!({ "type": "auto", "disable_parallel_tool_use": true }),
+        ),
         (ToolChoice::None, Some(false), json!({ "type": "none" })),
         (ToolChoice::Required, None, json!({ "type": "any" })),
         (
@@ -171,7 +262,11 @@ fn choices_of_tools_are_said_in_the_words_of_the_api() {
         ),
     ];
     for (choice, parallel_calls, expected) in cases {
-        let request = ModelRequest { choice, parallel_calls, ..request.clone() };
+        let request = ModelRequest {
+            choice,
+            parallel_calls,
+            ..request.clone()
+        };
         assert_eq!(sent(&request)["tool_choice"], expected);
     }
 }
@@ -180,33 +275,70 @@ fn choices_of_tools_are_said_in_the_words_of_the_api() {
 fn an_effort_becomes_thinking_within_what_the_api_takes() {
     let mut request = asked(vec![Message::user("a")]);
     request.temperature = Some(0.5);
-    assert_eq!((sent(&request).get("thinking"), sent(&request).get("output_config")), (None, None));
+    assert_eq!(
+        (
+            sent(&request).get("thinking"),
+            sent(&request).get("output_config")
+        ),
+        (None, None)
+    );
     request.effort = Some(Effort::High);
     let adaptive = sent(&request);
     assert_eq!(adaptive["thinking"]["type"], "adaptive");
     assert_eq!(adaptive["output_config"], json!({ "effort": "high" }));
     let old = |request: &ModelRequest| sent_by("claude-sonnet-4-5", request);
-    assert_eq!(old(&request)["thinking"], json!({ "type": "enabled", "budget_tokens": 16_000 }));
+    assert_eq!(
+        old(&request)["thinking"],
+        json!({ "type": "enabled", "budget_tokens": 16_000 })
+    );
     assert_eq!(old(&request).get("output_config"), None);
     assert_eq!(old(&request).get("temperature"), None, "the API takes none");
     request.max_tokens = Some(4096);
-    assert_eq!(old(&request)["thinking"]["budget_tokens"], 2048, "less than what it may write");
+    assert_eq!(
+        old(&request)["thinking"]["budget_tokens"],
+        2048,
+        "less than what it may write"
+    );
     request.max_tokens = Some(1500);
     assert_eq!(old(&request).get("thinking"), None, "no room");
     request.max_tokens = None;
     request.view = view(&["a"]);
-    let forced = ModelRequest { choice: ToolChoice::Required, ..request.clone() };
-    assert_eq!((old(&forced).get("thinking"), sent(&forced).get("thinking")), (None, None));
+    let forced = ModelRequest {
+        choice: ToolChoice::Required,
+        ..request.clone()
+    };
+    assert_eq!(
+        (old(&forced).get("thinking"), sent(&forced).get("thinking")),
+        (None, None)
+    );
     request.effort = Some(Effort::Minimal);
-    assert_eq!((old(&request).get("thinking"), sent(&request).get("thinking")), (None, None));
+    assert_eq!(
+        (
+            old(&request).get("thinking"),
+            sent(&request).get("thinking")
+        ),
+        (None, None)
+    );
 }
 
 #[test]
 fn thoughts_that_no_longer_count_are_dropped_by_models_that_would_refuse_them() {
     let request = asked(vec![Message::user("a")]);
     let binding = json!({ "prefix_mismatch_behavior": "drop_block" });
-    let thinking = |effort| sent_by("claude-opus-5-5", &ModelRequest { effort, ..request.clone() })["thinking"].take();
-    assert_eq!(thinking(None), json!({ "type": "adaptive", "block_binding": binding }));
+    let thinking = |effort| {
+        sent_by(
+            "claude-opus-5-5",
+            &ModelRequest {
+                effort,
+                ..request.clone()
+            },
+        )["thinking"]
+            .take()
+    };
+    assert_eq!(
+        thinking(None),
+        json!({ "type": "adaptive", "block_binding": binding })
+    );
     let told = json!({ "type": "adaptive", "display": "summarized", "block_binding": binding });
     assert_eq!(thinking(Some(Effort::Low)), told);
 }
@@ -215,11 +347,26 @@ fn thoughts_that_no_longer_count_are_dropped_by_models_that_would_refuse_them() 
 fn calls_that_came_without_thoughts_are_answered_without_a_budget() {
     let answer = || Message::new(Role::Tool, vec![Content::Result(result("c", "A")).into()]);
     let thought = Part::from(Content::Reasoning("hm".into()));
-    let thought = thought.with_native(WIRE, json!({ "type": "thinking", "thinking": "hm", "signature": "s" }));
-    for (parts, thinks) in [(vec![calling("c", "{}")], false), (vec![thought, calling("c", "{}")], true)] {
-        let mut request = asked(vec![Message::user("a"), Message::new(Role::Assistant, parts), answer()]);
+    let thought = thought.with_native(
+        WIRE,
+        json!({ "type": "thinking", "thinking": "hm", "signature": "s" }),
+    );
+    for (parts, thinks) in [
+        (vec![calling("c", "{}")], false),
+        (vec![thought, calling("c", "{}")], true),
+    ] {
+        let mut request = asked(vec![
+            Message::user("a"),
+            Message::new(Role::Assistant, parts),
+            answer(),
+        ]);
         request.effort = Some(Effort::Low);
-        assert_eq!(sent_by("claude-sonnet-4-5", &request).get("thinking").is_some(), thinks);
+        assert_eq!(
+            sent_by("claude-sonnet-4-5", &request)
+                .get("thinking")
+                .is_some(),
+            thinks
+        );
         assert!(sent(&request).get("thinking").is_some());
     }
 }
@@ -227,11 +374,18 @@ fn calls_that_came_without_thoughts_are_answered_without_a_budget() {
 #[test]
 fn the_form_of_the_answer_is_asked_for_and_extras_win() {
     let mut request = asked(vec![Message::user("a")]);
-    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer", "minimum": 1 } } });
-    request.output = Some(OutputFormat { name: "answer".into(), schema: Schema::new(schema).expect("valid") });
+    let schema =
+        json!({ "type": "object", "properties": { "n": { "type": "integer", "minimum": 1 } } });
+    request.output = Some(OutputFormat {
+        name: "answer".into(),
+        schema: Schema::new(schema).expect("valid"),
+    });
     request.extra.insert("max_tokens".into(), 5.into());
     let sent = sent(&request);
     assert_eq!(sent["output_config"]["format"]["type"], "json_schema");
-    assert_eq!(sent["output_config"]["format"]["schema"]["additionalProperties"], false);
+    assert_eq!(
+        sent["output_config"]["format"]["schema"]["additionalProperties"],
+        false
+    );
     assert_eq!(sent["max_tokens"], 5);
 }

@@ -3,13 +3,25 @@
 use serde_json::{Map, Value};
 
 /// Formats of text that are enforced.
-const FORMATS: [&str; 10] =
-    ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
+const FORMATS: [&str; 10] = [
+    "date-time",
+    "time",
+    "date",
+    "duration",
+    "email",
+    "hostname",
+    "uri",
+    "ipv4",
+    "ipv6",
+    "uuid",
+];
 
 /// A copy that the API takes: objects have no more properties than they name, and what is not enforced is told to the
 /// model in the description. Whoever reads the answer checks it against the schema as it was.
 pub(super) fn enforceable(schema: &Value) -> Value {
-    let Value::Object(fields) = schema else { return schema.clone() };
+    let Value::Object(fields) = schema else {
+        return schema.clone();
+    };
     let (mut kept, mut told) = (Map::new(), Vec::new());
     for (key, value) in fields {
         match key.as_str() {
@@ -20,7 +32,9 @@ pub(super) fn enforceable(schema: &Value) -> Value {
             "type" | "required" | "enum" | "const" | "$ref" | "title" | "description" => {
                 kept.insert(key.clone(), value.clone());
             }
-            "format" if FORMATS.iter().any(|format| value == format) => drop(kept.insert(key.clone(), value.clone())),
+            "format" if FORMATS.iter().any(|format| value == format) => {
+                drop(kept.insert(key.clone(), value.clone()))
+            }
             "minItems" if value == 0 || value == 1 => drop(kept.insert(key.clone(), value.clone())),
             "additionalProperties" | "$schema" | "$id" | "$comment" => {}
             other => told.push(format!("{other}: {value}")),
@@ -30,7 +44,10 @@ pub(super) fn enforceable(schema: &Value) -> Value {
         kept.insert("additionalProperties".to_owned(), false.into());
     }
     if !told.is_empty() {
-        let before = kept.get("description").and_then(Value::as_str).map(|text| format!("{text} "));
+        let before = kept
+            .get("description")
+            .and_then(Value::as_str)
+            .map(|text| format!("{text} "));
         let description = format!("{}({})", before.unwrap_or_default(), told.join(", "));
         kept.insert("description".to_owned(), description.into());
     }
@@ -39,14 +56,21 @@ pub(super) fn enforceable(schema: &Value) -> Value {
 
 fn is_object(fields: &Map<String, Value>) -> bool {
     let kind = fields.get("type");
-    let named = kind
-        .is_some_and(|kind| kind == "object" || kind.as_array().is_some_and(|all| all.iter().any(|k| k == "object")));
+    let named = kind.is_some_and(|kind| {
+        kind == "object"
+            || kind
+                .as_array()
+                .is_some_and(|all| all.iter().any(|k| k == "object"))
+    });
     named || fields.contains_key("properties")
 }
 
 fn each(value: &Value) -> Value {
     match value {
-        Value::Object(map) => map.iter().map(|(key, schema)| (key.clone(), enforceable(schema))).collect(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, schema)| (key.clone(), enforceable(schema)))
+            .collect(),
         Value::Array(items) => items.iter().map(enforceable).collect(),
         other => other.clone(),
     }

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolgate_core::{
-    Content, Delta, Finish, Media, Message, ModelErrorKind, ModelRequest, Part, ProviderCall, Reply, Role, ToolRequest,
-    Usage, View,
+    Content, Delta, Finish, Media, Message, ModelErrorKind, ModelRequest, Part, ProviderCall,
+    Reply, Role, ToolRequest, Usage, View,
 };
 
 use super::{
@@ -103,16 +103,29 @@ impl ContentDecoder {
     }
 
     fn chunk(&mut self, chunk: Chunk, deltas: &mut Vec<Delta>) -> Result<(), Failure> {
-        if let Some(Feedback { block_reason: Some(reason), block_reason_message }) = chunk.prompt_feedback {
-            let why = block_reason_message.unwrap_or_else(|| format!("the prompt was blocked: {reason}"));
+        if let Some(Feedback {
+            block_reason: Some(reason),
+            block_reason_message,
+        }) = chunk.prompt_feedback
+        {
+            let why =
+                block_reason_message.unwrap_or_else(|| format!("the prompt was blocked: {reason}"));
             return Err(Failure::new(ModelErrorKind::Refused, why));
         }
         self.usage = chunk.usage_metadata.or(self.usage);
         self.model = chunk.model_version.or(self.model.take());
         self.id = chunk.response_id.or(self.id.take());
         // Others than the first are alternatives, which nobody asked for.
-        for candidate in chunk.candidates.unwrap_or_default().into_iter().filter(|candidate| candidate.index == 0) {
-            let parts = candidate.content.and_then(|content| content.parts).unwrap_or_default();
+        for candidate in chunk
+            .candidates
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|candidate| candidate.index == 0)
+        {
+            let parts = candidate
+                .content
+                .and_then(|content| content.parts)
+                .unwrap_or_default();
             parts.into_iter().for_each(|part| self.part(part, deltas));
             self.finish = candidate.finish_reason.or(self.finish.take());
             self.finish_message = candidate.finish_message.or(self.finish_message.take());
@@ -128,7 +141,11 @@ impl ContentDecoder {
         if let Some(text) = native.get("text").and_then(Value::as_str) {
             let said = (!text.is_empty()).then(|| text.to_owned());
             let thought = is_thought(&native);
-            deltas.extend(said.map(if thought { Delta::Reasoning } else { Delta::Text }));
+            deltas.extend(said.map(if thought {
+                Delta::Reasoning
+            } else {
+                Delta::Text
+            }));
             return self.words(native, thought);
         }
         let content = match native.get("functionCall") {
@@ -141,20 +158,31 @@ impl ContentDecoder {
     /// Takes words. Those that go on where the last ones ended are joined to them, unless either is signed: what a
     /// signature stands for must not change.
     fn words(&mut self, native: Map<String, Value>, thought: bool) {
-        let text = native.get("text").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = native
+            .get("text")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
         match self.items.last_mut() {
             Some(last) if is_plain(&native) && last.goes_on(thought) => last.append(&text),
             // Words that are none end many streams. The API does not take them back, unless they are signed.
             _ if is_plain(&native) && text.is_empty() => {}
             _ => {
-                let content = if thought { Content::Reasoning(text) } else { Content::Text(text) };
+                let content = if thought {
+                    Content::Reasoning(text)
+                } else {
+                    Content::Text(text)
+                };
                 self.items.push(Item { native, content });
             }
         }
     }
 
     fn call(&mut self, call: &Value, deltas: &mut Vec<Delta>) -> ToolRequest {
-        let id = call["id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
+        let id = call["id"]
+            .as_str()
+            .filter(|id| !id.is_empty())
+            .map(str::to_owned);
         let id = id.unwrap_or_else(|| our_id(self.number + self.calls));
         let tool = from_wire(&self.view, call["name"].as_str().unwrap_or_default());
         let args = match &call["args"] {
@@ -163,8 +191,15 @@ impl ContentDecoder {
         };
         let index = self.calls;
         self.calls += 1;
-        deltas.push(Delta::Call { index, id: id.clone(), tool: tool.clone() });
-        deltas.push(Delta::Arguments { index, text: args.to_string() });
+        deltas.push(Delta::Call {
+            index,
+            id: id.clone(),
+            tool: tool.clone(),
+        });
+        deltas.push(Delta::Arguments {
+            index,
+            text: args.to_string(),
+        });
         ToolRequest::json(&id, &tool, args)
     }
 
@@ -178,7 +213,9 @@ impl ContentDecoder {
             return ran(tool_type(call), call, call["args"].clone());
         }
         if let Some(result) = field("codeExecutionResult") {
-            let failed = result["outcome"].as_str().is_some_and(|outcome| outcome != "OUTCOME_OK");
+            let failed = result["outcome"]
+                .as_str()
+                .is_some_and(|outcome| outcome != "OUTCOME_OK");
             return self.came_of("code_execution".to_owned(), result, result.clone(), failed);
         }
         if let Some(result) = field("toolResponse") {
@@ -193,16 +230,29 @@ impl ContentDecoder {
     /// Tells what came of a call that the provider made with the call, or by itself if the call was in an earlier reply.
     fn came_of(&mut self, tool: String, part: &Value, result: Value, failed: bool) -> Content {
         let id = part["id"].as_str().unwrap_or_default();
-        let open = self.items.iter_mut().find_map(|item| match &mut item.content {
-            Content::Ran(call) if call.result.is_null() && call.tool == tool && call.id == id => Some(call),
-            _ => None,
-        });
+        let open = self
+            .items
+            .iter_mut()
+            .find_map(|item| match &mut item.content {
+                Content::Ran(call)
+                    if call.result.is_null() && call.tool == tool && call.id == id =>
+                {
+                    Some(call)
+                }
+                _ => None,
+            });
         match open {
             Some(call) => {
                 (call.result, call.failed) = (result, failed);
                 Content::Opaque
             }
-            None => Content::Ran(ProviderCall { id: id.to_owned(), tool, arguments: Value::Null, result, failed }),
+            None => Content::Ran(ProviderCall {
+                id: id.to_owned(),
+                tool,
+                arguments: Value::Null,
+                result,
+                failed,
+            }),
         }
     }
 
@@ -211,7 +261,11 @@ impl ContentDecoder {
         let reason = self.finish.take().unwrap_or_default();
         let said = self.items.iter().any(|item| item.says_something());
         let why = |what: &str| {
-            let message = self.finish_message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+            let message = self
+                .finish_message
+                .as_ref()
+                .map(|message| format!(": {message}"))
+                .unwrap_or_default();
             format!("{what} ({reason}){message}")
         };
         Ok(match reason.as_str() {
@@ -219,7 +273,9 @@ impl ContentDecoder {
             "STOP" => Finish::Stop,
             "MAX_TOKENS" => Finish::Length,
             "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "MALFORMED_RESPONSE" => {
-                return Err(Failure::malformed(why("the model wrote a call that cannot be read")));
+                return Err(Failure::malformed(why(
+                    "the model wrote a call that cannot be read",
+                )));
             }
             "SAFETY"
             | "RECITATION"
@@ -231,7 +287,12 @@ impl ContentDecoder {
             | "IMAGE_PROHIBITED_CONTENT"
             | "IMAGE_RECITATION" => match said {
                 true => Finish::Filtered,
-                false => return Err(Failure::new(ModelErrorKind::Refused, why("the reply was blocked"))),
+                false => {
+                    return Err(Failure::new(
+                        ModelErrorKind::Refused,
+                        why("the reply was blocked"),
+                    ));
+                }
             },
             _ => Finish::Other,
         })
@@ -257,14 +318,24 @@ impl Decoder for ContentDecoder {
     fn reply(&mut self) -> Result<Reply, Failure> {
         let finish = self.finished()?;
         let items = std::mem::take(&mut self.items).into_iter();
-        let mut parts: Vec<Part> =
-            items.map(|item| Part::from(item.content).with_native(WIRE, item.native.into())).collect();
+        let mut parts: Vec<Part> = items
+            .map(|item| Part::from(item.content).with_native(WIRE, item.native.into()))
+            .collect();
         // Told beside the parts, so it is not given back either.
-        let looked_up = self.looked_up.iter_mut().filter(|(_, told)| !told.is_null());
+        let looked_up = self
+            .looked_up
+            .iter_mut()
+            .filter(|(_, told)| !told.is_null());
         parts.extend(looked_up.map(|(tool, told)| Part::from(looked_up_call(tool, told.take()))));
         let message = Message::new(Role::Assistant, parts);
         let usage = self.usage.map(Usage::from);
-        Ok(Reply { message, usage, finish, model: self.model.take(), id: self.id.take() })
+        Ok(Reply {
+            message,
+            usage,
+            finish,
+            model: self.model.take(),
+            id: self.id.take(),
+        })
     }
 }
 
@@ -292,12 +363,17 @@ impl Item {
 /// The first number that is not in use. Messages may be left out, so counting calls would not do.
 fn next_number(request: &ModelRequest) -> usize {
     let calls = request.messages.iter().flat_map(|message| message.calls());
-    calls.filter_map(|call| our_number(&call.provider_call_id)).max().map_or(0, |last| last.saturating_add(1))
+    calls
+        .filter_map(|call| our_number(&call.provider_call_id))
+        .max()
+        .map_or(0, |last| last.saturating_add(1))
 }
 
 /// Whether a part of words has nothing beside its words.
 fn is_plain(native: &Map<String, Value>) -> bool {
-    native.keys().all(|field| field == "text" || field == "thought")
+    native
+        .keys()
+        .all(|field| field == "text" || field == "thought")
 }
 
 fn is_thought(native: &Map<String, Value>) -> bool {
@@ -306,7 +382,13 @@ fn is_thought(native: &Map<String, Value>) -> bool {
 
 fn ran(tool: String, part: &Value, arguments: Value) -> Content {
     let id = part["id"].as_str().unwrap_or_default().to_owned();
-    Content::Ran(ProviderCall { id, tool, arguments, result: Value::Null, failed: false })
+    Content::Ran(ProviderCall {
+        id,
+        tool,
+        arguments,
+        result: Value::Null,
+        failed: false,
+    })
 }
 
 fn tool_type(part: &Value) -> String {
@@ -318,14 +400,21 @@ fn looked_up_call(tool: &str, told: Value) -> Content {
         Value::Null => Value::Null,
         queries => json!({ "queries": queries }),
     };
-    Content::Ran(ProviderCall { id: String::new(), tool: tool.to_owned(), arguments, result: told, failed: false })
+    Content::Ran(ProviderCall {
+        id: String::new(),
+        tool: tool.to_owned(),
+        arguments,
+        result: told,
+        failed: false,
+    })
 }
 
 impl From<RawUsage> for Usage {
     fn from(raw: RawUsage) -> Self {
         let count = |count: Option<u64>| count.unwrap_or_default();
         let cached = count(raw.cached_content_token_count);
-        let read = count(raw.prompt_token_count).saturating_add(count(raw.tool_use_prompt_token_count));
+        let read =
+            count(raw.prompt_token_count).saturating_add(count(raw.tool_use_prompt_token_count));
         let reasoning = count(raw.thoughts_token_count);
         Self {
             input: read.saturating_sub(cached),

@@ -7,7 +7,10 @@ fn fed(chunks: &[Value]) -> (Vec<Delta>, Result<Reply, Failure>) {
     let mut decoder = ContentDecoder::new(&ModelRequest::default());
     let mut deltas = Vec::new();
     for chunk in chunks {
-        let event = Event { name: String::new(), data: chunk.to_string() };
+        let event = Event {
+            name: String::new(),
+            data: chunk.to_string(),
+        };
         if let Err(failure) = decoder.event(event, &mut deltas) {
             return (deltas, Err(failure));
         }
@@ -25,7 +28,12 @@ fn end(reason: &str) -> Value {
 }
 
 fn natives(reply: &Reply) -> Vec<&Value> {
-    reply.message.parts.iter().filter_map(|part| part.native(WIRE)).collect()
+    reply
+        .message
+        .parts
+        .iter()
+        .filter_map(|part| part.native(WIRE))
+        .collect()
 }
 
 #[test]
@@ -48,17 +56,34 @@ fn words_are_joined_but_never_over_a_signature() {
         { "text": "", "thoughtSignature": "ZW5k" },
     ]);
     assert_eq!(json!(natives(&reply)), kept);
-    assert_eq!((reply.message.text().as_str(), reply.finish), ("So it is.", Finish::Stop));
-    assert_eq!(reply.message.parts[0].content, Content::Reasoning("hm".into()));
-    assert_eq!(deltas.len(), 6, "what is empty is not passed on: {deltas:?}");
+    assert_eq!(
+        (reply.message.text().as_str(), reply.finish),
+        ("So it is.", Finish::Stop)
+    );
+    assert_eq!(
+        reply.message.parts[0].content,
+        Content::Reasoning("hm".into())
+    );
+    assert_eq!(
+        deltas.len(),
+        6,
+        "what is empty is not passed on: {deltas:?}"
+    );
 }
 
 #[test]
 fn calls_without_ids_get_one_that_no_other_call_of_the_conversation_has() {
-    let asked =
-        |id: &str| Message::new(Role::Assistant, vec![Content::Call(ToolRequest::text(id, "read", "{}")).into()]);
+    let asked = |id: &str| {
+        Message::new(
+            Role::Assistant,
+            vec![Content::Call(ToolRequest::text(id, "read", "{}")).into()],
+        )
+    };
     let messages = vec![Arc::new(asked("gemini_7")), Arc::new(asked("x"))];
-    let mut decoder = ContentDecoder::new(&ModelRequest { messages, ..ModelRequest::default() });
+    let mut decoder = ContentDecoder::new(&ModelRequest {
+        messages,
+        ..ModelRequest::default()
+    });
     let chunk = parts(json!([
         { "functionCall": { "name": "read", "args": { "path": "a" } }, "thoughtSignature": "c2ln" },
         { "functionCall": { "name": "read", "id": "fc-1" } },
@@ -66,15 +91,53 @@ fn calls_without_ids_get_one_that_no_other_call_of_the_conversation_has() {
     ]));
     let mut deltas = Vec::new();
     for chunk in [chunk, end("STOP")] {
-        decoder.event(Event { name: String::new(), data: chunk.to_string() }, &mut deltas).expect("fine");
+        decoder
+            .event(
+                Event {
+                    name: String::new(),
+                    data: chunk.to_string(),
+                },
+                &mut deltas,
+            )
+            .expect("fine");
     }
     let reply = decoder.reply().expect("a reply");
-    let ids: Vec<_> = reply.message.calls().map(|call| call.provider_call_id.as_str()).collect();
-    assert_eq!((ids, reply.finish), (vec!["gemini_8", "fc-1", "gemini_10"], Finish::Calls));
-    assert_eq!(reply.message.calls().next(), Some(&ToolRequest::json("gemini_8", "read", json!({ "path": "a" }))));
-    assert_eq!(natives(&reply)[0]["functionCall"].get("id"), None, "the part stays as it came");
-    assert_eq!(deltas[1], Delta::Arguments { index: 0, text: r#"{"path":"a"}"#.into() });
-    assert_eq!(deltas[3], Delta::Arguments { index: 1, text: "{}".into() });
+    let ids: Vec<_> = reply
+        .message
+        .calls()
+        .map(|call| call.provider_call_id.as_str())
+        .collect();
+    assert_eq!(
+        (ids, reply.finish),
+        (vec!["gemini_8", "fc-1", "gemini_10"], Finish::Calls)
+    );
+    assert_eq!(
+        reply.message.calls().next(),
+        Some(&ToolRequest::json(
+            "gemini_8",
+            "read",
+            json!({ "path": "a" })
+        ))
+    );
+    assert_eq!(
+        natives(&reply)[0]["functionCall"].get("id"),
+        None,
+        "the part stays as it came"
+    );
+    assert_eq!(
+        deltas[1],
+        Delta::Arguments {
+            index: 0,
+            text: r#"{"path":"a"}"#.into()
+        }
+    );
+    assert_eq!(
+        deltas[3],
+        Delta::Arguments {
+            index: 1,
+            text: "{}".into()
+        }
+    );
 }
 
 #[test]
@@ -85,56 +148,112 @@ fn what_the_provider_ran_is_told_with_what_came_of_it() {
     let chunks = [
         parts(json!([{ "executableCode": code }])),
         parts(json!([{ "codeExecutionResult": outcome }])),
-        parts(json!([{ "toolCall": { "id": "t1", "toolType": "GOOGLE_MAPS", "args": { "q": 1 } } }])),
-        parts(json!([{ "toolResponse": { "id": "t1", "toolType": "GOOGLE_MAPS", "response": { "r": 2 } } }])),
-        parts(json!([{ "inlineData": { "mimeType": "image/png", "data": "AAAA" } }, { "hologram": 1 }])),
+        parts(
+            json!([{ "toolCall": { "id": "t1", "toolType": "GOOGLE_MAPS", "args": { "q": 1 } } }]),
+        ),
+        parts(
+            json!([{ "toolResponse": { "id": "t1", "toolType": "GOOGLE_MAPS", "response": { "r": 2 } } }]),
+        ),
+        parts(
+            json!([{ "inlineData": { "mimeType": "image/png", "data": "AAAA" } }, { "hologram": 1 }]),
+        ),
         json!({ "candidates": [{ "finishReason": "STOP", "groundingMetadata": grounding }] }),
     ];
     let reply = fed(&chunks).1.expect("a reply");
-    let contents: Vec<_> = reply.message.parts.iter().map(|part| part.content.clone()).collect();
+    let contents: Vec<_> = reply
+        .message
+        .parts
+        .iter()
+        .map(|part| part.content.clone())
+        .collect();
     let ran = |id: &str, tool: &str, arguments: Value, result: Value, failed| {
-        Content::Ran(ProviderCall { id: id.into(), tool: tool.into(), arguments, result, failed })
+        Content::Ran(ProviderCall {
+            id: id.into(),
+            tool: tool.into(),
+            arguments,
+            result,
+            failed,
+        })
     };
     let expected = [
         ran("", "code_execution", code, outcome, true),
         Content::Opaque,
-        ran("t1", "google_maps", json!({ "q": 1 }), json!({ "r": 2 }), false),
+        ran(
+            "t1",
+            "google_maps",
+            json!({ "q": 1 }),
+            json!({ "r": 2 }),
+            false,
+        ),
         Content::Opaque,
         Content::Media(Media::data("image/png", "AAAA")),
         Content::Opaque,
-        ran("", "google_search", json!({ "queries": ["x"] }), grounding, false),
+        ran(
+            "",
+            "google_search",
+            json!({ "queries": ["x"] }),
+            grounding,
+            false,
+        ),
     ];
     assert_eq!(contents, expected);
-    assert_eq!(natives(&reply).len(), 6, "what was told beside the parts is not given back");
+    assert_eq!(
+        natives(&reply).len(),
+        6,
+        "what was told beside the parts is not given back"
+    );
 }
 
 #[test]
 fn why_it_stopped_is_told_apart() {
     let text = || parts(json!([{ "text": "x" }]));
-    let finish = |reason: &str| fed(&[text(), end(reason)]).1.map(|reply| reply.finish).map_err(|failure| failure.kind);
+    let finish = |reason: &str| {
+        fed(&[text(), end(reason)])
+            .1
+            .map(|reply| reply.finish)
+            .map_err(|failure| failure.kind)
+    };
     assert_eq!(finish("STOP"), Ok(Finish::Stop));
     assert_eq!(finish("MAX_TOKENS"), Ok(Finish::Length));
     assert_eq!(finish("SAFETY"), Ok(Finish::Filtered));
     assert_eq!(finish("SOMETHING_NEW"), Ok(Finish::Other));
-    assert_eq!(finish("MALFORMED_FUNCTION_CALL"), Err(ModelErrorKind::Malformed));
+    assert_eq!(
+        finish("MALFORMED_FUNCTION_CALL"),
+        Err(ModelErrorKind::Malformed)
+    );
     let silent = |chunk: Value| fed(&[chunk]).1.expect_err("no reply");
-    let blocked = silent(json!({ "candidates": [{ "finishReason": "SAFETY", "finishMessage": "bad" }] }));
+    let blocked =
+        silent(json!({ "candidates": [{ "finishReason": "SAFETY", "finishMessage": "bad" }] }));
     assert_eq!(
         (blocked.kind, blocked.detail.as_str()),
-        (ModelErrorKind::Refused, "the reply was blocked (SAFETY): bad")
+        (
+            ModelErrorKind::Refused,
+            "the reply was blocked (SAFETY): bad"
+        )
     );
     let prompt = silent(json!({ "promptFeedback": { "blockReason": "PROHIBITED_CONTENT" } }));
     assert_eq!(prompt.kind, ModelErrorKind::Refused);
     let error = json!({ "error": { "code": 503, "status": "UNAVAILABLE", "message": "busy" } });
     assert_eq!(silent(error).kind, ModelErrorKind::Overloaded);
-    assert_eq!(silent(json!({ "candidates": 1 })).kind, ModelErrorKind::Malformed);
+    assert_eq!(
+        silent(json!({ "candidates": 1 })).kind,
+        ModelErrorKind::Malformed
+    );
 }
 
 #[test]
 fn a_stream_that_gives_no_reason_is_not_whole() {
     let mut decoder = ContentDecoder::new(&ModelRequest::default());
     let chunk = parts(json!([{ "text": "x" }])).to_string();
-    decoder.event(Event { name: String::new(), data: chunk }, &mut Vec::new()).expect("fine");
+    decoder
+        .event(
+            Event {
+                name: String::new(),
+                data: chunk,
+            },
+            &mut Vec::new(),
+        )
+        .expect("fine");
     assert!(!decoder.is_whole());
 }
 
@@ -144,7 +263,20 @@ fn thoughts_and_what_was_remembered_are_counted_once() {
         "promptTokenCount": 100, "cachedContentTokenCount": 80, "toolUsePromptTokenCount": 5,
         "candidatesTokenCount": 10, "thoughtsTokenCount": 30, "totalTokenCount": 145,
     } });
-    let usage = fed(&[usage, end("STOP")]).1.expect("a reply").usage.expect("told");
-    assert_eq!(usage, Usage { input: 25, cache_read: 80, cache_write: 0, output: 40, reasoning: 30 });
+    let usage = fed(&[usage, end("STOP")])
+        .1
+        .expect("a reply")
+        .usage
+        .expect("told");
+    assert_eq!(
+        usage,
+        Usage {
+            input: 25,
+            cache_read: 80,
+            cache_write: 0,
+            output: 40,
+            reasoning: 30
+        }
+    );
     assert_eq!(usage.total(), 145);
 }

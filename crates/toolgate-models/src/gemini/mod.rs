@@ -72,9 +72,16 @@ impl Gemini {
         // A model of one's own is named with its folder, as in `tunedModels/mine`.
         let (folder, name) = model.rsplit_once('/').unwrap_or(("models", &model));
         let method = format!("{name}:streamGenerateContent");
-        let path = ["v1beta"].into_iter().chain(folder.split('/')).chain([method.as_str()]);
+        let path = ["v1beta"]
+            .into_iter()
+            .chain(folder.split('/'))
+            .chain([method.as_str()]);
         let endpoint = endpoint.at(path).with_query("alt", "sse");
-        Self { endpoint, age: Age::of(&model), tools: ViewCache::default() }
+        Self {
+            endpoint,
+            age: Age::of(&model),
+            tools: ViewCache::default(),
+        }
     }
 }
 
@@ -82,7 +89,9 @@ impl Age {
     fn of(model: &str) -> Self {
         let is = |versions: &[&str]| versions.iter().any(|version| model.contains(version));
         match model {
-            _ if is(&["gemini-2.5"]) => Self::Budget { quick: model.contains("flash") },
+            _ if is(&["gemini-2.5"]) => Self::Budget {
+                quick: model.contains("flash"),
+            },
             _ if is(&["gemini-1", "gemini-2", "gemma"]) => Self::Plain,
             _ => Self::Level,
         }
@@ -95,7 +104,11 @@ impl Model for Gemini {
     }
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
-        exchange(&self.endpoint, self.body(request), ContentDecoder::new(request))
+        exchange(
+            &self.endpoint,
+            self.body(request),
+            ContentDecoder::new(request),
+        )
     }
 }
 

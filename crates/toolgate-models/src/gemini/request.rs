@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_core::{
-    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice, ToolRequest,
-    ToolSpec, View,
+    Content, Effort, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice,
+    ToolRequest, ToolSpec, View,
 };
 
 use super::{Age, Gemini, WIRE};
@@ -28,16 +28,25 @@ impl Gemini {
     pub(super) fn body(&self, request: &ModelRequest) -> Chunks {
         let mut body = JsonBody::new(&request.extra);
         let has_tools = !request.view.is_empty();
-        let in_words = request.output.as_ref().filter(|_| has_tools && self.age != Age::Level);
+        let in_words = request
+            .output
+            .as_ref()
+            .filter(|_| has_tools && self.age != Age::Level);
         let wish = in_words.map(|output| {
             format!(
                 "When you are done, answer with nothing but JSON that fits this schema: {}",
                 output.schema.as_json()
             )
         });
-        let instructions = request.instructions.as_deref().into_iter().chain(wish.as_deref());
-        let instructions: Vec<Value> =
-            instructions.filter(|text| !text.is_empty()).map(|text| json!({ "text": text })).collect();
+        let instructions = request
+            .instructions
+            .as_deref()
+            .into_iter()
+            .chain(wish.as_deref());
+        let instructions: Vec<Value> = instructions
+            .filter(|text| !text.is_empty())
+            .map(|text| json!({ "text": text }))
+            .collect();
         if !instructions.is_empty() {
             body.field("systemInstruction", &json!({ "parts": instructions }));
         }
@@ -45,10 +54,15 @@ impl Gemini {
             body.raw("tools", self.tools.get(&request.view, tools));
             body.optional("toolConfig", tool_config(&request.choice));
         }
-        body.optional("generationConfig", self.generation(request, in_words.is_none()));
+        body.optional(
+            "generationConfig",
+            self.generation(request, in_words.is_none()),
+        );
         let contents = request.messages.iter().map(|message| match self.age {
             Age::Level => message.fragment(WIRE, |message| content(message, true)),
-            Age::Plain | Age::Budget { .. } => message.fragment("gemini-2", |message| content(message, false)),
+            Age::Plain | Age::Budget { .. } => {
+                message.fragment("gemini-2", |message| content(message, false))
+            }
         });
         body.list("contents", contents);
         body.finish()
@@ -65,7 +79,10 @@ impl Gemini {
         }
         if let Some(output) = request.output.as_ref().filter(|_| with_schema) {
             set("responseMimeType", "application/json".into());
-            set("responseJsonSchema", output.schema.as_json().as_value().clone());
+            set(
+                "responseJsonSchema",
+                output.schema.as_json().as_value().clone(),
+            );
         }
         if let Some(thinking) = request.effort.and_then(|effort| self.age.thinking(effort)) {
             set("thinkingConfig", thinking);
@@ -107,7 +124,10 @@ pub(super) fn from_wire(view: &View, wire: &str) -> String {
     if view.get(wire).is_some() {
         return wire.to_owned();
     }
-    let shown = view.specs().map(|spec| spec.name.as_str()).find(|name| to_wire(name) == wire);
+    let shown = view
+        .specs()
+        .map(|spec| spec.name.as_str())
+        .find(|name| to_wire(name) == wire);
     shown.unwrap_or(wire).to_owned()
 }
 
@@ -120,7 +140,9 @@ fn tools(view: &View) -> Bytes {
         })
     };
     let declarations: Vec<Value> = view.specs().map(tool).collect();
-    json!([{ "functionDeclarations": declarations }]).to_string().into()
+    json!([{ "functionDeclarations": declarations }])
+        .to_string()
+        .into()
 }
 
 fn tool_config(choice: &ToolChoice) -> Option<Value> {
@@ -128,19 +150,36 @@ fn tool_config(choice: &ToolChoice) -> Option<Value> {
         ToolChoice::Auto => return None,
         ToolChoice::None => json!({ "mode": "NONE" }),
         ToolChoice::Required => json!({ "mode": "ANY" }),
-        ToolChoice::Named(tool) => json!({ "mode": "ANY", "allowedFunctionNames": [to_wire(tool.as_str())] }),
+        ToolChoice::Named(tool) => {
+            json!({ "mode": "ANY", "allowedFunctionNames": [to_wire(tool.as_str())] })
+        }
     };
     Some(json!({ "functionCallingConfig": calling }))
 }
 
 /// A message. `nested` says whether results may hold pictures and calls have to be signed.
 fn content(message: &Message, nested: bool) -> Bytes {
-    let role = if message.role == Role::Assistant { "model" } else { "user" };
-    let mut parts: Vec<Value> = message.parts.iter().filter_map(|one| part(one, nested)).collect();
+    let role = if message.role == Role::Assistant {
+        "model"
+    } else {
+        "user"
+    };
+    let mut parts: Vec<Value> = message
+        .parts
+        .iter()
+        .filter_map(|one| part(one, nested))
+        .collect();
     if nested {
         sign(message, &mut parts);
     } else {
-        parts.extend(message.parts.iter().filter_map(answer).flat_map(|answer| &answer.media).map(media_part));
+        parts.extend(
+            message
+                .parts
+                .iter()
+                .filter_map(answer)
+                .flat_map(|answer| &answer.media)
+                .map(media_part),
+        );
     }
     match parts.is_empty() {
         true => Bytes::new(),
@@ -151,7 +190,10 @@ fn content(message: &Message, nested: bool) -> Bytes {
 /// Says of the first call that another model made that it has no signature.
 fn sign(message: &Message, parts: &mut [Value]) {
     let ours = message.parts.iter().any(|part| part.native(WIRE).is_some());
-    let first = parts.iter_mut().find(|part| part.get("functionCall").is_some()).filter(|_| !ours);
+    let first = parts
+        .iter_mut()
+        .find(|part| part.get("functionCall").is_some())
+        .filter(|_| !ours);
     if let Some(call) = first {
         call["thoughtSignature"] = NO_SIGNATURE.into();
     }
@@ -165,7 +207,9 @@ fn part(part: &Part, nested: bool) -> Option<Value> {
         Content::Text(text) if text.is_empty() => None,
         Content::Text(text) => Some(json!({ "text": text })),
         Content::Call(request) => Some(json!({ "functionCall": function_call(request) })),
-        Content::Result(answer) => Some(json!({ "functionResponse": function_response(answer, nested) })),
+        Content::Result(answer) => {
+            Some(json!({ "functionResponse": function_response(answer, nested) }))
+        }
         Content::Media(media) => Some(media_part(media)),
         // Only the provider that it came from can read it.
         Content::Reasoning(_) | Content::Ran(_) | Content::Opaque => None,
@@ -187,7 +231,11 @@ pub(super) fn our_id(number: usize) -> String {
 /// The number in an id that we gave.
 pub(super) fn our_number(id: &str) -> Option<usize> {
     let number = id.strip_prefix(OUR_IDS)?;
-    number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok()).flatten()
+    number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| number.parse().ok())
+        .flatten()
 }
 
 /// The id of a call as the provider knows it.
@@ -217,8 +265,12 @@ fn function_response(answer: &ToolAnswer, nested: bool) -> Value {
 
 fn media_part(media: &Media) -> Value {
     match &media.source {
-        MediaSource::Data(data) => json!({ "inlineData": { "mimeType": media.media_type, "data": data } }),
-        MediaSource::Url(url) => json!({ "fileData": { "mimeType": media.media_type, "fileUri": url } }),
+        MediaSource::Data(data) => {
+            json!({ "inlineData": { "mimeType": media.media_type, "data": data } })
+        }
+        MediaSource::Url(url) => {
+            json!({ "fileData": { "mimeType": media.media_type, "fileUri": url } })
+        }
     }
 }
 

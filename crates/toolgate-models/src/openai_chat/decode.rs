@@ -5,7 +5,8 @@ use std::mem;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolgate_core::{
-    Content, Delta, Finish, Message, ModelRequest, Part, RawArguments, Reply, Role, ToolRequest, Usage, View,
+    Content, Delta, Finish, Message, ModelRequest, Part, RawArguments, Reply, Role, ToolRequest,
+    Usage, View,
 };
 
 use super::request::WIRE;
@@ -110,12 +111,20 @@ impl ChatDecoder {
 
     fn chunk(&mut self, chunk: Chunk, deltas: &mut Vec<Delta>) {
         self.id = self.id.take().or(chunk.id.filter(|id| !id.is_empty()));
-        self.model = self.model.take().or(chunk.model.filter(|model| !model.is_empty()));
+        self.model = self
+            .model
+            .take()
+            .or(chunk.model.filter(|model| !model.is_empty()));
         if let Some(usage) = chunk.usage {
             self.usage = Some(usage.into());
         }
         // Others than the first are alternatives, which nobody asked for.
-        for choice in chunk.choices.unwrap_or_default().into_iter().filter(|choice| choice.index == 0) {
+        for choice in chunk
+            .choices
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|choice| choice.index == 0)
+        {
             self.has_choice = true;
             if let Some(delta) = choice.delta {
                 self.delta(delta, deltas);
@@ -125,14 +134,21 @@ impl ChatDecoder {
     }
 
     fn delta(&mut self, delta: ChoiceDelta, deltas: &mut Vec<Delta>) {
-        let thoughts = delta.reasoning_content.map(|said| ("reasoning_content", said));
+        let thoughts = delta
+            .reasoning_content
+            .map(|said| ("reasoning_content", said));
         let thoughts = thoughts.or(delta.reasoning.map(|said| ("reasoning", said)));
         if let Some((field, said)) = thoughts {
             self.reasoning_field = field;
             append(&mut self.reasoning, &words(&said), deltas, Delta::Reasoning);
         }
         if let Some(content) = delta.content {
-            append(&mut self.reasoning, &thinking(&content), deltas, Delta::Reasoning);
+            append(
+                &mut self.reasoning,
+                &thinking(&content),
+                deltas,
+                Delta::Reasoning,
+            );
             append(&mut self.text, &words(&content), deltas, Delta::Text);
         }
         if let Some(refusal) = delta.refusal {
@@ -145,7 +161,10 @@ impl ChatDecoder {
 
     fn call(&mut self, delta: CallDelta, deltas: &mut Vec<Delta>) {
         let function = delta.function.unwrap_or_default();
-        let (id, name) = (delta.id.unwrap_or_default(), function.name.unwrap_or_default());
+        let (id, name) = (
+            delta.id.unwrap_or_default(),
+            function.name.unwrap_or_default(),
+        );
         let index = self.place(delta.index, &id, &name);
         let own_id = self.own_id(index);
         let call = &mut self.calls[index];
@@ -160,13 +179,23 @@ impl ChatDecoder {
             Some(Value::String(text)) => call.arguments.push_str(&text),
             Some(json) => call.arguments.push_str(&json.to_string()),
         }
-        call.beside.extend(delta.beside.into_iter().filter(|(field, _)| field != "type"));
+        call.beside.extend(
+            delta
+                .beside
+                .into_iter()
+                .filter(|(field, _)| field != "type"),
+        );
         call.pass_on(index, own_id, deltas);
     }
 
     /// An id for a call that has none, such as no other call of the conversation has: all providers take its characters.
     fn own_id(&self, index: usize) -> String {
-        let named: String = self.id.iter().flat_map(|id| id.chars()).filter(char::is_ascii_alphanumeric).collect();
+        let named: String = self
+            .id
+            .iter()
+            .flat_map(|id| id.chars())
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
         match named.len() {
             0 => format!("call_{}_{index}", self.said),
             length => format!("call_{}_{index}", &named[length.saturating_sub(32)..]),
@@ -178,14 +207,20 @@ impl ChatDecoder {
         let known = match number {
             Some(_) => self.calls.iter().rposition(|call| call.number == number),
             None if id.is_empty() && name.is_empty() => self.calls.len().checked_sub(1),
-            None => self.calls.iter().rposition(|call| !id.is_empty() && call.id == id),
+            None => self
+                .calls
+                .iter()
+                .rposition(|call| !id.is_empty() && call.id == id),
         };
         let same = |place: &usize| {
             let call = &self.calls[*place];
             id.is_empty() || call.id.is_empty() || call.id == id
         };
         known.filter(same).unwrap_or_else(|| {
-            self.calls.push(CallSoFar { number, ..CallSoFar::default() });
+            self.calls.push(CallSoFar {
+                number,
+                ..CallSoFar::default()
+            });
             self.calls.len() - 1
         })
     }
@@ -215,12 +250,19 @@ impl Decoder for ChatDecoder {
         if event.data.trim() == "[DONE]" {
             return Ok(Progress::Whole);
         }
-        let chunk: Chunk = serde_json::from_str(&event.data)
-            .map_err(|error| Failure::malformed(format!("a chunk is not a chat completion: {error}")))?;
+        let chunk: Chunk = serde_json::from_str(&event.data).map_err(|error| {
+            Failure::malformed(format!("a chunk is not a chat completion: {error}"))
+        })?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             return Err(Failure::from_value(&error));
         }
-        self.chunk(Chunk { error: None, ..chunk }, deltas);
+        self.chunk(
+            Chunk {
+                error: None,
+                ..chunk
+            },
+            deltas,
+        );
         Ok(Progress::More)
     }
 
@@ -231,15 +273,29 @@ impl Decoder for ChatDecoder {
 
     fn reply(&mut self) -> Result<Reply, Failure> {
         if !self.has_choice {
-            return Err(Failure::malformed("the reply says nothing, not even that it is empty"));
+            return Err(Failure::malformed(
+                "the reply says nothing, not even that it is empty",
+            ));
         }
         if let Some(nameless) = self.calls.iter().position(|call| call.tool.is_empty()) {
-            return Err(Failure::malformed(format!("call {nameless} of the reply names no tool")));
+            return Err(Failure::malformed(format!(
+                "call {nameless} of the reply names no tool"
+            )));
         }
         let refused = !self.refusal.is_empty();
-        let finish = if refused { Finish::Filtered } else { self.finish.unwrap_or(Finish::Other) };
+        let finish = if refused {
+            Finish::Filtered
+        } else {
+            self.finish.unwrap_or(Finish::Other)
+        };
         let message = Message::new(Role::Assistant, self.parts());
-        Ok(Reply { message, usage: self.usage, finish, model: self.model.take(), id: self.id.take() })
+        Ok(Reply {
+            message,
+            usage: self.usage,
+            finish,
+            model: self.model.take(),
+            id: self.id.take(),
+        })
     }
 }
 
@@ -253,18 +309,29 @@ impl CallSoFar {
             if self.id.is_empty() {
                 self.id = own_id;
             }
-            deltas.push(Delta::Call { index, id: self.id.clone(), tool: self.tool.clone() });
+            deltas.push(Delta::Call {
+                index,
+                id: self.id.clone(),
+                tool: self.tool.clone(),
+            });
         }
         let new = &self.arguments[self.passed..];
         if !new.is_empty() {
-            deltas.push(Delta::Arguments { index, text: new.to_owned() });
+            deltas.push(Delta::Arguments {
+                index,
+                text: new.to_owned(),
+            });
             self.passed = self.arguments.len();
         }
     }
 
     fn part(self) -> Part {
         let arguments = RawArguments::Text(self.arguments);
-        let part = Part::from(Content::Call(ToolRequest { provider_call_id: self.id, tool: self.tool, arguments }));
+        let part = Part::from(Content::Call(ToolRequest {
+            provider_call_id: self.id,
+            tool: self.tool,
+            arguments,
+        }));
         match self.beside.is_empty() {
             true => part,
             false => part.with_native(WIRE, self.beside.into()),
@@ -283,7 +350,10 @@ fn append(whole: &mut String, piece: &str, deltas: &mut Vec<Delta>, delta: fn(St
 fn words(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part.get("text")?.as_str())
+            .collect(),
         _ => String::new(),
     }
 }
@@ -291,7 +361,11 @@ fn words(content: &Value) -> String {
 /// The thoughts among the parts of a content.
 fn thinking(content: &Value) -> String {
     let parts = content.as_array().map(Vec::as_slice).unwrap_or_default();
-    parts.iter().filter_map(|part| part.get("thinking")).map(words).collect()
+    parts
+        .iter()
+        .filter_map(|part| part.get("thinking"))
+        .map(words)
+        .collect()
 }
 
 fn finish(reason: &str) -> Finish {

@@ -7,7 +7,10 @@ use serde_json::json;
 fn decode(chunks: &[Value]) -> (Vec<Delta>, Result<Reply, Failure>) {
     let (mut decoder, mut deltas) = (ChatDecoder::new(&ModelRequest::default()), Vec::new());
     for chunk in chunks {
-        let event = Event { name: String::new(), data: chunk.to_string() };
+        let event = Event {
+            name: String::new(),
+            data: chunk.to_string(),
+        };
         decoder.event(event, &mut deltas).expect("a chunk");
     }
     (deltas, decoder.reply())
@@ -26,7 +29,11 @@ fn calls(chunks: &[Value]) -> Vec<(String, String, String)> {
             Delta::Arguments { index, text } if *index == number => Some(text.as_str()),
             _ => None,
         });
-        assert_eq!(RawArguments::Text(passed.collect()), call.arguments, "what is streamed is what is asked for");
+        assert_eq!(
+            RawArguments::Text(passed.collect()),
+            call.arguments,
+            "what is streamed is what is asked for"
+        );
     }
     let text = |call: ToolRequest| match call.arguments {
         RawArguments::Text(text) => (call.provider_call_id, call.tool, text),
@@ -49,16 +56,33 @@ fn interleaved_pieces_of_calls_find_their_call() {
             json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": { "name": "t", "arguments": "" } }] }),
         )
     };
-    let chunks = [start(0, "a"), start(1, "b"), piece(1, "{\"x\""), piece(0, "{"), piece(1, ":1}"), piece(0, "}")];
-    assert_eq!(calls(&chunks), [call("a", "t", "{}"), call("b", "t", "{\"x\":1}")]);
+    let chunks = [
+        start(0, "a"),
+        start(1, "b"),
+        piece(1, "{\"x\""),
+        piece(0, "{"),
+        piece(1, ":1}"),
+        piece(0, "}"),
+    ];
+    assert_eq!(
+        calls(&chunks),
+        [call("a", "t", "{}"), call("b", "t", "{\"x\":1}")]
+    );
 }
 
 #[test]
 fn whole_calls_without_numbers_are_told_apart_by_their_ids() {
     let whole = |id: &str| json!({ "id": id, "function": { "name": "t", "arguments": "{}" } });
-    assert_eq!(calls(&[delta(json!({ "tool_calls": [whole("a"), whole("b")] }))]).len(), 2);
     assert_eq!(
-        calls(&[delta(json!({ "tool_calls": [whole("a")] })), delta(json!({ "tool_calls": [whole("b")] }))]).len(),
+        calls(&[delta(json!({ "tool_calls": [whole("a"), whole("b")] }))]).len(),
+        2
+    );
+    assert_eq!(
+        calls(&[
+            delta(json!({ "tool_calls": [whole("a")] })),
+            delta(json!({ "tool_calls": [whole("b")] }))
+        ])
+        .len(),
         2
     );
 }
@@ -66,28 +90,46 @@ fn whole_calls_without_numbers_are_told_apart_by_their_ids() {
 #[test]
 fn whole_calls_that_are_all_numbered_alike_are_told_apart_by_their_ids() {
     let whole = |id: &str| {
-        delta(json!({ "tool_calls": [{ "index": 0, "id": id, "function": { "name": "t", "arguments": "{}" } }] }))
+        delta(
+            json!({ "tool_calls": [{ "index": 0, "id": id, "function": { "name": "t", "arguments": "{}" } }] }),
+        )
     };
-    assert_eq!(calls(&[whole("a"), whole("b")]), [call("a", "t", "{}"), call("b", "t", "{}")]);
+    assert_eq!(
+        calls(&[whole("a"), whole("b")]),
+        [call("a", "t", "{}"), call("b", "t", "{}")]
+    );
 }
 
 #[test]
 fn calls_without_ids_get_ids_of_their_own() {
     let whole = json!({ "function": { "name": "t", "arguments": "{}" } });
     let mut chunk = delta(json!({ "tool_calls": [whole, whole] }));
-    assert_eq!(calls(&[chunk.clone()]), [call("call_0_0", "t", "{}"), call("call_0_1", "t", "{}")]);
+    assert_eq!(
+        calls(&[chunk.clone()]),
+        [call("call_0_0", "t", "{}"), call("call_0_1", "t", "{}")]
+    );
     chunk["id"] = "chatcmpl-12".into();
     let named = calls(&[chunk]);
-    assert_eq!(named[1], call("call_chatcmpl12_1", "t", "{}"), "another reply has another id");
+    assert_eq!(
+        named[1],
+        call("call_chatcmpl12_1", "t", "{}"),
+        "another reply has another id"
+    );
 }
 
 #[test]
 fn arguments_may_come_as_an_object_and_before_the_name() {
-    let chunks = [delta(json!({ "tool_calls": [{ "function": { "name": "t", "arguments": { "x": 1 } } }] }))];
+    let chunks = [delta(
+        json!({ "tool_calls": [{ "function": { "name": "t", "arguments": { "x": 1 } } }] }),
+    )];
     assert_eq!(calls(&chunks), [call("call_0_0", "t", "{\"x\":1}")]);
     let late = [
-        delta(json!({ "tool_calls": [{ "index": 0, "id": "a", "function": { "arguments": "{" } }] })),
-        delta(json!({ "tool_calls": [{ "index": 0, "function": { "name": "t", "arguments": "}" } }] })),
+        delta(
+            json!({ "tool_calls": [{ "index": 0, "id": "a", "function": { "arguments": "{" } }] }),
+        ),
+        delta(
+            json!({ "tool_calls": [{ "index": 0, "function": { "name": "t", "arguments": "}" } }] }),
+        ),
     ];
     assert_eq!(calls(&late), [call("a", "t", "{}")]);
 }
@@ -95,14 +137,20 @@ fn arguments_may_come_as_an_object_and_before_the_name() {
 #[test]
 fn a_call_that_never_names_a_tool_is_malformed() {
     let (_, reply) = decode(&[delta(json!({ "tool_calls": [{ "index": 0, "id": "a" }] }))]);
-    assert_eq!(reply.expect_err("no name").detail, "call 0 of the reply names no tool");
+    assert_eq!(
+        reply.expect_err("no name").detail,
+        "call 0 of the reply names no tool"
+    );
 }
 
 #[test]
 fn what_is_put_beside_a_call_is_kept() {
     let signed = json!({ "id": "a", "type": "function", "function": { "name": "t", "arguments": "{}" }, "extra": { "signature": "s" } });
     let (_, reply) = decode(&[delta(json!({ "tool_calls": [signed] }))]);
-    assert_eq!(reply.expect("a reply").message.parts[0].native(WIRE), Some(&json!({ "extra": { "signature": "s" } })));
+    assert_eq!(
+        reply.expect("a reply").message.parts[0].native(WIRE),
+        Some(&json!({ "extra": { "signature": "s" } }))
+    );
 }
 
 #[test]
@@ -117,7 +165,10 @@ fn thoughts_are_read_under_every_name() {
     ] {
         let (deltas, reply) = decode(&[delta(chunk)]);
         assert_eq!(deltas, [Delta::Reasoning("hm".into())]);
-        assert_eq!(reply.expect("a reply").message.parts[0].native(WIRE), Some(&json!({ field: "hm" })));
+        assert_eq!(
+            reply.expect("a reply").message.parts[0].native(WIRE),
+            Some(&json!({ field: "hm" }))
+        );
     }
 }
 
@@ -125,7 +176,10 @@ fn thoughts_are_read_under_every_name() {
 fn calls_are_never_inferred_from_the_reason_to_stop() {
     let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "hi" }, "finish_reason": "tool_calls" }] });
     let reply = decode(&[chunk]).1.expect("a reply");
-    assert_eq!((reply.finish, reply.message.calls().count()), (Finish::Calls, 0));
+    assert_eq!(
+        (reply.finish, reply.message.calls().count()),
+        (Finish::Calls, 0)
+    );
 }
 
 #[test]
@@ -160,12 +214,27 @@ proptest! {
 #[test]
 fn an_error_in_the_middle_is_an_error() {
     let mut decoder = ChatDecoder::new(&ModelRequest::default());
-    let data = json!({ "error": { "message": "busy", "type": "server_error", "code": 503 } }).to_string();
-    let failure = decoder.event(Event { name: String::new(), data }, &mut Vec::new()).expect_err("an error");
+    let data =
+        json!({ "error": { "message": "busy", "type": "server_error", "code": 503 } }).to_string();
+    let failure = decoder
+        .event(
+            Event {
+                name: String::new(),
+                data,
+            },
+            &mut Vec::new(),
+        )
+        .expect_err("an error");
     assert_eq!(failure.detail, "busy");
-    let nonsense = Event { name: String::new(), data: "{".into() };
+    let nonsense = Event {
+        name: String::new(),
+        data: "{".into(),
+    };
     assert_eq!(
-        decoder.event(nonsense, &mut Vec::new()).expect_err("not JSON").kind,
+        decoder
+            .event(nonsense, &mut Vec::new())
+            .expect_err("not JSON")
+            .kind,
         toolgate_core::ModelErrorKind::Malformed
     );
 }

@@ -49,7 +49,10 @@ enum Dialect {
 impl OpenAiChat {
     /// A model of OpenAI, with the key in `OPENAI_API_KEY` unless another is given.
     pub fn builder(model: &str) -> ModelBuilder<Self> {
-        ModelBuilder::new(model, setup("openai-chat", Some(openai::BASE_URL), Self::openai))
+        ModelBuilder::new(
+            model,
+            setup("openai-chat", Some(openai::BASE_URL), Self::openai),
+        )
     }
 
     /// A model behind a server that speaks like OpenAI, as in `http://127.0.0.1:8000/v1`. No key is sent unless given.
@@ -66,7 +69,11 @@ impl OpenAiChat {
     }
 
     fn new(endpoint: Endpoint, dialect: Dialect) -> Self {
-        Self { endpoint: endpoint.at(["chat", "completions"]), dialect, tools: ViewCache::default() }
+        Self {
+            endpoint: endpoint.at(["chat", "completions"]),
+            dialect,
+            tools: ViewCache::default(),
+        }
     }
 }
 
@@ -81,6 +88,16 @@ impl Model for OpenAiChat {
     }
 }
 
-fn setup<M>(provider: &'static str, base_url: Option<&'static str>, make: fn(Endpoint) -> M) -> WireSetup<M> {
-    WireSetup { provider, base_url, key_variable: openai::KEY_VARIABLE, auth: Auth::Bearer, make }
+fn setup<M>(
+    provider: &'static str,
+    base_url: Option<&'static str>,
+    make: fn(Endpoint) -> M,
+) -> WireSetup<M> {
+    WireSetup {
+        provider,
+        base_url,
+        key_variable: openai::KEY_VARIABLE,
+        auth: Auth::Bearer,
+        make,
+    }
 }

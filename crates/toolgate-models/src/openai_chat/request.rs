@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_core::{
-    Content, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice, ToolRequest, View,
+    Content, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice,
+    ToolRequest, View,
 };
 
 use super::{Dialect, OpenAiChat};
@@ -29,15 +30,22 @@ pub(super) fn body(model: &OpenAiChat, request: &ModelRequest) -> Chunks {
     body.optional(limit, request.max_tokens);
     body.optional("temperature", request.temperature);
     body.optional("reasoning_effort", request.effort.map(openai::effort));
-    let format = |output| json!({ "type": "json_schema", "json_schema": openai::output_format(output) });
+    let format =
+        |output| json!({ "type": "json_schema", "json_schema": openai::output_format(output) });
     body.optional("response_format", request.output.as_ref().map(format));
     if !request.view.is_empty() {
         body.raw("tools", model.tools.get(&request.view, tools));
         body.optional("tool_choice", choice(&request.choice));
         body.optional("parallel_tool_calls", request.parallel_calls);
     }
-    let instructions = request.instructions.iter().map(|text| fragment([json!({ "role": "system", "content": text })]));
-    let said = request.messages.iter().map(|message| written(message, model.dialect));
+    let instructions = request
+        .instructions
+        .iter()
+        .map(|text| fragment([json!({ "role": "system", "content": text })]));
+    let said = request
+        .messages
+        .iter()
+        .map(|message| written(message, model.dialect));
     body.list("messages", instructions.chain(said));
     body.finish()
 }
@@ -49,7 +57,9 @@ fn tools(view: &View) -> Bytes {
             json!({ "name": name, "description": spec.description, "parameters": openai::parameters(&spec.input) });
         json!({ "type": "function", "function": function })
     });
-    serde_json::to_vec(&tools.collect::<Vec<_>>()).expect("values are JSON").into()
+    serde_json::to_vec(&tools.collect::<Vec<_>>())
+        .expect("values are JSON")
+        .into()
 }
 
 fn choice(choice: &ToolChoice) -> Option<Value> {
@@ -57,9 +67,9 @@ fn choice(choice: &ToolChoice) -> Option<Value> {
         ToolChoice::Auto => None,
         ToolChoice::None => Some("none".into()),
         ToolChoice::Required => Some("required".into()),
-        ToolChoice::Named(tool) => {
-            Some(json!({ "type": "function", "function": { "name": NAMES.to_wire(tool.as_str()) } }))
-        }
+        ToolChoice::Named(tool) => Some(
+            json!({ "type": "function", "function": { "name": NAMES.to_wire(tool.as_str()) } }),
+        ),
     }
 }
 
@@ -82,7 +92,11 @@ fn user(parts: &[Part]) -> Option<Value> {
         match &part.content {
             Content::Text(text) => content.push(text_part(text)),
             Content::Media(media) => content.push(media_part(media)),
-            Content::Reasoning(_) | Content::Call(_) | Content::Result(_) | Content::Ran(_) | Content::Opaque => {}
+            Content::Reasoning(_)
+            | Content::Call(_)
+            | Content::Result(_)
+            | Content::Ran(_)
+            | Content::Opaque => {}
         }
     }
     let content = match content.as_slice() {
@@ -99,10 +113,16 @@ fn text_part(text: &str) -> Value {
 
 fn media_part(media: &Media) -> Value {
     match &media.source {
-        _ if media.is_image() => json!({ "type": "image_url", "image_url": { "url": openai::address(media) } }),
+        _ if media.is_image() => {
+            json!({ "type": "image_url", "image_url": { "url": openai::address(media) } })
+        }
         MediaSource::Data(data) if media.media_type.starts_with("audio/") => {
-            let format =
-                if media.media_type.ends_with("mpeg") || media.media_type.ends_with("mp3") { "mp3" } else { "wav" };
+            let format = if media.media_type.ends_with("mpeg") || media.media_type.ends_with("mp3")
+            {
+                "mp3"
+            } else {
+                "wav"
+            };
             json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } })
         }
         MediaSource::Data(_) => {
@@ -123,17 +143,29 @@ fn assistant(parts: &[Part], dialect: Dialect) -> Value {
             (Content::Text(_), Some(fields)) => message.extend(fields.clone()),
             (Content::Text(words), None) => text.push_str(words),
             // Thoughts go back under the name they came by; OpenAI itself tells none and takes none.
-            (Content::Reasoning(_), Some(fields)) if dialect == Dialect::Compatible => message.extend(fields.clone()),
-            (Content::Call(request), native) => calls.push(call(request, native)),
-            (Content::Reasoning(_) | Content::Result(_) | Content::Media(_) | Content::Ran(_) | Content::Opaque, _) => {
+            (Content::Reasoning(_), Some(fields)) if dialect == Dialect::Compatible => {
+                message.extend(fields.clone())
             }
+            (Content::Call(request), native) => calls.push(call(request, native)),
+            (
+                Content::Reasoning(_)
+                | Content::Result(_)
+                | Content::Media(_)
+                | Content::Ran(_)
+                | Content::Opaque,
+                _,
+            ) => {}
         }
     }
     if !text.is_empty() {
         message.insert("content".to_owned(), text.into());
     } else if calls.is_empty() {
         // There has to be a content where there are no calls; a refusal stands in its place.
-        let content = if message.contains_key("refusal") { Value::Null } else { "".into() };
+        let content = if message.contains_key("refusal") {
+            Value::Null
+        } else {
+            "".into()
+        };
         message.insert("content".to_owned(), content);
     }
     if !calls.is_empty() {
@@ -148,7 +180,10 @@ fn call(request: &ToolRequest, native: Option<&Map<String, Value>>) -> Value {
     call.insert("id".to_owned(), request.provider_call_id.as_str().into());
     call.insert("type".to_owned(), "function".into());
     let arguments = openai::arguments_text(&request.arguments);
-    call.insert("function".to_owned(), json!({ "name": NAMES.to_wire(&request.tool), "arguments": arguments }));
+    call.insert(
+        "function".to_owned(),
+        json!({ "name": NAMES.to_wire(&request.tool), "arguments": arguments }),
+    );
     Value::Object(call)
 }
 
@@ -164,7 +199,10 @@ fn answers(parts: &[Part]) -> Vec<Value> {
     let mut messages: Vec<Value> = answers().map(tool).collect();
     let mut along = Vec::new();
     for answer in answers().filter(|answer| !answer.media.is_empty()) {
-        along.push(text_part(&format!("This came with the result of {} ({}):", answer.tool, answer.call_id)));
+        along.push(text_part(&format!(
+            "This came with the result of {} ({}):",
+            answer.tool, answer.call_id
+        )));
         along.extend(answer.media.iter().map(media_part));
     }
     if !along.is_empty() {
@@ -180,27 +218,42 @@ mod tests {
 
     fn sent(request: &ModelRequest, dialect: Dialect) -> Value {
         let builder = OpenAiChat::compatible("m", "http://127.0.0.1:1");
-        let model = OpenAiChat { dialect, ..builder.build().expect("fine") };
+        let model = OpenAiChat {
+            dialect,
+            ..builder.build().expect("fine")
+        };
         serde_json::from_slice(&body(&model, request).concat()).expect("JSON")
     }
 
     fn saying(messages: impl IntoIterator<Item = Message>) -> ModelRequest {
-        ModelRequest { messages: messages.into_iter().map(Arc::new).collect(), ..ModelRequest::default() }
+        ModelRequest {
+            messages: messages.into_iter().map(Arc::new).collect(),
+            ..ModelRequest::default()
+        }
     }
 
     #[test]
     fn a_limit_goes_by_the_name_that_the_server_knows() {
-        let request = ModelRequest { max_tokens: Some(7), ..ModelRequest::default() };
+        let request = ModelRequest {
+            max_tokens: Some(7),
+            ..ModelRequest::default()
+        };
         assert_eq!(sent(&request, Dialect::OpenAi)["max_completion_tokens"], 7);
         assert_eq!(sent(&request, Dialect::Compatible)["max_tokens"], 7);
     }
 
     #[test]
     fn without_tools_nothing_is_said_about_them() {
-        let request = ModelRequest { choice: ToolChoice::None, parallel_calls: Some(false), ..ModelRequest::default() };
+        let request = ModelRequest {
+            choice: ToolChoice::None,
+            parallel_calls: Some(false),
+            ..ModelRequest::default()
+        };
         let sent = sent(&request, Dialect::OpenAi);
         assert!(
-            ["tools", "tool_choice", "parallel_tool_calls"].iter().all(|field| sent.get(field).is_none()),
+            ["tools", "tool_choice", "parallel_tool_calls"]
+                .iter()
+                .all(|field| sent.get(field).is_none()),
             "{sent}"
         );
     }
@@ -209,25 +262,51 @@ mod tests {
     fn pictures_of_a_tool_follow_its_answers_in_a_message_of_the_user() {
         let answer = |id: &str, media: Vec<Media>| {
             let (call_id, tool) = (id.to_owned(), "look".to_owned());
-            Part::from(Content::Result(ToolAnswer { call_id, tool, text: "done".into(), is_error: false, media }))
+            Part::from(Content::Result(ToolAnswer {
+                call_id,
+                tool,
+                text: "done".into(),
+                is_error: false,
+                media,
+            }))
         };
-        let parts = vec![answer("1", vec![Media::data("image/png", "AAAA")]), answer("2", Vec::new())];
+        let parts = vec![
+            answer("1", vec![Media::data("image/png", "AAAA")]),
+            answer("2", Vec::new()),
+        ];
         let sent = sent(&saying([Message::new(Role::Tool, parts)]), Dialect::OpenAi);
         let messages = sent["messages"].as_array().expect("a list");
         let roles: Vec<&Value> = messages.iter().map(|message| &message["role"]).collect();
-        assert_eq!(roles, ["tool", "tool", "user"], "nothing stands between the answers");
-        assert_eq!(messages[2]["content"][1]["image_url"]["url"], "data:image/png;base64,AAAA");
+        assert_eq!(
+            roles,
+            ["tool", "tool", "user"],
+            "nothing stands between the answers"
+        );
+        assert_eq!(
+            messages[2]["content"][1]["image_url"]["url"],
+            "data:image/png;base64,AAAA"
+        );
     }
 
     #[test]
     fn thoughts_are_given_back_to_those_who_told_them_and_never_to_openai() {
-        let thought =
-            Part::from(Content::Reasoning("hm".into())).with_native(WIRE, json!({ "reasoning_content": "hm" }));
-        let foreign = Part::from(Content::Reasoning("no".into())).with_native("anthropic", json!({ "thinking": "no" }));
-        let request = saying([Message::new(Role::Assistant, vec![thought, foreign, Part::text("yes")])]);
+        let thought = Part::from(Content::Reasoning("hm".into()))
+            .with_native(WIRE, json!({ "reasoning_content": "hm" }));
+        let foreign = Part::from(Content::Reasoning("no".into()))
+            .with_native("anthropic", json!({ "thinking": "no" }));
+        let request = saying([Message::new(
+            Role::Assistant,
+            vec![thought, foreign, Part::text("yes")],
+        )]);
         let compatible = &sent(&request, Dialect::Compatible)["messages"][0];
-        assert_eq!(*compatible, json!({ "role": "assistant", "reasoning_content": "hm", "content": "yes" }));
-        let openai = &sent(&saying(request.messages.iter().map(|m| (**m).clone())), Dialect::OpenAi)["messages"][0];
+        assert_eq!(
+            *compatible,
+            json!({ "role": "assistant", "reasoning_content": "hm", "content": "yes" })
+        );
+        let openai = &sent(
+            &saying(request.messages.iter().map(|m| (**m).clone())),
+            Dialect::OpenAi,
+        )["messages"][0];
         assert_eq!(*openai, json!({ "role": "assistant", "content": "yes" }));
     }
 
@@ -235,6 +314,9 @@ mod tests {
     fn a_conversation_is_written_once() {
         let request = saying([Message::user("x".repeat(5000))]);
         let first = written(&request.messages[0], Dialect::OpenAi);
-        assert_eq!(first.as_ptr(), written(&request.messages[0], Dialect::OpenAi).as_ptr());
+        assert_eq!(
+            first.as_ptr(),
+            written(&request.messages[0], Dialect::OpenAi).as_ptr()
+        );
     }
 }

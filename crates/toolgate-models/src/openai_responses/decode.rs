@@ -27,7 +27,12 @@ pub(super) struct ResponsesDecoder {
 
 impl ResponsesDecoder {
     pub(super) fn new(request: &ModelRequest) -> Self {
-        Self { view: request.view.clone(), items: BTreeMap::new(), calls: BTreeMap::new(), response: Value::Null }
+        Self {
+            view: request.view.clone(),
+            items: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            response: Value::Null,
+        }
     }
 
     /// Passes on that a call begins, and what of its arguments was not passed on yet.
@@ -35,20 +40,38 @@ impl ResponsesDecoder {
         let next = self.calls.len();
         let (index, passed) = self.calls.entry(place).or_insert_with(|| {
             let tool = NAMES.from_wire(&self.view, text(item, "name"));
-            deltas.push(Delta::Call { index: next, id: text(item, "call_id").to_owned(), tool });
+            deltas.push(Delta::Call {
+                index: next,
+                id: text(item, "call_id").to_owned(),
+                tool,
+            });
             (next, 0)
         });
-        if let Some(new) = text(item, "arguments").get(*passed..).filter(|new| !new.is_empty()) {
+        if let Some(new) = text(item, "arguments")
+            .get(*passed..)
+            .filter(|new| !new.is_empty())
+        {
             *passed += new.len();
-            deltas.push(Delta::Arguments { index: *index, text: new.to_owned() });
+            deltas.push(Delta::Arguments {
+                index: *index,
+                text: new.to_owned(),
+            });
         }
     }
 
-    fn arguments(&mut self, place: u64, piece: &str, deltas: &mut Vec<Delta>) -> Result<(), Failure> {
+    fn arguments(
+        &mut self,
+        place: u64,
+        piece: &str,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Failure> {
         let unknown = || Failure::malformed("arguments came for a call that had not begun");
         let (index, passed) = self.calls.get_mut(&place).ok_or_else(unknown)?;
         *passed += piece.len();
-        deltas.push(Delta::Arguments { index: *index, text: piece.to_owned() });
+        deltas.push(Delta::Arguments {
+            index: *index,
+            text: piece.to_owned(),
+        });
         Ok(())
     }
 
@@ -72,15 +95,23 @@ impl Decoder for ResponsesDecoder {
         let place = event["output_index"].as_u64().unwrap_or_default();
         let piece = || text(&event, "delta").to_owned();
         match text(&event, "type") {
-            "response.output_text.delta" | "response.refusal.delta" => deltas.push(Delta::Text(piece())),
+            "response.output_text.delta" | "response.refusal.delta" => {
+                deltas.push(Delta::Text(piece()))
+            }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 deltas.push(Delta::Reasoning(piece()));
             }
-            "response.reasoning_summary_part.added" if event["summary_index"].as_u64() > Some(0) => {
+            "response.reasoning_summary_part.added"
+                if event["summary_index"].as_u64() > Some(0) =>
+            {
                 deltas.push(Delta::Reasoning("\n\n".to_owned()));
             }
-            "response.function_call_arguments.delta" => self.arguments(place, text(&event, "delta"), deltas)?,
-            "response.output_item.added" if is_call(&event["item"]) => self.call(place, &event["item"], deltas),
+            "response.function_call_arguments.delta" => {
+                self.arguments(place, text(&event, "delta"), deltas)?
+            }
+            "response.output_item.added" if is_call(&event["item"]) => {
+                self.call(place, &event["item"], deltas)
+            }
             "response.output_item.done" => {
                 let item = event["item"].take();
                 if is_call(&item) {
@@ -108,15 +139,27 @@ impl Decoder for ResponsesDecoder {
         };
         let finish = self.finish(&items);
         let usage = self.response["usage"].take();
-        let usage = serde_json::from_value::<Option<RawUsage>>(usage).unwrap_or_default().map(Usage::from);
-        let parts = items.into_iter().map(|item| items::part(item, &self.view)).collect::<Vec<_>>();
-        let nameless = |content: &Content| matches!(content, Content::Call(call) if call.tool.is_empty());
+        let usage = serde_json::from_value::<Option<RawUsage>>(usage)
+            .unwrap_or_default()
+            .map(Usage::from);
+        let parts = items
+            .into_iter()
+            .map(|item| items::part(item, &self.view))
+            .collect::<Vec<_>>();
+        let nameless =
+            |content: &Content| matches!(content, Content::Call(call) if call.tool.is_empty());
         if parts.iter().any(|part| nameless(&part.content)) {
             return Err(Failure::malformed("a call of the reply names no tool"));
         }
         let named = |field: &str| self.response[field].as_str().map(str::to_owned);
         let message = Message::new(Role::Assistant, parts);
-        Ok(Reply { message, usage, finish, model: named("model"), id: named("id") })
+        Ok(Reply {
+            message,
+            usage,
+            finish,
+            model: named("model"),
+            id: named("id"),
+        })
     }
 }
 
@@ -131,9 +174,13 @@ mod tests {
     use toolgate_core::ModelErrorKind;
 
     fn decode(events: &[Value]) -> (Vec<Delta>, Result<Reply, Failure>) {
-        let (mut decoder, mut deltas) = (ResponsesDecoder::new(&ModelRequest::default()), Vec::new());
+        let (mut decoder, mut deltas) =
+            (ResponsesDecoder::new(&ModelRequest::default()), Vec::new());
         for event in events {
-            let event = Event { name: String::new(), data: event.to_string() };
+            let event = Event {
+                name: String::new(),
+                data: event.to_string(),
+            };
             match decoder.event(event, &mut deltas) {
                 Ok(Progress::More) => {}
                 Ok(Progress::Whole) => return (deltas, decoder.reply()),
@@ -155,8 +202,7 @@ mod tests {
     fn arguments_that_were_not_streamed_are_passed_on_once_they_are_whole() {
         for streamed in [None, Some("{\"a\"")] {
             let added = json!({ "type": "response.output_item.added", "output_index": 1, "item": call("") });
-            let piece =
-                |text| json!({ "type": "response.function_call_arguments.delta", "output_index": 1, "delta": text });
+            let piece = |text| json!({ "type": "response.function_call_arguments.delta", "output_index": 1, "delta": text });
             let done = json!({ "type": "response.output_item.done", "output_index": 1, "item": call("{\"a\":1}") });
             let mut events = vec![added];
             events.extend(streamed.map(piece));
@@ -186,9 +232,9 @@ mod tests {
             ("content_filter", Finish::Filtered),
             ("max_messages", Finish::Other),
         ] {
-            let response =
-                json!({ "status": "incomplete", "incomplete_details": { "reason": reason }, "output": [call("{")] });
-            let (_, reply) = decode(&[json!({ "type": "response.incomplete", "response": response })]);
+            let response = json!({ "status": "incomplete", "incomplete_details": { "reason": reason }, "output": [call("{")] });
+            let (_, reply) =
+                decode(&[json!({ "type": "response.incomplete", "response": response })]);
             assert_eq!(reply.expect("a reply").finish, finish);
         }
     }
@@ -196,14 +242,18 @@ mod tests {
     #[test]
     fn failures_in_the_middle_are_typed() {
         let failed = |code: &str| json!({ "type": "response.failed", "response": { "error": { "code": code, "message": "no" } } });
-        let error = |code: Value| json!({ "type": "error", "code": code, "message": "no", "param": null });
+        let error =
+            |code: Value| json!({ "type": "error", "code": code, "message": "no", "param": null });
         for (event, kind) in [
             (failed("server_error"), ModelErrorKind::Server),
             (failed("rate_limit_exceeded"), ModelErrorKind::RateLimited),
             (failed("invalid_prompt"), ModelErrorKind::Refused),
             (failed("bio_policy"), ModelErrorKind::Refused),
             (failed("invalid_image_url"), ModelErrorKind::BadRequest),
-            (error(json!("context_length_exceeded")), ModelErrorKind::TooLong),
+            (
+                error(json!("context_length_exceeded")),
+                ModelErrorKind::TooLong,
+            ),
             (error(json!(null)), ModelErrorKind::Server),
         ] {
             let failure = decode(&[event]).1.expect_err("a failure");
@@ -214,12 +264,16 @@ mod tests {
     #[test]
     fn arguments_of_a_call_that_never_began_are_malformed() {
         let stray = json!({ "type": "response.function_call_arguments.delta", "output_index": 3, "delta": "{" });
-        assert_eq!(decode(&[stray]).1.expect_err("stray").kind, ModelErrorKind::Malformed);
+        assert_eq!(
+            decode(&[stray]).1.expect_err("stray").kind,
+            ModelErrorKind::Malformed
+        );
     }
 
     #[test]
     fn events_that_nobody_knows_are_passed_over() {
-        let (deltas, reply) = decode(&[json!({ "type": "response.invented" }), completed(json!([]))]);
+        let (deltas, reply) =
+            decode(&[json!({ "type": "response.invented" }), completed(json!([]))]);
         assert!(deltas.is_empty());
         assert_eq!(reply.expect("a reply").finish, Finish::Stop);
     }
@@ -227,8 +281,18 @@ mod tests {
     #[test]
     fn parts_of_a_summary_are_set_apart() {
         let part = |index: u64| json!({ "type": "response.reasoning_summary_part.added", "summary_index": index });
-        let piece = |text: &str| json!({ "type": "response.reasoning_summary_text.delta", "delta": text });
-        let (deltas, _) = decode(&[part(0), piece("a"), part(1), piece("b"), completed(json!([]))]);
-        assert_eq!(deltas, ["a", "\n\n", "b"].map(|text| Delta::Reasoning(text.into())));
+        let piece =
+            |text: &str| json!({ "type": "response.reasoning_summary_text.delta", "delta": text });
+        let (deltas, _) = decode(&[
+            part(0),
+            piece("a"),
+            part(1),
+            piece("b"),
+            completed(json!([])),
+        ]);
+        assert_eq!(
+            deltas,
+            ["a", "\n\n", "b"].map(|text| Delta::Reasoning(text.into()))
+        );
     }
 }

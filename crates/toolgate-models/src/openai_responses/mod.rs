@@ -44,7 +44,10 @@ impl OpenAiResponses {
             base_url: Some(openai::BASE_URL),
             key_variable: openai::KEY_VARIABLE,
             auth: Auth::Bearer,
-            make: |endpoint| Self { endpoint: endpoint.at(["responses"]), tools: ViewCache::default() },
+            make: |endpoint| Self {
+                endpoint: endpoint.at(["responses"]),
+                tools: ViewCache::default(),
+            },
         };
         ModelBuilder::new(model, setup)
     }

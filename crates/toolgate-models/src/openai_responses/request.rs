@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use toolgate_core::{Content, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice, View};
+use toolgate_core::{
+    Content, Media, MediaSource, Message, ModelRequest, Part, Role, ToolAnswer, ToolChoice, View,
+};
 
 use super::{OpenAiResponses, items::WIRE};
 use crate::{
@@ -35,7 +37,10 @@ pub(super) fn body(model: &OpenAiResponses, request: &ModelRequest) -> Chunks {
         body.optional("tool_choice", choice(&request.choice));
         body.optional("parallel_tool_calls", request.parallel_calls);
     }
-    body.list("input", request.messages.iter().map(|message| written(message)));
+    body.list(
+        "input",
+        request.messages.iter().map(|message| written(message)),
+    );
     body.finish()
 }
 
@@ -48,7 +53,9 @@ fn tools(view: &View) -> Bytes {
             "parameters": openai::parameters(&spec.input), "strict": false,
         })
     });
-    serde_json::to_vec(&tools.collect::<Vec<_>>()).expect("values are JSON").into()
+    serde_json::to_vec(&tools.collect::<Vec<_>>())
+        .expect("values are JSON")
+        .into()
 }
 
 fn choice(choice: &ToolChoice) -> Option<Value> {
@@ -56,7 +63,9 @@ fn choice(choice: &ToolChoice) -> Option<Value> {
         ToolChoice::Auto => None,
         ToolChoice::None => Some("none".into()),
         ToolChoice::Required => Some("required".into()),
-        ToolChoice::Named(tool) => Some(json!({ "type": "function", "name": NAMES.to_wire(tool.as_str()) })),
+        ToolChoice::Named(tool) => {
+            Some(json!({ "type": "function", "name": NAMES.to_wire(tool.as_str()) }))
+        }
     }
 }
 
@@ -75,7 +84,11 @@ fn user(parts: &[Part]) -> Option<Value> {
     let content = parts.iter().filter_map(|part| match &part.content {
         Content::Text(text) => Some(text_part(text)),
         Content::Media(media) => Some(media_part(media)),
-        Content::Reasoning(_) | Content::Call(_) | Content::Result(_) | Content::Ran(_) | Content::Opaque => None,
+        Content::Reasoning(_)
+        | Content::Call(_)
+        | Content::Result(_)
+        | Content::Ran(_)
+        | Content::Opaque => None,
     });
     let content: Vec<Value> = content.collect();
     (!content.is_empty()).then(|| json!({ "type": "message", "role": "user", "content": content }))
@@ -104,7 +117,10 @@ fn output(answer: &ToolAnswer) -> Value {
         answer.text.as_str().into()
     } else {
         let words = (!answer.text.is_empty()).then(|| text_part(&answer.text));
-        words.into_iter().chain(answer.media.iter().map(media_part)).collect()
+        words
+            .into_iter()
+            .chain(answer.media.iter().map(media_part))
+            .collect()
     };
     json!({ "type": "function_call_output", "call_id": answer.call_id, "output": output })
 }
@@ -113,34 +129,59 @@ fn output(answer: &ToolAnswer) -> Value {
 fn assistant(parts: &[Part]) -> Vec<Value> {
     // OpenAI looks up a thought that has no content, and an item whose thought is missing, by their ids; it has stored
     // neither, so the one is left out and the other goes without its id.
-    let bare = |part: &&Part| part.native(WIRE).is_some_and(|item| item["type"] == "reasoning" && !is_encrypted(item));
+    let bare = |part: &&Part| {
+        part.native(WIRE)
+            .is_some_and(|item| item["type"] == "reasoning" && !is_encrypted(item))
+    };
     let keep_ids = !parts.iter().any(|part| bare(&part));
-    parts.iter().filter(|part| !bare(part)).filter_map(|part| item(part, keep_ids)).collect()
+    parts
+        .iter()
+        .filter(|part| !bare(part))
+        .filter_map(|part| item(part, keep_ids))
+        .collect()
 }
 
 fn is_encrypted(item: &Value) -> bool {
-    item["encrypted_content"].as_str().is_some_and(|text| !text.is_empty())
+    item["encrypted_content"]
+        .as_str()
+        .is_some_and(|text| !text.is_empty())
 }
 
 fn item(part: &Part, keep_id: bool) -> Option<Value> {
     let native = part.native(WIRE);
     match (&part.content, native) {
         (_, Some(item)) if keep_id => Some(item.clone()),
-        (Content::Text(text), _) => Some(json!({ "type": "message", "role": "assistant", "content": text })),
+        (Content::Text(text), _) => {
+            Some(json!({ "type": "message", "role": "assistant", "content": text }))
+        }
         (Content::Call(request), native) => {
-            let mut item = native.and_then(Value::as_object).cloned().unwrap_or_else(|| {
-                let fields = [("type", "function_call"), ("call_id", &request.provider_call_id)];
-                Map::from_iter(fields.map(|(name, value)| (name.to_owned(), value.into())))
-            });
+            let mut item = native
+                .and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_else(|| {
+                    let fields = [
+                        ("type", "function_call"),
+                        ("call_id", &request.provider_call_id),
+                    ];
+                    Map::from_iter(fields.map(|(name, value)| (name.to_owned(), value.into())))
+                });
             item.remove("id");
             item.insert("name".to_owned(), NAMES.to_wire(&request.tool).into());
-            item.insert("arguments".to_owned(), openai::arguments_text(&request.arguments).into());
+            item.insert(
+                "arguments".to_owned(),
+                openai::arguments_text(&request.arguments).into(),
+            );
             Some(Value::Object(item))
         }
         (_, Some(item)) => Some(item.clone()),
-        (Content::Reasoning(_) | Content::Result(_) | Content::Media(_) | Content::Ran(_) | Content::Opaque, None) => {
-            None
-        }
+        (
+            Content::Reasoning(_)
+            | Content::Result(_)
+            | Content::Media(_)
+            | Content::Ran(_)
+            | Content::Opaque,
+            None,
+        ) => None,
     }
 }
 
@@ -160,11 +201,13 @@ mod tests {
 
     #[test]
     fn items_are_given_back_verbatim() {
-        let thought =
-            json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA", "new": [1] });
+        let thought = json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA", "new": [1] });
         let call = json!({ "type": "function_call", "id": "fc_1", "call_id": "c", "name": "t", "arguments": "{ }" });
         let request = ToolRequest::text("c", "t", "{ }");
-        let parts = vec![native(Content::Reasoning(String::new()), &thought), native(Content::Call(request), &call)];
+        let parts = vec![
+            native(Content::Reasoning(String::new()), &thought),
+            native(Content::Call(request), &call),
+        ];
         assert_eq!(assistant_items(parts), json!([thought, call]));
     }
 
@@ -172,8 +215,7 @@ mod tests {
     fn a_thought_that_was_not_sent_along_is_left_out_and_nothing_refers_to_it() {
         let thought = json!({ "type": "reasoning", "id": "rs_1", "summary": [] });
         let call = json!({ "type": "function_call", "id": "fc_1", "call_id": "c", "name": "t", "arguments": "{}" });
-        let said =
-            json!({ "type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [] });
+        let said = json!({ "type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [] });
         let parts = vec![
             native(Content::Reasoning(String::new()), &thought),
             native(Content::Text("hi".into()), &said),
@@ -189,9 +231,14 @@ mod tests {
     #[test]
     fn what_another_provider_said_is_told_without_its_thoughts() {
         let parts = vec![
-            Part::from(Content::Reasoning("hm".into())).with_native("anthropic", json!({ "signature": "s" })),
+            Part::from(Content::Reasoning("hm".into()))
+                .with_native("anthropic", json!({ "signature": "s" })),
             Part::text("hi"),
-            Part::from(Content::Call(ToolRequest::json("c", "files.read", json!({ "a": 1 })))),
+            Part::from(Content::Call(ToolRequest::json(
+                "c",
+                "files.read",
+                json!({ "a": 1 }),
+            ))),
         ];
         let name = NAMES.to_wire("files.read");
         let expected = json!([
@@ -206,9 +253,18 @@ mod tests {
         let media = vec![
             Media::data("image/png", "AAAA"),
             Media::data("application/pdf", "BBBB"),
-            Media { source: MediaSource::Url("https://h/x.pdf".into()), ..Media::data("application/pdf", "") },
+            Media {
+                source: MediaSource::Url("https://h/x.pdf".into()),
+                ..Media::data("application/pdf", "")
+            },
         ];
-        let answer = ToolAnswer { call_id: "c".into(), tool: "t".into(), text: "see".into(), is_error: false, media };
+        let answer = ToolAnswer {
+            call_id: "c".into(),
+            tool: "t".into(),
+            text: "see".into(),
+            is_error: false,
+            media,
+        };
         let expected = json!([
             { "type": "input_text", "text": "see" },
             { "type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,AAAA" },

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use toolgate_core::{
-    Content, Delta, Effort, Finish, ModelErrorKind as Kind, ModelRequest, ProviderCall, Role, ToolChoice, Usage,
+    Content, Delta, Effort, Finish, ModelErrorKind as Kind, ModelRequest, ProviderCall, Role,
+    ToolChoice, Usage,
 };
 
 use crate::{
@@ -10,85 +11,180 @@ use crate::{
     requests::{answered, everything, saying, tools},
 };
 
-const USAGE: Usage = Usage { input: 30, cache_read: 60, cache_write: 10, output: 20, reasoning: 5 };
+const USAGE: Usage = Usage {
+    input: 30,
+    cache_read: 60,
+    cache_write: 10,
+    output: 20,
+    reasoning: 5,
+};
 
 /// The items as the provider sent them.
 fn natives(message: &toolgate_core::Message) -> Value {
-    message.parts.iter().map(|part| part.native("anthropic").expect("kept").clone()).collect()
+    message
+        .parts
+        .iter()
+        .map(|part| part.native("anthropic").expect("kept").clone())
+        .collect()
 }
 
 #[tokio::test]
 async fn words_come_in_pieces_and_the_official_client_reads_the_same() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     let (deltas, whole) = reply(&*Wire::Anthropic.at(&peer.at("text")), &saying("hi")).await;
-    assert_eq!(deltas, ["Hel", "lo, w", "örld 🦀"].map(|piece| Delta::Text(piece.to_owned())));
+    assert_eq!(
+        deltas,
+        ["Hel", "lo, w", "örld 🦀"].map(|piece| Delta::Text(piece.to_owned()))
+    );
     let found = (whole.message.text(), whole.finish, whole.usage);
-    assert_eq!(found, ("Hello, wörld 🦀".to_owned(), Finish::Stop, Some(USAGE)));
-    assert_eq!((whole.model.as_deref(), whole.id.as_deref()), (Some("claude-stub-1"), Some("msg_1")));
+    assert_eq!(
+        found,
+        ("Hello, wörld 🦀".to_owned(), Finish::Stop, Some(USAGE))
+    );
+    assert_eq!(
+        (whole.model.as_deref(), whole.id.as_deref()),
+        (Some("claude-stub-1"), Some("msg_1"))
+    );
     let official = peer.official().await;
-    assert_eq!((&official["text"], &official["items"]), (&json!("Hello, wörld 🦀"), &natives(&whole.message)));
+    assert_eq!(
+        (&official["text"], &official["items"]),
+        (&json!("Hello, wörld 🦀"), &natives(&whole.message))
+    );
     assert_eq!(official["usage"]["output_tokens"], USAGE.output);
 }
 
 #[tokio::test]
-async fn thoughts_and_mixed_calls_are_put_together_as_the_official_client_does_and_come_back_to_the_byte() {
-    let Some(peer) = Peer::start().await else { return };
-    let request = ModelRequest { view: tools(), effort: Some(Effort::Medium), cache: true, ..saying("hi") };
+async fn thoughts_and_mixed_calls_are_put_together_as_the_official_client_does_and_come_back_to_the_byte()
+ {
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
+    let request = ModelRequest {
+        view: tools(),
+        effort: Some(Effort::Medium),
+        cache: true,
+        ..saying("hi")
+    };
     let (deltas, whole) = reply(&*Wire::Anthropic.at(&peer.at("parallel")), &request).await;
     let thoughts = ["First t", "his. Then thät."].map(|piece| Delta::Reasoning(piece.to_owned()));
     assert_eq!(deltas[..2], thoughts);
-    let expected = [("toolu_a", "files.read", r#"{"path": "a"}"#), ("toolu_b", "write", r#"{"path": "ü"}"#)];
-    let expected = expected.map(|(id, tool, text)| (id.to_owned(), tool.to_owned(), text.to_owned()));
+    let expected = [
+        ("toolu_a", "files.read", r#"{"path": "a"}"#),
+        ("toolu_b", "write", r#"{"path": "ü"}"#),
+    ];
+    let expected =
+        expected.map(|(id, tool, text)| (id.to_owned(), tool.to_owned(), text.to_owned()));
     assert_eq!(streamed_calls(&deltas), expected);
-    assert_eq!((whole.finish, whole.message.calls().count()), (Finish::Calls, 2));
+    assert_eq!(
+        (whole.finish, whole.message.calls().count()),
+        (Finish::Calls, 2)
+    );
     assert_eq!(peer.official().await["items"], natives(&whole.message));
     let mut second = answered(request, whole.clone());
-    second.messages.push(toolgate_core::Message::user("And now?").into());
+    second
+        .messages
+        .push(toolgate_core::Message::user("And now?").into());
     reply(&*Wire::Anthropic.at(&peer.at("text")), &second).await;
     let body = peer.last().await["body"].take();
-    assert_eq!(body["messages"][1]["content"], natives(&whole.message), "the server has checked the signature, too");
-    assert_eq!(body["messages"][2]["content"][0]["content"][1]["type"], "image");
-    assert_eq!(body["messages"][2]["content"][0]["content"][2]["type"], "document");
+    assert_eq!(
+        body["messages"][1]["content"],
+        natives(&whole.message),
+        "the server has checked the signature, too"
+    );
+    assert_eq!(
+        body["messages"][2]["content"][0]["content"][1]["type"],
+        "image"
+    );
+    assert_eq!(
+        body["messages"][2]["content"][0]["content"][2]["type"],
+        "document"
+    );
     assert_eq!(body["messages"][2]["content"][2]["text"], "And now?");
     peer.official().await;
 }
 
 #[tokio::test]
 async fn what_was_saved_and_read_again_comes_back_to_the_byte() {
-    let Some(peer) = Peer::start().await else { return };
-    let request = ModelRequest { view: tools(), ..saying("hi") };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
+    let request = ModelRequest {
+        view: tools(),
+        ..saying("hi")
+    };
     let (_, mut whole) = reply(&*Wire::Anthropic.at(&peer.at("parallel")), &request).await;
     let saved = serde_json::to_string(&whole.message).expect("writes");
     whole.message = serde_json::from_str(&saved).expect("reads");
-    reply(&*Wire::Anthropic.at(&peer.at("text")), &answered(request, whole)).await;
+    reply(
+        &*Wire::Anthropic.at(&peer.at("text")),
+        &answered(request, whole),
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn everything_that_can_be_asked_is_something_the_official_client_can_send() {
-    let Some(peer) = Peer::start().await else { return };
-    for choice in [everything().choice, ToolChoice::None, ToolChoice::Required, ToolChoice::Auto] {
-        let request = ModelRequest { choice, ..everything() };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
+    for choice in [
+        everything().choice,
+        ToolChoice::None,
+        ToolChoice::Required,
+        ToolChoice::Auto,
+    ] {
+        let request = ModelRequest {
+            choice,
+            ..everything()
+        };
         reply(&*Wire::Anthropic.at(&peer.at("text")), &request).await;
         peer.official().await;
     }
     let body = &peer.last().await["body"];
-    assert_eq!(body["output_config"]["format"]["schema"]["additionalProperties"], false);
-    assert_eq!(body["tool_choice"], json!({ "type": "auto", "disable_parallel_tool_use": true }));
-    assert_eq!(body["messages"].as_array().map(Vec::len), Some(1), "one side speaks once");
-    let bound = ModelRequest { choice: ToolChoice::Auto, ..everything() };
+    assert_eq!(
+        body["output_config"]["format"]["schema"]["additionalProperties"],
+        false
+    );
+    assert_eq!(
+        body["tool_choice"],
+        json!({ "type": "auto", "disable_parallel_tool_use": true })
+    );
+    assert_eq!(
+        body["messages"].as_array().map(Vec::len),
+        Some(1),
+        "one side speaks once"
+    );
+    let bound = ModelRequest {
+        choice: ToolChoice::Auto,
+        ..everything()
+    };
     reply(&*Wire::AnthropicBound.at(&peer.at("text")), &bound).await;
     peer.official().await;
-    let old = ModelRequest { max_tokens: Some(4000), ..bound };
+    let old = ModelRequest {
+        max_tokens: Some(4000),
+        ..bound
+    };
     reply(&*Wire::AnthropicBudget.at(&peer.at("text")), &old).await;
-    assert_eq!(peer.last().await["body"]["thinking"], json!({ "type": "enabled", "budget_tokens": 2000 }));
+    assert_eq!(
+        peer.last().await["body"]["thinking"],
+        json!({ "type": "enabled", "budget_tokens": 2000 })
+    );
     peer.official().await;
 }
 
 #[tokio::test]
 async fn a_search_of_the_provider_is_recorded_and_given_back() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     let (deltas, whole) = reply(&*Wire::Anthropic.at(&peer.at("searched")), &saying("hi")).await;
-    assert_eq!(deltas, [Delta::Text("Crabs.".into())], "nobody is asked to search");
+    assert_eq!(
+        deltas,
+        [Delta::Text("Crabs.".into())],
+        "nobody is asked to search"
+    );
     let native = natives(&whole.message);
     let ran = ProviderCall {
         id: "srvtoolu_1".into(),
@@ -101,19 +197,27 @@ async fn a_search_of_the_provider_is_recorded_and_given_back() {
     assert_eq!(native[2]["citations"].as_array().map(Vec::len), Some(1));
     let mut second = answered(saying("hi"), whole);
     second.messages.retain(|message| message.role != Role::Tool);
-    second.messages.push(toolgate_core::Message::user("More?").into());
+    second
+        .messages
+        .push(toolgate_core::Message::user("More?").into());
     reply(&*Wire::Anthropic.at(&peer.at("text")), &second).await;
     assert_eq!(peer.last().await["body"]["messages"][1]["content"], native);
 }
 
 #[tokio::test]
 async fn a_reply_that_was_refused_or_cut_says_so() {
-    let Some(peer) = Peer::start().await else { return };
-    for (scenario, said, finish) in
-        [("refusal", "I will not.", Finish::Filtered), ("length", "and then", Finish::Length)]
-    {
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
+    for (scenario, said, finish) in [
+        ("refusal", "I will not.", Finish::Filtered),
+        ("length", "and then", Finish::Length),
+    ] {
         let (_, whole) = reply(&*Wire::Anthropic.at(&peer.at(scenario)), &saying("hi")).await;
-        assert_eq!((whole.message.text().as_str(), whole.finish), (said, finish));
+        assert_eq!(
+            (whole.message.text().as_str(), whole.finish),
+            (said, finish)
+        );
     }
     for (scenario, kind, said) in [
         ("refused", Kind::Refused, "[key] asks too much"),

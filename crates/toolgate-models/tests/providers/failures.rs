@@ -12,7 +12,10 @@ use crate::{
 
 /// What comes of a request that has to fail. Nothing of the key may be in it.
 async fn failure(model: &dyn Model) -> (Vec<Delta>, ModelError) {
-    let request = ModelRequest { view: tools(), ..saying("hi") };
+    let request = ModelRequest {
+        view: tools(),
+        ..saying("hi")
+    };
     let (deltas, end) = ask(model, &request).await;
     let error = end.expect_err("a failure");
     assert_clean(&format!("{error} {error:?} {:?} {}", deltas, error.detail));
@@ -22,7 +25,9 @@ async fn failure(model: &dyn Model) -> (Vec<Delta>, ModelError) {
 
 #[tokio::test]
 async fn errors_of_a_server_are_typed_and_never_repeat_the_key() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     let cases = [
         ("error-400", Kind::BadRequest, None),
         ("error-401", Kind::Auth, None),
@@ -39,25 +44,50 @@ async fn errors_of_a_server_are_typed_and_never_repeat_the_key() {
         for (scenario, kind, wait) in cases {
             let (deltas, error) = failure(&*wire.at(&peer.at(scenario))).await;
             let found = (error.kind, error.retry_after);
-            assert_eq!(found, (kind, wait.map(Duration::from_millis)), "{wire:?} {scenario}: {error}");
+            assert_eq!(
+                found,
+                (kind, wait.map(Duration::from_millis)),
+                "{wire:?} {scenario}: {error}"
+            );
             assert!(deltas.is_empty());
-            assert_eq!(error.status.map(|status| status.to_string()).as_deref(), scenario.split('-').nth(1));
-            assert!(error.detail.contains("[key] was refused"), "the server has repeated the key: {error}");
+            assert_eq!(
+                error.status.map(|status| status.to_string()).as_deref(),
+                scenario.split('-').nth(1)
+            );
+            assert!(
+                error.detail.contains("[key] was refused"),
+                "the server has repeated the key: {error}"
+            );
         }
         let (header, value) = match wire {
-            Wire::Anthropic | Wire::AnthropicBudget | Wire::AnthropicBound => ("x-api-key", CANARY.to_owned()),
+            Wire::Anthropic | Wire::AnthropicBudget | Wire::AnthropicBound => {
+                ("x-api-key", CANARY.to_owned())
+            }
             Wire::Gemini | Wire::GeminiBudget => ("x-goog-api-key", CANARY.to_owned()),
-            Wire::Chat | Wire::Compatible | Wire::Responses => ("authorization", format!("Bearer {CANARY}")),
+            Wire::Chat | Wire::Compatible | Wire::Responses => {
+                ("authorization", format!("Bearer {CANARY}"))
+            }
         };
-        assert_eq!(peer.last().await["headers"][header], value, "where the key belongs, it is");
+        assert_eq!(
+            peer.last().await["headers"][header],
+            value,
+            "where the key belongs, it is"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_reply_that_breaks_off_is_never_taken_for_a_whole_one() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     for wire in Wire::ALL {
-        for scenario in ["text+drop", "parallel+drop", "text+drop+unframed", "hang-up"] {
+        for scenario in [
+            "text+drop",
+            "parallel+drop",
+            "text+drop+unframed",
+            "hang-up",
+        ] {
             let (_, error) = failure(&*wire.at(&peer.at(scenario))).await;
             assert_eq!(error.kind, Kind::Connection, "{wire:?} {scenario}: {error}");
         }
@@ -66,10 +96,15 @@ async fn a_reply_that_breaks_off_is_never_taken_for_a_whole_one() {
 
 #[tokio::test]
 async fn what_came_before_an_error_is_passed_on_and_the_error_ends_it() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     for wire in Wire::ALL {
         let (_, error) = failure(&*wire.at(&peer.at("late-error"))).await;
-        assert!(error.kind == Kind::Server && error.detail.ends_with("[key] broke"), "{wire:?}: {error:?}");
+        assert!(
+            error.kind == Kind::Server && error.detail.ends_with("[key] broke"),
+            "{wire:?}: {error:?}"
+        );
     }
     for wire in [Wire::Chat, Wire::Anthropic, Wire::Gemini] {
         let (deltas, _) = failure(&*wire.at(&peer.at("late-error"))).await;
@@ -79,7 +114,9 @@ async fn what_came_before_an_error_is_passed_on_and_the_error_ends_it() {
 
 #[tokio::test]
 async fn answers_that_are_not_what_was_asked_for_are_told_apart() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     for wire in Wire::ALL {
         for (scenario, kind) in [
             ("page", Kind::Server),
@@ -92,8 +129,15 @@ async fn answers_that_are_not_what_was_asked_for_are_told_apart() {
             assert_eq!(error.kind, kind, "{wire:?} {scenario}: {error}");
         }
     }
-    let followed = peer.log().await.iter().any(|asked| asked["scenario"] == "text");
-    assert!(!followed, "a redirect is not followed: the key stays with the server");
+    let followed = peer
+        .log()
+        .await
+        .iter()
+        .any(|asked| asked["scenario"] == "text");
+    assert!(
+        !followed,
+        "a redirect is not followed: the key stays with the server"
+    );
 }
 
 #[tokio::test]
@@ -104,22 +148,33 @@ async fn a_reply_that_does_not_end_is_cut_off() {
             builder.max_reply_bytes(100_000)
         }
     }
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     for wire in Wire::ALL {
         let (_, error) = failure(&*wire.with(&peer.at("flood"), Small)).await;
-        assert_eq!((error.kind, error.detail.as_str()), (Kind::Malformed, "the reply is larger than 100000 bytes"));
+        assert_eq!(
+            (error.kind, error.detail.as_str()),
+            (Kind::Malformed, "the reply is larger than 100000 bytes")
+        );
     }
 }
 
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_is_a_failed_connection() {
     // A port that was free a moment ago, and an address that may carry a secret.
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
     let port = listener.local_addr().expect("an address").port();
     drop(listener);
     for wire in Wire::ALL {
         let model = wire.with(&format!("http://127.0.0.1:{port}/{CANARY}"), Plain);
         let (_, error) = failure(&*model).await;
-        assert_eq!((error.kind, error.status), (Kind::Connection, None), "{wire:?}: {error}");
+        assert_eq!(
+            (error.kind, error.status),
+            (Kind::Connection, None),
+            "{wire:?}: {error}"
+        );
     }
 }

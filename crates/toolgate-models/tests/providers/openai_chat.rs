@@ -8,11 +8,19 @@ use crate::{
     requests::{answered, everything, saying, tools},
 };
 
-const USAGE: Usage = Usage { input: 30, cache_read: 60, cache_write: 10, output: 20, reasoning: 5 };
+const USAGE: Usage = Usage {
+    input: 30,
+    cache_read: 60,
+    cache_write: 10,
+    output: 20,
+    reasoning: 5,
+};
 
 #[tokio::test]
 async fn words_come_in_pieces_and_the_official_client_reads_the_same() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     let (deltas, whole) = reply(&*Wire::Chat.at(&peer.at("text")), &saying("hi")).await;
     let pieces = ["Hel", "lo, w", "örld 🦀"].map(|piece| Delta::Text(piece.to_owned()));
     assert_eq!(deltas, pieces);
@@ -20,7 +28,10 @@ async fn words_come_in_pieces_and_the_official_client_reads_the_same() {
         (whole.message.text().as_str(), whole.finish, whole.usage),
         ("Hello, wörld 🦀", Finish::Stop, Some(USAGE))
     );
-    assert_eq!((whole.model.as_deref(), whole.id.as_deref()), (Some("gpt-stub-1"), Some("chatcmpl-1")));
+    assert_eq!(
+        (whole.model.as_deref(), whole.id.as_deref()),
+        (Some("gpt-stub-1"), Some("chatcmpl-1"))
+    );
     let official = peer.official().await;
     assert_eq!(official["text"], "Hello, wörld 🦀");
     assert_eq!(official["usage"]["total_tokens"], USAGE.total());
@@ -28,68 +39,157 @@ async fn words_come_in_pieces_and_the_official_client_reads_the_same() {
 
 #[tokio::test]
 async fn parallel_calls_whose_arguments_come_mixed_are_put_together_as_the_official_client_does() {
-    let Some(peer) = Peer::start().await else { return };
-    let request = ModelRequest { view: tools(), ..saying("hi") };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
+    let request = ModelRequest {
+        view: tools(),
+        ..saying("hi")
+    };
     let model = Wire::Chat.at(&peer.at("parallel"));
     let (deltas, whole) = reply(&*model, &request).await;
     let calls = streamed_calls(&deltas);
-    let expected = [("call_a", "files.read", r#"{"path": "a"}"#), ("call_b", "write", r#"{"path": "ü"}"#)];
-    assert_eq!(calls, expected.map(|(id, tool, text)| (id.to_owned(), tool.to_owned(), text.to_owned())));
-    assert_eq!((whole.finish, whole.message.calls().count()), (Finish::Calls, 2));
+    let expected = [
+        ("call_a", "files.read", r#"{"path": "a"}"#),
+        ("call_b", "write", r#"{"path": "ü"}"#),
+    ];
+    assert_eq!(
+        calls,
+        expected.map(|(id, tool, text)| (id.to_owned(), tool.to_owned(), text.to_owned()))
+    );
+    assert_eq!(
+        (whole.finish, whole.message.calls().count()),
+        (Finish::Calls, 2)
+    );
     let official = peer.official().await;
-    for (ours, theirs) in calls.iter().zip(official["calls"].as_array().expect("a list")) {
-        assert_eq!((&json!(ours.0), &json!(ours.2)), (&theirs["id"], &theirs["arguments"]));
+    for (ours, theirs) in calls
+        .iter()
+        .zip(official["calls"].as_array().expect("a list"))
+    {
+        assert_eq!(
+            (&json!(ours.0), &json!(ours.2)),
+            (&theirs["id"], &theirs["arguments"])
+        );
     }
     let (_, second) = reply(&*Wire::Chat.at(&peer.at("text")), &answered(request, whole)).await;
-    assert_eq!(second.finish, Finish::Stop, "the server has checked that every call is answered");
+    assert_eq!(
+        second.finish,
+        Finish::Stop,
+        "the server has checked that every call is answered"
+    );
     let body = &peer.last().await["body"];
     assert_eq!(
         body["messages"][1]["tool_calls"][1]["function"]["arguments"], r#"{"path": "ü"}"#,
         "as the model wrote it"
     );
-    assert_eq!(body["messages"][4]["content"][1]["image_url"]["url"], "data:image/png;base64,iVBORw0KGgo=");
+    assert_eq!(
+        body["messages"][4]["content"][1]["image_url"]["url"],
+        "data:image/png;base64,iVBORw0KGgo="
+    );
 }
 
 #[tokio::test]
 async fn everything_that_can_be_asked_is_something_the_official_client_can_send() {
-    let Some(peer) = Peer::start().await else { return };
-    for choice in [everything().choice, ToolChoice::None, ToolChoice::Required, ToolChoice::Auto] {
-        let request = ModelRequest { choice, ..everything() };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
+    for choice in [
+        everything().choice,
+        ToolChoice::None,
+        ToolChoice::Required,
+        ToolChoice::Auto,
+    ] {
+        let request = ModelRequest {
+            choice,
+            ..everything()
+        };
         reply(&*Wire::Chat.at(&peer.at("text")), &request).await;
         peer.official().await;
     }
     let body = &peer.last().await["body"];
-    assert_eq!(body["response_format"]["json_schema"]["strict"], true, "this schema can be kept to the letter");
-    assert_eq!((&body["max_completion_tokens"], &body["temperature"]), (&json!(1000), &json!(0.5)));
-    assert_eq!((&body["reasoning_effort"], &body["parallel_tool_calls"]), (&json!("low"), &json!(false)));
-    assert_eq!(body["messages"][0], json!({ "role": "system", "content": "Be brief." }));
+    assert_eq!(
+        body["response_format"]["json_schema"]["strict"], true,
+        "this schema can be kept to the letter"
+    );
+    assert_eq!(
+        (&body["max_completion_tokens"], &body["temperature"]),
+        (&json!(1000), &json!(0.5))
+    );
+    assert_eq!(
+        (&body["reasoning_effort"], &body["parallel_tool_calls"]),
+        (&json!("low"), &json!(false))
+    );
+    assert_eq!(
+        body["messages"][0],
+        json!({ "role": "system", "content": "Be brief." })
+    );
 }
 
 #[tokio::test]
 async fn a_reply_that_was_refused_or_cut_says_so() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     let (deltas, refused) = reply(&*Wire::Chat.at(&peer.at("refusal")), &saying("hi")).await;
-    assert_eq!((streamed_text(&deltas).as_str(), refused.finish), ("I will not.", Finish::Filtered));
-    reply(&*Wire::Chat.at(&peer.at("text")), &answered(saying("hi"), refused)).await;
+    assert_eq!(
+        (streamed_text(&deltas).as_str(), refused.finish),
+        ("I will not.", Finish::Filtered)
+    );
+    reply(
+        &*Wire::Chat.at(&peer.at("text")),
+        &answered(saying("hi"), refused),
+    )
+    .await;
     let given_back = &peer.last().await["body"]["messages"][1];
-    assert_eq!(*given_back, json!({ "role": "assistant", "content": null, "refusal": "I will not." }));
+    assert_eq!(
+        *given_back,
+        json!({ "role": "assistant", "content": null, "refusal": "I will not." })
+    );
     let (_, cut) = reply(&*Wire::Chat.at(&peer.at("length")), &saying("hi")).await;
     assert_eq!((cut.finish, cut.usage), (Finish::Length, None));
 }
 
 #[tokio::test]
 async fn a_server_like_openai_gets_its_thoughts_back() {
-    let Some(peer) = Peer::start().await else { return };
-    let (deltas, first) = reply(&*Wire::Compatible.at(&peer.at("thinking+compatible")), &saying("hi")).await;
-    assert_eq!(deltas[..2], ["Let me ", "see."].map(|piece| Delta::Reasoning(piece.to_owned())));
-    assert_eq!(first.message.parts[0].content, Content::Reasoning("Let me see.".to_owned()));
-    reply(&*Wire::Compatible.at(&peer.at("text+compatible")), &answered(saying("hi"), first)).await;
-    assert_eq!(peer.last().await["body"]["messages"][1]["reasoning_content"], "Let me see.");
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
+    let (deltas, first) = reply(
+        &*Wire::Compatible.at(&peer.at("thinking+compatible")),
+        &saying("hi"),
+    )
+    .await;
+    assert_eq!(
+        deltas[..2],
+        ["Let me ", "see."].map(|piece| Delta::Reasoning(piece.to_owned()))
+    );
+    assert_eq!(
+        first.message.parts[0].content,
+        Content::Reasoning("Let me see.".to_owned())
+    );
+    reply(
+        &*Wire::Compatible.at(&peer.at("text+compatible")),
+        &answered(saying("hi"), first),
+    )
+    .await;
+    assert_eq!(
+        peer.last().await["body"]["messages"][1]["reasoning_content"],
+        "Let me see."
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_stops_after_the_reason_to_stop_has_sent_a_whole_reply() {
-    let Some(peer) = Peer::start().await else { return };
-    let (_, whole) = reply(&*Wire::Compatible.at(&peer.at("no-end+compatible")), &saying("hi")).await;
-    assert_eq!((whole.message.text().as_str(), whole.finish), ("hi", Finish::Stop));
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
+    let (_, whole) = reply(
+        &*Wire::Compatible.at(&peer.at("no-end+compatible")),
+        &saying("hi"),
+    )
+    .await;
+    assert_eq!(
+        (whole.message.text().as_str(), whole.finish),
+        ("hi", Finish::Stop)
+    );
 }

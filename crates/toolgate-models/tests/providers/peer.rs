@@ -31,7 +31,13 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    pub(crate) const ALL: [Self; 5] = [Self::Chat, Self::Compatible, Self::Responses, Self::Anthropic, Self::Gemini];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Chat,
+        Self::Compatible,
+        Self::Responses,
+        Self::Anthropic,
+        Self::Gemini,
+    ];
 
     /// The model that is asked at an address.
     pub(crate) fn at(self, url: &str) -> Arc<dyn Model> {
@@ -44,12 +50,25 @@ impl Wire {
         match self {
             Self::Chat => Arc::new(built(OpenAiChat::builder("gpt-stub").base_url(v1), more)),
             Self::Compatible => Arc::new(built(OpenAiChat::compatible("stub", v1), more)),
-            Self::Responses => Arc::new(built(OpenAiResponses::builder("gpt-stub").base_url(v1), more)),
-            Self::Anthropic => Arc::new(built(Anthropic::builder("claude-stub").base_url(url), more)),
-            Self::AnthropicBudget => Arc::new(built(Anthropic::builder("claude-opus-4-1").base_url(url), more)),
-            Self::AnthropicBound => Arc::new(built(Anthropic::builder("claude-opus-5-5").base_url(url), more)),
+            Self::Responses => Arc::new(built(
+                OpenAiResponses::builder("gpt-stub").base_url(v1),
+                more,
+            )),
+            Self::Anthropic => {
+                Arc::new(built(Anthropic::builder("claude-stub").base_url(url), more))
+            }
+            Self::AnthropicBudget => Arc::new(built(
+                Anthropic::builder("claude-opus-4-1").base_url(url),
+                more,
+            )),
+            Self::AnthropicBound => Arc::new(built(
+                Anthropic::builder("claude-opus-5-5").base_url(url),
+                more,
+            )),
             Self::Gemini => Arc::new(built(Gemini::builder("gemini-stub").base_url(url), more)),
-            Self::GeminiBudget => Arc::new(built(Gemini::builder("gemini-2.5-pro").base_url(url), more)),
+            Self::GeminiBudget => {
+                Arc::new(built(Gemini::builder("gemini-2.5-pro").base_url(url), more))
+            }
         }
     }
 }
@@ -80,7 +99,10 @@ fn built<M: std::fmt::Debug>(builder: ModelBuilder<M>, more: impl SetUp) -> M {
 pub(crate) fn assert_clean(text: &str) {
     let secret = CANARY.trim_start_matches("sk-");
     for start in 0..=secret.len() - 8 {
-        assert!(!text.contains(&secret[start..start + 8]), "the key has leaked into {text}");
+        assert!(
+            !text.contains(&secret[start..start + 8]),
+            "the key has leaked into {text}"
+        );
     }
 }
 
@@ -94,22 +116,47 @@ pub(crate) struct Peer {
 impl Peer {
     /// Starts the server with the Python that `TOOLGATE_TEST_PYTHON` names; nothing if it names none.
     pub(crate) async fn start() -> Option<Self> {
-        let Some(python) = std::env::var_os("TOOLGATE_TEST_PYTHON").filter(|path| !path.is_empty()) else {
-            println!("TOOLGATE_TEST_PYTHON is not set: nothing is tested against the official clients");
-            println!("hint: `cargo xtask test` sets them up, and `cargo xtask peers` prints how to use them");
+        let Some(python) = std::env::var_os("TOOLGATE_TEST_PYTHON").filter(|path| !path.is_empty())
+        else {
+            println!(
+                "TOOLGATE_TEST_PYTHON is not set: nothing is tested against the official clients"
+            );
+            println!(
+                "hint: `cargo xtask test` sets them up, and `cargo xtask peers` prints how to use them"
+            );
             return None;
         };
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/server.py");
         let mut server = Command::new(&python);
-        server.arg("-B").arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut server = server.spawn().unwrap_or_else(|error| panic!("{python:?} could not be started: {error}"));
+        server
+            .arg("-B")
+            .arg(script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        let mut server = server
+            .spawn()
+            .unwrap_or_else(|error| panic!("{python:?} could not be started: {error}"));
         let mut first = String::new();
         let output = server.stdout.take().expect("it is piped");
-        BufReader::new(output).read_line(&mut first).await.expect("the server says its port");
-        let port: u16 = first.trim().parse().unwrap_or_else(|_| panic!("not a port: {first:?}"));
+        BufReader::new(output)
+            .read_line(&mut first)
+            .await
+            .expect("the server says its port");
+        let port: u16 = first
+            .trim()
+            .parse()
+            .unwrap_or_else(|_| panic!("not a port: {first:?}"));
         drop(rustls::crypto::ring::default_provider().install_default());
-        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-        Some(Self { url: format!("http://127.0.0.1:{port}"), client, _server: server })
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .build()
+            .expect("a client");
+        Some(Self {
+            url: format!("http://127.0.0.1:{port}"),
+            client,
+            _server: server,
+        })
     }
 
     /// Where a scenario is.
@@ -138,13 +185,24 @@ impl Peer {
         let ours = self.last().await;
         let told = self.control("official").await;
         let theirs = self.last().await;
-        assert_eq!(ours["body"], theirs["body"], "the official client sends the same");
-        assert_ne!(ours["connection"], theirs["connection"], "it was sent by someone else");
+        assert_eq!(
+            ours["body"], theirs["body"],
+            "the official client sends the same"
+        );
+        assert_ne!(
+            ours["connection"], theirs["connection"],
+            "it was sent by someone else"
+        );
         serde_json::from_str(&told).expect("JSON")
     }
 
     async fn control(&self, what: &str) -> String {
-        let answer = self.client.get(format!("{}/control/{what}", self.url)).send().await.expect("an answer");
+        let answer = self
+            .client
+            .get(format!("{}/control/{what}", self.url))
+            .send()
+            .await
+            .expect("an answer");
         let status = answer.status();
         let text = answer.text().await.expect("text");
         assert!(status.is_success(), "{what}: {text}");
@@ -153,11 +211,18 @@ impl Peer {
 }
 
 /// Everything that comes of a request: the pieces, and the reply or the error at the end.
-pub(crate) async fn ask(model: &dyn Model, request: &ModelRequest) -> (Vec<Delta>, Result<Reply, ModelError>) {
+pub(crate) async fn ask(
+    model: &dyn Model,
+    request: &ModelRequest,
+) -> (Vec<Delta>, Result<Reply, ModelError>) {
     let mut stream = model.reply(request);
     let mut deltas = Vec::new();
     let end = loop {
-        match stream.next().await.expect("a stream ends with a reply or an error") {
+        match stream
+            .next()
+            .await
+            .expect("a stream ends with a reply or an error")
+        {
             Ok(Delta::Done(reply)) => break Ok(*reply),
             Ok(delta) => deltas.push(delta),
             Err(error) => break Err(error),

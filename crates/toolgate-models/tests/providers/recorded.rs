@@ -25,14 +25,20 @@ impl Redactor for Nothing {
 
 #[tokio::test]
 async fn what_was_recorded_from_a_provider_is_played_back_and_holds_no_key() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     let folder = tempfile::tempdir().expect("a folder");
     for (number, wire) in Wire::ALL.into_iter().enumerate() {
         let path = folder.path().join(format!("{number}.cassette"));
-        let mut request = ModelRequest { view: tools(), ..saying(&format!("my key is {CANARY}")) };
+        let mut request = ModelRequest {
+            view: tools(),
+            ..saying(&format!("my key is {CANARY}"))
+        };
         let mut recorded = Vec::new();
         for scenario in ["error-401", "parallel", "late-error", "text"] {
-            let model = Record::new(wire.at(&peer.at(scenario)), &path, Arc::new(Nothing)).expect("opens");
+            let model =
+                Record::new(wire.at(&peer.at(scenario)), &path, Arc::new(Nothing)).expect("opens");
             let model = model.secret(CANARY);
             let said = ask(&model, &request).await;
             recorded.push((request.clone(), said.clone()));

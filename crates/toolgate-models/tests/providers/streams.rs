@@ -13,12 +13,21 @@ use crate::{
 
 #[tokio::test]
 async fn wherever_a_stream_is_cut_the_reply_is_the_same() {
-    let Some(peer) = Peer::start().await else { return };
-    let request = ModelRequest { view: tools(), ..saying("hi") };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
+    let request = ModelRequest {
+        view: tools(),
+        ..saying("hi")
+    };
     for wire in Wire::ALL {
         for scenario in ["text", "parallel", "refusal"] {
             let whole = reply(&*wire.at(&peer.at(scenario)), &request).await;
-            let bytewise = reply(&*wire.at(&peer.at(&format!("{scenario}+bytewise"))), &request).await;
+            let bytewise = reply(
+                &*wire.at(&peer.at(&format!("{scenario}+bytewise"))),
+                &request,
+            )
+            .await;
             assert_eq!(bytewise, whole, "{wire:?} {scenario}");
         }
     }
@@ -26,10 +35,17 @@ async fn wherever_a_stream_is_cut_the_reply_is_the_same() {
 
 #[tokio::test]
 async fn each_piece_of_a_slow_stream_is_here_before_the_next_is_sent() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     // How many events come before the first words and have to be let through.
-    let before =
-        [(Wire::Chat, 1), (Wire::Compatible, 1), (Wire::Responses, 2), (Wire::Anthropic, 1), (Wire::Gemini, 0)];
+    let before = [
+        (Wire::Chat, 1),
+        (Wire::Compatible, 1),
+        (Wire::Responses, 2),
+        (Wire::Anthropic, 1),
+        (Wire::Gemini, 0),
+    ];
     for (wire, before) in before {
         let scenario = format!("text+gated+{wire:?}");
         let (model, request) = (wire.at(&peer.at(&scenario)), saying("hi"));
@@ -39,7 +55,11 @@ async fn each_piece_of_a_slow_stream_is_here_before_the_next_is_sent() {
         }
         for piece in ["Hel", "lo, w", "örld 🦀"] {
             peer.release(&scenario).await;
-            let next = stream.next().await.expect("there is more").expect("no error");
+            let next = stream
+                .next()
+                .await
+                .expect("there is more")
+                .expect("no error");
             assert_eq!(next, Delta::Text(piece.to_owned()), "{wire:?}");
         }
     }
@@ -47,7 +67,9 @@ async fn each_piece_of_a_slow_stream_is_here_before_the_next_is_sent() {
 
 #[tokio::test]
 async fn whoever_drops_a_stream_ends_the_request() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     for wire in Wire::ALL {
         let scenario = format!("text+gated+{wire:?}");
         let (model, request) = (wire.at(&peer.at(&scenario)), saying("hi"));
@@ -55,7 +77,11 @@ async fn whoever_drops_a_stream_ends_the_request() {
         for _ in 0..3 {
             peer.release(&scenario).await;
         }
-        stream.next().await.expect("there is more").expect("no error");
+        stream
+            .next()
+            .await
+            .expect("there is more")
+            .expect("no error");
         drop(stream);
         while peer.last().await["left"] != true {}
     }
@@ -63,15 +89,21 @@ async fn whoever_drops_a_stream_ends_the_request() {
 
 #[tokio::test]
 async fn connections_are_used_again() {
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     for wire in Wire::ALL {
         let model = wire.at(&peer.at("text"));
         for _ in 0..10 {
             reply(&*model, &saying("hi")).await;
         }
         let log = peer.log().await;
-        let connections: BTreeSet<String> =
-            log.iter().rev().take(10).map(|one| one["connection"].to_string()).collect();
+        let connections: BTreeSet<String> = log
+            .iter()
+            .rev()
+            .take(10)
+            .map(|one| one["connection"].to_string())
+            .collect();
         assert!(connections.len() < 10, "{wire:?}");
     }
 }
@@ -85,14 +117,19 @@ async fn a_server_that_does_not_begin_to_answer_is_given_up() {
         }
     }
     // Connections wait in its queue, and nobody takes them.
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     for wire in Wire::ALL {
         let (_, end) = ask(&*wire.with(&url, Impatient), &saying("hi")).await;
         let error = end.expect_err("silence");
         assert_eq!(
             (error.kind, error.detail.as_str()),
-            (ModelErrorKind::Timeout, "the server did not begin to answer")
+            (
+                ModelErrorKind::Timeout,
+                "the server did not begin to answer"
+            )
         );
     }
 }
@@ -105,9 +142,19 @@ async fn a_stream_that_goes_silent_is_given_up() {
             builder.idle_timeout(Duration::from_millis(50))
         }
     }
-    let Some(peer) = Peer::start().await else { return };
+    let Some(peer) = Peer::start().await else {
+        return;
+    };
     for wire in Wire::ALL {
-        let (_, end) = ask(&*wire.with(&peer.at("text+gated"), Impatient), &saying("hi")).await;
-        assert_eq!(end.expect_err("silence").kind, ModelErrorKind::Timeout, "{wire:?}");
+        let (_, end) = ask(
+            &*wire.with(&peer.at("text+gated"), Impatient),
+            &saying("hi"),
+        )
+        .await;
+        assert_eq!(
+            end.expect_err("silence").kind,
+            ModelErrorKind::Timeout,
+            "{wire:?}"
+        );
     }
 }

@@ -1,5 +1,9 @@
 //! What the runtime's tests share: a layer that asks, tools that wait to be released, and a checked transcript.
-#![allow(dead_code, unreachable_pub, reason = "each test uses its part, and a test has no public items")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test uses its part, and a test has no public items"
+)]
 
 use std::sync::{
     Arc,
@@ -10,9 +14,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
 use toolgate_core::{
-    Annotations, ApprovalId, ApprovalRequest, Band, Call, Digest, Event, Layer, Matcher, Next, Outcome, Question,
-    Registry, Resource, Schema, SideEffect, Stack, Status, Suspension, ToolError, ToolRequest, ToolSpec, Verdict, View,
-    tool_fn,
+    Annotations, ApprovalId, ApprovalRequest, Band, Call, Digest, Event, Layer, Matcher, Next,
+    Outcome, Question, Registry, Resource, Schema, SideEffect, Stack, Status, Suspension,
+    ToolError, ToolRequest, ToolSpec, Verdict, View, tool_fn,
 };
 use toolgate_runtime::{Dispatcher, TurnReport};
 use toolgate_testkit::{LifecycleChecker, Summary};
@@ -25,9 +29,10 @@ impl Layer for Ask {
         match next.decision(&call).map(|decision| &decision.verdict) {
             Some(Verdict::Approve | Verdict::ApproveWithEdits { .. }) => next.run(call).await,
             Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
-            None => {
-                Outcome::ask(ApprovalRequest::about(&call).because(format!("it says {}", call.arguments.as_json())))
-            }
+            None => Outcome::ask(
+                ApprovalRequest::about(&call)
+                    .because(format!("it says {}", call.arguments.as_json())),
+            ),
         }
     }
     fn band(&self) -> Band {
@@ -108,28 +113,43 @@ pub fn registry(probe: &Probe) -> Registry {
     }
     for (name, annotations) in [
         ("slow", Annotations::read_only()),
-        ("slow_write", Annotations::default().with_side_effect(SideEffect::WorkspaceWrite)),
-        ("idempotent_write", Annotations::default().with_idempotent(true)),
+        (
+            "slow_write",
+            Annotations::default().with_side_effect(SideEffect::WorkspaceWrite),
+        ),
+        (
+            "idempotent_write",
+            Annotations::default().with_idempotent(true),
+        ),
     ] {
         let probe = probe.clone();
-        let tool = tool_fn(name, "Waits to be released.", move |input: Text, cx: toolgate_core::Context| {
-            let probe = probe.clone();
-            async move {
-                probe.enter();
-                tokio::select! {
-                    permit = probe.gate.0.acquire() => permit.expect("open").forget(),
-                    () = cx.cancelled() => {
-                        probe.leave();
-                        return Err(ToolError::cancelled());
+        let tool = tool_fn(
+            name,
+            "Waits to be released.",
+            move |input: Text, cx: toolgate_core::Context| {
+                let probe = probe.clone();
+                async move {
+                    probe.enter();
+                    tokio::select! {
+                        permit = probe.gate.0.acquire() => permit.expect("open").forget(),
+                        () = cx.cancelled() => {
+                            probe.leave();
+                            return Err(ToolError::cancelled());
+                        }
                     }
+                    probe.leave();
+                    Ok(input.text)
                 }
-                probe.leave();
-                Ok(input.text)
-            }
-        });
-        registry.register(tool.annotated(annotations)).expect("free");
+            },
+        );
+        registry
+            .register(tool.annotated(annotations))
+            .expect("free");
     }
-    for (name, annotations) in [("stubborn", Annotations::read_only()), ("stubborn_write", Annotations::default())] {
+    for (name, annotations) in [
+        ("stubborn", Annotations::read_only()),
+        ("stubborn_write", Annotations::default()),
+    ] {
         let probe = probe.clone();
         let tool = tool_fn(name, "Ignores everything.", move |_: Text, _cx| {
             let probe = probe.clone();
@@ -138,7 +158,9 @@ pub fn registry(probe: &Probe) -> Registry {
                 std::future::pending::<Result<(), ToolError>>().await
             }
         });
-        registry.register(tool.annotated(annotations)).expect("free");
+        registry
+            .register(tool.annotated(annotations))
+            .expect("free");
     }
     let held = probe.clone();
     let write = tool_fn("write", "Writes a file.", move |_: Write, _cx| {
@@ -152,21 +174,35 @@ pub fn registry(probe: &Probe) -> Registry {
             Ok::<_, ToolError>("written")
         }
     });
-    let annotations =
-        Annotations::default().with_side_effect(SideEffect::WorkspaceWrite).with_resource(Resource::path("path"));
-    registry.register(write.annotated(annotations)).expect("free");
-    let boom =
-        tool_fn("boom", "Panics.", async |input: Text, _cx| -> Result<(), ToolError> { panic!("{}", input.text) });
+    let annotations = Annotations::default()
+        .with_side_effect(SideEffect::WorkspaceWrite)
+        .with_resource(Resource::path("path"));
+    registry
+        .register(write.annotated(annotations))
+        .expect("free");
+    let boom = tool_fn(
+        "boom",
+        "Panics.",
+        async |input: Text, _cx| -> Result<(), ToolError> { panic!("{}", input.text) },
+    );
     registry.register(boom).expect("free");
-    let fail =
-        tool_fn("fail", "Fails.", async |_: Text, _cx| -> Result<(), ToolError> { Err(ToolError::new("no luck")) });
+    let fail = tool_fn(
+        "fail",
+        "Fails.",
+        async |_: Text, _cx| -> Result<(), ToolError> { Err(ToolError::new("no luck")) },
+    );
     registry.register(fail).expect("free");
-    registry.register_host(ToolSpec::new("host", "Runs outside.", Schema::of::<Text>())).expect("free");
+    registry
+        .register_host(ToolSpec::new("host", "Runs outside.", Schema::of::<Text>()))
+        .expect("free");
     registry
 }
 
 pub fn stack(registry: &Registry) -> Stack {
-    Stack::over(registry.clone()).layer(Ask).build().expect("in order")
+    Stack::over(registry.clone())
+        .layer(Ask)
+        .build()
+        .expect("in order")
 }
 
 pub fn request(id: &str, tool: &str, text: &str) -> ToolRequest {
@@ -179,8 +215,13 @@ pub fn view(registry: &Registry) -> View {
 
 /// Every event of the session, checked against the rules.
 pub async fn transcript(dispatcher: &Dispatcher) -> (Vec<Arc<Event>>, Summary) {
-    let events = dispatcher.store().events(dispatcher.session(), 0, usize::MAX).await.expect("reads");
-    let summary = LifecycleChecker::check_all(events.iter().map(|event| &**event)).expect("the lifecycle holds");
+    let events = dispatcher
+        .store()
+        .events(dispatcher.session(), 0, usize::MAX)
+        .await
+        .expect("reads");
+    let summary = LifecycleChecker::check_all(events.iter().map(|event| &**event))
+        .expect("the lifecycle holds");
     (events, summary)
 }
 
@@ -200,23 +241,40 @@ pub fn question(result: &toolgate_runtime::CallResult) -> Question {
 
 /// A question nobody asked.
 pub fn made_up(call: toolgate_core::CallId) -> Question {
-    Question { approval_id: ApprovalId::of(call), generation: 0, arguments_digest: Digest::of_bytes(b"made up") }
+    Question {
+        approval_id: ApprovalId::of(call),
+        generation: 0,
+        arguments_digest: Digest::of_bytes(b"made up"),
+    }
 }
 
 /// A dispatcher over every tool here, and the view of them.
 pub async fn dispatcher(probe: &Probe) -> (Dispatcher, toolgate_core::View) {
     let registry = registry(probe);
-    let dispatcher = Dispatcher::builder(stack(&registry)).build().await.expect("builds");
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .build()
+        .await
+        .expect("builds");
     (dispatcher, view(&registry))
 }
 
 /// How each call settled.
 pub fn statuses(report: &TurnReport) -> Vec<Option<Status>> {
-    report.results.iter().map(toolgate_runtime::CallResult::status).collect()
+    report
+        .results
+        .iter()
+        .map(toolgate_runtime::CallResult::status)
+        .collect()
 }
 
 /// What the model is told.
 pub fn texts(report: &TurnReport) -> Vec<String> {
-    let text = |result: &toolgate_runtime::CallResult| result.outcome.as_ref().map(|o| o.model_text().into_owned());
-    report.results.iter().map(|result| text(result).unwrap_or_default()).collect()
+    let text = |result: &toolgate_runtime::CallResult| {
+        result.outcome.as_ref().map(|o| o.model_text().into_owned())
+    };
+    report
+        .results
+        .iter()
+        .map(|result| text(result).unwrap_or_default())
+        .collect()
 }

@@ -1,11 +1,15 @@
 //! What tests of whole sessions share: models that do as they are told, and what is in the store.
-#![allow(dead_code, unreachable_pub, reason = "each test uses its part, and a test has no public items")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test uses its part, and a test has no public items"
+)]
 
 use futures::{StreamExt, stream, stream::BoxStream};
 use serde_json::Value;
 use toolgate_core::{
-    AccountRow, Content, Delta, LoopEvent, MemoryStore, Message, Model, ModelError, ModelName, ModelRequest, Part,
-    Reply, Role, SessionId, StoreHandle, ToolRequest,
+    AccountRow, Content, Delta, LoopEvent, MemoryStore, Message, Model, ModelError, ModelName,
+    ModelRequest, Part, Reply, Role, SessionId, StoreHandle, ToolRequest,
 };
 use toolgate_runtime::{Session, SessionBuilder};
 use uuid::Uuid;
@@ -24,7 +28,14 @@ impl Odd {
 
     /// A model that says these lines.
     pub fn saying(lines: Vec<Message>) -> Self {
-        Self::new(move |at| whole(lines.get(at).cloned().unwrap_or_else(|| Message::assistant("the end"))))
+        Self::new(move |at| {
+            whole(
+                lines
+                    .get(at)
+                    .cloned()
+                    .unwrap_or_else(|| Message::assistant("the end")),
+            )
+        })
     }
 }
 
@@ -34,7 +45,13 @@ impl Model for Odd {
     }
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
-        (self.1)(request.messages.iter().filter(|message| message.role == Role::Assistant).count())
+        (self.1)(
+            request
+                .messages
+                .iter()
+                .filter(|message| message.role == Role::Assistant)
+                .count(),
+        )
     }
 }
 
@@ -46,7 +63,11 @@ pub fn whole(message: Message) -> Pieces {
 /// A reply that asks for these calls.
 pub fn calls(calls: &[(&str, Value)]) -> Message {
     let parts = calls.iter().zip(0..).map(|((tool, arguments), n)| {
-        Part::from(Content::Call(ToolRequest::json(&format!("c{n}"), tool, arguments.clone())))
+        Part::from(Content::Call(ToolRequest::json(
+            &format!("c{n}"),
+            tool,
+            arguments.clone(),
+        )))
     });
     Message::new(Role::Assistant, parts.collect())
 }
@@ -54,13 +75,17 @@ pub fn calls(calls: &[(&str, Value)]) -> Message {
 /// The session of these tests, taken from whoever had it.
 pub async fn opened(builder: SessionBuilder, store: &StoreHandle) -> Session {
     let store = store.clone();
-    let builder = builder.dispatcher(move |dispatcher| dispatcher.store_handle(store).session(SESSION).take_over());
+    let builder = builder
+        .dispatcher(move |dispatcher| dispatcher.store_handle(store).session(SESSION).take_over());
     builder.build().await.expect("opens")
 }
 
 pub async fn loop_events(store: &StoreHandle) -> Vec<LoopEvent> {
     let events = store.events(SESSION, 0, 1000).await.expect("reads");
-    events.iter().filter_map(|event| event.as_loop().cloned()).collect()
+    events
+        .iter()
+        .filter_map(|event| event.as_loop().cloned())
+        .collect()
 }
 
 pub fn memory() -> StoreHandle {
@@ -70,5 +95,13 @@ pub fn memory() -> StoreHandle {
 /// What is spent and what is set aside, by account.
 pub async fn spent(store: &StoreHandle) -> Vec<(String, u64, u64)> {
     let rows = store.accounts("", None, 100).await.expect("lists");
-    rows.into_iter().map(|AccountRow { account, spent, reserved }| (account.to_string(), spent, reserved)).collect()
+    rows.into_iter()
+        .map(
+            |AccountRow {
+                 account,
+                 spent,
+                 reserved,
+             }| (account.to_string(), spent, reserved),
+        )
+        .collect()
 }

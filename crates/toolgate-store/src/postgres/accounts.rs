@@ -7,7 +7,9 @@ use sqlx::{
     error::BoxDynError,
     postgres::{PgArguments, PgRow},
 };
-use toolgate_core::{AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, Movement, StoreError};
+use toolgate_core::{
+    AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, Movement, StoreError,
+};
 
 use super::{
     facts::Wants,
@@ -19,7 +21,13 @@ use crate::encoded::{account_key, from_db, from_text, limit, to_db, to_text};
 
 /// What a change of a charge is about: the charge and all its accounts.
 pub(super) fn about(charge: &Charge) -> impl Fn(&mut Wants) + Send + 'static {
-    let (id, accounts) = (charge.id.to_string(), charge.accounts().map(AccountKey::to_string).collect::<Vec<_>>());
+    let (id, accounts) = (
+        charge.id.to_string(),
+        charge
+            .accounts()
+            .map(AccountKey::to_string)
+            .collect::<Vec<_>>(),
+    );
     move |wants| {
         wants.charges.insert(id.clone());
         wants.accounts.extend(accounts.iter().cloned());
@@ -50,7 +58,10 @@ const QUESTION: &str = "
     SELECT NULL, key, spent, reserved FROM locked_accounts";
 
 impl Books {
-    pub(super) async fn read(connection: &mut PgConnection, wants: &Wants) -> Result<Self, sqlx::Error> {
+    pub(super) async fn read(
+        connection: &mut PgConnection,
+        wants: &Wants,
+    ) -> Result<Self, sqlx::Error> {
         let mut books = Self::default();
         if wants.charges.is_empty() {
             return Ok(books);
@@ -58,7 +69,12 @@ impl Books {
         let charges: Vec<&str> = wants.charges.iter().map(String::as_str).collect();
         let accounts: Vec<&[u8]> = wants.accounts.iter().map(String::as_bytes).collect();
         let damaged = |error: StoreError| sqlx::Error::Decode(Box::new(error));
-        for row in &sqlx::query(QUESTION).bind(charges).bind(accounts).fetch_all(connection).await? {
+        for row in &sqlx::query(QUESTION)
+            .bind(charges)
+            .bind(accounts)
+            .fetch_all(connection)
+            .await?
+        {
             if let Some(body) = row.try_get::<Option<&str>, _>("body")? {
                 let charge: Charge = from_text(body, || "a charge".into()).map_err(damaged)?;
                 books.known_charges.insert(charge.id.to_string());
@@ -80,8 +96,12 @@ impl Books {
         if let Some(open) = self.open.get(&name) {
             return Ok(open.clone());
         }
-        let known = charge.accounts().filter_map(|account| self.accounts.get(account));
-        let mut rows: AccountRows = known.map(|row| (row.account.clone(), row.clone())).collect();
+        let known = charge
+            .accounts()
+            .filter_map(|account| self.accounts.get(account));
+        let mut rows: AccountRows = known
+            .map(|row| (row.account.clone(), row.clone()))
+            .collect();
         charge.reserve_in(&mut rows)?;
         self.accounts.extend(rows);
         self.changed(charge);
@@ -90,7 +110,11 @@ impl Books {
     }
 
     /// Ends a charge, if it is this one that is open.
-    pub(super) fn close<T: Default>(&mut self, charge: &Charge, end: impl FnOnce(&mut AccountRows) -> T) -> T {
+    pub(super) fn close<T: Default>(
+        &mut self,
+        charge: &Charge,
+        end: impl FnOnce(&mut AccountRows) -> T,
+    ) -> T {
         let name = charge.id.to_string();
         if self.open.get(&name) != Some(charge) {
             return T::default();
@@ -118,34 +142,66 @@ impl Books {
         let insert = "INSERT INTO accounts (key, spent, reserved)
                       SELECT * FROM UNNEST($1::bytea[], $2::bigint[], $3::bigint[])";
         for (sql, known) in [(update, true), (insert, false)] {
-            let changed = self.changed_accounts.iter().filter(|key| self.known_accounts.contains(*key) == known);
+            let changed = self
+                .changed_accounts
+                .iter()
+                .filter(|key| self.known_accounts.contains(*key) == known);
             let rows: Vec<&AccountRow> = changed.filter_map(|key| self.accounts.get(key)).collect();
             if rows.is_empty() {
                 continue;
             }
-            let keys: Vec<Vec<u8>> = rows.iter().map(|row| row.account.to_string().into_bytes()).collect();
+            let keys: Vec<Vec<u8>> = rows
+                .iter()
+                .map(|row| row.account.to_string().into_bytes())
+                .collect();
             let spent: Vec<i64> = rows.iter().map(|row| to_db(row.spent)).collect();
             let reserved: Vec<i64> = rows.iter().map(|row| to_db(row.reserved)).collect();
-            sqlx::query(sql).bind(keys).bind(spent).bind(reserved).execute(&mut *connection).await?;
+            sqlx::query(sql)
+                .bind(keys)
+                .bind(spent)
+                .bind(reserved)
+                .execute(&mut *connection)
+                .await?;
         }
         self.write_charges(connection).await
     }
 
     async fn write_charges(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let ended: Vec<&str> = self.changed_charges.intersection(&self.known_charges).map(String::as_str).collect();
+        let ended: Vec<&str> = self
+            .changed_charges
+            .intersection(&self.known_charges)
+            .map(String::as_str)
+            .collect();
         if !ended.is_empty() {
-            sqlx::query("DELETE FROM charges WHERE id = ANY($1)").bind(ended).execute(&mut *connection).await?;
+            sqlx::query("DELETE FROM charges WHERE id = ANY($1)")
+                .bind(ended)
+                .execute(&mut *connection)
+                .await?;
         }
-        let open = || self.changed_charges.iter().filter_map(|name| self.open.get_key_value(name));
+        let open = || {
+            self.changed_charges
+                .iter()
+                .filter_map(|name| self.open.get_key_value(name))
+        };
         let names: Vec<&str> = open().map(|(name, _)| name.as_str()).collect();
         if names.is_empty() {
             return Ok(());
         }
-        let sessions: Vec<Option<Id>> = open().map(|(_, open)| open.session.map(|id| Id(id.uuid()))).collect();
-        let bodies = open().map(|(_, open)| to_text(open)).collect::<Result<Vec<String>, StoreError>>();
+        let sessions: Vec<Option<Id>> = open()
+            .map(|(_, open)| open.session.map(|id| Id(id.uuid())))
+            .collect();
+        let bodies = open()
+            .map(|(_, open)| to_text(open))
+            .collect::<Result<Vec<String>, StoreError>>();
         let bodies = bodies.map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
         let sql = "INSERT INTO charges (id, session, body) SELECT * FROM UNNEST($1::text[], $2::uuid[], $3::text[])";
-        sqlx::query(sql).bind(names).bind(sessions).bind(bodies).execute(connection).await.map(drop)
+        sqlx::query(sql)
+            .bind(names)
+            .bind(sessions)
+            .bind(bodies)
+            .execute(connection)
+            .await
+            .map(drop)
     }
 }
 
@@ -155,24 +211,36 @@ impl Plan {
     }
 
     pub(super) fn settle_charge(&mut self, charge: &Charge, actual: &[u64]) -> Vec<Movement> {
-        self.facts.books.close(charge, |rows| charge.settle_in(rows, actual))
+        self.facts
+            .books
+            .close(charge, |rows| charge.settle_in(rows, actual))
     }
 
     pub(super) fn release_charge(&mut self, charge: &Charge) {
-        self.facts.books.close(charge, |rows| charge.release_in(rows));
+        self.facts
+            .books
+            .close(charge, |rows| charge.release_in(rows));
     }
 }
 
 impl Reads {
     pub(super) async fn charges(&self, filter: &ChargeFilter) -> Result<Vec<Charge>, StoreError> {
         let ask = || ask_for_charges(filter).expect("ids, names and numbers can be sent");
-        self.rows(ask, |row| body(row, 1, || format!("the charge {}", row.get::<String, _>(0)))).await
+        self.rows(ask, |row| {
+            body(row, 1, || format!("the charge {}", row.get::<String, _>(0)))
+        })
+        .await
     }
 
-    pub(super) async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
+    pub(super) async fn account(
+        &self,
+        account: &AccountKey,
+    ) -> Result<Option<AccountRow>, StoreError> {
         let key = account.to_string();
-        let ask =
-            || sqlx::query("SELECT key, spent, reserved FROM accounts WHERE key = $1").bind(key.clone().into_bytes());
+        let ask = || {
+            sqlx::query("SELECT key, spent, reserved FROM accounts WHERE key = $1")
+                .bind(key.clone().into_bytes())
+        };
         self.row(ask, |row| account_row(row, 0)).await
     }
 
@@ -182,15 +250,26 @@ impl Reads {
         after: Option<&AccountKey>,
         most: usize,
     ) -> Result<Vec<AccountRow>, StoreError> {
-        let after = after.map(AccountKey::to_string).filter(|after| after.as_str() >= prefix);
+        let after = after
+            .map(AccountKey::to_string)
+            .filter(|after| after.as_str() >= prefix);
         let sql = match after {
-            Some(_) => "SELECT key, spent, reserved FROM accounts WHERE key > $1 AND key < $2 ORDER BY key LIMIT $3",
-            None => "SELECT key, spent, reserved FROM accounts WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3",
+            Some(_) => {
+                "SELECT key, spent, reserved FROM accounts WHERE key > $1 AND key < $2 ORDER BY key LIMIT $3"
+            }
+            None => {
+                "SELECT key, spent, reserved FROM accounts WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3"
+            }
         };
         // No text has a byte 255, so this is the end of all keys that start like `prefix`.
         let end = [prefix.as_bytes(), &[255]].concat();
         let from = after.as_deref().unwrap_or(prefix);
-        let ask = || sqlx::query(sql).bind(from.as_bytes()).bind(end.as_slice()).bind(limit(most));
+        let ask = || {
+            sqlx::query(sql)
+                .bind(from.as_bytes())
+                .bind(end.as_slice())
+                .bind(limit(most))
+        };
         self.rows(ask, |row| account_row(row, 0)).await
     }
 }
@@ -198,8 +277,10 @@ impl Reads {
 fn ask_for_charges(filter: &ChargeFilter) -> Result<Asked<'static>, BoxDynError> {
     let mut sql = String::from("SELECT id, body FROM charges WHERE true");
     let mut arguments = PgArguments::default();
-    let names =
-        [(" AND id =", filter.id.map(|id| id.to_string())), (" AND id >", filter.after.map(|id| id.to_string()))];
+    let names = [
+        (" AND id =", filter.id.map(|id| id.to_string())),
+        (" AND id >", filter.after.map(|id| id.to_string())),
+    ];
     for (condition, name) in names {
         if let Some(name) = name {
             arguments.add(name)?;
@@ -218,5 +299,9 @@ fn ask_for_charges(filter: &ChargeFilter) -> Result<Asked<'static>, BoxDynError>
 /// Reads an account whose key, spent and reserved amounts are in columns from `first` on.
 fn account_row(row: &PgRow, first: usize) -> Result<AccountRow, Bad> {
     let account = account_key(&String::from_utf8_lossy(row.try_get(first)?))?;
-    Ok(AccountRow { account, spent: from_db(row.try_get(first + 1)?), reserved: from_db(row.try_get(first + 2)?) })
+    Ok(AccountRow {
+        account,
+        spent: from_db(row.try_get(first + 1)?),
+        reserved: from_db(row.try_get(first + 2)?),
+    })
 }

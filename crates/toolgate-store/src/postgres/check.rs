@@ -3,7 +3,8 @@
 use futures::TryStreamExt;
 use sqlx::{Connection, Executor, PgConnection, Row};
 use toolgate_core::{
-    ApprovalRequest, CallId, Event, LedgerHead, LedgerName, Record, RecordKey, SealedEntry, SessionId,
+    ApprovalRequest, CallId, Event, LedgerHead, LedgerName, Record, RecordKey, SealedEntry,
+    SessionId,
 };
 
 use super::{PostgresStore, facts::digest, id::Id};
@@ -28,7 +29,9 @@ impl PostgresStore {
 
 async fn everything(connection: &mut PgConnection) -> Result<Vec<Problem>, sqlx::Error> {
     // One transaction, so that everything is seen as of the same moment.
-    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    connection
+        .execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        .await?;
     let mut problems = logs(connection).await?;
     problems.extend(bodies(connection).await?);
     problems.extend(chains(connection).await?);
@@ -59,11 +62,13 @@ async fn logs(connection: &mut PgConnection) -> Result<Vec<Problem>, sqlx::Error
 /// Events and records that cannot be read.
 async fn bodies(connection: &mut PgConnection) -> Result<Vec<Problem>, sqlx::Error> {
     let mut problems = Vec::new();
-    let mut events = sqlx::query("SELECT session, sequence, body FROM events").fetch(&mut *connection);
+    let mut events =
+        sqlx::query("SELECT session, sequence, body FROM events").fetch(&mut *connection);
     while let Some(row) = events.try_next().await? {
         let (session, sequence) = (row.try_get::<Id, _>(0)?.0, from_db(row.try_get(1)?));
         let what = || format!("event {sequence} of session {session}");
-        if from_text::<Event>(row.try_get(2)?, what).is_ok_and(|event| event.sequence() == sequence) {
+        if from_text::<Event>(row.try_get(2)?, what).is_ok_and(|event| event.sequence() == sequence)
+        {
             continue;
         }
         problems.push(Problem::Unreadable { what: what() });
@@ -81,7 +86,9 @@ async fn bodies(connection: &mut PgConnection) -> Result<Vec<Problem>, sqlx::Err
 
 /// Chains that are broken or end elsewhere than they should.
 async fn chains(connection: &mut PgConnection) -> Result<Vec<Problem>, sqlx::Error> {
-    let name = |name: String| LedgerName::try_from(name).map_err(|error| sqlx::Error::Decode(Box::new(error)));
+    let name = |name: String| {
+        LedgerName::try_from(name).map_err(|error| sqlx::Error::Decode(Box::new(error)))
+    };
     let mut check = ChainCheck::default();
     let sql = "SELECT ledger, counter, previous, hash, body FROM entries ORDER BY ledger, counter";
     let mut entries = sqlx::query(sql).fetch(&mut *connection);
@@ -89,28 +96,47 @@ async fn chains(connection: &mut PgConnection) -> Result<Vec<Problem>, sqlx::Err
         let (ledger, counter) = (name(row.try_get(0)?)?, from_db(row.try_get(1)?));
         let (previous, hash) = (digest(row.try_get(2)?)?, digest(row.try_get(3)?)?);
         let body = row.try_get::<&str, _>(4)?.into();
-        check.entry(&SealedEntry { ledger, counter, previous, body, hash });
+        check.entry(&SealedEntry {
+            ledger,
+            counter,
+            previous,
+            body,
+            hash,
+        });
     }
     drop(entries);
-    let rows = sqlx::query("SELECT name, counter, hash FROM ledgers").fetch_all(connection).await?;
+    let rows = sqlx::query("SELECT name, counter, hash FROM ledgers")
+        .fetch_all(connection)
+        .await?;
     let head = |row: &sqlx::postgres::PgRow| {
         let (ledger, counter) = (name(row.try_get(0)?)?, from_db(row.try_get(1)?));
-        Ok::<_, sqlx::Error>(LedgerHead { ledger, counter, hash: digest(row.try_get(2)?)? })
+        Ok::<_, sqlx::Error>(LedgerHead {
+            ledger,
+            counter,
+            hash: digest(row.try_get(2)?)?,
+        })
     };
     Ok(check.finish(&rows.iter().map(head).collect::<Result<Vec<_>, _>>()?))
 }
 
 /// Approvals whose question is missing.
 async fn questions(connection: &mut PgConnection) -> Result<Vec<Problem>, sqlx::Error> {
-    let rows = sqlx::query("SELECT call, request FROM approvals ORDER BY call").fetch_all(&mut *connection).await?;
+    let rows = sqlx::query("SELECT call, request FROM approvals ORDER BY call")
+        .fetch_all(&mut *connection)
+        .await?;
     let mut problems = Vec::new();
     for row in &rows {
         let call = CallId::new(row.try_get::<Id, _>(0)?.0);
         let Ok(request) = from_text::<ApprovalRequest>(row.try_get(1)?, String::new) else {
-            problems.push(Problem::Unreadable { what: format!("the approval of call {call}") });
+            problems.push(Problem::Unreadable {
+                what: format!("the approval of call {call}"),
+            });
             continue;
         };
-        let (generation, key) = (request.generation, RecordKey::Question(call, request.generation).to_string());
+        let (generation, key) = (
+            request.generation,
+            RecordKey::Question(call, request.generation).to_string(),
+        );
         let there = sqlx::query("SELECT 1 FROM records WHERE key = $1").bind(key.as_bytes());
         if there.fetch_optional(&mut *connection).await?.is_none() {
             problems.push(Problem::Question { call, generation });

@@ -48,15 +48,28 @@ impl Address {
             Some(socket) => socket.display().to_string(),
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
-        let name = format!("{} at {host}", options.get_database().unwrap_or_else(|| options.get_username()));
-        let options = options.application_name("toolgate").options([("synchronous_commit", "on")]);
-        Ok(Self { options: options.disable_statement_logging(), name })
+        let name = format!(
+            "{} at {host}",
+            options
+                .get_database()
+                .unwrap_or_else(|| options.get_username())
+        );
+        let options = options
+            .application_name("toolgate")
+            .options([("synchronous_commit", "on")]);
+        Ok(Self {
+            options: options.disable_statement_logging(),
+            name,
+        })
     }
 
     /// Opens a connection. If whoever opened it stops half-way through a transaction, the server ends it after a
     /// while: what it has locked, others wait for.
     pub(super) async fn connect(&self) -> Result<PgConnection, DatabaseError> {
-        let options = self.options.clone().options([("idle_in_transaction_session_timeout", HALF_WAY)]);
+        let options = self
+            .options
+            .clone()
+            .options([("idle_in_transaction_session_timeout", HALF_WAY)]);
         match timeout(QUIET, PgConnection::connect_with(&options)).await {
             Ok(connected) => connected.map_err(|error| self.unreachable(error)),
             Err(_) => Err(self.unreachable(silent())),
@@ -65,16 +78,25 @@ impl Address {
 
     pub(super) fn pool(&self) -> PgPool {
         // A read that meets a lost connection is simply done again, so none is tested before.
-        PgPoolOptions::new().max_connections(READERS).test_before_acquire(false).connect_lazy_with(self.options.clone())
+        PgPoolOptions::new()
+            .max_connections(READERS)
+            .test_before_acquire(false)
+            .connect_lazy_with(self.options.clone())
     }
 
     fn unreachable(&self, error: sqlx::Error) -> DatabaseError {
-        DatabaseError::Unreachable { database: self.name.clone(), source: Arc::new(error) }
+        DatabaseError::Unreachable {
+            database: self.name.clone(),
+            source: Arc::new(error),
+        }
     }
 
     /// What an error of the server means for whoever uses the database.
     pub(super) fn error(&self, error: sqlx::Error) -> DatabaseError {
-        let code = error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned());
+        let code = error
+            .as_database_error()
+            .and_then(|error| error.code())
+            .map(|code| code.into_owned());
         let (database, source) = (self.name.clone(), Arc::new(error));
         match code.as_deref() {
             Some("53100") => DatabaseError::Full { database, source },
@@ -96,7 +118,9 @@ impl Address {
         let applied = match exists(&mut tx, "toolgate_schema").await.map_err(failed)? {
             true => applied(&mut tx).await.map_err(failed)?,
             false if exists(&mut tx, "sessions").await.map_err(failed)? => {
-                return Err(DatabaseError::NotOurs { database: self.name.clone() });
+                return Err(DatabaseError::NotOurs {
+                    database: self.name.clone(),
+                });
             }
             false => Vec::new(),
         };
@@ -107,14 +131,24 @@ impl Address {
 }
 
 async fn exists(connection: &mut PgConnection, table: &str) -> Result<bool, sqlx::Error> {
-    let row = sqlx::query("SELECT to_regclass($1) IS NOT NULL").bind(table).fetch_one(connection).await?;
+    let row = sqlx::query("SELECT to_regclass($1) IS NOT NULL")
+        .bind(table)
+        .fetch_one(connection)
+        .await?;
     row.try_get(0)
 }
 
 async fn applied(connection: &mut PgConnection) -> Result<Vec<Applied>, sqlx::Error> {
     let steps = sqlx::query("SELECT version, checksum FROM toolgate_schema ORDER BY version");
     let rows = steps.fetch_all(connection).await?;
-    rows.iter().map(|row| Ok(Applied { version: row.try_get(0)?, checksum: row.try_get(1)? })).collect()
+    rows.iter()
+        .map(|row| {
+            Ok(Applied {
+                version: row.try_get(0)?,
+                checksum: row.try_get(1)?,
+            })
+        })
+        .collect()
 }
 
 async fn apply(connection: &mut PgConnection, steps: &[Migration]) -> Result<(), sqlx::Error> {
@@ -126,7 +160,11 @@ async fn apply(connection: &mut PgConnection, steps: &[Migration]) -> Result<(),
         connection.execute(table).await?;
         connection.execute(sqlx::raw_sql(step.sql)).await?;
         let done = "INSERT INTO toolgate_schema (version, name, checksum, applied_at) VALUES ($1, $2, $3, $4)";
-        let done = sqlx::query(done).bind(step.version).bind(step.name).bind(step.checksum()).bind(now_micros());
+        let done = sqlx::query(done)
+            .bind(step.version)
+            .bind(step.name)
+            .bind(step.checksum())
+            .bind(now_micros());
         done.execute(&mut *connection).await?;
     }
     Ok(())
@@ -134,7 +172,10 @@ async fn apply(connection: &mut PgConnection, steps: &[Migration]) -> Result<(),
 
 /// The error for a server that said nothing for too long.
 pub(super) fn silent() -> sqlx::Error {
-    sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the server did not answer"))
+    sqlx::Error::Io(io::Error::new(
+        io::ErrorKind::TimedOut,
+        "the server did not answer",
+    ))
 }
 
 /// Whether the connection is gone, so that nothing more can be learned over it.
@@ -142,9 +183,9 @@ pub(super) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
         // The server ends the connection: it is shut down, or an administrator did it.
-        sqlx::Error::Database(error) => {
-            error.code().is_some_and(|code| code.starts_with("57P") || code == "25P03" || code == "25P04")
-        }
+        sqlx::Error::Database(error) => error
+            .code()
+            .is_some_and(|code| code.starts_with("57P") || code == "25P03" || code == "25P04"),
         _ => false,
     }
 }
@@ -152,12 +193,15 @@ pub(super) fn is_lost(error: &sqlx::Error) -> bool {
 /// Whether the same group, judged anew, can get another answer: it met another process half-way.
 pub(super) fn is_race(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| {
-        error.kind() == ErrorKind::UniqueViolation || error.code().is_some_and(|code| code.starts_with("40"))
+        error.kind() == ErrorKind::UniqueViolation
+            || error.code().is_some_and(|code| code.starts_with("40"))
     })
 }
 
 fn now_micros() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
@@ -167,23 +211,43 @@ mod tests {
 
     #[test]
     fn the_name_of_a_database_has_no_password() {
-        let address = Address::read("postgres://ann:secret@db.example:6432/agents").expect("an address");
+        let address =
+            Address::read("postgres://ann:secret@db.example:6432/agents").expect("an address");
         assert_eq!(address.name, "agents at db.example:6432");
     }
 
     #[tokio::test]
     async fn a_process_that_stops_half_way_does_not_hold_others_up_for_ever() {
-        let Ok(url) = std::env::var("TOOLGATE_TEST_POSTGRES") else { return };
-        let mut connection = Address::read(&url).expect("an address").connect().await.expect("connects");
-        for (setting, wanted) in [("idle_in_transaction_session_timeout", HALF_WAY), ("synchronous_commit", "on")] {
-            let row = sqlx::query("SELECT current_setting($1)").bind(setting).fetch_one(&mut connection).await;
-            assert_eq!(row.and_then(|row| row.try_get::<String, _>(0)).expect("reads"), wanted, "{setting}");
+        let Ok(url) = std::env::var("TOOLGATE_TEST_POSTGRES") else {
+            return;
+        };
+        let mut connection = Address::read(&url)
+            .expect("an address")
+            .connect()
+            .await
+            .expect("connects");
+        for (setting, wanted) in [
+            ("idle_in_transaction_session_timeout", HALF_WAY),
+            ("synchronous_commit", "on"),
+        ] {
+            let row = sqlx::query("SELECT current_setting($1)")
+                .bind(setting)
+                .fetch_one(&mut connection)
+                .await;
+            assert_eq!(
+                row.and_then(|row| row.try_get::<String, _>(0))
+                    .expect("reads"),
+                wanted,
+                "{setting}"
+            );
         }
     }
 
     #[test]
     fn a_bad_address_is_not_repeated() {
-        let error = Address::read("postgres://ann:secret@db:notaport/x").err().expect("no address");
+        let error = Address::read("postgres://ann:secret@db:notaport/x")
+            .err()
+            .expect("no address");
         assert!(!format!("{error} {error:?}").contains("secret"));
     }
 }

@@ -3,7 +3,9 @@
 use futures::TryStreamExt;
 use sqlx::{Connection, Executor, PgConnection, Row};
 use tokio::time::timeout;
-use toolgate_core::{Charge, Erased, Event, Movement, SessionId, StoreError, Timestamp, TraceNames, Traces};
+use toolgate_core::{
+    Charge, Erased, Event, Movement, SessionId, StoreError, Timestamp, TraceNames, Traces,
+};
 
 use super::{
     accounts::{Books, about},
@@ -28,7 +30,11 @@ pub(super) enum Change {
 }
 
 impl Reads {
-    pub(super) async fn change(&self, session: SessionId, change: Change) -> Result<Erased, StoreError> {
+    pub(super) async fn change(
+        &self,
+        session: SessionId,
+        change: Change,
+    ) -> Result<Erased, StoreError> {
         let mut connection = self.address.connect().await?;
         let mut tries = 0;
         let erased = loop {
@@ -40,7 +46,10 @@ impl Reads {
                 Err(Bad::Column(error)) if is_race(&error) && tries < TRIES => {}
                 Err(bad) => return Err(self.refused(bad)),
             }
-            connection.execute("ROLLBACK").await.map_err(|error| self.refused(error.into()))?;
+            connection
+                .execute("ROLLBACK")
+                .await
+                .map_err(|error| self.refused(error.into()))?;
         };
         // The server may have committed and only its answer was lost.
         let lost = |error: sqlx::Error| {
@@ -61,7 +70,11 @@ impl Reads {
 }
 
 /// Does it within a transaction that is left open.
-async fn attempt(connection: &mut PgConnection, session: SessionId, change: Change) -> Result<Erased, Bad> {
+async fn attempt(
+    connection: &mut PgConnection,
+    session: SessionId,
+    change: Change,
+) -> Result<Erased, Bad> {
     connection.execute("BEGIN").await?;
     let mut traces = Traces::of(session);
     let locked = loop {
@@ -77,7 +90,9 @@ async fn attempt(connection: &mut PgConnection, session: SessionId, change: Chan
     match change {
         Change::Hide(at) => {
             let sql = "UPDATE sessions SET hidden_at = $2 WHERE id = ANY($1)";
-            let asked = sqlx::query(sql).bind(ids(&traces)).bind(at.map(Timestamp::as_micros));
+            let asked = sqlx::query(sql)
+                .bind(ids(&traces))
+                .bind(at.map(Timestamp::as_micros));
             asked.execute(connection).await?;
             Ok(Erased::default())
         }
@@ -87,7 +102,10 @@ async fn attempt(connection: &mut PgConnection, session: SessionId, change: Chan
             clear(connection, &traces).await?;
             forget(connection, &traces.names()).await?;
             let had_events = locked.iter().filter(|row| row.revision > 0);
-            Ok(Erased { sessions: had_events.map(|row| row.session).collect(), booked })
+            Ok(Erased {
+                sessions: had_events.map(|row| row.session).collect(),
+                booked,
+            })
         }
     }
 }
@@ -101,14 +119,19 @@ async fn read(connection: &mut PgConnection, session: SessionId) -> Result<Trace
         let mut events = sqlx::query(sql).bind(unread).fetch(&mut *connection);
         while let Some(row) = events.try_next().await? {
             let (session, sequence) = (row.try_get::<Id, _>(0)?.0, row.try_get::<i64, _>(1)?);
-            let event: Event = from_text(row.try_get(2)?, || format!("event {sequence} of session {session}"))?;
+            let event: Event = from_text(row.try_get(2)?, || {
+                format!("event {sequence} of session {session}")
+            })?;
             traces.take_in(&event);
         }
         drop(events);
         let agents: Vec<Id> = traces.agents().map(|agent| Id(agent.uuid())).collect();
         let known = sqlx::query("SELECT id FROM sessions WHERE id = ANY($1)").bind(agents);
         let known = known.fetch_all(&mut *connection).await?;
-        unread = known.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        unread = known
+            .iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<_, _>>()?;
         traces.add(unread.iter().map(|id| SessionId::new(id.0)));
     }
     Ok(traces)
@@ -128,7 +151,12 @@ impl Locked {
         match &self.held {
             Some((holder, until)) if *until > now => {
                 let (session, holder, fence) = (self.session, holder.as_str().into(), self.fence);
-                Err(StoreError::Held { session, holder, until: *until, fence })
+                Err(StoreError::Held {
+                    session,
+                    holder,
+                    until: *until,
+                    fence,
+                })
             }
             _ => Ok(()),
         }
@@ -138,7 +166,10 @@ impl Locked {
 /// Locks the sessions in the order of their ids, as everybody does.
 async fn lock(connection: &mut PgConnection, traces: &Traces) -> Result<Vec<Locked>, Bad> {
     let sql = "SELECT id, revision, fence, holder, lease_until FROM sessions WHERE id = ANY($1) ORDER BY id FOR UPDATE";
-    let rows = sqlx::query(sql).bind(ids(traces)).fetch_all(connection).await?;
+    let rows = sqlx::query(sql)
+        .bind(ids(traces))
+        .fetch_all(connection)
+        .await?;
     let locked = rows.iter().map(|row| {
         let (holder, until): (Option<String>, Option<i64>) = (row.try_get(3)?, row.try_get(4)?);
         Ok(Locked {
@@ -154,13 +185,21 @@ async fn lock(connection: &mut PgConnection, traces: &Traces) -> Result<Vec<Lock
 /// Books what is still set aside for the sessions.
 async fn book_open(connection: &mut PgConnection, traces: &Traces) -> Result<Vec<Movement>, Bad> {
     let sql = "SELECT id, body FROM charges WHERE session = ANY($1) ORDER BY id";
-    let rows = sqlx::query(sql).bind(ids(traces)).fetch_all(&mut *connection).await?;
+    let rows = sqlx::query(sql)
+        .bind(ids(traces))
+        .fetch_all(&mut *connection)
+        .await?;
     let what = |row: &sqlx::postgres::PgRow| format!("the charge {}", row.get::<String, _>(0));
-    let open = rows.iter().map(|row| body(row, 1, || what(row))).collect::<Result<Vec<Charge>, Bad>>()?;
+    let open = rows
+        .iter()
+        .map(|row| body(row, 1, || what(row)))
+        .collect::<Result<Vec<Charge>, Bad>>()?;
     let mut wants = Wants::default();
     open.iter().for_each(|charge| about(charge)(&mut wants));
     let mut books = Books::read(connection, &wants).await?;
-    let moved = open.iter().flat_map(|charge| books.close(charge, |rows| charge.settle_in(rows, &[])));
+    let moved = open
+        .iter()
+        .flat_map(|charge| books.close(charge, |rows| charge.settle_in(rows, &[])));
     let moved = moved.collect();
     books.write(connection).await?;
     Ok(moved)
@@ -185,14 +224,30 @@ async fn clear(connection: &mut PgConnection, traces: &Traces) -> Result<(), sql
 async fn forget(connection: &mut PgConnection, names: &TraceNames) -> Result<(), sqlx::Error> {
     let bytes = |name: &String| name.as_bytes().to_vec();
     let whole: Vec<Vec<u8>> = names.whole.iter().map(bytes).collect();
-    sqlx::query("DELETE FROM records WHERE key = ANY($1)").bind(whole).execute(&mut *connection).await?;
+    sqlx::query("DELETE FROM records WHERE key = ANY($1)")
+        .bind(whole)
+        .execute(&mut *connection)
+        .await?;
     let starts: Vec<Vec<u8>> = names.starts.iter().map(bytes).collect();
-    let ends: Vec<Vec<u8>> = names.starts.iter().map(|start| end_of(start).into_bytes()).collect();
+    let ends: Vec<Vec<u8>> = names
+        .starts
+        .iter()
+        .map(|start| end_of(start).into_bytes())
+        .collect();
     let sql = "DELETE FROM records USING UNNEST($1::bytea[], $2::bytea[]) AS gone (start, behind)
                WHERE key >= gone.start AND key < gone.behind";
-    sqlx::query(sql).bind(starts).bind(ends).execute(connection).await.map(drop)
+    sqlx::query(sql)
+        .bind(starts)
+        .bind(ends)
+        .execute(connection)
+        .await
+        .map(drop)
 }
 
 fn ids(traces: &Traces) -> Vec<Id> {
-    traces.sessions().iter().map(|session| Id(session.uuid())).collect()
+    traces
+        .sessions()
+        .iter()
+        .map(|session| Id(session.uuid()))
+        .collect()
 }

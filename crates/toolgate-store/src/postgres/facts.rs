@@ -29,11 +29,13 @@ impl Wants {
     }
 
     pub(super) fn records(&mut self, records: &[EncodedRecord]) {
-        self.records.extend(records.iter().map(|record| record.name.clone()));
+        self.records
+            .extend(records.iter().map(|record| record.name.clone()));
     }
 
     pub(super) fn ledgers(&mut self, drafts: &[LedgerDraft]) {
-        self.ledgers.extend(drafts.iter().map(|draft| draft.ledger.clone()));
+        self.ledgers
+            .extend(drafts.iter().map(|draft| draft.ledger.clone()));
     }
 }
 
@@ -73,8 +75,15 @@ const QUESTION: &str = "
     SELECT 3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, body, key FROM records WHERE key = ANY($3)";
 
 impl Facts {
-    pub(super) async fn read(connection: &mut PgConnection, wants: &Wants) -> Result<Self, sqlx::Error> {
-        let sessions: Vec<Id> = wants.sessions.iter().map(|session| Id(session.uuid())).collect();
+    pub(super) async fn read(
+        connection: &mut PgConnection,
+        wants: &Wants,
+    ) -> Result<Self, sqlx::Error> {
+        let sessions: Vec<Id> = wants
+            .sessions
+            .iter()
+            .map(|session| Id(session.uuid()))
+            .collect();
         let ledgers: Vec<&str> = wants.ledgers.iter().map(LedgerName::as_str).collect();
         let records: Vec<&[u8]> = wants.records.iter().map(String::as_bytes).collect();
         let mut facts = Self::default();
@@ -82,7 +91,10 @@ impl Facts {
             facts.books = Books::read(connection, wants).await?;
             return Ok(facts);
         }
-        let asked = sqlx::query(QUESTION).bind(sessions).bind(ledgers).bind(records);
+        let asked = sqlx::query(QUESTION)
+            .bind(sessions)
+            .bind(ledgers)
+            .bind(records);
         let rows = asked.fetch_all(&mut *connection).await?;
         for row in &rows {
             match row.try_get::<i32, _>("kind")? {
@@ -111,15 +123,21 @@ impl Facts {
             posted: from_db(row.try_get("e")?),
             held: holder.zip(until.map(Timestamp::from_micros)),
         };
-        self.sessions.insert(SessionId::new(row.try_get::<Id, _>("id")?.0), standing);
+        self.sessions
+            .insert(SessionId::new(row.try_get::<Id, _>("id")?.0), standing);
         Ok(())
     }
 
     fn ledger(&mut self, row: &sqlx::postgres::PgRow) -> Result<(), sqlx::Error> {
         let name: String = row.try_get("text")?;
-        let ledger = LedgerName::try_from(name).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+        let ledger =
+            LedgerName::try_from(name).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
         let hash = digest(row.try_get("bytes")?)?;
-        let head = LedgerHead { ledger: ledger.clone(), counter: from_db(row.try_get("a")?), hash };
+        let head = LedgerHead {
+            ledger: ledger.clone(),
+            counter: from_db(row.try_get("a")?),
+            hash,
+        };
         self.ledgers.insert(ledger, head);
         Ok(())
     }
@@ -127,5 +145,8 @@ impl Facts {
 
 /// Reads a digest that is kept as bytes.
 pub(super) fn digest(bytes: &[u8]) -> Result<Digest, sqlx::Error> {
-    bytes.try_into().map(Digest::from_bytes).map_err(|error| sqlx::Error::Decode(Box::new(error)))
+    bytes
+        .try_into()
+        .map(Digest::from_bytes)
+        .map_err(|error| sqlx::Error::Decode(Box::new(error)))
 }

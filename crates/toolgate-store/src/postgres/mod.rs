@@ -17,9 +17,10 @@ use std::{fmt, ops::Range, sync::Arc};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_core::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Erased, Event, Lease,
-    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
-    SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest,
+    Erased, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position,
+    Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store,
+    StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
 use self::{
@@ -62,13 +63,22 @@ impl PostgresStore {
         address.migrate(&mut connection).await?;
         let (queue, jobs) = mpsc::unbounded_channel();
         tokio::spawn(writer::run(address.clone(), connection, jobs));
-        let reads = Arc::new(Reads { pool: address.pool(), address });
-        Ok(Self { reads, posted: Arc::default(), queue })
+        let reads = Arc::new(Reads {
+            pool: address.pool(),
+            address,
+        });
+        Ok(Self {
+            reads,
+            posted: Arc::default(),
+            queue,
+        })
     }
 
     /// Refuses: a PostgreSQL database is copied with `pg_dump`, which the hint of the error says.
     pub fn backup_to(&self, _path: impl AsRef<std::path::Path>) -> Result<(), DatabaseError> {
-        Err(DatabaseError::NoCopies { database: self.reads.address.name.clone() })
+        Err(DatabaseError::NoCopies {
+            database: self.reads.address.name.clone(),
+        })
     }
 
     /// Queues a write that is about something and waits for its commit.
@@ -79,22 +89,37 @@ impl PostgresStore {
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         // If nobody takes the job any more, the answer says so.
-        let _ = self.queue.send(Box::new(Write { about, work, done: None, reply }));
+        let _ = self.queue.send(Box::new(Write {
+            about,
+            work,
+            done: None,
+            reply,
+        }));
         match answer.await {
             Ok(done) => done,
-            Err(_) => Err(DatabaseError::Closed { database: self.reads.address.name.clone() }.into()),
+            Err(_) => Err(DatabaseError::Closed {
+                database: self.reads.address.name.clone(),
+            }
+            .into()),
         }
     }
 }
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresStore").field("database", &self.reads.address.name).finish_non_exhaustive()
+        f.debug_struct("PostgresStore")
+            .field("database", &self.reads.address.name)
+            .finish_non_exhaustive()
     }
 }
 
 impl Store for PostgresStore {
-    async fn append(&self, session: SessionId, at: Position, batch: Batch) -> Result<u64, StoreError> {
+    async fn append(
+        &self,
+        session: SessionId,
+        at: Position,
+        batch: Batch,
+    ) -> Result<u64, StoreError> {
         let batch = Arc::new(EncodedBatch::new(batch)?);
         let about = {
             let batch = batch.clone();
@@ -104,10 +129,16 @@ impl Store for PostgresStore {
                 wants.ledgers(&batch.entries);
             }
         };
-        self.write(about, move |plan| plan.append(session, at, &batch)).await
+        self.write(about, move |plan| plan.append(session, at, &batch))
+            .await
     }
 
-    async fn events(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<Arc<Event>>, StoreError> {
+    async fn events(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
         self.reads.events(session, after, limit).await
     }
 
@@ -118,7 +149,11 @@ impl Store for PostgresStore {
     async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
         let record = EncodedRecord::new(key, &record)?;
         let name = record.name.clone();
-        self.write(move |wants| wants.record(&name), move |plan| plan.once(&record)).await
+        self.write(
+            move |wants| wants.record(&name),
+            move |plan| plan.once(&record),
+        )
+        .await
     }
 
     async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
@@ -165,13 +200,21 @@ impl Store for PostgresStore {
 
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
         let session = request.session;
-        self.write(move |wants| wants.session(session), move |plan| plan.lease(&request)).await
+        self.write(
+            move |wants| wants.session(session),
+            move |plan| plan.lease(&request),
+        )
+        .await
     }
 
     async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
         let lease = lease.clone();
         let session = lease.session;
-        self.write(move |wants| wants.session(session), move |plan| plan.renew(&lease, until)).await
+        self.write(
+            move |wants| wants.session(session),
+            move |plan| plan.renew(&lease, until),
+        )
+        .await
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
@@ -187,9 +230,18 @@ impl Store for PostgresStore {
         .await
     }
 
-    async fn post(&self, session: SessionId, post: Post, records: Vec<(RecordKey, Record)>) -> Result<(), StoreError> {
+    async fn post(
+        &self,
+        session: SessionId,
+        post: Post,
+        records: Vec<(RecordKey, Record)>,
+    ) -> Result<(), StoreError> {
         let (body, records) = (to_text(&post)?, Arc::new(encode_records(records)?));
-        let answered = if let Post::Answer { call, .. } = post { Some(call) } else { None };
+        let answered = if let Post::Answer { call, .. } = post {
+            Some(call)
+        } else {
+            None
+        };
         let about = {
             let records = records.clone();
             move |wants: &mut Wants| {
@@ -197,10 +249,18 @@ impl Store for PostgresStore {
                 wants.records(&records);
             }
         };
-        self.write(about, move |plan| plan.post(session, answered, &body, &records)).await
+        self.write(about, move |plan| {
+            plan.post(session, answered, &body, &records)
+        })
+        .await
     }
 
-    async fn posts(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<(u64, Post)>, StoreError> {
+    async fn posts(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, Post)>, StoreError> {
         self.reads.posts(session, after, limit).await
     }
 
@@ -237,7 +297,12 @@ impl Store for PostgresStore {
         self.write(about, move |plan| Ok(plan.seal(&drafts))).await
     }
 
-    async fn entries(&self, ledger: &LedgerName, after: u64, limit: usize) -> Result<Vec<SealedEntry>, StoreError> {
+    async fn entries(
+        &self,
+        ledger: &LedgerName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<SealedEntry>, StoreError> {
         self.reads.entries(ledger, after, limit).await
     }
 
@@ -250,9 +315,14 @@ impl Store for PostgresStore {
         self.write(about, move |plan| plan.reserve(&charge)).await
     }
 
-    async fn settle_charge(&self, charge: Charge, actual: Vec<u64>) -> Result<Vec<Movement>, StoreError> {
+    async fn settle_charge(
+        &self,
+        charge: Charge,
+        actual: Vec<u64>,
+    ) -> Result<Vec<Movement>, StoreError> {
         let about = about(&charge);
-        self.write(about, move |plan| Ok(plan.settle_charge(&charge, &actual))).await
+        self.write(about, move |plan| Ok(plan.settle_charge(&charge, &actual)))
+            .await
     }
 
     async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {

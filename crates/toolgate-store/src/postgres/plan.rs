@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use toolgate_core::{
-    ApprovalRow, ApprovalState, CallId, Digest, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Position,
-    Record, RowChange, SealedEntry, SessionId, StoreError, Timestamp, TurnId, TurnRow,
+    ApprovalRow, ApprovalState, CallId, Digest, Lease, LeaseRequest, LedgerDraft, LedgerHead,
+    LedgerName, Position, Record, RowChange, SealedEntry, SessionId, StoreError, Timestamp, TurnId,
+    TurnRow,
 };
 
 use super::facts::{Facts, Standing};
@@ -34,11 +35,24 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(facts: Facts) -> Self {
-        Self { facts, ..Self::default() }
+        Self {
+            facts,
+            ..Self::default()
+        }
     }
 
-    pub(super) fn append(&mut self, session: SessionId, at: Position, batch: &EncodedBatch) -> Result<u64, StoreError> {
-        let standing = self.facts.sessions.get(&session).cloned().unwrap_or_default();
+    pub(super) fn append(
+        &mut self,
+        session: SessionId,
+        at: Position,
+        batch: &EncodedBatch,
+    ) -> Result<u64, StoreError> {
+        let standing = self
+            .facts
+            .sessions
+            .get(&session)
+            .cloned()
+            .unwrap_or_default();
         at.check(session, standing.revision, standing.fence)?;
         batch.check_sequence(at.revision)?;
         self.insert_records(&batch.records)?;
@@ -48,16 +62,26 @@ impl Plan {
             held.1 = until;
         }
         if let Some((first, last)) = batch.events.first().zip(batch.events.last()) {
-            known.created_at = if first.sequence == 1 { first.at } else { known.created_at };
+            known.created_at = if first.sequence == 1 {
+                first.at
+            } else {
+                known.created_at
+            };
             (known.updated_at, known.revision) = (last.at, last.sequence);
         }
         let revision = known.revision;
         for event in &batch.events {
-            self.events.push((session, event.sequence, event.body.clone()));
-            event.change.clone().into_iter().for_each(|change| self.apply(change));
+            self.events
+                .push((session, event.sequence, event.body.clone()));
+            event
+                .change
+                .clone()
+                .into_iter()
+                .for_each(|change| self.apply(change));
         }
         if let Some(taken) = batch.taken_posts {
-            self.posts.retain(|(of, number), _| *of != session || *number > taken);
+            self.posts
+                .retain(|(of, number), _| *of != session || *number > taken);
             let most = self.taken.entry(session).or_default();
             *most = taken.max(*most);
         }
@@ -74,21 +98,48 @@ impl Plan {
 
     pub(super) fn lease(&mut self, request: &LeaseRequest) -> Result<Lease, StoreError> {
         let LeaseRequest { session, .. } = *request;
-        let standing = self.facts.sessions.get(&session).cloned().unwrap_or_default();
-        let held = standing.held.as_ref().map(|(holder, until)| (holder.as_str(), *until));
-        if let Some((holder, until)) = held.filter(|held| !request.is_granted(Some(*held), standing.fence)) {
-            return Err(StoreError::Held { session, holder: holder.into(), until, fence: standing.fence });
+        let standing = self
+            .facts
+            .sessions
+            .get(&session)
+            .cloned()
+            .unwrap_or_default();
+        let held = standing
+            .held
+            .as_ref()
+            .map(|(holder, until)| (holder.as_str(), *until));
+        if let Some((holder, until)) =
+            held.filter(|held| !request.is_granted(Some(*held), standing.fence))
+        {
+            return Err(StoreError::Held {
+                session,
+                holder: holder.into(),
+                until,
+                fence: standing.fence,
+            });
         }
         let known = self.change(session);
         known.fence += 1;
         known.held = Some((request.holder.to_string(), request.until));
-        Ok(Lease { session, fence: known.fence, revision: known.revision })
+        Ok(Lease {
+            session,
+            fence: known.fence,
+            revision: known.revision,
+        })
     }
 
     pub(super) fn renew(&mut self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
         let session = lease.session;
-        let found = self.facts.sessions.get(&session).map_or(0, |known| known.fence);
-        let held = self.facts.sessions.get(&session).is_some_and(|known| known.held.is_some());
+        let found = self
+            .facts
+            .sessions
+            .get(&session)
+            .map_or(0, |known| known.fence);
+        let held = self
+            .facts
+            .sessions
+            .get(&session)
+            .is_some_and(|known| known.held.is_some());
         if found != lease.fence || !held {
             return Err(StoreError::Fenced { session, found });
         }
@@ -99,7 +150,12 @@ impl Plan {
     }
 
     pub(super) fn release(&mut self, lease: &Lease) {
-        if self.facts.sessions.get(&lease.session).is_some_and(|known| known.fence == lease.fence) {
+        if self
+            .facts
+            .sessions
+            .get(&lease.session)
+            .is_some_and(|known| known.fence == lease.fence)
+        {
             self.change(lease.session).held = None;
         }
     }
@@ -112,7 +168,9 @@ impl Plan {
         records: &[EncodedRecord],
     ) -> Result<(), StoreError> {
         self.insert_records(records)?;
-        answered.into_iter().for_each(|call| self.mark(call, ApprovalState::Answered));
+        answered
+            .into_iter()
+            .for_each(|call| self.mark(call, ApprovalState::Answered));
         let known = self.change(session);
         known.posted += 1;
         let number = known.posted;
@@ -128,7 +186,9 @@ impl Plan {
         let ledger = &draft.ledger;
         if !self.facts.ledgers.contains_key(ledger) {
             self.new_ledgers.insert(ledger.clone());
-            self.facts.ledgers.insert(ledger.clone(), LedgerHead::start(ledger.clone()));
+            self.facts
+                .ledgers
+                .insert(ledger.clone(), LedgerHead::start(ledger.clone()));
         } else if !self.new_ledgers.contains(ledger) {
             self.changed_ledgers.insert(ledger.clone());
         }
@@ -141,7 +201,11 @@ impl Plan {
 
     /// How a session stands after the writes so far.
     pub(super) fn session(&self, session: SessionId) -> Standing {
-        self.facts.sessions.get(&session).cloned().unwrap_or_default()
+        self.facts
+            .sessions
+            .get(&session)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Where a chain ends after the writes so far.
@@ -163,7 +227,9 @@ impl Plan {
         let mut names = BTreeSet::new();
         for record in records {
             if self.facts.records.contains_key(&record.name) || !names.insert(&record.name) {
-                return Err(StoreError::Exists { key: record.key.clone() });
+                return Err(StoreError::Exists {
+                    key: record.key.clone(),
+                });
             }
         }
         records.iter().for_each(|record| self.insert_record(record));
@@ -171,8 +237,11 @@ impl Plan {
     }
 
     fn insert_record(&mut self, record: &EncodedRecord) {
-        self.facts.records.insert(record.name.clone(), record.body.clone());
-        self.records.push((record.name.clone(), record.body.clone()));
+        self.facts
+            .records
+            .insert(record.name.clone(), record.body.clone());
+        self.records
+            .push((record.name.clone(), record.body.clone()));
     }
 
     fn apply(&mut self, change: RowChange) {

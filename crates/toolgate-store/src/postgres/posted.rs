@@ -60,7 +60,12 @@ impl Posted {
 
 impl Drop for Posted {
     fn drop(&mut self) {
-        if let Some(task) = self.task.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self
+            .task
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             task.abort();
         }
     }
@@ -135,7 +140,8 @@ impl Shared {
 
     fn pass_on(&self, notice: &PgNotification) {
         let read = notice.payload().split_once('/');
-        let read = read.and_then(|(session, number)| Some((session.parse().ok()?, number.parse().ok()?)));
+        let read =
+            read.and_then(|(session, number)| Some((session.parse().ok()?, number.parse().ok()?)));
         if let Some((session, number)) = read {
             self.note(session, number);
         }
@@ -153,6 +159,8 @@ impl Shared {
         }
         // If it cannot be asked now, the next look will tell.
         let newest = reads.posted(&waiting).await.unwrap_or_default();
-        newest.into_iter().for_each(|(session, number)| self.note(session, number));
+        newest
+            .into_iter()
+            .for_each(|(session, number)| self.note(session, number));
     }
 }

@@ -39,11 +39,18 @@ impl Statement {
         if self.parts.is_empty() {
             return Ok(());
         }
-        let named = self.parts.iter().enumerate().map(|(n, part)| format!("part{n} AS ({part})"));
+        let named = self
+            .parts
+            .iter()
+            .enumerate()
+            .map(|(n, part)| format!("part{n} AS ({part})"));
         let parts = named.collect::<Vec<_>>().join(", ");
         let last = self.last.unwrap_or_else(|| "SELECT 1".to_owned());
         let sql = AssertSqlSafe(format!("WITH {parts} {last}"));
-        sqlx::query_with(sql, self.arguments).execute(connection).await.map(drop)
+        sqlx::query_with(sql, self.arguments)
+            .execute(connection)
+            .await
+            .map(drop)
     }
 }
 
@@ -69,12 +76,18 @@ fn sessions(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
         let rows: Vec<_> = ids.iter().map(|session| plan.session(*session)).collect();
         let id = statement.column(ids.iter().map(|session| Id(session.uuid())).collect())?;
         let revision = statement.column(rows.iter().map(|row| to_db(row.revision)).collect())?;
-        let created = statement.column(rows.iter().map(|row| row.created_at.as_micros()).collect())?;
-        let updated = statement.column(rows.iter().map(|row| row.updated_at.as_micros()).collect())?;
+        let created =
+            statement.column(rows.iter().map(|row| row.created_at.as_micros()).collect())?;
+        let updated =
+            statement.column(rows.iter().map(|row| row.updated_at.as_micros()).collect())?;
         let fence = statement.column(rows.iter().map(|row| to_db(row.fence)).collect())?;
-        let holder = rows.iter().map(|row| row.held.as_ref().map(|(holder, _)| holder.clone()));
+        let holder = rows
+            .iter()
+            .map(|row| row.held.as_ref().map(|(holder, _)| holder.clone()));
         let holder = statement.column::<Option<String>>(holder.collect())?;
-        let until = rows.iter().map(|row| row.held.as_ref().map(|(_, until)| until.as_micros()));
+        let until = rows
+            .iter()
+            .map(|row| row.held.as_ref().map(|(_, until)| until.as_micros()));
         let until = statement.column::<Option<i64>>(until.collect())?;
         let posted = statement.column(rows.iter().map(|row| to_db(row.posted)).collect())?;
         let columns = "id, revision, created_at, updated_at, fence, holder, lease_until, posted";
@@ -98,27 +111,55 @@ fn sessions(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
 
 fn logs(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
     if !plan.events.is_empty() {
-        let session = statement.column(plan.events.iter().map(|(session, ..)| Id(session.uuid())).collect())?;
-        let sequence = statement.column(plan.events.iter().map(|(_, sequence, _)| to_db(*sequence)).collect())?;
-        let body = statement.column::<String>(plan.events.iter().map(|(.., body)| body.clone()).collect())?;
+        let session = statement.column(
+            plan.events
+                .iter()
+                .map(|(session, ..)| Id(session.uuid()))
+                .collect(),
+        )?;
+        let sequence = statement.column(
+            plan.events
+                .iter()
+                .map(|(_, sequence, _)| to_db(*sequence))
+                .collect(),
+        )?;
+        let body = statement
+            .column::<String>(plan.events.iter().map(|(.., body)| body.clone()).collect())?;
         statement.part(format!(
             "INSERT INTO events (session, sequence, body)
              SELECT * FROM UNNEST({session}::uuid[], {sequence}::bigint[], {body}::text[])"
         ));
     }
     if !plan.records.is_empty() {
-        let key =
-            statement.column::<Vec<u8>>(plan.records.iter().map(|(key, _)| key.clone().into_bytes()).collect())?;
-        let body = statement.column::<String>(plan.records.iter().map(|(_, body)| body.clone()).collect())?;
-        statement.part(format!("INSERT INTO records (key, body) SELECT * FROM UNNEST({key}::bytea[], {body}::text[])"));
+        let key = statement.column::<Vec<u8>>(
+            plan.records
+                .iter()
+                .map(|(key, _)| key.clone().into_bytes())
+                .collect(),
+        )?;
+        let body = statement
+            .column::<String>(plan.records.iter().map(|(_, body)| body.clone()).collect())?;
+        statement.part(format!(
+            "INSERT INTO records (key, body) SELECT * FROM UNNEST({key}::bytea[], {body}::text[])"
+        ));
     }
     Ok(())
 }
 
 fn posts(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
     if !plan.posts.is_empty() {
-        let session = statement.column(plan.posts.keys().map(|(session, _)| Id(session.uuid())).collect())?;
-        let number = statement.column(plan.posts.keys().map(|(_, number)| to_db(*number)).collect())?;
+        let session = statement.column(
+            plan.posts
+                .keys()
+                .map(|(session, _)| Id(session.uuid()))
+                .collect(),
+        )?;
+        let number = statement.column(
+            plan.posts
+                .keys()
+                .map(|(_, number)| to_db(*number))
+                .collect(),
+        )?;
         let body = statement.column::<String>(plan.posts.values().cloned().collect())?;
         statement.part(format!(
             "INSERT INTO posts (session, number, body)
@@ -130,8 +171,14 @@ fn posts(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
         ));
     }
     if !plan.taken.is_empty() {
-        let session = statement.column(plan.taken.keys().map(|session| Id(session.uuid())).collect())?;
-        let number = statement.column(plan.taken.values().map(|number| to_db(*number)).collect())?;
+        let session = statement.column(
+            plan.taken
+                .keys()
+                .map(|session| Id(session.uuid()))
+                .collect(),
+        )?;
+        let number =
+            statement.column(plan.taken.values().map(|number| to_db(*number)).collect())?;
         statement.part(format!(
             "DELETE FROM posts USING UNNEST({session}::uuid[], {number}::bigint[]) AS taken (session, number)
              WHERE posts.session = taken.session AND posts.number <= taken.number"
@@ -146,7 +193,9 @@ fn turns(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
         let turn = statement.column(rows().map(|row| Id(row.turn.uuid())).collect())?;
         let session = statement.column(rows().map(|row| Id(row.session.uuid())).collect())?;
         let opened = statement.column(rows().map(|row| row.opened_at.as_micros()).collect())?;
-        let settled = rows().map(|row| row.settled_at.map(Timestamp::as_micros)).collect();
+        let settled = rows()
+            .map(|row| row.settled_at.map(Timestamp::as_micros))
+            .collect();
         let settled = statement.column::<Option<i64>>(settled)?;
         statement.part(format!(
             "INSERT INTO turns (turn, session, opened_at, settled_at)
@@ -156,8 +205,18 @@ fn turns(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
         ));
     }
     if !plan.settled_turns.is_empty() {
-        let turn = statement.column(plan.settled_turns.keys().map(|turn| Id(turn.uuid())).collect())?;
-        let at = statement.column(plan.settled_turns.values().map(|at| at.as_micros()).collect())?;
+        let turn = statement.column(
+            plan.settled_turns
+                .keys()
+                .map(|turn| Id(turn.uuid()))
+                .collect(),
+        )?;
+        let at = statement.column(
+            plan.settled_turns
+                .values()
+                .map(|at| at.as_micros())
+                .collect(),
+        )?;
         statement.part(format!(
             "UPDATE turns SET settled_at = settled.at
              FROM UNNEST({turn}::uuid[], {at}::bigint[]) AS settled (turn, at) WHERE turns.turn = settled.turn"
@@ -169,14 +228,21 @@ fn turns(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
 fn approvals(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
     if !plan.approvals.is_empty() {
         let rows = || plan.approvals.values();
-        let request = rows().map(|row| to_text(&*row.request)).collect::<Result<Vec<String>, StoreError>>();
+        let request = rows()
+            .map(|row| to_text(&*row.request))
+            .collect::<Result<Vec<String>, StoreError>>();
         let request = request.map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
         let call = statement.column(plan.approvals.keys().map(|call| Id(call.uuid())).collect())?;
         let session = statement.column(rows().map(|row| Id(row.session.uuid())).collect())?;
         let turn = statement.column(rows().map(|row| Id(row.turn.uuid())).collect())?;
-        let tool = statement.column::<String>(rows().map(|row| row.request.tool.as_str().to_owned()).collect())?;
+        let tool = statement.column::<String>(
+            rows()
+                .map(|row| row.request.tool.as_str().to_owned())
+                .collect(),
+        )?;
         let asked = statement.column(rows().map(|row| row.asked_at.as_micros()).collect())?;
-        let state = statement.column::<String>(rows().map(|row| state_word(row.state).to_owned()).collect())?;
+        let state = statement
+            .column::<String>(rows().map(|row| state_word(row.state).to_owned()).collect())?;
         let request = statement.column::<String>(request)?;
         statement.part(format!(
             "INSERT INTO approvals (call, session, turn, tool, asked_at, state, request)
@@ -188,7 +254,10 @@ fn approvals(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> 
     }
     if !plan.marks.is_empty() {
         let call = statement.column(plan.marks.keys().map(|call| Id(call.uuid())).collect())?;
-        let state = plan.marks.values().map(|state| state_word(*state).to_owned());
+        let state = plan
+            .marks
+            .values()
+            .map(|state| state_word(*state).to_owned());
         let state = statement.column::<String>(state.collect())?;
         statement.part(format!(
             "UPDATE approvals SET state = marked.state
@@ -205,8 +274,10 @@ fn chains(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
     let rows = || plan.entries.iter();
     let ledger = statement.column::<String>(rows().map(|row| row.ledger.to_string()).collect())?;
     let counter = statement.column(rows().map(|row| to_db(row.counter)).collect())?;
-    let previous = statement.column::<Vec<u8>>(rows().map(|row| row.previous.as_bytes().to_vec()).collect())?;
-    let hash = statement.column::<Vec<u8>>(rows().map(|row| row.hash.as_bytes().to_vec()).collect())?;
+    let previous = statement
+        .column::<Vec<u8>>(rows().map(|row| row.previous.as_bytes().to_vec()).collect())?;
+    let hash =
+        statement.column::<Vec<u8>>(rows().map(|row| row.hash.as_bytes().to_vec()).collect())?;
     let body = statement.column::<String>(rows().map(|row| row.body.to_string()).collect())?;
     statement.part(format!(
         "INSERT INTO entries (ledger, counter, previous, hash, body)
@@ -219,7 +290,8 @@ fn chains(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
         let heads = || names.iter().map(|ledger| plan.ledger(ledger));
         let name = statement.column::<String>(names.iter().map(LedgerName::to_string).collect())?;
         let counter = statement.column(heads().map(|head| to_db(head.counter)).collect())?;
-        let hash = statement.column::<Vec<u8>>(heads().map(|head| head.hash.as_bytes().to_vec()).collect())?;
+        let hash = statement
+            .column::<Vec<u8>>(heads().map(|head| head.hash.as_bytes().to_vec()).collect())?;
         let from = format!("UNNEST({name}::text[], {counter}::bigint[], {hash}::bytea[])");
         statement.part(match is_new {
             true => format!("INSERT INTO ledgers (name, counter, hash) SELECT * FROM {from}"),
@@ -238,11 +310,12 @@ async fn blobs(connection: &mut PgConnection, plan: &Plan) -> Result<(), sqlx::E
     digests.sort();
     for digest in digests {
         let bytes = &plan.blobs[digest];
-        let kept = sqlx::query("INSERT INTO blobs (digest, size) VALUES ($1, $2) ON CONFLICT DO NOTHING")
-            .bind(&digest.as_bytes()[..])
-            .bind(to_db(bytes.len() as u64))
-            .execute(&mut *connection)
-            .await?;
+        let kept =
+            sqlx::query("INSERT INTO blobs (digest, size) VALUES ($1, $2) ON CONFLICT DO NOTHING")
+                .bind(&digest.as_bytes()[..])
+                .bind(to_db(bytes.len() as u64))
+                .execute(&mut *connection)
+                .await?;
         if kept.rows_affected() == 0 {
             continue;
         }
@@ -250,7 +323,10 @@ async fn blobs(connection: &mut PgConnection, plan: &Plan) -> Result<(), sqlx::E
         for (first, some) in (0_i64..).step_by(PIECES).zip(pieces.chunks(PIECES)) {
             let sql = "INSERT INTO blob_pieces (digest, number, bytes)
                        SELECT $1, $2 + place - 1, piece FROM UNNEST($3::bytea[]) WITH ORDINALITY AS t (piece, place)";
-            let query = sqlx::query(sql).bind(&digest.as_bytes()[..]).bind(first).bind(some);
+            let query = sqlx::query(sql)
+                .bind(&digest.as_bytes()[..])
+                .bind(first)
+                .bind(some);
             query.execute(&mut *connection).await?;
         }
     }

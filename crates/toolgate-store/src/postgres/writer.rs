@@ -79,7 +79,11 @@ enum Failure {
 }
 
 /// Does everything in the queue until the last one who could add to it is gone.
-pub(super) async fn run(address: Address, first: PgConnection, mut queue: mpsc::UnboundedReceiver<Box<dyn Job>>) {
+pub(super) async fn run(
+    address: Address,
+    first: PgConnection,
+    mut queue: mpsc::UnboundedReceiver<Box<dyn Job>>,
+) {
     let mut connection = Some(first);
     let mut group = Vec::new();
     while queue.recv_many(&mut group, GROUP).await > 0 {
@@ -99,7 +103,10 @@ pub(super) async fn run(address: Address, first: PgConnection, mut queue: mpsc::
 
 fn answer(group: impl Iterator<Item = Box<dyn Job>>, end: Result<(), Failure>) {
     let end = end.map_err(|failure| match failure {
-        Failure::Race(error) | Failure::Gone(error) | Failure::Refused(error) | Failure::Unknown(error) => error,
+        Failure::Race(error)
+        | Failure::Gone(error)
+        | Failure::Refused(error)
+        | Failure::Unknown(error) => error,
     });
     group.for_each(|job| job.answer(end.as_ref().copied()));
 }
@@ -142,7 +149,9 @@ async fn attempt(
         Err(error) => return Err(not_written(address, connection, error).await),
     };
     // Large blobs take their time.
-    let written = timeout(10 * QUIET, statement::write(connection, &plan)).await.unwrap_or_else(|_| Err(silent()));
+    let written = timeout(10 * QUIET, statement::write(connection, &plan))
+        .await
+        .unwrap_or_else(|_| Err(silent()));
     if let Err(error) = written {
         return Err(not_written(address, connection, error).await);
     }
@@ -158,12 +167,19 @@ async fn attempt(
 }
 
 /// The answer of the server. One that is gone without a word must not keep everybody waiting for ever.
-async fn answered<T>(asked: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
-    timeout(QUIET, asked).await.unwrap_or_else(|_| Err(silent()))
+async fn answered<T>(
+    asked: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    timeout(QUIET, asked)
+        .await
+        .unwrap_or_else(|_| Err(silent()))
 }
 
 /// Opens a transaction, looks at what the group is about, and judges the group.
-async fn plan(connection: &mut PgConnection, group: &mut [Box<dyn Job>]) -> Result<Plan, sqlx::Error> {
+async fn plan(
+    connection: &mut PgConnection,
+    group: &mut [Box<dyn Job>],
+) -> Result<Plan, sqlx::Error> {
     let mut wants = Wants::default();
     group.iter().for_each(|job| job.wants(&mut wants));
     connection.execute("BEGIN").await?;
@@ -173,11 +189,19 @@ async fn plan(connection: &mut PgConnection, group: &mut [Box<dyn Job>]) -> Resu
 }
 
 /// Rolls back and says what the failure means.
-async fn not_written(address: &Address, connection: &mut PgConnection, error: sqlx::Error) -> Failure {
+async fn not_written(
+    address: &Address,
+    connection: &mut PgConnection,
+    error: sqlx::Error,
+) -> Failure {
     let (race, lost) = (is_race(&error), is_lost(&error));
     let error = address.error(error);
     if lost || answered(connection.execute("ROLLBACK")).await.is_err() {
         return Failure::Gone(error);
     }
-    if race { Failure::Race(error) } else { Failure::Refused(error) }
+    if race {
+        Failure::Race(error)
+    } else {
+        Failure::Refused(error)
+    }
 }

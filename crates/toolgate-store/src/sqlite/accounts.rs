@@ -1,7 +1,9 @@
 //! Accounts and charges: how they are changed within the transaction of a group, and how they are read.
 
 use rusqlite::{Row, params, params_from_iter, types::Value};
-use toolgate_core::{AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, Movement, StoreError};
+use toolgate_core::{
+    AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, Movement, StoreError,
+};
 
 use super::{
     read::Read,
@@ -23,7 +25,11 @@ impl Tx<'_> {
         Ok(charge.clone())
     }
 
-    pub(super) fn settle_charge(&self, charge: &Charge, actual: &[u64]) -> Result<Vec<Movement>, StoreError> {
+    pub(super) fn settle_charge(
+        &self,
+        charge: &Charge,
+        actual: &[u64],
+    ) -> Result<Vec<Movement>, StoreError> {
         self.close_charge(charge, |rows| charge.settle_in(rows, actual))
     }
 
@@ -49,17 +55,32 @@ impl Tx<'_> {
 
     fn open_charge(&self, charge: &Charge) -> Result<Option<Charge>, StoreError> {
         let name = charge.id.to_string();
-        let body: Option<String> = self.row("SELECT body FROM charges WHERE id = ?1", [&name], |row| row.get(0))?;
-        body.map(|body| from_text(&body, || format!("the charge {name}"))).transpose()
+        let body: Option<String> =
+            self.row("SELECT body FROM charges WHERE id = ?1", [&name], |row| {
+                row.get(0)
+            })?;
+        body.map(|body| from_text(&body, || format!("the charge {name}")))
+            .transpose()
     }
 
     fn account_rows(&self, charge: &Charge) -> Result<AccountRows, StoreError> {
         let mut rows = AccountRows::new();
         for account in charge.accounts() {
             let sql = "SELECT spent, reserved FROM accounts WHERE key = ?1";
-            let found = self.row(sql, [account.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            if let Some((spent, reserved)) = found.map(|(spent, reserved)| (from_db(spent), from_db(reserved))) {
-                rows.insert(account.clone(), AccountRow { account: account.clone(), spent, reserved });
+            let found = self.row(sql, [account.to_string()], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+            if let Some((spent, reserved)) =
+                found.map(|(spent, reserved)| (from_db(spent), from_db(reserved)))
+            {
+                rows.insert(
+                    account.clone(),
+                    AccountRow {
+                        account: account.clone(),
+                        spent,
+                        reserved,
+                    },
+                );
             }
         }
         Ok(rows)
@@ -69,7 +90,14 @@ impl Tx<'_> {
         for row in rows.values() {
             let sql = "INSERT INTO accounts (key, spent, reserved) VALUES (?1, ?2, ?3)
                        ON CONFLICT (key) DO UPDATE SET spent = excluded.spent, reserved = excluded.reserved";
-            self.execute(sql, params![row.account.to_string(), to_db(row.spent), to_db(row.reserved)])?;
+            self.execute(
+                sql,
+                params![
+                    row.account.to_string(),
+                    to_db(row.spent),
+                    to_db(row.reserved)
+                ],
+            )?;
         }
         Ok(())
     }
@@ -79,11 +107,18 @@ impl Read<'_> {
     pub(super) fn charges(&self, filter: &ChargeFilter) -> Result<Vec<Charge>, StoreError> {
         let mut sql = String::from("SELECT id, body FROM charges WHERE 1");
         let conditions = [
-            filter.id.map(|id| (" AND id = ?", Value::from(id.to_string()))),
-            filter.session.map(|session| (" AND session = ?", Value::from(id(session).to_vec()))),
-            filter.after.map(|after| (" AND id > ?", Value::from(after.to_string()))),
+            filter
+                .id
+                .map(|id| (" AND id = ?", Value::from(id.to_string()))),
+            filter
+                .session
+                .map(|session| (" AND session = ?", Value::from(id(session).to_vec()))),
+            filter
+                .after
+                .map(|after| (" AND id > ?", Value::from(after.to_string()))),
         ];
-        let (conditions, values): (Vec<&str>, Vec<Value>) = conditions.into_iter().flatten().unzip();
+        let (conditions, values): (Vec<&str>, Vec<Value>) =
+            conditions.into_iter().flatten().unzip();
         sql.extend(conditions);
         sql.push_str(&format!(" ORDER BY id LIMIT {}", limit(filter.limit)));
         self.rows(&sql, params_from_iter(values), |row| {
@@ -103,15 +138,23 @@ impl Read<'_> {
         after: Option<&AccountKey>,
         most: usize,
     ) -> Result<Vec<AccountRow>, StoreError> {
-        let after = after.map(AccountKey::to_string).filter(|after| after.as_str() >= prefix);
+        let after = after
+            .map(AccountKey::to_string)
+            .filter(|after| after.as_str() >= prefix);
         let sql = match after {
-            Some(_) => "SELECT key, spent, reserved FROM accounts WHERE key > ?1 ORDER BY key LIMIT ?2",
-            None => "SELECT key, spent, reserved FROM accounts WHERE key >= ?1 ORDER BY key LIMIT ?2",
+            Some(_) => {
+                "SELECT key, spent, reserved FROM accounts WHERE key > ?1 ORDER BY key LIMIT ?2"
+            }
+            None => {
+                "SELECT key, spent, reserved FROM accounts WHERE key >= ?1 ORDER BY key LIMIT ?2"
+            }
         };
         let from = after.as_deref().unwrap_or(prefix);
         let mut found = self.rows(sql, params![from, limit(most)], account_row)?;
         // Those that start alike lie side by side. SQLite itself would stop comparing at a zero byte.
-        let end = found.iter().position(|row| !row.account.to_string().starts_with(prefix));
+        let end = found
+            .iter()
+            .position(|row| !row.account.to_string().starts_with(prefix));
         found.truncate(end.unwrap_or(found.len()));
         Ok(found)
     }
@@ -119,5 +162,11 @@ impl Read<'_> {
 
 fn account_row(row: &Row<'_>) -> rusqlite::Result<Result<AccountRow, StoreError>> {
     let (spent, reserved) = (from_db(row.get(1)?), from_db(row.get(2)?));
-    Ok(account_key(row.get_ref(0)?.as_str()?).map(|account| AccountRow { account, spent, reserved }))
+    Ok(
+        account_key(row.get_ref(0)?.as_str()?).map(|account| AccountRow {
+            account,
+            spent,
+            reserved,
+        }),
+    )
 }

@@ -25,13 +25,21 @@ impl SqliteStore {
         match connect::new_file(path) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(DatabaseError::Exists { path: path.to_owned() });
+                return Err(DatabaseError::Exists {
+                    path: path.to_owned(),
+                });
             }
             Err(error) => {
-                return Err(DatabaseError::ReadOnly { database: connect::name(path), source: Arc::new(error) });
+                return Err(DatabaseError::ReadOnly {
+                    database: connect::name(path),
+                    source: Arc::new(error),
+                });
             }
         }
-        let copied = self.copy(path).and_then(|()| verify(path)).and_then(|()| sync(path));
+        let copied = self
+            .copy(path)
+            .and_then(|()| verify(path))
+            .and_then(|()| sync(path));
         if copied.is_err() {
             let _ = fs::remove_file(path);
         }
@@ -41,29 +49,43 @@ impl SqliteStore {
     fn copy(&self, path: &Path) -> Result<(), DatabaseError> {
         let from = connect::reader(&self.0.path, &self.0.options)?;
         let failed = |error| connect::database_error(path, error);
-        let mut to = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+        let mut to =
+            Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
         let backup = Backup::new(&from, &mut to).map_err(failed)?;
         // All pages in one step: the copy sees one moment, and in WAL mode nobody has to wait for it.
         match backup.step(-1).map_err(failed)? {
             StepResult::Done => Ok(()),
-            _ => Err(DatabaseError::BadCopy { path: path.to_owned(), problem: "it was interrupted".into() }),
+            _ => Err(DatabaseError::BadCopy {
+                path: path.to_owned(),
+                problem: "it was interrupted".into(),
+            }),
         }
     }
 }
 
 fn verify(path: &Path) -> Result<(), DatabaseError> {
     let failed = |error| connect::database_error(path, error);
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
     connect::is_ours(path, &connection)?;
     match check(&connection, path)?.first() {
-        Some(problem) => Err(DatabaseError::BadCopy { path: path.to_owned(), problem: problem.to_string() }),
+        Some(problem) => Err(DatabaseError::BadCopy {
+            path: path.to_owned(),
+            problem: problem.to_string(),
+        }),
         None => Ok(()),
     }
 }
 
 fn sync(path: &Path) -> Result<(), DatabaseError> {
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = path
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let synced = File::open(path).and_then(|file| file.sync_all());
     let synced = synced.and_then(|()| File::open(directory)?.sync_all());
-    synced.map_err(|error| DatabaseError::Failed { database: connect::name(path), source: Arc::new(error) })
+    synced.map_err(|error| DatabaseError::Failed {
+        database: connect::name(path),
+        source: Arc::new(error),
+    })
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use toolgate_core::{
-    ApprovalRequest, CallId, Digest, Event, LedgerName, Record, RecordKey, SealedEntry, SessionId, StoreError,
+    ApprovalRequest, CallId, Digest, Event, LedgerName, Record, RecordKey, SealedEntry, SessionId,
+    StoreError,
 };
 
 use super::{
@@ -31,18 +32,31 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<Vec<Problem>
     let failed = |error| connect::database_error(path, error);
     // One transaction, so that everything is seen as of the same moment.
     let snapshot = connection.unchecked_transaction().map_err(failed)?;
-    let found = everything(&Read { connection: &snapshot, path });
+    let found = everything(&Read {
+        connection: &snapshot,
+        path,
+    });
     found.map_err(|error| match error {
-        StoreError::Backend(error) | StoreError::Damaged { source: error, .. } => connect::cause(path, error),
-        other => DatabaseError::Failed { database: connect::name(path), source: std::sync::Arc::new(other) },
+        StoreError::Backend(error) | StoreError::Damaged { source: error, .. } => {
+            connect::cause(path, error)
+        }
+        other => DatabaseError::Failed {
+            database: connect::name(path),
+            source: std::sync::Arc::new(other),
+        },
     })
 }
 
 fn everything(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
     let mut problems = Vec::new();
-    let messages: Vec<String> = read.rows("PRAGMA integrity_check(20)", [], |row| Ok(Ok(row.get(0)?)))?;
-    problems
-        .extend(messages.into_iter().filter(|message| message != "ok").map(|message| Problem::Database { message }));
+    let messages: Vec<String> =
+        read.rows("PRAGMA integrity_check(20)", [], |row| Ok(Ok(row.get(0)?)))?;
+    problems.extend(
+        messages
+            .into_iter()
+            .filter(|message| message != "ok")
+            .map(|message| Problem::Database { message }),
+    );
     problems.extend(logs(read)?);
     problems.extend(bodies(read)?);
     problems.extend(chains(read)?);
@@ -73,13 +87,25 @@ fn bodies(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
     let events = read.rows("SELECT session, sequence, body FROM events", [], |row| {
         let (session, sequence) = (SessionId::new(uuid(row, 0)?), from_db(row.get(1)?));
         let what = || format!("event {sequence} of session {session}");
-        let event = row.get_ref(2)?.as_str().ok().and_then(|text| from_text::<Event>(text, what).ok());
-        Ok(Ok(event.is_none_or(|event| event.sequence() != sequence).then(|| Problem::Unreadable { what: what() })))
+        let event = row
+            .get_ref(2)?
+            .as_str()
+            .ok()
+            .and_then(|text| from_text::<Event>(text, what).ok());
+        Ok(Ok(event
+            .is_none_or(|event| event.sequence() != sequence)
+            .then(|| Problem::Unreadable { what: what() })))
     })?;
     let records = read.rows("SELECT key, body FROM records", [], |row| {
         let what = || row.get(0).unwrap_or_else(|_| "a record".to_owned());
-        let record = row.get_ref(1)?.as_str().ok().and_then(|text| from_text::<Record>(text, what).ok());
-        Ok(Ok(record.is_none().then(|| Problem::Unreadable { what: what() })))
+        let record = row
+            .get_ref(1)?
+            .as_str()
+            .ok()
+            .and_then(|text| from_text::<Record>(text, what).ok());
+        Ok(Ok(record
+            .is_none()
+            .then(|| Problem::Unreadable { what: what() })))
     })?;
     Ok(events.into_iter().chain(records).flatten().collect())
 }
@@ -92,7 +118,13 @@ fn chains(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
         let digest = |column| row.get(column).map(Digest::from_bytes);
         let (ledger, counter) = (ledger_name(row.get(0)?), from_db(row.get(1)?));
         let (previous, hash, body) = (digest(2)?, digest(3)?, row.get_ref(4)?.as_str()?.into());
-        let entry = |ledger: LedgerName| SealedEntry { ledger, counter, previous, body, hash };
+        let entry = |ledger: LedgerName| SealedEntry {
+            ledger,
+            counter,
+            previous,
+            body,
+            hash,
+        };
         Ok(ledger.map(|ledger| chains.entry(&entry(ledger))))
     })?;
     Ok(chains.finish(&read.ledgers()?))
@@ -103,17 +135,28 @@ fn questions(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
     let approvals = read.rows("SELECT call, request FROM approvals", [], |row| {
         let call = CallId::new(uuid(row, 0)?);
         let request = row.get_ref(1)?.as_str().ok();
-        Ok(Ok((call, request.and_then(|text| from_text::<ApprovalRequest>(text, String::new).ok()))))
+        Ok(Ok((
+            call,
+            request.and_then(|text| from_text::<ApprovalRequest>(text, String::new).ok()),
+        )))
     })?;
     let mut problems = Vec::new();
     for (call, request) in approvals {
         let Some(generation) = request.map(|request| request.generation) else {
-            problems.push(Problem::Unreadable { what: format!("the approval of call {call}") });
+            problems.push(Problem::Unreadable {
+                what: format!("the approval of call {call}"),
+            });
             continue;
         };
         let question = RecordKey::Question(call, generation).to_string();
-        let there = read.row("SELECT 1 FROM records WHERE key = ?1", [question], |_| Ok(()))?;
-        problems.extend(there.is_none().then_some(Problem::Question { call, generation }));
+        let there = read.row("SELECT 1 FROM records WHERE key = ?1", [question], |_| {
+            Ok(())
+        })?;
+        problems.extend(
+            there
+                .is_none()
+                .then_some(Problem::Question { call, generation }),
+        );
     }
     Ok(problems)
 }

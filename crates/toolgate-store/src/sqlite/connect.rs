@@ -36,10 +36,15 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection,
 
 /// Opens a connection that only reads.
 pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Result<Connection, DatabaseError> {
-    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options).map_err(|error| database_error(path, error))
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options)
+        .map_err(|error| database_error(path, error))
 }
 
-pub(super) fn connect(path: &Path, access: OpenFlags, options: &SqliteOptions) -> rusqlite::Result<Connection> {
+pub(super) fn connect(
+    path: &Path,
+    access: OpenFlags,
+    options: &SqliteOptions,
+) -> rusqlite::Result<Connection> {
     // No URI and no symlink tricks: the path is a path. Each connection stays on one thread.
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(options.busy_timeout)?;
@@ -49,14 +54,21 @@ pub(super) fn connect(path: &Path, access: OpenFlags, options: &SqliteOptions) -
 
 /// Creates the file for its owner alone, if there is none. SQLite gives the files beside it the same mode.
 fn create_file(path: &Path) -> Result<(), DatabaseError> {
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = path
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty());
     if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
-        return Err(DatabaseError::NoDirectory { directory: directory.to_owned() });
+        return Err(DatabaseError::NoDirectory {
+            directory: directory.to_owned(),
+        });
     }
     match new_file(path) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(DatabaseError::ReadOnly { database: name(path), source: Arc::new(error) }),
+        Err(error) => Err(DatabaseError::ReadOnly {
+            database: name(path),
+            source: Arc::new(error),
+        }),
     }
 }
 
@@ -82,15 +94,26 @@ pub(super) fn is_ours(path: &Path, connection: &Connection) -> Result<(), Databa
     let empty = id == 0
         && number("PRAGMA user_version").map_err(error)? == 0
         && number("SELECT count(*) FROM sqlite_master").map_err(error)? == 0;
-    if empty { Ok(()) } else { Err(DatabaseError::NotOurs { database: name(path) }) }
+    if empty {
+        Ok(())
+    } else {
+        Err(DatabaseError::NotOurs {
+            database: name(path),
+        })
+    }
 }
 
 fn set_up(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
     // Changing the mode of a new file needs it alone and does not wait by itself.
     let patience = Instant::now() + options.busy_timeout;
     loop {
-        match connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0)) {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < patience => {
+        match connection
+            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
+        {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && Instant::now() < patience =>
+            {
                 std::thread::sleep(Duration::from_millis(5));
             }
             other => break other.map(drop)?,
@@ -98,7 +121,8 @@ fn set_up(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<
     }
     connection.pragma_update(None, "synchronous", "FULL")?;
     if let Some(pages) = options.max_pages {
-        connection.pragma_update_and_check(None, "max_page_count", pages, |row| row.get::<_, i64>(0))?;
+        connection
+            .pragma_update_and_check(None, "max_page_count", pages, |row| row.get::<_, i64>(0))?;
     }
     Ok(())
 }
@@ -110,25 +134,37 @@ fn migrate(path: &Path, connection: &mut Connection) -> Result<(), DatabaseError
     if pending(path, connection)?.is_empty() {
         return Ok(());
     }
-    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let tx = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(failed)?;
     let steps = pending(path, &tx)?;
     apply(&tx, steps).map_err(failed)?;
     tx.commit().map_err(failed)
 }
 
 /// The steps that the file has not gone through yet.
-pub(super) fn pending(path: &Path, connection: &Connection) -> Result<&'static [Migration], DatabaseError> {
+pub(super) fn pending(
+    path: &Path,
+    connection: &Connection,
+) -> Result<&'static [Migration], DatabaseError> {
     let applied = applied(connection).map_err(|error| database_error(path, error))?;
     migrations::missing(migrations::SQLITE, &applied, &name(path))
 }
 
 fn applied(connection: &Connection) -> rusqlite::Result<Vec<Applied>> {
-    let table = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'toolgate_schema'";
+    let table =
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'toolgate_schema'";
     if connection.query_row(table, [], |row| row.get::<_, i64>(0))? == 0 {
         return Ok(Vec::new());
     }
-    let mut steps = connection.prepare("SELECT version, checksum FROM toolgate_schema ORDER BY version")?;
-    let rows = steps.query_map([], |row| Ok(Applied { version: row.get(0)?, checksum: row.get(1)? }))?;
+    let mut steps =
+        connection.prepare("SELECT version, checksum FROM toolgate_schema ORDER BY version")?;
+    let rows = steps.query_map([], |row| {
+        Ok(Applied {
+            version: row.get(0)?,
+            checksum: row.get(1)?,
+        })
+    })?;
     rows.collect()
 }
 
@@ -151,7 +187,9 @@ fn apply(connection: &Connection, steps: &[Migration]) -> rusqlite::Result<()> {
 }
 
 fn now_micros() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
@@ -169,7 +207,9 @@ pub(super) fn database_error(path: &Path, error: rusqlite::Error) -> DatabaseErr
         Some(ErrorCode::NotADatabase) => DatabaseError::NotADatabase { database },
         Some(ErrorCode::DatabaseCorrupt) => DatabaseError::Damaged { database, source },
         Some(ErrorCode::DiskFull) => DatabaseError::Full { database, source },
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => DatabaseError::Locked { database, source },
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            DatabaseError::Locked { database, source }
+        }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
             DatabaseError::ReadOnly { database, source }
         }
@@ -181,6 +221,9 @@ pub(super) fn database_error(path: &Path, error: rusqlite::Error) -> DatabaseErr
 pub(super) fn cause(path: &Path, error: Box<dyn Error + Send + Sync>) -> DatabaseError {
     match error.downcast() {
         Ok(error) => *error,
-        Err(error) => DatabaseError::Failed { database: name(path), source: error.into() },
+        Err(error) => DatabaseError::Failed {
+            database: name(path),
+            source: error.into(),
+        },
     }
 }

@@ -1,7 +1,9 @@
 //! Hides and erases sessions within the transaction of a group.
 
 use rusqlite::params;
-use toolgate_core::{Charge, ChargeFilter, Erased, SessionId, StoreError, Timestamp, TraceNames, Traces};
+use toolgate_core::{
+    Charge, ChargeFilter, Erased, SessionId, StoreError, Timestamp, TraceNames, Traces,
+};
 
 use super::{
     read::Read,
@@ -16,7 +18,10 @@ impl Tx<'_> {
     pub(super) fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
         let at = at.map(Timestamp::as_micros);
         for session in self.traces(session)?.sessions() {
-            self.execute("UPDATE sessions SET hidden_at = ?2 WHERE id = ?1", params![id(*session), at])?;
+            self.execute(
+                "UPDATE sessions SET hidden_at = ?2 WHERE id = ?1",
+                params![id(*session), at],
+            )?;
         }
         Ok(())
     }
@@ -46,9 +51,16 @@ impl Tx<'_> {
         let mut traces = Traces::of(session);
         let mut unread = vec![session];
         while !unread.is_empty() {
-            unread.drain(..).try_for_each(|session| self.take_in(session, &mut traces))?;
+            unread
+                .drain(..)
+                .try_for_each(|session| self.take_in(session, &mut traces))?;
             for agent in traces.agents() {
-                if self.row("SELECT 1 FROM sessions WHERE id = ?1", [id(agent)], |_| Ok(()))?.is_some() {
+                if self
+                    .row("SELECT 1 FROM sessions WHERE id = ?1", [id(agent)], |_| {
+                        Ok(())
+                    })?
+                    .is_some()
+                {
                     unread.push(agent);
                 }
             }
@@ -71,7 +83,8 @@ impl Tx<'_> {
 
     /// Says who drives a session at the time `now`, if somebody does.
     fn check_free(&self, session: SessionId, now: Timestamp) -> Result<(), StoreError> {
-        let sql = "SELECT holder, lease_until, fence FROM sessions WHERE id = ?1 AND holder IS NOT NULL
+        let sql =
+            "SELECT holder, lease_until, fence FROM sessions WHERE id = ?1 AND holder IS NOT NULL
                        AND lease_until > ?2";
         let held = self.row(sql, params![id(session), now.as_micros()], |row| {
             Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?))
@@ -88,7 +101,11 @@ impl Tx<'_> {
     }
 
     fn open_charges(&self, session: SessionId) -> Result<Vec<Charge>, StoreError> {
-        self.read().charges(&ChargeFilter { session: Some(session), limit: usize::MAX, ..ChargeFilter::default() })
+        self.read().charges(&ChargeFilter {
+            session: Some(session),
+            limit: usize::MAX,
+            ..ChargeFilter::default()
+        })
     }
 
     /// Removes everything of a session but its fence, which ends all leases so far. Says whether there were events.
@@ -111,13 +128,19 @@ impl Tx<'_> {
             self.execute("DELETE FROM records WHERE key = ?1", [name])?;
         }
         for start in &names.starts {
-            self.execute("DELETE FROM records WHERE key >= ?1 AND key < ?2", [start, &end_of(start)])?;
+            self.execute(
+                "DELETE FROM records WHERE key >= ?1 AND key < ?2",
+                [start, &end_of(start)],
+            )?;
         }
         Ok(())
     }
 
     /// Reads what the transaction sees.
     fn read(&self) -> Read<'_> {
-        Read { connection: self.connection, path: self.path }
+        Read {
+            connection: self.connection,
+            path: self.path,
+        }
     }
 }

@@ -38,10 +38,16 @@ impl SqliteStore {
     /// ```
     pub fn look(path: impl AsRef<Path>) -> Result<Option<Look>, DatabaseError> {
         let path = path.as_ref();
-        let Some(bytes) = path.metadata().ok().map(|file| file.len()) else { return Ok(None) };
+        let Some(bytes) = path.metadata().ok().map(|file| file.len()) else {
+            return Ok(None);
+        };
         let failed = |error| connect::database_error(path, error);
-        let options = SqliteOptions { busy_timeout: PATIENCE, ..SqliteOptions::default() };
-        let connection = connect::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, &options).map_err(failed)?;
+        let options = SqliteOptions {
+            busy_timeout: PATIENCE,
+            ..SqliteOptions::default()
+        };
+        let connection =
+            connect::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, &options).map_err(failed)?;
         connect::is_ours(path, &connection)?;
         let pending = connect::pending(path, &connection)?.len() as i64;
         let newest = migrations::SQLITE.last().map_or(0, |step| step.version);
@@ -50,12 +56,26 @@ impl SqliteStore {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => true,
             Err(error) => return Err(failed(error)),
         };
-        let mut quick = connection.prepare("PRAGMA quick_check(5)").map_err(failed)?;
-        let messages = quick.query_map([], |row| row.get::<_, String>(0)).map_err(failed)?;
+        let mut quick = connection
+            .prepare("PRAGMA quick_check(5)")
+            .map_err(failed)?;
+        let messages = quick
+            .query_map([], |row| row.get::<_, String>(0))
+            .map_err(failed)?;
         let messages: Vec<String> = messages.collect::<Result<_, _>>().map_err(failed)?;
         let problem = |message: String| Problem::Database { message };
-        let problems = messages.into_iter().filter(|message| message != "ok").map(problem).collect();
-        Ok(Some(Look { version: newest - pending, newest, bytes, locked, problems }))
+        let problems = messages
+            .into_iter()
+            .filter(|message| message != "ok")
+            .map(problem)
+            .collect();
+        Ok(Some(Look {
+            version: newest - pending,
+            newest,
+            bytes,
+            locked,
+            problems,
+        }))
     }
 }
 
@@ -77,7 +97,12 @@ mod tests {
         assert!(!look.locked && look.problems.is_empty() && look.version == look.newest);
         let writer = Connection::open(&path).expect("opens");
         writer.execute_batch("BEGIN IMMEDIATE").expect("alone");
-        assert!(SqliteStore::look(&path).expect("ours").expect("there").locked);
+        assert!(
+            SqliteStore::look(&path)
+                .expect("ours")
+                .expect("there")
+                .locked
+        );
         writer.execute_batch("ROLLBACK").expect("ends");
         assert_eq!(std::fs::read(&path).expect("reads"), before);
     }
@@ -88,7 +113,13 @@ mod tests {
         let path = directory.path().join("v1.db");
         std::fs::write(&path, include_bytes!("../../tests/fixtures/v1.sqlite")).expect("written");
         for _ in 0..2 {
-            assert_eq!(SqliteStore::look(&path).expect("ours").expect("there").version, 1);
+            assert_eq!(
+                SqliteStore::look(&path)
+                    .expect("ours")
+                    .expect("there")
+                    .version,
+                1
+            );
         }
     }
 
@@ -96,7 +127,14 @@ mod tests {
     fn a_file_of_somebody_else_is_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("text");
-        std::fs::write(&path, "just a text that is long enough to be looked at, twice over and more").expect("written");
-        assert!(matches!(SqliteStore::look(&path), Err(DatabaseError::NotADatabase { .. })));
+        std::fs::write(
+            &path,
+            "just a text that is long enough to be looked at, twice over and more",
+        )
+        .expect("written");
+        assert!(matches!(
+            SqliteStore::look(&path),
+            Err(DatabaseError::NotADatabase { .. })
+        ));
     }
 }

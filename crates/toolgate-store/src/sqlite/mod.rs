@@ -26,9 +26,10 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use toolgate_core::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest, Erased, Event, Lease,
-    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position, Post, Record, RecordKey, Said, SealedEntry,
-    SessionFilter, SessionId, SessionRow, Store, StoreError, Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest,
+    Erased, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position,
+    Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store,
+    StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
 pub use self::look::Look;
@@ -84,7 +85,10 @@ impl SqliteStore {
     }
 
     /// Opens a file with options.
-    pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, DatabaseError> {
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        options: SqliteOptions,
+    ) -> Result<Self, DatabaseError> {
         let path = path.as_ref().to_owned();
         let connection = connect::writer(&path, &options)?;
         let queue = Arc::new(Queue::new());
@@ -93,11 +97,21 @@ impl SqliteStore {
             let thread = thread::Builder::new().name("toolgate-write".into());
             thread.spawn(move || writer::run(&connection, &path, &queue))
         };
-        let failed = |error| DatabaseError::Failed { database: connect::name(&path), source: Arc::new(error) };
+        let failed = |error| DatabaseError::Failed {
+            database: connect::name(&path),
+            source: Arc::new(error),
+        };
         let writer = Some(writer.map_err(failed)?);
         let readers = Readers::new(path.clone(), options.clone());
         let posted = Posted::new(path.clone(), options.clone());
-        Ok(Self(Arc::new(Open { path, options, queue, readers, posted, writer })))
+        Ok(Self(Arc::new(Open {
+            path,
+            options,
+            queue,
+            readers,
+            posted,
+            writer,
+        })))
     }
 
     /// The file.
@@ -144,20 +158,29 @@ impl SqliteStore {
         self.0.queue.push(writer::job(work, needs_sync, reply));
         match answer.await {
             Ok(done) => done,
-            Err(_) => Err(DatabaseError::Closed { database: connect::name(&self.0.path) }.into()),
+            Err(_) => Err(DatabaseError::Closed {
+                database: connect::name(&self.0.path),
+            }
+            .into()),
         }
     }
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { busy_timeout: Duration::from_secs(10), readers: 2, max_pages: None }
+        Self {
+            busy_timeout: Duration::from_secs(10),
+            readers: 2,
+            max_pages: None,
+        }
     }
 }
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteStore").field("path", &self.0.path).finish_non_exhaustive()
+        f.debug_struct("SqliteStore")
+            .field("path", &self.0.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -174,17 +197,33 @@ impl Drop for Open {
 }
 
 impl Store for SqliteStore {
-    async fn append(&self, session: SessionId, at: Position, batch: Batch) -> Result<u64, StoreError> {
+    async fn append(
+        &self,
+        session: SessionId,
+        at: Position,
+        batch: Batch,
+    ) -> Result<u64, StoreError> {
         let batch = EncodedBatch::new(batch)?;
         self.write(move |tx| tx.append(session, at, &batch)).await
     }
 
-    async fn events(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<Arc<Event>>, StoreError> {
-        self.0.readers.read(move |read| read.events(session, after, limit)).await
+    async fn events(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
+        self.0
+            .readers
+            .read(move |read| read.events(session, after, limit))
+            .await
     }
 
     async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
-        self.0.readers.read(move |read| read.revision(session)).await
+        self.0
+            .readers
+            .read(move |read| read.revision(session))
+            .await
     }
 
     async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
@@ -200,13 +239,20 @@ impl Store for SqliteStore {
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {
         // Large bytes take a while to hash, which the threads that read do not mind.
         let hashed = bytes.clone();
-        let digest = self.0.readers.read(move |_| Ok(Digest::of_bytes(&hashed))).await?;
+        let digest = self
+            .0
+            .readers
+            .read(move |_| Ok(Digest::of_bytes(&hashed)))
+            .await?;
         self.write(move |tx| tx.put_blob(digest, &bytes)).await?;
         Ok(digest)
     }
 
     async fn blob(&self, digest: Digest, range: Range<u64>) -> Result<Option<Bytes>, StoreError> {
-        self.0.readers.read(move |read| read.blob(digest, range)).await
+        self.0
+            .readers
+            .read(move |read| read.blob(digest, range))
+            .await
     }
 
     async fn list(
@@ -216,7 +262,10 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Vec<(Arc<str>, Record)>, StoreError> {
         let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
-        self.0.readers.read(move |read| read.list(&prefix, after.as_deref(), limit)).await
+        self.0
+            .readers
+            .read(move |read| read.list(&prefix, after.as_deref(), limit))
+            .await
     }
 
     async fn messages(
@@ -225,7 +274,10 @@ impl Store for SqliteStore {
         before: u64,
         limit: usize,
     ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
-        self.0.readers.read(move |read| read.messages(session, before, limit)).await
+        self.0
+            .readers
+            .read(move |read| read.messages(session, before, limit))
+            .await
     }
 
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
@@ -242,16 +294,35 @@ impl Store for SqliteStore {
         self.write_lease(move |tx| tx.release(&lease)).await
     }
 
-    async fn post(&self, session: SessionId, post: Post, records: Vec<(RecordKey, Record)>) -> Result<(), StoreError> {
+    async fn post(
+        &self,
+        session: SessionId,
+        post: Post,
+        records: Vec<(RecordKey, Record)>,
+    ) -> Result<(), StoreError> {
         let (body, records) = (to_text(&post)?, encode_records(records)?);
-        let answered = if let Post::Answer { call, .. } = post { Some(call) } else { None };
-        let number = self.write(move |tx| tx.post(session, answered, &body, &records)).await?;
+        let answered = if let Post::Answer { call, .. } = post {
+            Some(call)
+        } else {
+            None
+        };
+        let number = self
+            .write(move |tx| tx.post(session, answered, &body, &records))
+            .await?;
         self.0.posted.note(session, number);
         Ok(())
     }
 
-    async fn posts(&self, session: SessionId, after: u64, limit: usize) -> Result<Vec<(u64, Post)>, StoreError> {
-        self.0.readers.read(move |read| read.posts(session, after, limit)).await
+    async fn posts(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, Post)>, StoreError> {
+        self.0
+            .readers
+            .read(move |read| read.posts(session, after, limit))
+            .await
     }
 
     fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
@@ -259,7 +330,10 @@ impl Store for SqliteStore {
     }
 
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
-        self.0.readers.read(move |read| read.sessions(&filter)).await
+        self.0
+            .readers
+            .read(move |read| read.sessions(&filter))
+            .await
     }
 
     async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
@@ -275,16 +349,27 @@ impl Store for SqliteStore {
     }
 
     async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
-        self.0.readers.read(move |read| read.approvals(&filter)).await
+        self.0
+            .readers
+            .read(move |read| read.approvals(&filter))
+            .await
     }
 
     async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
         self.write(move |tx| tx.seal(&drafts)).await
     }
 
-    async fn entries(&self, ledger: &LedgerName, after: u64, limit: usize) -> Result<Vec<SealedEntry>, StoreError> {
+    async fn entries(
+        &self,
+        ledger: &LedgerName,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<SealedEntry>, StoreError> {
         let ledger = ledger.clone();
-        self.0.readers.read(move |read| read.entries(&ledger, after, limit)).await
+        self.0
+            .readers
+            .read(move |read| read.entries(&ledger, after, limit))
+            .await
     }
 
     async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
@@ -295,12 +380,18 @@ impl Store for SqliteStore {
         self.write(move |tx| tx.reserve(&charge)).await
     }
 
-    async fn settle_charge(&self, charge: Charge, actual: Vec<u64>) -> Result<Vec<Movement>, StoreError> {
-        self.write_charge(move |tx| tx.settle_charge(&charge, &actual)).await
+    async fn settle_charge(
+        &self,
+        charge: Charge,
+        actual: Vec<u64>,
+    ) -> Result<Vec<Movement>, StoreError> {
+        self.write_charge(move |tx| tx.settle_charge(&charge, &actual))
+            .await
     }
 
     async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
-        self.write_charge(move |tx| tx.release_charge(&charge)).await
+        self.write_charge(move |tx| tx.release_charge(&charge))
+            .await
     }
 
     async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
@@ -309,7 +400,10 @@ impl Store for SqliteStore {
 
     async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
         let account = account.clone();
-        self.0.readers.read(move |read| read.account(&account)).await
+        self.0
+            .readers
+            .read(move |read| read.account(&account))
+            .await
     }
 
     async fn accounts(
@@ -319,6 +413,9 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Vec<AccountRow>, StoreError> {
         let (prefix, after) = (prefix.to_owned(), after.cloned());
-        self.0.readers.read(move |read| read.accounts(&prefix, after.as_ref(), limit)).await
+        self.0
+            .readers
+            .read(move |read| read.accounts(&prefix, after.as_ref(), limit))
+            .await
     }
 }

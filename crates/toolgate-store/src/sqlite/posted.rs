@@ -41,7 +41,11 @@ struct State {
 
 impl Posted {
     pub(super) fn new(path: PathBuf, options: SqliteOptions) -> Self {
-        Self { path, options, shared: Arc::default() }
+        Self {
+            path,
+            options,
+            shared: Arc::default(),
+        }
     }
 
     /// Notes a post of this process; everybody who waits for it goes on.
@@ -63,7 +67,11 @@ impl Posted {
     }
 
     /// Waits for a post behind number `after`.
-    pub(super) fn wait(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send + use<> {
+    pub(super) fn wait(
+        &self,
+        session: SessionId,
+        after: u64,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.shared.state();
         let sender = state.sessions.entry(session).or_default();
         if sender.receiver_count() == 0 {
@@ -73,7 +81,8 @@ impl Posted {
         let mut newest = sender.subscribe();
         state.unseen = true;
         if state.thread.is_none() {
-            let (path, options, shared) = (self.path.clone(), self.options.clone(), self.shared.clone());
+            let (path, options, shared) =
+                (self.path.clone(), self.options.clone(), self.shared.clone());
             let watcher = thread::Builder::new().name("toolgate-posts".into());
             state.thread = watcher.spawn(move || shared.run(&path, &options)).ok();
         }
@@ -111,8 +120,12 @@ impl Shared {
                 // Whoever waits keeps waiting; the next look tries again.
                 connection = connect::reader(path, options).ok();
             }
-            let Some(connection) = &connection else { continue };
-            let version = connection.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0)).ok();
+            let Some(connection) = &connection else {
+                continue;
+            };
+            let version = connection
+                .query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0))
+                .ok();
             if unseen || version != seen || version.is_none() {
                 seen = version;
                 let read = Read { connection, path };
@@ -130,15 +143,22 @@ impl Shared {
             if state.closed {
                 return None;
             }
-            state.sessions.retain(|_, newest| newest.receiver_count() > 0);
+            state
+                .sessions
+                .retain(|_, newest| newest.receiver_count() > 0);
             if state.unseen {
                 break;
             }
             state = match state.sessions.is_empty() {
-                true => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                true => self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
                 false => {
-                    let (state, waited) =
-                        self.changed.wait_timeout(state, POLL).unwrap_or_else(PoisonError::into_inner);
+                    let (state, waited) = self
+                        .changed
+                        .wait_timeout(state, POLL)
+                        .unwrap_or_else(PoisonError::into_inner);
                     if waited.timed_out() && !state.closed {
                         return Some((state.sessions.keys().copied().collect(), false));
                     }

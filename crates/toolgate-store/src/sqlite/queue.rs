@@ -20,7 +20,14 @@ struct State<J> {
 
 impl<J> Queue<J> {
     pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State { jobs: VecDeque::new(), closed: false, idle: 0 }), ready: Condvar::new() }
+        Self {
+            state: Mutex::new(State {
+                jobs: VecDeque::new(),
+                closed: false,
+                idle: 0,
+            }),
+            ready: Condvar::new(),
+        }
     }
 
     /// Adds a job and returns whether a thread waits for it. A job that comes after the end is dropped.
@@ -41,7 +48,10 @@ impl<J> Queue<J> {
         let mut state = self.state();
         while state.jobs.is_empty() && !state.closed {
             state.idle += 1;
-            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .ready
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
         }
         let count = state.jobs.len().min(most);

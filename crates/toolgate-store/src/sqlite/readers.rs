@@ -30,7 +30,13 @@ pub(super) struct Readers {
 impl Readers {
     pub(super) fn new(path: PathBuf, options: SqliteOptions) -> Self {
         let (threads, started) = (Mutex::default(), AtomicUsize::new(0));
-        Self { path, options, queue: Arc::new(Queue::new()), threads, started }
+        Self {
+            path,
+            options,
+            queue: Arc::new(Queue::new()),
+            threads,
+            started,
+        }
     }
 
     /// Reads something on one of the threads.
@@ -48,14 +54,18 @@ impl Readers {
         }
         match answer.await {
             Ok(found) => found,
-            Err(_) => Err(DatabaseError::Closed { database: connect::name(&self.path) }.into()),
+            Err(_) => Err(DatabaseError::Closed {
+                database: connect::name(&self.path),
+            }
+            .into()),
         }
     }
 
     /// Ends the threads and closes their connections.
     pub(super) fn close(&self) {
         self.queue.close();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 
@@ -63,13 +73,23 @@ impl Readers {
     fn start_one(&self) {
         let most = self.options.readers.max(1);
         let more = |started: usize| (started < most).then_some(started + 1);
-        if self.started.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+        if self
+            .started
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_err()
+        {
             return;
         }
         let (path, options, queue) = (self.path.clone(), self.options.clone(), self.queue.clone());
-        let thread = thread::Builder::new().name("toolgate-read".into()).spawn(move || run(&path, &options, &queue));
+        let thread = thread::Builder::new()
+            .name("toolgate-read".into())
+            .spawn(move || run(&path, &options, &queue));
         match thread {
-            Ok(thread) => self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread),
+            Ok(thread) => self
+                .threads
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(thread),
             Err(_) => drop(self.started.fetch_sub(1, Ordering::Relaxed)),
         }
     }

@@ -25,12 +25,21 @@ pub(super) trait Job: Send {
 }
 
 /// Makes a job of something that can be done again if its first transaction fails.
-pub(super) fn job<T, W>(work: W, needs_sync: bool, reply: oneshot::Sender<Result<T, StoreError>>) -> Box<dyn Job>
+pub(super) fn job<T, W>(
+    work: W,
+    needs_sync: bool,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+) -> Box<dyn Job>
 where
     T: Send + 'static,
     W: FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
 {
-    Box::new(Write { work, needs_sync, done: None, reply })
+    Box::new(Write {
+        work,
+        needs_sync,
+        done: None,
+        reply,
+    })
 }
 
 struct Write<T, W> {
@@ -77,7 +86,11 @@ where
 
 /// Does everything in the queue until it is closed and empty.
 pub(super) fn run(connection: &Connection, path: &PathBuf, queue: &Arc<Queue<Box<dyn Job>>>) {
-    let tx = Tx { connection, path, synced: Cell::new(true) };
+    let tx = Tx {
+        connection,
+        path,
+        synced: Cell::new(true),
+    };
     loop {
         let group = queue.take(GROUP);
         if group.is_empty() {
@@ -85,7 +98,9 @@ pub(super) fn run(connection: &Connection, path: &PathBuf, queue: &Arc<Queue<Box
         }
         if let Err(group) = write(&tx, group) {
             // One of them broke the transaction. Alone, each of them gets the answer that is its own.
-            group.into_iter().for_each(|job| drop(write(&tx, vec![job])));
+            group
+                .into_iter()
+                .for_each(|job| drop(write(&tx, vec![job])));
         }
     }
 }
@@ -106,13 +121,16 @@ fn write(tx: &Tx<'_>, mut group: Vec<Box<dyn Job>>) -> Result<(), Vec<Box<dyn Jo
             }
         },
     };
-    group.into_iter().for_each(|job| job.answer(end.as_ref().copied()));
+    group
+        .into_iter()
+        .for_each(|job| job.answer(end.as_ref().copied()));
     Ok(())
 }
 
 /// A job that panics has broken the transaction, not the thread: others still want to write.
 fn run_one(tx: &Tx<'_>, job: &mut dyn Job) -> Result<(), DatabaseError> {
-    contained_sync(|| job.run(tx)).unwrap_or_else(|report| Err(super::connect::cause(tx.path, report.into())))
+    contained_sync(|| job.run(tx))
+        .unwrap_or_else(|report| Err(super::connect::cause(tx.path, report.into())))
 }
 
 /// Sees to it that the next commit waits for the disk, or does not.
@@ -122,12 +140,17 @@ fn set_sync(tx: &Tx<'_>, synced: bool) -> Result<(), DatabaseError> {
     }
     let level = if synced { "FULL" } else { "NORMAL" };
     let done = tx.connection.pragma_update(None, "synchronous", level);
-    done.map(|()| tx.synced.set(synced)).map_err(|error| database_error(tx.path, error))
+    done.map(|()| tx.synced.set(synced))
+        .map_err(|error| database_error(tx.path, error))
 }
 
 fn execute(tx: &Tx<'_>, sql: &str) -> Result<(), DatabaseError> {
-    let done = tx.connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
-    done.map(drop).map_err(|error| database_error(tx.path, error))
+    let done = tx
+        .connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.execute([]));
+    done.map(drop)
+        .map_err(|error| database_error(tx.path, error))
 }
 
 /// SQLite rolls some failures back by itself; then there is nothing left to do.
@@ -144,12 +167,16 @@ mod tests {
     #[test]
     fn a_write_that_panics_fails_alone() {
         let connection = Connection::open_in_memory().expect("opens");
-        connection.execute_batch("CREATE TABLE t (n)").expect("is made");
+        connection
+            .execute_batch("CREATE TABLE t (n)")
+            .expect("is made");
         let queue = Arc::new(Queue::new());
         let insert = |n: i64, panics: bool| {
             let (reply, answer) = oneshot::channel();
             let work = move |tx: &Tx<'_>| {
-                tx.connection.execute("INSERT INTO t VALUES (?1)", [n]).expect("is written");
+                tx.connection
+                    .execute("INSERT INTO t VALUES (?1)", [n])
+                    .expect("is written");
                 assert!(!panics, "as the test wants it");
                 Ok(n)
             };

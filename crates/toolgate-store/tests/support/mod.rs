@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use toolgate_core::{
-    ApprovalId, ApprovalRequest, Batch, CallId, Event, Invocation, Json, LedgerDraft, LedgerName, Record, RecordKey,
-    SessionId, Timestamp, ToolEvent, TurnEvent, TurnId, TurnInfo,
+    ApprovalId, ApprovalRequest, Batch, CallId, Event, Invocation, Json, LedgerDraft, LedgerName,
+    Record, RecordKey, SessionId, Timestamp, ToolEvent, TurnEvent, TurnId, TurnInfo,
 };
 use toolgate_testkit::call_with;
 use uuid::Uuid;
@@ -39,21 +39,45 @@ pub(crate) fn note(text: &str) -> Record {
 }
 
 /// An event about a turn, at a time that follows from its number.
-pub(crate) fn turn_event(session: SessionId, sequence: u64, turn: TurnId, event: TurnEvent) -> Arc<Event> {
+pub(crate) fn turn_event(
+    session: SessionId,
+    sequence: u64,
+    turn: TurnId,
+    event: TurnEvent,
+) -> Arc<Event> {
     let at = Timestamp::from_micros(1_000_000 * sequence as i64);
     let info = Arc::new(TurnInfo::new(session, turn));
     Arc::new(Event::turn(sequence, at, info, event).expect("a valid event"))
 }
 
 pub(crate) fn opened(session: SessionId, sequence: u64, turn: TurnId) -> Arc<Event> {
-    turn_event(session, sequence, turn, TurnEvent::TurnOpened { size: 1, after: None })
+    turn_event(
+        session,
+        sequence,
+        turn,
+        TurnEvent::TurnOpened {
+            size: 1,
+            after: None,
+        },
+    )
 }
 
 /// An event about a call.
-pub(crate) fn tool_event(session: SessionId, sequence: u64, call: CallId, event: ToolEvent) -> Arc<Event> {
+pub(crate) fn tool_event(
+    session: SessionId,
+    sequence: u64,
+    call: CallId,
+    event: ToolEvent,
+) -> Arc<Event> {
     let at = Timestamp::from_micros(1_000_000 * sequence as i64);
     let turn = Arc::new(TurnInfo::new(session, turn_id(1)));
-    let head = Invocation { id: call, call_id: "c".into(), tool: "write".into(), emit_order: 0, turn };
+    let head = Invocation {
+        id: call,
+        call_id: "c".into(),
+        tool: "write".into(),
+        emit_order: 0,
+        turn,
+    };
     Arc::new(Event::tool(sequence, at, Arc::new(head), event).expect("a valid event"))
 }
 
@@ -62,12 +86,24 @@ pub(crate) fn question(session: SessionId, sequence: u64, call: CallId) -> Batch
     let mut request = ApprovalRequest::about(&call_with("write", json!({ "path": "a.txt" })));
     request.approval_id = ApprovalId::of(call);
     let record = Record::Question(Arc::new(request.clone()));
-    let event = tool_event(session, sequence, call, ToolEvent::ToolApprovalRequested(Box::new(request.clone())));
+    let event = tool_event(
+        session,
+        sequence,
+        call,
+        ToolEvent::ToolApprovalRequested(Box::new(request.clone())),
+    );
     let records = vec![(RecordKey::Question(call, request.generation), record)];
-    Batch { events: vec![event], records, ..Batch::default() }
+    Batch {
+        events: vec![event],
+        records,
+        ..Batch::default()
+    }
 }
 
 pub(crate) fn draft(ledger: &str, n: u64) -> LedgerDraft {
     let ledger: LedgerName = ledger.parse().expect("a plain name");
-    LedgerDraft { ledger, body: format!("{{\"n\":{n}}}").into() }
+    LedgerDraft {
+        ledger,
+        body: format!("{{\"n\":{n}}}").into(),
+    }
 }

@@ -18,9 +18,15 @@ impl TestDatabase {
             return None;
         };
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("toolgate_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "toolgate_{}_{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let database = Self { server, name };
-        database.on_server(&format!("CREATE DATABASE {}", database.name)).await;
+        database
+            .on_server(&format!("CREATE DATABASE {}", database.name))
+            .await;
         Some(database)
     }
 
@@ -35,19 +41,28 @@ impl TestDatabase {
     /// Runs a statement in the database.
     pub(crate) async fn run(&self, sql: &str) {
         let mut connection = PgConnection::connect(&self.url()).await.expect("connects");
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.expect("runs");
+        connection
+            .execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned())))
+            .await
+            .expect("runs");
         connection.close().await.expect("closes");
     }
 
     /// Runs a statement on the server, outside the database.
     pub(crate) async fn on_server(&self, sql: &str) {
-        let mut connection = PgConnection::connect(&self.server).await.expect("the server of the tests runs");
-        connection.execute(AssertSqlSafe(sql.to_owned())).await.expect("runs");
+        let mut connection = PgConnection::connect(&self.server)
+            .await
+            .expect("the server of the tests runs");
+        connection
+            .execute(AssertSqlSafe(sql.to_owned()))
+            .await
+            .expect("runs");
         connection.close().await.expect("closes");
     }
 
     /// Removes the database, whoever is still connected.
     pub(crate) async fn drop(self) {
-        self.on_server(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
+        self.on_server(&format!("DROP DATABASE {} WITH (FORCE)", self.name))
+            .await;
     }
 }

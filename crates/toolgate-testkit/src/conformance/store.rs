@@ -5,35 +5,65 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use toolgate_core::{
-    Batch, CallId, Digest, Event, IdSource, Json, Message, Position, Post, Record, RecordKey, Said, SessionId, Settled,
-    Status, Store, StoreError, StoreHandle, Timestamp, TurnEvent, TurnId, TurnInfo,
+    Batch, CallId, Digest, Event, IdSource, Json, Message, Position, Post, Record, RecordKey, Said,
+    SessionId, Settled, Status, Store, StoreError, StoreHandle, Timestamp, TurnEvent, TurnId,
+    TurnInfo,
 };
 
 use super::{Report, ensure, store_budgets, store_erase, store_leases, store_ledgers, store_lists};
 
-pub(super) type StoreRule = for<'a> fn(&'a StoreHandle, &'a dyn IdSource) -> BoxFuture<'a, Result<(), String>>;
+pub(super) type StoreRule =
+    for<'a> fn(&'a StoreHandle, &'a dyn IdSource) -> BoxFuture<'a, Result<(), String>>;
 
 /// Runs the store suite. The store may hold anything already; every rule uses ids of its own from `ids`.
 pub async fn store(store: impl Store, ids: &dyn IdSource) -> Report {
     let store = StoreHandle::new(store);
     let rules: [(&'static str, StoreRule); 13] = [
-        ("an_unknown_session_is_empty", |s, i| Box::pin(unknown_session(s, i))),
-        ("events_are_read_back_in_order_and_in_pages", |s, i| Box::pin(reads_back(s, i))),
-        ("an_append_at_another_revision_writes_nothing", |s, i| Box::pin(compare_and_set(s, i))),
+        ("an_unknown_session_is_empty", |s, i| {
+            Box::pin(unknown_session(s, i))
+        }),
+        ("events_are_read_back_in_order_and_in_pages", |s, i| {
+            Box::pin(reads_back(s, i))
+        }),
+        ("an_append_at_another_revision_writes_nothing", |s, i| {
+            Box::pin(compare_and_set(s, i))
+        }),
         ("a_gap_is_refused", |s, i| Box::pin(no_gap(s, i))),
-        ("a_record_is_written_once", |s, i| Box::pin(written_once(s, i))),
-        ("a_batch_is_written_whole_or_not_at_all", |s, i| Box::pin(whole_or_nothing(s, i))),
-        ("a_record_named_twice_in_one_write_is_refused", |s, i| Box::pin(named_twice(s, i))),
-        ("of_many_writers_at_one_revision_one_wins", |s, i| Box::pin(one_writer_wins(s, i))),
-        ("of_many_writers_of_one_record_one_wins", |s, i| Box::pin(one_record_wins(s, i))),
+        ("a_record_is_written_once", |s, i| {
+            Box::pin(written_once(s, i))
+        }),
+        ("a_batch_is_written_whole_or_not_at_all", |s, i| {
+            Box::pin(whole_or_nothing(s, i))
+        }),
+        ("a_record_named_twice_in_one_write_is_refused", |s, i| {
+            Box::pin(named_twice(s, i))
+        }),
+        ("of_many_writers_at_one_revision_one_wins", |s, i| {
+            Box::pin(one_writer_wins(s, i))
+        }),
+        ("of_many_writers_of_one_record_one_wins", |s, i| {
+            Box::pin(one_record_wins(s, i))
+        }),
         ("blobs_are_read_in_parts", |s, i| Box::pin(blobs(s, i))),
-        ("large_blobs_are_read_in_parts", |s, i| Box::pin(large_blobs(s, i))),
-        ("records_are_listed_by_the_start_of_their_keys", |s, i| Box::pin(lists_by_prefix(s, i))),
-        ("messages_are_read_from_the_end", |s, i| Box::pin(reads_messages(s, i))),
+        ("large_blobs_are_read_in_parts", |s, i| {
+            Box::pin(large_blobs(s, i))
+        }),
+        ("records_are_listed_by_the_start_of_their_keys", |s, i| {
+            Box::pin(lists_by_prefix(s, i))
+        }),
+        ("messages_are_read_from_the_end", |s, i| {
+            Box::pin(reads_messages(s, i))
+        }),
     ];
     let mut report = Report::default();
-    let rules = rules.into_iter().chain(store_leases::RULES).chain(store_lists::RULES);
-    let rules = rules.chain(store_ledgers::RULES).chain(store_budgets::RULES).chain(store_erase::RULES);
+    let rules = rules
+        .into_iter()
+        .chain(store_leases::RULES)
+        .chain(store_lists::RULES);
+    let rules = rules
+        .chain(store_ledgers::RULES)
+        .chain(store_budgets::RULES)
+        .chain(store_erase::RULES);
     for (name, rule) in rules {
         report.note(name, rule(&store, ids).await);
     }
@@ -45,53 +75,133 @@ pub(super) fn text(error: StoreError) -> String {
 }
 
 /// `count` events of a new turn in `session`, numbered from `first`.
-pub(super) fn log(session: SessionId, ids: &dyn IdSource, first: u64, count: u64) -> Vec<Arc<Event>> {
+pub(super) fn log(
+    session: SessionId,
+    ids: &dyn IdSource,
+    first: u64,
+    count: u64,
+) -> Vec<Arc<Event>> {
     let turn = Arc::new(TurnInfo::new(session, TurnId::from_source(ids)));
-    let event = |n| Event::turn(n, Timestamp::EPOCH, turn.clone(), TurnEvent::TurnOpened { size: 0, after: None });
-    (first..first + count).map(|n| Arc::new(event(n).expect("a valid event"))).collect()
+    let event = |n| {
+        Event::turn(
+            n,
+            Timestamp::EPOCH,
+            turn.clone(),
+            TurnEvent::TurnOpened {
+                size: 0,
+                after: None,
+            },
+        )
+    };
+    (first..first + count)
+        .map(|n| Arc::new(event(n).expect("a valid event")))
+        .collect()
 }
 
 pub(super) fn events(events: Vec<Arc<Event>>) -> Batch {
-    Batch { events, ..Batch::default() }
+    Batch {
+        events,
+        ..Batch::default()
+    }
 }
 
 async fn unknown_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    ensure(store.revision(session).await.map_err(text)? == 0, "its revision is not 0")?;
-    ensure(store.events(session, 0, 10).await.map_err(text)?.is_empty(), "it has events")
+    ensure(
+        store.revision(session).await.map_err(text)? == 0,
+        "its revision is not 0",
+    )?;
+    ensure(
+        store.events(session, 0, 10).await.map_err(text)?.is_empty(),
+        "it has events",
+    )
 }
 
 async fn reads_back(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let written = log(session, ids, 1, 5);
-    let revision = store.append(session, Position::unleased(0), events(written[..2].to_vec())).await.map_err(text)?;
-    ensure(revision == 2, format!("the revision after two events is {revision}"))?;
-    store.append(session, Position::unleased(2), events(written[2..].to_vec())).await.map_err(text)?;
+    let revision = store
+        .append(
+            session,
+            Position::unleased(0),
+            events(written[..2].to_vec()),
+        )
+        .await
+        .map_err(text)?;
+    ensure(
+        revision == 2,
+        format!("the revision after two events is {revision}"),
+    )?;
+    store
+        .append(
+            session,
+            Position::unleased(2),
+            events(written[2..].to_vec()),
+        )
+        .await
+        .map_err(text)?;
     for (after, limit) in [(0, 10), (0, 2), (2, 2), (4, 10), (5, 10), (99, 1)] {
         let read = store.events(session, after, limit).await.map_err(text)?;
-        let expected: Vec<_> = written.iter().skip(after as usize).take(limit).cloned().collect();
-        ensure(read == expected, format!("after {after}, limit {limit}: {} events", read.len()))?;
+        let expected: Vec<_> = written
+            .iter()
+            .skip(after as usize)
+            .take(limit)
+            .cloned()
+            .collect();
+        ensure(
+            read == expected,
+            format!("after {after}, limit {limit}: {} events", read.len()),
+        )?;
     }
     Ok(())
 }
 
 async fn compare_and_set(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    store.append(session, Position::unleased(0), events(log(session, ids, 1, 2))).await.map_err(text)?;
+    store
+        .append(
+            session,
+            Position::unleased(0),
+            events(log(session, ids, 1, 2)),
+        )
+        .await
+        .map_err(text)?;
     for expected in [0, 1, 3] {
-        match store.append(session, Position::unleased(expected), events(log(session, ids, expected + 1, 1))).await {
+        match store
+            .append(
+                session,
+                Position::unleased(expected),
+                events(log(session, ids, expected + 1, 1)),
+            )
+            .await
+        {
             Err(StoreError::Conflict { found: 2, .. }) => {}
             other => return Err(format!("expected {expected}: {other:?}")),
         }
     }
-    ensure(store.revision(session).await.map_err(text)? == 2, "the log has changed")
+    ensure(
+        store.revision(session).await.map_err(text)? == 2,
+        "the log has changed",
+    )
 }
 
 async fn no_gap(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let refused = store.append(session, Position::unleased(0), events(log(session, ids, 2, 1))).await;
-    ensure(matches!(refused, Err(StoreError::Gap { .. })), format!("{refused:?}"))?;
-    ensure(store.revision(session).await.map_err(text)? == 0, "the log has changed")
+    let refused = store
+        .append(
+            session,
+            Position::unleased(0),
+            events(log(session, ids, 2, 1)),
+        )
+        .await;
+    ensure(
+        matches!(refused, Err(StoreError::Gap { .. })),
+        format!("{refused:?}"),
+    )?;
+    ensure(
+        store.revision(session).await.map_err(text)? == 0,
+        "the log has changed",
+    )
 }
 
 pub(super) fn note(text: &str) -> Record {
@@ -100,74 +210,185 @@ pub(super) fn note(text: &str) -> Record {
 
 async fn written_once(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let key = RecordKey::Layer(CallId::from_source(ids), "k".into());
-    ensure(store.record(&key).await.map_err(text)?.is_none(), "there was a record already")?;
-    ensure(store.once(key.clone(), note("first")).await.map_err(text)?.is_none(), "the first write was refused")?;
-    let kept = store.once(key.clone(), note("second")).await.map_err(text)?;
-    ensure(kept == Some(note("first")), format!("the second write was answered with {kept:?}"))?;
-    ensure(store.record(&key).await.map_err(text)? == Some(note("first")), "the record has changed")
+    ensure(
+        store.record(&key).await.map_err(text)?.is_none(),
+        "there was a record already",
+    )?;
+    ensure(
+        store
+            .once(key.clone(), note("first"))
+            .await
+            .map_err(text)?
+            .is_none(),
+        "the first write was refused",
+    )?;
+    let kept = store
+        .once(key.clone(), note("second"))
+        .await
+        .map_err(text)?;
+    ensure(
+        kept == Some(note("first")),
+        format!("the second write was answered with {kept:?}"),
+    )?;
+    ensure(
+        store.record(&key).await.map_err(text)? == Some(note("first")),
+        "the record has changed",
+    )
 }
 
 async fn whole_or_nothing(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let (session, call) = (SessionId::from_source(ids), CallId::from_source(ids));
-    let (taken, fresh) = (RecordKey::Outcome(call), RecordKey::Layer(call, "fresh".into()));
+    let (taken, fresh) = (
+        RecordKey::Outcome(call),
+        RecordKey::Layer(call, "fresh".into()),
+    );
     let outcome = Record::Outcome(Arc::new(Settled::new(Status::Ok)));
-    store.once(taken.clone(), outcome.clone()).await.map_err(text)?;
+    store
+        .once(taken.clone(), outcome.clone())
+        .await
+        .map_err(text)?;
     let records = vec![(fresh.clone(), note("x")), (taken.clone(), note("y"))];
     let refused = store
-        .append(session, Position::unleased(0), Batch { events: log(session, ids, 1, 3), records, ..Batch::default() })
+        .append(
+            session,
+            Position::unleased(0),
+            Batch {
+                events: log(session, ids, 1, 3),
+                records,
+                ..Batch::default()
+            },
+        )
         .await;
-    ensure(matches!(&refused, Err(StoreError::Exists { key }) if *key == taken), format!("{refused:?}"))?;
-    ensure(store.revision(session).await.map_err(text)? == 0, "events were written")?;
-    ensure(store.record(&fresh).await.map_err(text)?.is_none(), "a record was written")?;
-    ensure(store.record(&taken).await.map_err(text)? == Some(outcome), "the old record has changed")
+    ensure(
+        matches!(&refused, Err(StoreError::Exists { key }) if *key == taken),
+        format!("{refused:?}"),
+    )?;
+    ensure(
+        store.revision(session).await.map_err(text)? == 0,
+        "events were written",
+    )?;
+    ensure(
+        store.record(&fresh).await.map_err(text)?.is_none(),
+        "a record was written",
+    )?;
+    ensure(
+        store.record(&taken).await.map_err(text)? == Some(outcome),
+        "the old record has changed",
+    )
 }
 
 async fn named_twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (session, call, turn) = (SessionId::from_source(ids), CallId::from_source(ids), TurnId::from_source(ids));
+    let (session, call, turn) = (
+        SessionId::from_source(ids),
+        CallId::from_source(ids),
+        TurnId::from_source(ids),
+    );
     let key = RecordKey::Layer(call, "twice".into());
     let records = || vec![(key.clone(), note("x")), (key.clone(), note("y"))];
-    let batch = Batch { records: records(), ..events(log(session, ids, 1, 1)) };
-    let post = Post::Interrupt { turn, reason: "enough".into() };
-    let appended = store.append(session, Position::unleased(0), batch).await.map(drop);
+    let batch = Batch {
+        records: records(),
+        ..events(log(session, ids, 1, 1))
+    };
+    let post = Post::Interrupt {
+        turn,
+        reason: "enough".into(),
+    };
+    let appended = store
+        .append(session, Position::unleased(0), batch)
+        .await
+        .map(drop);
     for refused in [appended, store.post(session, post, records()).await] {
-        ensure(matches!(&refused, Err(StoreError::Exists { key: found }) if *found == key), format!("{refused:?}"))?;
+        ensure(
+            matches!(&refused, Err(StoreError::Exists { key: found }) if *found == key),
+            format!("{refused:?}"),
+        )?;
     }
-    ensure(store.revision(session).await.map_err(text)? == 0, "events were written")?;
-    ensure(store.posts(session, 0, 1).await.map_err(text)?.is_empty(), "something was left")?;
-    ensure(store.record(&key).await.map_err(text)?.is_none(), "a record was written")
+    ensure(
+        store.revision(session).await.map_err(text)? == 0,
+        "events were written",
+    )?;
+    ensure(
+        store.posts(session, 0, 1).await.map_err(text)?.is_empty(),
+        "something was left",
+    )?;
+    ensure(
+        store.record(&key).await.map_err(text)?.is_none(),
+        "a record was written",
+    )
 }
 
 async fn one_writer_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let write = |_| store.append(session, Position::unleased(0), events(log(session, ids, 1, 1)));
-    let won = join_all((0..16).map(write)).await.into_iter().filter(Result::is_ok).count();
+    let write = |_| {
+        store.append(
+            session,
+            Position::unleased(0),
+            events(log(session, ids, 1, 1)),
+        )
+    };
+    let won = join_all((0..16).map(write))
+        .await
+        .into_iter()
+        .filter(Result::is_ok)
+        .count();
     ensure(won == 1, format!("{won} writers won"))?;
-    ensure(store.revision(session).await.map_err(text)? == 1, "more than one event was written")
+    ensure(
+        store.revision(session).await.map_err(text)? == 1,
+        "more than one event was written",
+    )
 }
 
 async fn one_record_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let key = RecordKey::Layer(CallId::from_source(ids), "race".into());
     let write = |n: u32| store.once(key.clone(), note(&n.to_string()));
     let answers = join_all((0..16).map(write)).await;
-    let won = answers.iter().filter(|answer| matches!(answer, Ok(None))).count();
+    let won = answers
+        .iter()
+        .filter(|answer| matches!(answer, Ok(None)))
+        .count();
     ensure(won == 1, format!("{won} writers won"))?;
     let kept = store.record(&key).await.map_err(text)?;
-    let agree = answers.into_iter().filter_map(|answer| answer.ok().flatten()).all(|seen| Some(seen) == kept);
+    let agree = answers
+        .into_iter()
+        .filter_map(|answer| answer.ok().flatten())
+        .all(|seen| Some(seen) == kept);
     ensure(agree, "the others were told different things")
 }
 
 async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let (session, other) = (SessionId::from_source(ids), SessionId::from_source(ids));
     let turn = TurnId::from_source(ids);
-    let said = |n: u64| Arc::new(Said::new(turn, 0, 0, Arc::new(Message::user(format!("message {n}")))));
+    let said = |n: u64| {
+        Arc::new(Said::new(
+            turn,
+            0,
+            0,
+            Arc::new(Message::user(format!("message {n}"))),
+        ))
+    };
     for n in 0..12 {
-        store.once(RecordKey::Message(session, n), Record::Message(said(n))).await.map_err(text)?;
+        store
+            .once(RecordKey::Message(session, n), Record::Message(said(n)))
+            .await
+            .map_err(text)?;
     }
-    store.once(RecordKey::Message(other, 0), Record::Message(said(99))).await.map_err(text)?;
-    for (before, limit, want) in [(u64::MAX, 3, 9..12), (10, 4, 6..10), (2, 5, 0..2), (0, 5, 0..0), (12, 100, 0..12)] {
+    store
+        .once(RecordKey::Message(other, 0), Record::Message(said(99)))
+        .await
+        .map_err(text)?;
+    for (before, limit, want) in [
+        (u64::MAX, 3, 9..12),
+        (10, 4, 6..10),
+        (2, 5, 0..2),
+        (0, 5, 0..0),
+        (12, 100, 0..12),
+    ] {
         let found = store.messages(session, before, limit).await.map_err(text)?;
         let want: Vec<_> = want.map(|n| (n, said(n))).collect();
-        ensure(found == want, format!("before {before}, at most {limit}: {found:?}"))?;
+        ensure(
+            found == want,
+            format!("before {before}, at most {limit}: {found:?}"),
+        )?;
     }
     Ok(())
 }
@@ -175,10 +396,18 @@ async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
 async fn lists_by_prefix(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let start = format!("list/{}/", CallId::from_source(ids));
     // Not in order, and with neighbours on both sides that start otherwise.
-    let mut names: Vec<String> =
-        ["b", "a", "", "ä", "a/1", "\u{10ffff}z", "%", "_"].iter().map(|end| format!("{start}{end}")).collect();
-    for name in names.iter().chain(&[start[..start.len() - 1].to_owned(), format!("{start}x").replace("/x", "0x")]) {
-        store.once(RecordKey::Other(name.as_str().into()), note(name)).await.map_err(text)?;
+    let mut names: Vec<String> = ["b", "a", "", "ä", "a/1", "\u{10ffff}z", "%", "_"]
+        .iter()
+        .map(|end| format!("{start}{end}"))
+        .collect();
+    for name in names.iter().chain(&[
+        start[..start.len() - 1].to_owned(),
+        format!("{start}x").replace("/x", "0x"),
+    ]) {
+        store
+            .once(RecordKey::Other(name.as_str().into()), note(name))
+            .await
+            .map_err(text)?;
     }
     names.sort();
     for (after, limit) in [(None, 100), (None, 3), (Some(2), 3), (Some(7), 3)] {
@@ -190,32 +419,64 @@ async fn lists_by_prefix(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
             .take(limit)
             .map(|n| (n.as_str().into(), note(n)))
             .collect();
-        ensure(found == expected, format!("behind {behind:?}, limit {limit}: {found:?}"))?;
+        ensure(
+            found == expected,
+            format!("behind {behind:?}, limit {limit}: {found:?}"),
+        )?;
     }
     let before = store.list(&start, Some(""), 100).await.map_err(text)?;
-    ensure(before.len() == names.len(), "a key before all of them hides some")
+    ensure(
+        before.len() == names.len(),
+        "a key before all of them hides some",
+    )
 }
 
 async fn large_blobs(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     const SIZE: usize = 1_300_000;
     let salt = CallId::from_source(ids).uuid().into_bytes();
-    let bytes: Vec<u8> = (0..SIZE).map(|n| (n * 31 / 7) as u8 ^ salt[n % 16]).collect();
+    let bytes: Vec<u8> = (0..SIZE)
+        .map(|n| (n * 31 / 7) as u8 ^ salt[n % 16])
+        .collect();
     let bytes = Bytes::from(bytes);
     let digest = store.put_blob(bytes.clone()).await.map_err(text)?;
     let middle = 262_144;
-    for range in [0..SIZE, middle - 1..middle + 1, middle..2 * middle, 3 * middle - 5..SIZE, SIZE - 1..SIZE] {
-        let read = store.blob(digest, range.start as u64..range.end as u64).await.map_err(text)?;
-        ensure(read == Some(bytes.slice(range.clone())), format!("{range:?} is read wrongly"))?;
+    for range in [
+        0..SIZE,
+        middle - 1..middle + 1,
+        middle..2 * middle,
+        3 * middle - 5..SIZE,
+        SIZE - 1..SIZE,
+    ] {
+        let read = store
+            .blob(digest, range.start as u64..range.end as u64)
+            .await
+            .map_err(text)?;
+        ensure(
+            read == Some(bytes.slice(range.clone())),
+            format!("{range:?} is read wrongly"),
+        )?;
     }
-    let past = store.blob(digest, SIZE as u64 - 2..u64::MAX).await.map_err(text)?;
-    ensure(past == Some(bytes.slice(SIZE - 2..)), "a range past the end is not cut there")
+    let past = store
+        .blob(digest, SIZE as u64 - 2..u64::MAX)
+        .await
+        .map_err(text)?;
+    ensure(
+        past == Some(bytes.slice(SIZE - 2..)),
+        "a range past the end is not cut there",
+    )
 }
 
 async fn blobs(store: &StoreHandle, _: &dyn IdSource) -> Result<(), String> {
     let bytes = Bytes::from((0..=255_u8).cycle().take(10_000).collect::<Vec<u8>>());
     let digest = store.put_blob(bytes.clone()).await.map_err(text)?;
-    ensure(digest == Digest::of_bytes(&bytes), "the digest is not the SHA-256 of the bytes")?;
-    ensure(store.put_blob(bytes.clone()).await.map_err(text)? == digest, "the same bytes have another digest")?;
+    ensure(
+        digest == Digest::of_bytes(&bytes),
+        "the digest is not the SHA-256 of the bytes",
+    )?;
+    ensure(
+        store.put_blob(bytes.clone()).await.map_err(text)? == digest,
+        "the same bytes have another digest",
+    )?;
     for (range, expected) in [
         (0..10_000, bytes.clone()),
         (0..u64::MAX, bytes.clone()),
@@ -224,8 +485,14 @@ async fn blobs(store: &StoreHandle, _: &dyn IdSource) -> Result<(), String> {
         (20_000..30_000, Bytes::new()),
     ] {
         let read = store.blob(digest, range.clone()).await.map_err(text)?;
-        ensure(read.as_ref() == Some(&expected), format!("{range:?} is read wrongly"))?;
+        ensure(
+            read.as_ref() == Some(&expected),
+            format!("{range:?} is read wrongly"),
+        )?;
     }
-    let unknown = store.blob(Digest::of_bytes(b"never kept"), 0..1).await.map_err(text)?;
+    let unknown = store
+        .blob(Digest::of_bytes(b"never kept"), 0..1)
+        .await
+        .map_err(text)?;
     ensure(unknown.is_none(), "an unknown blob was read")
 }

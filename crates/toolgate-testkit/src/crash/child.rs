@@ -67,13 +67,18 @@ impl CrashChild {
     /// What this process was started for, if it is a child of a parent of this kit.
     pub fn from_env() -> Option<Self> {
         let order = std::env::var(Self::VARIABLE).ok()?;
-        let order: Order = serde_json::from_str(&order).expect("the parent writes a readable order");
+        let order: Order =
+            serde_json::from_str(&order).expect("the parent writes a readable order");
         let kill = match order.mishap {
             Some(Mishap::Kill(kill)) => Some(kill),
             Some(Mishap::Trouble(_)) | None => None,
         };
         let effects = EffectLog::at(order.effects.clone()).with_kill(kill);
-        Some(Self { order, effects, writes: Arc::default() })
+        Some(Self {
+            order,
+            effects,
+            writes: Arc::default(),
+        })
     }
 
     /// Which scenario is to be driven.
@@ -116,7 +121,11 @@ impl CrashChild {
         let (mishap, writes) = (self.order.mishap, self.writes.clone());
         FaultyStore::new(inner, move |call: StoreCall, write| {
             writes.fetch_max(write, Ordering::SeqCst);
-            if call.writes() { fault(mishap, write) } else { Fault::Pass }
+            if call.writes() {
+                fault(mishap, write)
+            } else {
+                Fault::Pass
+            }
         })
     }
 
@@ -127,7 +136,11 @@ impl CrashChild {
             Ended::Waiting => (Self::WAITING, None),
             Ended::Stopped(why) => (Self::STOPPED, Some(why)),
         };
-        let account = Account { writes: self.writes.load(Ordering::SeqCst), effects: self.effects.written(), stopped };
+        let account = Account {
+            writes: self.writes.load(Ordering::SeqCst),
+            effects: self.effects.written(),
+            stopped,
+        };
         let text = serde_json::to_vec(&account).expect("an account is plain data");
         fs::write(&self.order.account, text).expect("the parent's directory can be written to");
         std::process::exit(code)
@@ -148,8 +161,12 @@ fn fault(mishap: Option<Mishap>, write: u64) -> Fault {
     match mishap {
         Some(Mishap::Kill(Kill::BeforeWrite(at))) if at == write => Fault::KillBefore,
         Some(Mishap::Kill(Kill::AfterWrite(at))) if at == write => Fault::KillAfter,
-        Some(Mishap::Trouble(Trouble::DiskFull(from))) if write >= from => Fault::Fail(failed("the disk is full")),
-        Some(Mishap::Trouble(Trouble::Busy(at))) if at == write => Fault::Fail(failed("the database is busy")),
+        Some(Mishap::Trouble(Trouble::DiskFull(from))) if write >= from => {
+            Fault::Fail(failed("the disk is full"))
+        }
+        Some(Mishap::Trouble(Trouble::Busy(at))) if at == write => {
+            Fault::Fail(failed("the database is busy"))
+        }
         Some(Mishap::Trouble(Trouble::LostAnswer(at))) if at == write => {
             Fault::DoneButFail(failed("the connection was lost"))
         }

@@ -39,9 +39,15 @@ impl Facts {
             _ => Repeats::Never,
         };
         let entries = registry.entries();
-        let fact =
-            |entry: &std::sync::Arc<toolgate_core::ToolEntry>| (entry.spec.name.clone(), fact(&entry.spec.annotations));
-        Self { repeats: entries.iter().map(fact).collect(), asks_again: false, limits: Vec::new(), refuses: false }
+        let fact = |entry: &std::sync::Arc<toolgate_core::ToolEntry>| {
+            (entry.spec.name.clone(), fact(&entry.spec.annotations))
+        };
+        Self {
+            repeats: entries.iter().map(fact).collect(),
+            asks_again: false,
+            limits: Vec::new(),
+            refuses: false,
+        }
     }
 
     /// Lets somebody be asked once more about a call: while the store cannot say whether an approval counts, asking
@@ -85,11 +91,20 @@ impl Facts {
 pub fn compare(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
     let mut wrong = after.broken.clone();
     wrong.extend(compare_session(calm, after, facts));
-    wrong.extend(after.sessions().into_iter().flat_map(|seen| compare_accounts(seen, &facts.limits, facts.refuses)));
+    wrong.extend(
+        after
+            .sessions()
+            .into_iter()
+            .flat_map(|seen| compare_accounts(seen, &facts.limits, facts.refuses)),
+    );
     let calls = after.sessions().into_iter().flat_map(|seen| &seen.calls);
     let known: BTreeSet<String> = calls.map(|call| call.id.to_string()).collect();
-    let strangers = after.effects.iter().filter(|effect| !known.contains(&effect.key));
-    wrong.extend(strangers.map(|effect| format!("an effect of {} belongs to no call", effect.tool)));
+    let strangers = after
+        .effects
+        .iter()
+        .filter(|effect| !known.contains(&effect.key));
+    wrong
+        .extend(strangers.map(|effect| format!("an effect of {} belongs to no call", effect.tool)));
     wrong
 }
 
@@ -97,40 +112,74 @@ fn compare_session(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
     let mut wrong = Talk::compare(&calm.talk, &after.talk);
     compare_turns(calm, after, &mut wrong);
     if calm.calls.len() != after.calls.len() {
-        wrong.push(format!("{} calls were made instead of {}", after.calls.len(), calm.calls.len()));
+        wrong.push(format!(
+            "{} calls were made instead of {}",
+            after.calls.len(),
+            calm.calls.len()
+        ));
     }
     for (before, call) in calm.calls.iter().zip(&after.calls) {
         let label = call.label();
-        if (before.turn, before.emit_order, &before.tool) != (call.turn, call.emit_order, &call.tool) {
+        if (before.turn, before.emit_order, &before.tool)
+            != (call.turn, call.emit_order, &call.tool)
+        {
             wrong.push(format!("{label} stands where {} should be", before.label()));
             continue;
         }
         let expected = (calm.effects_of(before.id), before);
-        wrong.extend(compare_call(expected, (after.effects_of(call.id), call), facts));
-        wrong.extend(compare_inner(calm.inner.get(&before.id), after.inner.get(&call.id), call, facts));
-        if calm.receipts.values().any(|count| *count > 0) && after.receipts.get(&call.id) != Some(&1) {
+        wrong.extend(compare_call(
+            expected,
+            (after.effects_of(call.id), call),
+            facts,
+        ));
+        wrong.extend(compare_inner(
+            calm.inner.get(&before.id),
+            after.inner.get(&call.id),
+            call,
+            facts,
+        ));
+        if calm.receipts.values().any(|count| *count > 0)
+            && after.receipts.get(&call.id) != Some(&1)
+        {
             let count = after.receipts.get(&call.id).copied().unwrap_or(0);
             wrong.push(format!("{label} has {count} receipts"));
         }
         for (kind, count) in after.notices_of(call.id) {
-            let again = if facts.asks_again { call.asked().saturating_sub(before.asked()) as u32 } else { 0 };
+            let again = if facts.asks_again {
+                call.asked().saturating_sub(before.asked()) as u32
+            } else {
+                0
+            };
             if count > calm.notices_of(before.id).get(&kind).copied().unwrap_or(0) + again {
                 wrong.push(format!("{kind} was called {count} times for {label}"));
             }
         }
     }
-    wrong.extend(after.pending.iter().map(|call| format!("the approval of {call} is still pending at the end")));
+    wrong.extend(
+        after
+            .pending
+            .iter()
+            .map(|call| format!("the approval of {call} is still pending at the end")),
+    );
     wrong
 }
 
 /// The session of an agent, against that of the same agent without mishaps.
-fn compare_inner(calm: Option<&Seen>, after: Option<&Seen>, call: &SeenCall, facts: &Facts) -> Vec<String> {
+fn compare_inner(
+    calm: Option<&Seen>,
+    after: Option<&Seen>,
+    call: &SeenCall,
+    facts: &Facts,
+) -> Vec<String> {
     let label = call.label();
     match (calm, after) {
         (None, None) => Vec::new(),
         (Some(calm), Some(after)) => {
             let wrong = compare_session(calm, after, facts);
-            wrong.into_iter().map(|wrong| format!("in the session of {label}: {wrong}")).collect()
+            wrong
+                .into_iter()
+                .map(|wrong| format!("in the session of {label}: {wrong}"))
+                .collect()
         }
         (Some(_), None) if facts.allow_refusal_of(call) => Vec::new(),
         (Some(_), None) => vec![format!("no agent worked on {label}")],
@@ -150,13 +199,16 @@ pub fn kept(before: &Seen, after: &Seen) -> Vec<String> {
     wrong.extend(Talk::kept(&before.talk, &after.talk));
     for (call, inner) in &before.inner {
         match after.inner.get(call) {
-            Some(now) => {
-                wrong.extend(kept(inner, now).into_iter().map(|wrong| format!("in the session of {call}: {wrong}")))
-            }
+            Some(now) => wrong.extend(
+                kept(inner, now)
+                    .into_iter()
+                    .map(|wrong| format!("in the session of {call}: {wrong}")),
+            ),
             None => wrong.push(format!("the session of {call} is gone")),
         }
     }
-    let calls: BTreeMap<CallId, &SeenCall> = after.calls.iter().map(|call| (call.id, call)).collect();
+    let calls: BTreeMap<CallId, &SeenCall> =
+        after.calls.iter().map(|call| (call.id, call)).collect();
     for call in &before.calls {
         let label = call.label();
         let Some(now) = calls.get(&call.id) else {
@@ -170,7 +222,10 @@ pub fn kept(before: &Seen, after: &Seen) -> Vec<String> {
         if before.pending.contains(&call.id) && !waits && call.life == now.life {
             wrong.push(format!("the approval of {label} was lost"));
         }
-        if before.answered.contains(&call.id) && after.pending.contains(&call.id) && call.life == now.life {
+        if before.answered.contains(&call.id)
+            && after.pending.contains(&call.id)
+            && call.life == now.life
+        {
             wrong.push(format!("the decision on {label} was lost"));
         }
         if before.receipts.get(&call.id) > after.receipts.get(&call.id) {
@@ -178,8 +233,15 @@ pub fn kept(before: &Seen, after: &Seen) -> Vec<String> {
         }
     }
     for turn in before.turns.iter().filter(|turn| turn.successor.is_some()) {
-        if after.turns.iter().any(|now| now.turn == turn.turn && now.successor != turn.successor) {
-            wrong.push(format!("turn {} is continued by another turn now", turn.turn));
+        if after
+            .turns
+            .iter()
+            .any(|now| now.turn == turn.turn && now.successor != turn.successor)
+        {
+            wrong.push(format!(
+                "turn {} is continued by another turn now",
+                turn.turn
+            ));
         }
     }
     wrong
@@ -187,15 +249,27 @@ pub fn kept(before: &Seen, after: &Seen) -> Vec<String> {
 
 fn compare_turns(calm: &Seen, after: &Seen, wrong: &mut Vec<String>) {
     if calm.turns.len() != after.turns.len() {
-        wrong.push(format!("there are {} turns instead of {}", after.turns.len(), calm.turns.len()));
+        wrong.push(format!(
+            "there are {} turns instead of {}",
+            after.turns.len(),
+            calm.turns.len()
+        ));
     }
-    let next = after.turns.iter().skip(1).map(|turn| Some(turn.turn)).chain([None]);
+    let next = after
+        .turns
+        .iter()
+        .skip(1)
+        .map(|turn| Some(turn.turn))
+        .chain([None]);
     for (at, (turn, next)) in after.turns.iter().zip(next).enumerate() {
         if !turn.settled {
             wrong.push(format!("turn {} is not settled", at + 1));
         }
         if turn.successor != next {
-            wrong.push(format!("turn {} is not continued by the turn after it", at + 1));
+            wrong.push(format!(
+                "turn {} is not continued by the turn after it",
+                at + 1
+            ));
         }
     }
 }
@@ -210,11 +284,17 @@ fn compare_call(
     if facts.allow_refusal_of(call) && effects.is_empty() {
         return wrong;
     }
-    let said = |call: &SeenCall| call.outcome.as_ref().map(|settled| settled.model_text().into_owned());
+    let said = |call: &SeenCall| {
+        call.outcome
+            .as_ref()
+            .map(|settled| settled.model_text().into_owned())
+    };
     let was_unknown = calm.status() == Some(Status::OutcomeUnknown);
     let unknown = call.status() == Some(Status::OutcomeUnknown) && !was_unknown;
     if unknown && (repeats != Repeats::Never || !calm.life.contains(&STARTED)) {
-        wrong.push(format!("the outcome of {label} is unknown although it could be known"));
+        wrong.push(format!(
+            "the outcome of {label} is unknown although it could be known"
+        ));
     }
     if !unknown && (calm.status(), said(calm)) != (call.status(), said(call)) {
         let (was, is) = ((calm.status(), said(calm)), (call.status(), said(call)));
@@ -224,16 +304,26 @@ fn compare_call(
         Repeats::Never if unknown => calm_effects.starts_with(&effects),
         Repeats::Never | Repeats::Reconciled => effects == calm_effects,
         Repeats::Harmless => {
-            effects.len() >= calm_effects.len() && BTreeSet::from_iter(&effects) == BTreeSet::from_iter(&calm_effects)
+            effects.len() >= calm_effects.len()
+                && BTreeSet::from_iter(&effects) == BTreeSet::from_iter(&calm_effects)
         }
     };
     if !as_it_was {
-        wrong.push(format!("{label} had the effects {effects:?} instead of {calm_effects:?}"));
+        wrong.push(format!(
+            "{label} had the effects {effects:?} instead of {calm_effects:?}"
+        ));
     }
     if call.asked() > calm.asked() && !facts.asks_again {
-        wrong.push(format!("{label} was asked about {} times instead of {}", call.asked(), calm.asked()));
+        wrong.push(format!(
+            "{label} was asked about {} times instead of {}",
+            call.asked(),
+            calm.asked()
+        ));
     }
-    let (was, mut is) = (without_repeats(&calm.life, facts), without_repeats(&call.life, facts));
+    let (was, mut is) = (
+        without_repeats(&calm.life, facts),
+        without_repeats(&call.life, facts),
+    );
     if unknown {
         is.pop();
     }
@@ -262,7 +352,11 @@ impl Seen {
     /// What a call did, in order.
     pub fn effects_of(&self, call: CallId) -> Vec<&str> {
         let key = call.to_string();
-        self.effects.iter().filter(|effect| effect.key == key).map(|effect| effect.what.as_str()).collect()
+        self.effects
+            .iter()
+            .filter(|effect| effect.key == key)
+            .map(|effect| effect.what.as_str())
+            .collect()
     }
 
     /// How often each callback was called for a call.
@@ -270,7 +364,10 @@ impl Seen {
         let key = call.to_string();
         let mut counts = BTreeMap::new();
         let of_call = |notice: &&Effect| notice.key == key;
-        self.notices.iter().filter(of_call).for_each(|notice| *counts.entry(notice.tool.clone()).or_default() += 1);
+        self.notices
+            .iter()
+            .filter(of_call)
+            .for_each(|notice| *counts.entry(notice.tool.clone()).or_default() += 1);
         counts
     }
 }

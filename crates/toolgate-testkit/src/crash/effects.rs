@@ -48,7 +48,11 @@ pub struct Effect {
 impl EffectLog {
     /// The log in this file, which need not exist yet.
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), kill: None, written: Arc::default() }
+        Self {
+            path: path.into(),
+            kill: None,
+            written: Arc::default(),
+        }
     }
 
     pub(super) fn with_kill(mut self, kill: Option<Kill>) -> Self {
@@ -82,10 +86,17 @@ impl EffectLog {
         if self.kill == Some(Kill::BeforeEffect(number)) {
             kill_this_process();
         }
-        let effect = Effect { key, tool: tool.to_owned(), what: what.to_owned() };
+        let effect = Effect {
+            key,
+            tool: tool.to_owned(),
+            what: what.to_owned(),
+        };
         let mut line = serde_json::to_vec(&effect)?;
         line.push(b'\n');
-        let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.path)?;
         file.write_all(&line)?;
         file.sync_data()?;
         if self.kill == Some(Kill::AfterEffect(number)) {
@@ -101,7 +112,9 @@ impl EffectLog {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).map_err(io::Error::from))
+            .collect()
     }
 
     /// Whether the call with this key has had an effect.

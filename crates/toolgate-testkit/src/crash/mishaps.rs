@@ -21,7 +21,13 @@ pub enum Kill {
 
 impl Kill {
     /// The words for the five kinds, in the order of [`Kill::kind`].
-    pub const KINDS: [&'static str; 5] = ["before write", "after write", "before effect", "after effect", "any time"];
+    pub const KINDS: [&'static str; 5] = [
+        "before write",
+        "after write",
+        "before effect",
+        "after effect",
+        "any time",
+    ];
 
     /// The place of its kind in [`Kill::KINDS`].
     pub const fn kind(self) -> usize {
@@ -75,7 +81,11 @@ impl Extent {
     }
 
     fn kill(self, place: u64, random: &mut fastrand::Rng) -> Kill {
-        let Self { writes, effects, micros } = self;
+        let Self {
+            writes,
+            effects,
+            micros,
+        } = self;
         match (place, place.checked_sub(2 * writes)) {
             (place, None) if place % 2 == 0 => Kill::BeforeWrite(place / 2 + 1),
             (place, None) => Kill::AfterWrite(place / 2 + 1),
@@ -111,7 +121,12 @@ impl Mishaps {
     /// ```
     pub fn kills(lap: u64, seed: u64, calm: &[Extent]) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut place = lap % calm.iter().map(|extent| extent.places()).sum::<u64>().max(1);
+        let mut place = lap
+            % calm
+                .iter()
+                .map(|extent| extent.places())
+                .sum::<u64>()
+                .max(1);
         let mut mishaps = Vec::new();
         for extent in calm {
             if let Some(further) = place.checked_sub(extent.places()) {
@@ -135,8 +150,16 @@ impl Mishaps {
         let mut random = fastrand::Rng::with_seed(seed);
         let writes = calm.first().map_or(1, |extent| extent.writes.max(1));
         let first = trouble(lap % 4, lap / 4 % writes + 1);
-        let second = random.bool().then(|| trouble(random.u64(0..4), random.u64(1..=writes)));
-        Self([first].into_iter().chain(second).map(|trouble| Some(Mishap::Trouble(trouble))).collect())
+        let second = random
+            .bool()
+            .then(|| trouble(random.u64(0..4), random.u64(1..=writes)));
+        Self(
+            [first]
+                .into_iter()
+                .chain(second)
+                .map(|trouble| Some(Mishap::Trouble(trouble)))
+                .collect(),
+        )
     }
 }
 
@@ -159,7 +182,11 @@ fn any_kill(random: &mut fastrand::Rng, extent: Extent) -> Kill {
         let bound = random.u64(1..=most.max(1));
         random.u64(1..=bound)
     };
-    let (write, effect, micros) = (early(extent.writes), early(extent.effects), early(extent.micros));
+    let (write, effect, micros) = (
+        early(extent.writes),
+        early(extent.effects),
+        early(extent.micros),
+    );
     match random.u8(0..5) {
         0 => Kill::BeforeWrite(write),
         1 => Kill::AfterWrite(write),
@@ -184,8 +211,25 @@ mod tests {
 
     #[test]
     fn the_first_kill_walks_through_every_place_and_starts_over() {
-        let calm = [Extent { writes: 2, effects: 1, micros: 0 }, Extent { writes: 0, effects: 0, micros: 0 }];
-        let first = |lap| Mishaps::kills(lap, 1, &calm).0.into_iter().enumerate().find_map(|(at, m)| Some((at, m?)));
+        let calm = [
+            Extent {
+                writes: 2,
+                effects: 1,
+                micros: 0,
+            },
+            Extent {
+                writes: 0,
+                effects: 0,
+                micros: 0,
+            },
+        ];
+        let first = |lap| {
+            Mishaps::kills(lap, 1, &calm)
+                .0
+                .into_iter()
+                .enumerate()
+                .find_map(|(at, m)| Some((at, m?)))
+        };
         let firsts: Vec<_> = (0..9).filter_map(first).collect();
         let all = [
             (0, Kill::BeforeWrite(1)),
@@ -203,8 +247,14 @@ mod tests {
 
     #[test]
     fn troubles_walk_through_every_write_in_every_kind() {
-        let calm = [Extent { writes: 2, effects: 0, micros: 0 }];
-        let firsts: Vec<_> = (0..8).map(|lap| Mishaps::troubles(lap, 1, &calm).0[0]).collect();
+        let calm = [Extent {
+            writes: 2,
+            effects: 0,
+            micros: 0,
+        }];
+        let firsts: Vec<_> = (0..8)
+            .map(|lap| Mishaps::troubles(lap, 1, &calm).0[0])
+            .collect();
         for write in 1..=2 {
             for kind in 0..4 {
                 assert!(firsts.contains(&Some(Mishap::Trouble(trouble(kind, write)))));

@@ -8,8 +8,9 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 use toolgate_core::{
-    AccountRow, ApprovalFilter, ApprovalState, CallId, Digest, Event, LedgerHead, LedgerName, Record, RecordKey,
-    SessionId, Settled, Status, StoreError, StoreHandle, ToolName, TurnEvent, TurnId,
+    AccountRow, ApprovalFilter, ApprovalState, CallId, Digest, Event, LedgerHead, LedgerName,
+    Record, RecordKey, SessionId, Settled, Status, StoreError, StoreHandle, ToolName, TurnEvent,
+    TurnId,
 };
 
 use super::{Effect, EffectLog, Talk, accounts::accounts_of, child::notices_of};
@@ -85,7 +86,12 @@ impl SeenCall {
 
     /// What it is called in a report.
     pub fn label(&self) -> String {
-        format!("turn {} call {} ({})", self.turn + 1, self.emit_order + 1, self.tool)
+        format!(
+            "turn {} call {} ({})",
+            self.turn + 1,
+            self.emit_order + 1,
+            self.tool
+        )
     }
 }
 
@@ -114,7 +120,9 @@ impl Seen {
 
     /// This session and those of agents in it.
     pub fn sessions(&self) -> Vec<&Self> {
-        std::iter::once(self).chain(self.inner.values().flat_map(Self::sessions)).collect()
+        std::iter::once(self)
+            .chain(self.inner.values().flat_map(Self::sessions))
+            .collect()
     }
 
     async fn glance(
@@ -124,13 +132,18 @@ impl Seen {
         chains: &mut Chains,
     ) -> Result<Self, StoreError> {
         let events = store.events(session, 0, 1_000_000).await?;
-        let mut seen = Self { log: events.iter().map(|event| digest(event)).collect(), ..Self::default() };
+        let mut seen = Self {
+            log: events.iter().map(|event| digest(event)).collect(),
+            ..Self::default()
+        };
         if let Err(violation) = LifecycleChecker::check_all(events.iter().map(|event| &**event)) {
-            seen.broken.push(format!("the lifecycle is broken: {violation}"));
+            seen.broken
+                .push(format!("the lifecycle is broken: {violation}"));
         }
         events.iter().for_each(|event| seen.take(event));
         for turn in &mut seen.turns {
-            if let Some(Record::Turn(next)) = store.record(&RecordKey::Successor(turn.turn)).await? {
+            if let Some(Record::Turn(next)) = store.record(&RecordKey::Successor(turn.turn)).await?
+            {
                 turn.successor = Some(next);
             }
         }
@@ -138,14 +151,21 @@ impl Seen {
         seen.read_approvals(store, session).await?;
         let (talk, broken) = Talk::read(store, session, &events, effects).await?;
         (seen.talk, seen.accounts) = (talk, accounts_of(store, session).await?);
-        seen.broken.extend(broken.into_iter().chain(seen.broken_talk()));
+        seen.broken
+            .extend(broken.into_iter().chain(seen.broken_talk()));
         seen.read_inner(store, effects, chains).await?;
         chains.follow(store).await?;
-        seen.receipts = seen.calls.iter().map(|call| (call.id, chains.receipts(call.id))).collect();
+        seen.receipts = seen
+            .calls
+            .iter()
+            .map(|call| (call.id, chains.receipts(call.id)))
+            .collect();
         seen.broken.extend(chains.broken.iter().cloned());
         let failed = |error: std::io::Error| StoreError::Backend(Box::new(error));
         seen.effects = effects.read().map_err(failed)?;
-        seen.notices = EffectLog::at(notices_of(effects.path())).read().map_err(failed)?;
+        seen.notices = EffectLog::at(notices_of(effects.path()))
+            .read()
+            .map_err(failed)?;
         Ok(seen)
     }
 
@@ -160,13 +180,21 @@ impl Seen {
             if self.talk.messages.is_empty() {
                 return Ok(());
             }
-            for (id, label) in self.calls.iter().map(|call| (call.id, call.label())).collect::<Vec<_>>() {
+            for (id, label) in self
+                .calls
+                .iter()
+                .map(|call| (call.id, call.label()))
+                .collect::<Vec<_>>()
+            {
                 let session = SessionId::new(id.uuid());
                 if store.revision(session).await? == 0 {
                     continue;
                 }
                 let inner = Self::look(store, session, effects, chains).await?;
-                let broken = inner.broken.iter().map(|broken| format!("in the session of {label}: {broken}"));
+                let broken = inner
+                    .broken
+                    .iter()
+                    .map(|broken| format!("in the session of {label}: {broken}"));
                 self.broken.extend(broken);
                 self.inner.insert(id, inner);
             }
@@ -179,21 +207,45 @@ impl Seen {
         let turn = event.turn_info().turn;
         match (event.as_turn(), event.as_tool()) {
             (Some(TurnEvent::TurnOpened { .. }), _) => {
-                self.turns.push(SeenTurn { turn, settled: false, successor: None });
+                self.turns.push(SeenTurn {
+                    turn,
+                    settled: false,
+                    successor: None,
+                });
             }
             (Some(TurnEvent::TurnSettled), _) => {
-                self.turns.iter_mut().filter(|seen| seen.turn == turn).for_each(|seen| seen.settled = true);
+                self.turns
+                    .iter_mut()
+                    .filter(|seen| seen.turn == turn)
+                    .for_each(|seen| seen.settled = true);
             }
             (_, Some((head, tool))) => {
                 if tool.name() == "tool_requested" {
-                    let at = self.turns.iter().position(|seen| seen.turn == turn).unwrap_or(usize::MAX);
+                    let at = self
+                        .turns
+                        .iter()
+                        .position(|seen| seen.turn == turn)
+                        .unwrap_or(usize::MAX);
                     let (life, outcome) = (Vec::new(), None);
                     let (id, emit_order, tool) = (head.id, head.emit_order, head.tool.clone());
-                    self.calls.push(SeenCall { id, turn: at, emit_order, tool, life, outcome });
+                    self.calls.push(SeenCall {
+                        id,
+                        turn: at,
+                        emit_order,
+                        tool,
+                        life,
+                        outcome,
+                    });
                 }
-                let informs = ["tool_execution_progress", "tool_call_audit", "tool_log"].contains(&tool.name());
-                let call = self.calls.iter_mut().find(|call| call.id == head.id).filter(|_| !informs);
-                call.into_iter().for_each(|call| call.life.push(tool.name()));
+                let informs = ["tool_execution_progress", "tool_call_audit", "tool_log"]
+                    .contains(&tool.name());
+                let call = self
+                    .calls
+                    .iter_mut()
+                    .find(|call| call.id == head.id)
+                    .filter(|_| !informs);
+                call.into_iter()
+                    .for_each(|call| call.life.push(tool.name()));
             }
             _ => {}
         }
@@ -201,27 +253,44 @@ impl Seen {
 
     async fn read_outcomes(&mut self, store: &StoreHandle) -> Result<(), StoreError> {
         for call in &mut self.calls {
-            if let Some(Record::Outcome(settled)) = store.record(&RecordKey::Outcome(call.id)).await? {
+            if let Some(Record::Outcome(settled)) =
+                store.record(&RecordKey::Outcome(call.id)).await?
+            {
                 call.outcome = Some(settled);
             }
             let ended = call.life.last().is_some_and(|word| is_terminal(word));
             if ended != call.outcome.is_some() {
-                let (has, lacks) =
-                    if ended { ("an end in the log", "outcome") } else { ("an outcome", "end in the log") };
-                self.broken.push(format!("{} has {has} and no {lacks}", call.label()));
+                let (has, lacks) = if ended {
+                    ("an end in the log", "outcome")
+                } else {
+                    ("an outcome", "end in the log")
+                };
+                self.broken
+                    .push(format!("{} has {has} and no {lacks}", call.label()));
             }
         }
         Ok(())
     }
 
-    async fn read_approvals(&mut self, store: &StoreHandle, session: SessionId) -> Result<(), StoreError> {
-        let filter = ApprovalFilter { session: Some(session), pending: false, limit: 10_000, ..Default::default() };
+    async fn read_approvals(
+        &mut self,
+        store: &StoreHandle,
+        session: SessionId,
+    ) -> Result<(), StoreError> {
+        let filter = ApprovalFilter {
+            session: Some(session),
+            pending: false,
+            limit: 10_000,
+            ..Default::default()
+        };
         for row in store.approvals(filter).await? {
             let call = row.request.approval_id.call();
             let answer = RecordKey::Answer(call, row.request.generation);
             match row.state {
                 ApprovalState::Pending => self.pending.insert(call),
-                ApprovalState::Answered if store.record(&answer).await?.is_some() => self.answered.insert(call),
+                ApprovalState::Answered if store.record(&answer).await?.is_some() => {
+                    self.answered.insert(call)
+                }
                 ApprovalState::Answered | ApprovalState::Settled(_) => false,
             };
         }
@@ -229,10 +298,16 @@ impl Seen {
             let asked = call.life.last().is_some_and(|word| *word == ASKED);
             let listed = self.pending.contains(&call.id);
             if listed && !asked {
-                self.broken.push(format!("the approval of {} is still listed as pending", call.label()));
+                self.broken.push(format!(
+                    "the approval of {} is still listed as pending",
+                    call.label()
+                ));
             }
             if asked && !listed && !self.answered.contains(&call.id) {
-                self.broken.push(format!("the approval of {} is neither pending nor answered", call.label()));
+                self.broken.push(format!(
+                    "the approval of {} is neither pending nor answered",
+                    call.label()
+                ));
             }
         }
         Ok(())
@@ -259,14 +334,19 @@ impl Chains {
             }
             for entry in store.entries(&end.ledger, head.counter, 1_000_000).await? {
                 if !entry.follows(&head) {
-                    self.broken.push(format!("entry {} of ledger {} breaks the chain", entry.counter, end.ledger));
+                    self.broken.push(format!(
+                        "entry {} of ledger {} breaks the chain",
+                        entry.counter, end.ledger
+                    ));
                 }
                 head = entry.head();
                 self.count(&entry.body);
             }
             // Others may have sealed more since the ends were read.
-            if head.counter < end.counter || (head.counter == end.counter && head.hash != end.hash) {
-                self.broken.push(format!("ledger {} does not reach its end", end.ledger));
+            if head.counter < end.counter || (head.counter == end.counter && head.hash != end.hash)
+            {
+                self.broken
+                    .push(format!("ledger {} does not reach its end", end.ledger));
             }
             self.heads.insert(end.ledger, head);
         }
@@ -280,7 +360,10 @@ impl Chains {
 
     fn count(&mut self, body: &str) {
         let receipt: Value = serde_json::from_str(body).unwrap_or_default();
-        let call = receipt.get("invocation_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
+        let call = receipt
+            .get("invocation_id")
+            .and_then(Value::as_str)
+            .and_then(|id| id.parse().ok());
         if let Some(call) = call {
             *self.receipts.entry(call).or_default() += 1;
         }
@@ -292,6 +375,11 @@ fn digest(event: &Event) -> Digest {
 }
 
 fn is_terminal(word: &str) -> bool {
-    let ends = ["tool_denied", "tool_execution_succeeded", "tool_execution_failed", "tool_execution_interrupted"];
+    let ends = [
+        "tool_denied",
+        "tool_execution_succeeded",
+        "tool_execution_failed",
+        "tool_execution_interrupted",
+    ];
     ends.contains(&word) || word == "tool_skipped"
 }

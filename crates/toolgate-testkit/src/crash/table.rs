@@ -32,14 +32,23 @@ struct Row {
 impl Table {
     /// Adds a case that ran in `store`.
     pub fn add(&mut self, store: &str, report: &CaseReport) {
-        let row = self.0.entry((report.scenario.clone(), store.to_owned())).or_default();
+        let row = self
+            .0
+            .entry((report.scenario.clone(), store.to_owned()))
+            .or_default();
         let seen = &report.seen;
         row.cases += 1;
-        row.kills.iter_mut().zip(report.kills).for_each(|(sum, kills)| *sum += u64::from(kills));
+        row.kills
+            .iter_mut()
+            .zip(report.kills)
+            .for_each(|(sum, kills)| *sum += u64::from(kills));
         row.stops += report.stops.len() as u64;
         row.violations += report.violations.len() as u64;
         row.effects += seen.effects.len() as u64;
-        for (seen, call) in seen.sessions().into_iter().flat_map(|seen| seen.calls.iter().map(move |call| (seen, call)))
+        for (seen, call) in seen
+            .sessions()
+            .into_iter()
+            .flat_map(|seen| seen.calls.iter().map(move |call| (seen, call)))
         {
             row.calls += 1;
             row.again += (seen.effects_of(call.id).len() as u64).saturating_sub(1);
@@ -58,7 +67,10 @@ impl Table {
 
     /// How many processes were killed.
     pub fn kills(&self) -> u64 {
-        self.0.values().map(|row| row.kills.iter().sum::<u64>()).sum()
+        self.0
+            .values()
+            .map(|row| row.kills.iter().sum::<u64>())
+            .sum()
     }
 
     /// How many rules were broken.
@@ -70,7 +82,10 @@ impl Table {
 impl Row {
     fn add(&mut self, other: &Self) {
         self.cases += other.cases;
-        self.kills.iter_mut().zip(other.kills).for_each(|(sum, kills)| *sum += kills);
+        self.kills
+            .iter_mut()
+            .zip(other.kills)
+            .for_each(|(sum, kills)| *sum += kills);
         self.stops += other.stops;
         self.calls += other.calls;
         self.effects += other.effects;
@@ -86,7 +101,17 @@ impl Row {
         for kills in self.kills {
             write!(f, " {kills:>8}")?;
         }
-        let Self { stops, calls, effects, again, unknown, asked, receipts, violations, .. } = self;
+        let Self {
+            stops,
+            calls,
+            effects,
+            again,
+            unknown,
+            asked,
+            receipts,
+            violations,
+            ..
+        } = self;
         writeln!(
             f,
             " {stops:>6} {calls:>7} {effects:>8} {again:>6} {unknown:>8} {asked:>6} {receipts:>9} {violations:>11}"

@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use toolgate_core::{
-    Content, Cost, Event, LoopEvent, Message, Role, RunEnd, Said, SessionId, StoreError, StoreHandle, TurnId,
+    Content, Cost, Event, LoopEvent, Message, Role, RunEnd, Said, SessionId, StoreError,
+    StoreHandle, TurnId,
 };
 
 use super::{EffectLog, Seen, child::asks_of};
@@ -32,13 +33,18 @@ impl Talk {
         let (mut talk, mut broken) = (Self::default(), Vec::new());
         for (number, said) in store.messages(session, u64::MAX, 10_000).await? {
             if number != talk.messages.len() as u64 {
-                broken.push(format!("message {number} stands where message {} should be", talk.messages.len()));
+                broken.push(format!(
+                    "message {number} stands where message {} should be",
+                    talk.messages.len()
+                ));
             }
             talk.messages.push(said);
         }
         for event in events {
             match event.as_loop() {
-                Some(LoopEvent::InferenceStarted { .. }) => drop(talk.sent.insert(event.turn_info().turn)),
+                Some(LoopEvent::InferenceStarted { .. }) => {
+                    drop(talk.sent.insert(event.turn_info().turn))
+                }
                 Some(LoopEvent::RunEnded { end, .. }) => talk.ends.push(*end),
                 _ => {}
             }
@@ -53,7 +59,10 @@ impl Talk {
 
     /// The replies of models.
     pub fn replies(&self) -> impl Iterator<Item = &Said> {
-        self.messages.iter().map(|said| &**said).filter(|said| said.message.role == Role::Assistant)
+        self.messages
+            .iter()
+            .map(|said| &**said)
+            .filter(|said| said.message.role == Role::Assistant)
     }
 
     /// What the replies cost, in billionths of a dollar, as far as that is known.
@@ -67,7 +76,10 @@ impl Talk {
 
     /// What the replies used, in tokens.
     pub fn tokens(&self) -> u64 {
-        self.replies().filter_map(|said| said.usage).map(|usage| usage.total()).sum()
+        self.replies()
+            .filter_map(|said| said.usage)
+            .map(|usage| usage.total())
+            .sum()
     }
 
     /// Everything that was said before and is not there any more, or was asked for again although it was there.
@@ -79,7 +91,9 @@ impl Talk {
         let (durable, mut asked) = (before.replies().count(), BTreeSet::new());
         for number in after.asked.get(before.asked.len()..).unwrap_or_default() {
             if *number < durable {
-                wrong.push(format!("reply {number} was asked for again although it was there"));
+                wrong.push(format!(
+                    "reply {number} was asked for again although it was there"
+                ));
             }
             if !asked.insert(number) {
                 wrong.push(format!("reply {number} was asked for twice by one process"));
@@ -92,7 +106,11 @@ impl Talk {
     pub(super) fn compare(calm: &Self, after: &Self) -> Vec<String> {
         let mut wrong = Vec::new();
         if calm.messages.len() != after.messages.len() {
-            wrong.push(format!("there are {} messages instead of {}", after.messages.len(), calm.messages.len()));
+            wrong.push(format!(
+                "there are {} messages instead of {}",
+                after.messages.len(),
+                calm.messages.len()
+            ));
         }
         for (number, (was, is)) in calm.messages.iter().zip(&after.messages).enumerate() {
             let (was, is) = (outline(&was.message), outline(&is.message));
@@ -100,9 +118,17 @@ impl Talk {
                 wrong.push(format!("message {number} is {is:?} instead of {was:?}"));
             }
         }
-        let completed = |talk: &Self| talk.ends.iter().filter(|end| **end == RunEnd::Completed).count();
+        let completed = |talk: &Self| {
+            talk.ends
+                .iter()
+                .filter(|end| **end == RunEnd::Completed)
+                .count()
+        };
         if (calm.ends.last(), completed(calm)) != (after.ends.last(), completed(after)) {
-            wrong.push(format!("the runs ended {:?} instead of {:?}", after.ends, calm.ends));
+            wrong.push(format!(
+                "the runs ended {:?} instead of {:?}",
+                after.ends, calm.ends
+            ));
         }
         wrong
     }
@@ -117,12 +143,16 @@ impl Seen {
             match said.message.role {
                 Role::User => {}
                 Role::Assistant if open.is_some() => {
-                    wrong.push(format!("message {number} is a reply although calls were open"));
+                    wrong.push(format!(
+                        "message {number} is a reply although calls were open"
+                    ));
                 }
                 Role::Assistant => open = said.message.calls().next().map(|_| said),
                 Role::Tool => match open.take() {
                     Some(asked) => wrong.extend(self.broken_results(number, asked, said)),
-                    None => wrong.push(format!("message {number} has results that nobody asked for")),
+                    None => wrong.push(format!(
+                        "message {number} has results that nobody asked for"
+                    )),
                 },
             }
         }
@@ -131,17 +161,40 @@ impl Seen {
 
     fn broken_results(&self, number: usize, asked: &Said, said: &Said) -> Vec<String> {
         let mut wrong = Vec::new();
-        let labels: Vec<_> = asked.message.calls().map(|call| call.provider_call_id.clone()).collect();
+        let labels: Vec<_> = asked
+            .message
+            .calls()
+            .map(|call| call.provider_call_id.clone())
+            .collect();
         let results = results(&said.message);
-        if labels != results.iter().map(|(label, _)| label.clone()).collect::<Vec<_>>() {
-            wrong.push(format!("message {number} has the results of other calls than were asked for"));
+        if labels
+            != results
+                .iter()
+                .map(|(label, _)| label.clone())
+                .collect::<Vec<_>>()
+        {
+            wrong.push(format!(
+                "message {number} has the results of other calls than were asked for"
+            ));
         }
         let turn = self.turns.iter().position(|turn| turn.turn == asked.turn);
         let calls = self.calls.iter().filter(|call| Some(call.turn) == turn);
-        let outcomes: Vec<_> =
-            calls.map(|call| call.outcome.as_ref().map(|end| end.model_text().into_owned())).collect();
-        if outcomes != results.into_iter().map(|(_, text)| Some(text)).collect::<Vec<_>>() {
-            wrong.push(format!("message {number} does not say what came of the calls"));
+        let outcomes: Vec<_> = calls
+            .map(|call| {
+                call.outcome
+                    .as_ref()
+                    .map(|end| end.model_text().into_owned())
+            })
+            .collect();
+        if outcomes
+            != results
+                .into_iter()
+                .map(|(_, text)| Some(text))
+                .collect::<Vec<_>>()
+        {
+            wrong.push(format!(
+                "message {number} does not say what came of the calls"
+            ));
         }
         wrong
     }
@@ -157,8 +210,16 @@ fn results(message: &Message) -> Vec<(String, String)> {
 
 /// A message without what came of calls, which is compared for itself.
 fn outline(message: &Message) -> (Role, String, Vec<String>) {
-    let calls = message.calls().map(|call| format!("{} {:?}", call.tool, call.arguments));
-    (message.role, message.text(), calls.chain(results(message).into_iter().map(|(label, _)| label)).collect())
+    let calls = message
+        .calls()
+        .map(|call| format!("{} {:?}", call.tool, call.arguments));
+    (
+        message.role,
+        message.text(),
+        calls
+            .chain(results(message).into_iter().map(|(label, _)| label))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -173,28 +234,52 @@ mod tests {
     }
 
     fn asking() -> Message {
-        Message::new(Role::Assistant, vec![Content::Call(ToolRequest::text("c", "pay", "{}")).into()])
+        Message::new(
+            Role::Assistant,
+            vec![Content::Call(ToolRequest::text("c", "pay", "{}")).into()],
+        )
     }
 
     fn answering(call: &str) -> Message {
         let (call_id, tool, text) = (call.to_owned(), "pay".to_owned(), "paid".to_owned());
-        let answer = ToolAnswer { call_id, tool, text, is_error: false, media: Vec::new() };
+        let answer = ToolAnswer {
+            call_id,
+            tool,
+            text,
+            is_error: false,
+            media: Vec::new(),
+        };
         Message::new(Role::Tool, vec![Part::from(Content::Result(answer))])
     }
 
     fn talk(messages: impl IntoIterator<Item = Message>, asked: &[usize]) -> Talk {
         let messages = messages.into_iter().map(said).collect();
-        Talk { messages, asked: asked.to_vec(), ends: vec![RunEnd::Completed], ..Talk::default() }
+        Talk {
+            messages,
+            asked: asked.to_vec(),
+            ends: vec![RunEnd::Completed],
+            ..Talk::default()
+        }
     }
 
     #[test]
     fn a_reply_that_is_there_is_not_asked_for_again() {
         let before = talk([Message::user("hi"), Message::assistant("hello")], &[0]);
         assert!(Talk::kept(&before, &before).is_empty());
-        let again = Talk { asked: vec![0, 0], ..before.clone() };
+        let again = Talk {
+            asked: vec![0, 0],
+            ..before.clone()
+        };
         assert_eq!(Talk::kept(&before, &again).len(), 1, "it was there");
-        let twice = Talk { asked: vec![0, 1, 1], ..before.clone() };
-        assert_eq!(Talk::kept(&before, &twice).len(), 1, "one process asked twice");
+        let twice = Talk {
+            asked: vec![0, 1, 1],
+            ..before.clone()
+        };
+        assert_eq!(
+            Talk::kept(&before, &twice).len(),
+            1,
+            "one process asked twice"
+        );
     }
 
     #[test]
@@ -203,20 +288,49 @@ mod tests {
         let lost = talk([Message::user("hi")], &[0]);
         let changed = talk([Message::user("hi"), Message::assistant("bye")], &[0]);
         assert!(!Talk::kept(&calm, &lost).is_empty() && !Talk::kept(&calm, &changed).is_empty());
-        assert!(!Talk::compare(&calm, &lost).is_empty() && !Talk::compare(&calm, &changed).is_empty());
-        let open = Talk { ends: vec![], ..calm.clone() };
-        let twice = Talk { ends: vec![RunEnd::Completed; 2], ..calm.clone() };
-        assert!(!Talk::compare(&calm, &open).is_empty() && !Talk::compare(&calm, &twice).is_empty());
+        assert!(
+            !Talk::compare(&calm, &lost).is_empty() && !Talk::compare(&calm, &changed).is_empty()
+        );
+        let open = Talk {
+            ends: vec![],
+            ..calm.clone()
+        };
+        let twice = Talk {
+            ends: vec![RunEnd::Completed; 2],
+            ..calm.clone()
+        };
+        assert!(
+            !Talk::compare(&calm, &open).is_empty() && !Talk::compare(&calm, &twice).is_empty()
+        );
         assert!(Talk::compare(&calm, &calm).is_empty());
     }
 
     #[test]
     fn results_belong_to_calls_and_calls_have_results_before_the_next_reply() {
-        let broken = |messages: Vec<Message>| Seen { talk: talk(messages, &[]), ..Seen::default() }.broken_talk().len();
+        let broken = |messages: Vec<Message>| {
+            Seen {
+                talk: talk(messages, &[]),
+                ..Seen::default()
+            }
+            .broken_talk()
+            .len()
+        };
         let user = || Message::user("hi");
         assert_eq!(broken(vec![user(), answering("c")]), 1, "nobody asked");
-        assert_eq!(broken(vec![user(), asking(), Message::assistant("done")]), 1, "without results");
-        assert_eq!(broken(vec![user(), asking(), answering("x")]), 2, "of another call, and of none that is known");
-        assert_eq!(broken(vec![user(), asking(), user()]), 0, "what is said meanwhile comes in between");
+        assert_eq!(
+            broken(vec![user(), asking(), Message::assistant("done")]),
+            1,
+            "without results"
+        );
+        assert_eq!(
+            broken(vec![user(), asking(), answering("x")]),
+            2,
+            "of another call, and of none that is known"
+        );
+        assert_eq!(
+            broken(vec![user(), asking(), user()]),
+            0,
+            "what is said meanwhile comes in between"
+        );
     }
 }

@@ -77,7 +77,14 @@ impl World {
         command: impl Fn() -> Command + Send + 'static,
     ) -> Self {
         let (place, dir, chains) = (place.into(), dir.into(), Chains::default());
-        Self { store, place, dir, command: Box::new(command), chains, cases: 0 }
+        Self {
+            store,
+            place,
+            dir,
+            command: Box::new(command),
+            chains,
+            cases: 0,
+        }
     }
 
     /// The store.
@@ -111,7 +118,9 @@ impl World {
                 mishap,
             };
             let end = self.start_child(&order, &mut report.extents)?;
-            let seen = Seen::look(&self.store, session, &effects, &mut self.chains).await.map_err(io::Error::other)?;
+            let seen = Seen::look(&self.store, session, &effects, &mut self.chains)
+                .await
+                .map_err(io::Error::other)?;
             report.violations.extend(kept(&report.seen, &seen));
             report.seen = seen;
             if !matches!(end, End::Done) {
@@ -122,15 +131,23 @@ impl World {
                 (End::Waiting, _) => {}
                 (End::Killed, Some(Mishap::Kill(kill))) => report.kills[kill.kind()] += 1,
                 (End::Stopped(why), Some(Mishap::Trouble(_))) => report.stops.push(why),
-                (End::Killed, _) => report.violations.push(format!("start {start} was killed by somebody else")),
-                (End::Stopped(why), _) => report.violations.push(format!("start {start} stopped by itself: {why}")),
+                (End::Killed, _) => report
+                    .violations
+                    .push(format!("start {start} was killed by somebody else")),
+                (End::Stopped(why), _) => report
+                    .violations
+                    .push(format!("start {start} stopped by itself: {why}")),
                 (End::Failed(why), _) => {
-                    report.violations.push(format!("start {start} failed: {why}"));
+                    report
+                        .violations
+                        .push(format!("start {start} failed: {why}"));
                     return Ok(report);
                 }
             }
         }
-        report.violations.push(format!("it is not done after {} starts", Self::MOST_STARTS));
+        report
+            .violations
+            .push(format!("it is not done after {} starts", Self::MOST_STARTS));
         Ok(report)
     }
 
@@ -138,21 +155,35 @@ impl World {
         let said = self.dir.join(format!("case-{}.said", self.cases));
         let _ = fs::remove_file(&order.account);
         let mut command = (self.command)();
-        command.env(CrashChild::VARIABLE, serde_json::to_string(order)?).env_remove("NEXTEST");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
+        command
+            .env(CrashChild::VARIABLE, serde_json::to_string(order)?)
+            .env_remove("NEXTEST");
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&said)?);
         let kill_after = match order.mishap {
             Some(Mishap::Kill(Kill::AfterMicros(micros))) => Some(Duration::from_micros(micros)),
             _ => None,
         };
         let start = Instant::now();
         let Some(status) = wait(command, kill_after)? else {
-            return Ok(End::Failed(format!("it did not end within {} s", Self::PATIENCE.as_secs())));
+            return Ok(End::Failed(format!(
+                "it did not end within {} s",
+                Self::PATIENCE.as_secs()
+            )));
         };
         let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let account = fs::read(&order.account).ok().and_then(|text| serde_json::from_slice::<Account>(&text).ok());
+        let account = fs::read(&order.account)
+            .ok()
+            .and_then(|text| serde_json::from_slice::<Account>(&text).ok());
         let ended = match (status.code(), account) {
             (Some(code), Some(account)) => {
-                extents.push(Extent { writes: account.writes, effects: account.effects, micros });
+                extents.push(Extent {
+                    writes: account.writes,
+                    effects: account.effects,
+                    micros,
+                });
                 match (code, account.stopped) {
                     (CrashChild::DONE, _) => End::Done,
                     (CrashChild::WAITING, _) => End::Waiting,
@@ -163,7 +194,9 @@ impl World {
             (None, _) => End::Killed,
             (Some(code), None) => {
                 let said = fs::read_to_string(&said).unwrap_or_default();
-                End::Failed(format!("exit code {code} and no word how it ended; it said:\n{said}"))
+                End::Failed(format!(
+                    "exit code {code} and no word how it ended; it said:\n{said}"
+                ))
             }
         };
         Ok(ended)

@@ -28,12 +28,20 @@ pub struct TerminalBuilder {
 
 impl TerminalBuilder {
     pub(super) fn new(program: &OsStr) -> Self {
-        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-        let variables = [("PATH", path), ("TERM", "xterm-256color".into()), ("LANG", "C.UTF-8".into())];
+        let path =
+            std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+        let variables = [
+            ("PATH", path),
+            ("TERM", "xterm-256color".into()),
+            ("LANG", "C.UTF-8".into()),
+        ];
         Self {
             program: program.to_owned(),
             arguments: Vec::new(),
-            variables: variables.into_iter().map(|(name, value)| (name.into(), value)).collect(),
+            variables: variables
+                .into_iter()
+                .map(|(name, value)| (name.into(), value))
+                .collect(),
             dir: None,
             size: (80, 24),
             patience: Duration::from_secs(60),
@@ -53,7 +61,8 @@ impl TerminalBuilder {
 
     /// Sets a variable of the environment.
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.variables.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.variables
+            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -83,23 +92,46 @@ impl TerminalBuilder {
     #[track_caller]
     pub fn spawn(self) -> Terminal {
         let (columns, rows) = self.size;
-        let size = PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 };
-        let pair = native_pty_system().openpty(size).expect("there are pseudo terminals left");
+        let size = PtySize {
+            rows,
+            cols: columns,
+            pixel_width: 0,
+            pixel_height: 0,
+        };
+        let pair = native_pty_system()
+            .openpty(size)
+            .expect("there are pseudo terminals left");
         let started = pair.slave.spawn_command(self.command());
-        let child = started.unwrap_or_else(|error| panic!("{} cannot be started: {error}", self.program.display()));
+        let child = started.unwrap_or_else(|error| {
+            panic!("{} cannot be started: {error}", self.program.display())
+        });
         // As long as this side is open, the end of the program does not show.
         drop(pair.slave);
         let child: Box<dyn portable_pty::Child> = child;
-        let child = child.downcast::<Child>().expect("on Unix it is a child of the standard library");
+        let child = child
+            .downcast::<Child>()
+            .expect("on Unix it is a child of the standard library");
         let pid = Pid::from_child(&child);
         let shared = Arc::new(Shared::new(columns, rows));
-        let reader = pair.master.try_clone_reader().expect("a fresh terminal can be read");
-        let writer = pair.master.take_writer().expect("a fresh terminal can be written to");
+        let reader = pair
+            .master
+            .try_clone_reader()
+            .expect("a fresh terminal can be read");
+        let writer = pair
+            .master
+            .take_writer()
+            .expect("a fresh terminal can be written to");
         let typing = Arc::new(Mutex::new(writer));
         let (reading, answering, waiting) = (shared.clone(), typing.clone(), shared.clone());
         thread::spawn(move || reading.read(reader, &answering));
         thread::spawn(move || waiting.wait(*child, pid));
-        Terminal { shared, master: pair.master, typing, pid, patience: self.patience }
+        Terminal {
+            shared,
+            master: pair.master,
+            typing,
+            pid,
+            patience: self.patience,
+        }
     }
 
     fn command(&self) -> CommandBuilder {

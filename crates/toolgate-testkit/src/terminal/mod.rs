@@ -61,7 +61,9 @@ impl Terminal {
     #[track_caller]
     pub fn send(&mut self, text: &str) {
         let mut typing = self.typing.lock().unwrap_or_else(PoisonError::into_inner);
-        let typed = typing.write_all(text.as_bytes()).and_then(|()| typing.flush());
+        let typed = typing
+            .write_all(text.as_bytes())
+            .and_then(|()| typing.flush());
         drop(typing);
         if let Err(error) = typed {
             panic!("{text:?} cannot be typed: {error}\n{}", self.screen());
@@ -81,7 +83,9 @@ impl Terminal {
     /// If it does not come, with the screen as it stands.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) -> TerminalScreen {
-        self.wait_until(&format!("{text:?} on the screen"), |screen| screen.contains(text))
+        self.wait_until(&format!("{text:?} on the screen"), |screen| {
+            screen.contains(text)
+        })
     }
 
     /// Waits until the screen is as `holds` says; `what` is for the message if it does not become so.
@@ -90,7 +94,11 @@ impl Terminal {
     ///
     /// If it does not become so, with the screen as it stands.
     #[track_caller]
-    pub fn wait_until(&mut self, what: &str, mut holds: impl FnMut(&TerminalScreen) -> bool) -> TerminalScreen {
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        mut holds: impl FnMut(&TerminalScreen) -> bool,
+    ) -> TerminalScreen {
         let mut found = None;
         let seen = self.watch(|state| {
             let screen = state.screen();
@@ -113,7 +121,11 @@ impl Terminal {
     #[track_caller]
     pub fn wait_for_printed(&mut self, text: &str) {
         if !self.watch(|state| state.transcript().contains(text)) {
-            panic!("{text:?} was never printed{}:\n{}", self.how_it_stands(), self.transcript());
+            panic!(
+                "{text:?} was never printed{}:\n{}",
+                self.how_it_stands(),
+                self.transcript()
+            );
         }
     }
 
@@ -126,7 +138,11 @@ impl Terminal {
     #[track_caller]
     pub fn wait_exit(&mut self) -> i32 {
         if !self.watch(|state| state.closed && state.exit.is_some()) {
-            panic!("the program and its terminal did not end{}:\n{}", self.how_it_stands(), self.screen());
+            panic!(
+                "the program and its terminal did not end{}:\n{}",
+                self.how_it_stands(),
+                self.screen()
+            );
         }
         self.state().exit.expect("it was just seen")
     }
@@ -149,8 +165,15 @@ impl Terminal {
     /// Makes the terminal larger or smaller; the program is told, as by a real one.
     pub fn resize(&mut self, columns: u16, rows: u16) {
         self.state().resize(columns, rows);
-        let size = PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 };
-        self.master.resize(size).expect("the terminal is open as long as this value is there");
+        let size = PtySize {
+            rows,
+            cols: columns,
+            pixel_width: 0,
+            pixel_height: 0,
+        };
+        self.master
+            .resize(size)
+            .expect("the terminal is open as long as this value is there");
     }
 
     /// Sends a signal to the program and everything in its group, if it still runs.
@@ -191,7 +214,9 @@ impl Terminal {
         let state = self.state();
         match (state.exit, state.closed) {
             (Some(code), true) => format!(" (the program ended with {code})"),
-            (Some(code), false) => format!(" (the program ended with {code}, but its terminal is still in use)"),
+            (Some(code), false) => {
+                format!(" (the program ended with {code}, but its terminal is still in use)")
+            }
             (None, _) => format!(" within {:?}", self.patience),
         }
     }
@@ -205,7 +230,9 @@ impl Drop for Terminal {
 
 impl fmt::Debug for Terminal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Terminal").field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("Terminal")
+            .field("pid", &self.pid)
+            .finish_non_exhaustive()
     }
 }
 
@@ -219,7 +246,9 @@ mod tests {
 
     #[test]
     fn the_program_sees_a_terminal_of_the_size_that_was_given() {
-        let mut terminal = sh("test -t 0 && test -t 1 && stty size").size(61, 17).spawn();
+        let mut terminal = sh("test -t 0 && test -t 1 && stty size")
+            .size(61, 17)
+            .spawn();
         terminal.wait_for("17 61");
         assert_eq!(terminal.wait_exit(), 0);
     }
@@ -227,7 +256,9 @@ mod tests {
     #[test]
     fn the_program_is_told_when_the_size_changes() {
         let mut terminal =
-            sh("trap 'stty size; exit 4' WINCH; echo ready; while :; do read line; done").size(80, 24).spawn();
+            sh("trap 'stty size; exit 4' WINCH; echo ready; while :; do read line; done")
+                .size(80, 24)
+                .spawn();
         terminal.wait_for("ready");
         terminal.resize(40, 12);
         terminal.wait_for("12 40");
@@ -240,7 +271,10 @@ mod tests {
         let mut terminal = sh("env; echo end").env("MINE", "yes").size(80, 24).spawn();
         terminal.wait_for("end");
         let shown = terminal.transcript();
-        assert!(shown.contains("MINE=yes") && shown.contains("TERM=xterm-256color"), "{shown}");
+        assert!(
+            shown.contains("MINE=yes") && shown.contains("TERM=xterm-256color"),
+            "{shown}"
+        );
         assert!(!shown.contains("CARGO"), "{shown}");
     }
 
@@ -250,8 +284,17 @@ mod tests {
         terminal.wait_exit();
         let screen = terminal.screen();
         let cell = screen.cell(0, 0).expect("there");
-        assert_eq!((cell.text.as_str(), cell.fg, cell.bold), ("r", Color::Indexed(1), true));
-        assert_eq!((screen.cell(0, 4).expect("there").width, screen.rows()[0].as_str()), (2, "red 界"));
+        assert_eq!(
+            (cell.text.as_str(), cell.fg, cell.bold),
+            ("r", Color::Indexed(1), true)
+        );
+        assert_eq!(
+            (
+                screen.cell(0, 4).expect("there").width,
+                screen.rows()[0].as_str()
+            ),
+            (2, "red 界")
+        );
     }
 
     #[test]
@@ -274,9 +317,16 @@ mod tests {
     #[test]
     fn a_text_that_never_comes_fails_with_the_screen() {
         let mut terminal = sh("echo something else").spawn();
-        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| terminal.wait_for("hello")));
-        let said = *failed.expect_err("it never came").downcast::<String>().expect("a text");
-        assert!(said.contains("something else") && said.contains("ended with 0"), "{said}");
+        let failed =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| terminal.wait_for("hello")));
+        let said = *failed
+            .expect_err("it never came")
+            .downcast::<String>()
+            .expect("a text");
+        assert!(
+            said.contains("something else") && said.contains("ended with 0"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -52,7 +52,11 @@ pub enum Color {
 impl TerminalScreen {
     pub(super) fn of(screen: &vt100::Screen) -> Self {
         let (rows, columns) = screen.size();
-        let row = |row| (0..columns.get()).map(|column| Cell::of(screen.cell(row, column))).collect();
+        let row = |row| {
+            (0..columns.get())
+                .map(|column| Cell::of(screen.cell(row, column)))
+                .collect()
+        };
         Self {
             cells: (0..rows.get()).map(row).collect(),
             text: screen.contents(),
@@ -103,7 +107,11 @@ impl fmt::Display for TerminalScreen {
         for row in &self.cells {
             let text = text_of(row);
             // Everything from the last character on is blank, and each blank cell is one column wide.
-            let blank = row.iter().rev().take_while(|cell| cell.width == 1 && cell.text.trim().is_empty()).count();
+            let blank = row
+                .iter()
+                .rev()
+                .take_while(|cell| cell.width == 1 && cell.text.trim().is_empty())
+                .count();
             writeln!(f, "│{text}{}│", " ".repeat(blank))?;
         }
         write!(f, "└{edge}┘")
@@ -113,7 +121,11 @@ impl fmt::Display for TerminalScreen {
 fn text_of(row: &[Cell]) -> String {
     let mut text = String::new();
     for cell in row.iter().filter(|cell| cell.width > 0) {
-        text.push_str(if cell.text.is_empty() { " " } else { &cell.text });
+        text.push_str(if cell.text.is_empty() {
+            " "
+        } else {
+            &cell.text
+        });
     }
     text.truncate(text.trim_end().len());
     text
@@ -121,7 +133,9 @@ fn text_of(row: &[Cell]) -> String {
 
 impl Cell {
     fn of(cell: Option<&vt100::Cell>) -> Self {
-        let Some(cell) = cell else { return Self::blank() };
+        let Some(cell) = cell else {
+            return Self::blank();
+        };
         Self {
             text: cell.contents().to_owned(),
             width: match (cell.is_wide(), cell.is_wide_continuation()) {
@@ -142,7 +156,17 @@ impl Cell {
     fn blank() -> Self {
         let (fg, bg) = (Color::Default, Color::Default);
         let (bold, dim, italic, underline, inverse) = (false, false, false, false, false);
-        Self { text: String::new(), width: 1, fg, bg, bold, dim, italic, underline, inverse }
+        Self {
+            text: String::new(),
+            width: 1,
+            fg,
+            bg,
+            bold,
+            dim,
+            italic,
+            underline,
+            inverse,
+        }
     }
 }
 

@@ -34,9 +34,18 @@ pub(super) struct State {
 impl Shared {
     pub(super) fn new(columns: u16, rows: u16) -> Self {
         let (rows, columns) = (at_least_one(rows), at_least_one(columns));
-        let parser = vt100::Parser::new_with_callbacks(rows, columns, SCROLLBACK, Questions::default());
-        let state = State { parser, log: Vec::new(), closed: false, exit: None };
-        Self { state: Mutex::new(state), news: Condvar::new() }
+        let parser =
+            vt100::Parser::new_with_callbacks(rows, columns, SCROLLBACK, Questions::default());
+        let state = State {
+            parser,
+            log: Vec::new(),
+            closed: false,
+            exit: None,
+        };
+        Self {
+            state: Mutex::new(state),
+            news: Condvar::new(),
+        }
     }
 
     /// A failed test may leave it poisoned; what it holds is still right.
@@ -45,8 +54,15 @@ impl Shared {
     }
 
     /// Waits until something has changed, at most as long as `patience`.
-    pub(super) fn changed<'a>(&'a self, state: MutexGuard<'a, State>, patience: Duration) -> MutexGuard<'a, State> {
-        self.news.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
+    pub(super) fn changed<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        patience: Duration,
+    ) -> MutexGuard<'a, State> {
+        self.news
+            .wait_timeout(state, patience)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
     }
 
     /// Reads until nothing more comes, and answers what the program asks its terminal.
@@ -67,17 +83,26 @@ impl Shared {
             }
             let mut typing = typing.lock().unwrap_or_else(PoisonError::into_inner);
             // A program that asked and went away needs no answer.
-            let _ = typing.write_all(answers.as_bytes()).and_then(|()| typing.flush());
+            let _ = typing
+                .write_all(answers.as_bytes())
+                .and_then(|()| typing.flush());
         }
     }
 
     /// Waits for the end of the process.
     pub(super) fn wait(&self, mut child: Child, pid: Pid) {
         // Whoever sends a signal holds the state: until it is held here, the process stays to receive it.
-        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        let _ = waitid(
+            WaitId::Pid(pid),
+            WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+        );
         let mut state = self.state();
         let status = child.wait().expect("nobody else waits for this child");
-        state.exit = Some(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
+        state.exit = Some(
+            status
+                .code()
+                .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        );
         drop(state);
         self.news.notify_all();
     }
@@ -89,7 +114,8 @@ impl State {
     }
 
     pub(super) fn resize(&mut self, columns: u16, rows: u16) {
-        self.parser.set_size(at_least_one(rows), at_least_one(columns));
+        self.parser
+            .set_size(at_least_one(rows), at_least_one(columns));
     }
 
     /// What has scrolled away and what is on the screen.
@@ -99,7 +125,13 @@ impl State {
         let mut text = String::new();
         for back in (1..=screen.scrollback_len()).rev() {
             screen.set_scrollback(back);
-            text.push_str(screen.rows(0, columns).next().unwrap_or_default().trim_end());
+            text.push_str(
+                screen
+                    .rows(0, columns)
+                    .next()
+                    .unwrap_or_default()
+                    .trim_end(),
+            );
             text.push('\n');
         }
         screen.set_scrollback(0);
@@ -129,7 +161,8 @@ impl vt100::Callbacks for Questions {
         match (first, parameters, last) {
             (None, [[6]], 'n') => {
                 let (row, column) = screen.cursor_position();
-                self.answers.push_str(&format!("\u{1b}[{};{}R", row + 1, column + 1));
+                self.answers
+                    .push_str(&format!("\u{1b}[{};{}R", row + 1, column + 1));
             }
             (None, [[5]], 'n') => self.answers.push_str("\u{1b}[0n"),
             // A terminal with colours that can do nothing else.

@@ -33,7 +33,12 @@ pub enum Namespaces {
 
 impl Kernel {
     /// A system that has nothing of it.
-    pub const NOTHING: Self = Self { landlock: 0, seccomp: false, namespaces: Namespaces::None, children: false };
+    pub const NOTHING: Self = Self {
+        landlock: 0,
+        seccomp: false,
+        namespaces: Namespaces::None,
+        children: false,
+    };
 
     /// Looks what the kernel we run on has. Asked once; it does not change.
     pub fn here() -> &'static Self {
@@ -50,7 +55,11 @@ impl Kernel {
             (!apart && self.landlock < 6, Missing::Signals),
             (!apart && !self.children, Missing::Descendants),
         ];
-        missing.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect()
+        missing
+            .into_iter()
+            .filter(|(is, _)| *is)
+            .map(|(_, what)| what)
+            .collect()
     }
 }
 
@@ -74,21 +83,31 @@ pub enum Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Files => "Landlock 3 (Linux 6.2 or later, with `landlock` among its security modules)",
+            Self::Files => {
+                "Landlock 3 (Linux 6.2 or later, with `landlock` among its security modules)"
+            }
             Self::SystemCalls => "filters of system calls (seccomp, on x86_64 or aarch64)",
             Self::Signals => "namespaces or Landlock 6 (Linux 6.12), to keep signals inside",
-            Self::Descendants => "namespaces or lists of children in /proc, to end what a command leaves behind",
+            Self::Descendants => {
+                "namespaces or lists of children in /proc, to end what a command leaves behind"
+            }
             Self::Loopback => "namespaces, for a network of its own",
         })
     }
 }
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 fn look() -> Kernel {
     super::linux::look()
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
 fn look() -> Kernel {
     Kernel::NOTHING
 }
@@ -99,15 +118,60 @@ mod tests {
 
     #[test]
     fn each_part_that_is_needed_is_missed_by_name() {
-        let whole = Kernel { landlock: 7, seccomp: true, namespaces: Namespaces::User, children: true };
+        let whole = Kernel {
+            landlock: 7,
+            seccomp: true,
+            namespaces: Namespaces::User,
+            children: true,
+        };
         assert_eq!(whole.missing(), []);
-        assert_eq!(Kernel { landlock: 2, ..whole.clone() }.missing(), [Missing::Files]);
-        assert_eq!(Kernel { seccomp: false, ..whole.clone() }.missing(), [Missing::SystemCalls]);
-        let apart = Kernel { namespaces: Namespaces::None, ..whole };
-        assert_eq!(apart.missing(), [], "a reaper and scopes of Landlock do the same");
-        assert_eq!(Kernel { landlock: 5, ..apart.clone() }.missing(), [Missing::Signals]);
-        assert_eq!(Kernel { children: false, ..apart }.missing(), [Missing::Descendants]);
-        let all = [Missing::Files, Missing::SystemCalls, Missing::Signals, Missing::Descendants];
+        assert_eq!(
+            Kernel {
+                landlock: 2,
+                ..whole.clone()
+            }
+            .missing(),
+            [Missing::Files]
+        );
+        assert_eq!(
+            Kernel {
+                seccomp: false,
+                ..whole.clone()
+            }
+            .missing(),
+            [Missing::SystemCalls]
+        );
+        let apart = Kernel {
+            namespaces: Namespaces::None,
+            ..whole
+        };
+        assert_eq!(
+            apart.missing(),
+            [],
+            "a reaper and scopes of Landlock do the same"
+        );
+        assert_eq!(
+            Kernel {
+                landlock: 5,
+                ..apart.clone()
+            }
+            .missing(),
+            [Missing::Signals]
+        );
+        assert_eq!(
+            Kernel {
+                children: false,
+                ..apart
+            }
+            .missing(),
+            [Missing::Descendants]
+        );
+        let all = [
+            Missing::Files,
+            Missing::SystemCalls,
+            Missing::Signals,
+            Missing::Descendants,
+        ];
         assert_eq!(Kernel::NOTHING.missing(), all);
     }
 }

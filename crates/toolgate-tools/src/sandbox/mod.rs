@@ -1,9 +1,15 @@
 //! Keeps a command in its place.
 
 mod kernel;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod linux;
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
 mod other;
 mod paths;
 
@@ -19,9 +25,15 @@ use serde::{Deserialize, Serialize};
 
 pub use kernel::{Kernel, Missing, Namespaces};
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 pub(crate) use linux::{Ended, Leash, Started};
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
 pub(crate) use other::{Ended, Leash, Started};
 
 use crate::ShellOptions;
@@ -181,7 +193,11 @@ pub enum SandboxError {
 }
 
 fn list(missing: &[Missing]) -> String {
-    missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    missing
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 impl Sandbox {
@@ -198,9 +214,20 @@ impl Sandbox {
             memory_bytes: options.memory_bytes,
             processes: options.processes,
         };
-        let (mode, network, unix_sockets) = (options.sandbox, options.network, options.unix_sockets);
+        let (mode, network, unix_sockets) =
+            (options.sandbox, options.network, options.unix_sockets);
         let variables = variables(options);
-        Ok(Self { mode, network, unix_sockets, root, writable, readable, variables, limits, other_kernel: None })
+        Ok(Self {
+            mode,
+            network,
+            unix_sockets,
+            root,
+            writable,
+            readable,
+            variables,
+            limits,
+            other_kernel: None,
+        })
     }
 
     /// What the kernel has, for whoever wants to know before anything is run.
@@ -228,8 +255,16 @@ impl Sandbox {
     pub fn enforced(&self) -> Result<Enforced, SandboxError> {
         let mode = self.mode;
         if mode == SandboxMode::Off {
-            let (landlock, seccomp, namespaces, missing) = (None, false, Namespaces::None, Vec::new());
-            return Ok(Enforced { mode, landlock, seccomp, namespaces, network: Network::On, missing });
+            let (landlock, seccomp, namespaces, missing) =
+                (None, false, Namespaces::None, Vec::new());
+            return Ok(Enforced {
+                mode,
+                landlock,
+                seccomp,
+                namespaces,
+                network: Network::On,
+                missing,
+            });
         }
         let kernel = self.kernel();
         let mut missing = kernel.missing();
@@ -247,7 +282,14 @@ impl Sandbox {
         }
         let landlock = Some(kernel.landlock).filter(|version| *version > 0);
         let (seccomp, namespaces) = (kernel.seccomp, kernel.namespaces);
-        Ok(Enforced { mode, landlock, seccomp, namespaces, network, missing })
+        Ok(Enforced {
+            mode,
+            landlock,
+            seccomp,
+            namespaces,
+            network,
+            missing,
+        })
     }
 }
 
@@ -256,20 +298,33 @@ impl fmt::Debug for Sandbox {
         // Of variables only the names: the operator may pass keys on.
         let names: Vec<_> = self.variables.iter().map(|(name, _)| name).collect();
         let mut shown = f.debug_struct("Sandbox");
-        shown.field("mode", &self.mode).field("network", &self.network).field("root", &self.root);
-        shown.field("writable", &self.writable).field("variables", &names).field("limits", &self.limits);
+        shown
+            .field("mode", &self.mode)
+            .field("network", &self.network)
+            .field("root", &self.root);
+        shown
+            .field("writable", &self.writable)
+            .field("variables", &names)
+            .field("limits", &self.limits);
         shown.finish_non_exhaustive()
     }
 }
 
 fn workspace(root: &Path) -> Result<PathBuf, SandboxError> {
-    let refused = |reason: String| SandboxError::Workspace { path: root.to_owned(), reason };
-    let real = root.canonicalize().map_err(|error| refused(error.to_string()))?;
+    let refused = |reason: String| SandboxError::Workspace {
+        path: root.to_owned(),
+        reason,
+    };
+    let real = root
+        .canonicalize()
+        .map_err(|error| refused(error.to_string()))?;
     if !real.is_dir() {
         return Err(refused("it is no directory".to_owned()));
     }
     if real.parent().is_none() {
-        return Err(refused("a command could change the whole system".to_owned()));
+        return Err(refused(
+            "a command could change the whole system".to_owned(),
+        ));
     }
     Ok(real)
 }
@@ -281,7 +336,10 @@ fn configured(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SandboxError> {
             (Ok(rest), Some(home)) => home.join(rest),
             _ => path.clone(),
         };
-        whole.canonicalize().map_err(|source| SandboxError::Path { path: path.clone(), source })
+        whole.canonicalize().map_err(|source| SandboxError::Path {
+            path: path.clone(),
+            source,
+        })
     };
     paths.iter().map(real).collect()
 }
@@ -290,12 +348,20 @@ fn configured(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SandboxError> {
 fn variables(options: &ShellOptions) -> Vec<(OsString, OsString)> {
     const PASSED: [&str; 7] = ["PATH", "LANG", "LANGUAGE", "TERM", "USER", "LOGNAME", "TZ"];
     let passed = |name: &str| {
-        PASSED.contains(&name) || name.starts_with("LC_") || options.env.iter().any(|wanted| wanted == name)
+        PASSED.contains(&name)
+            || name.starts_with("LC_")
+            || options.env.iter().any(|wanted| wanted == name)
     };
-    let mut variables: Vec<(OsString, OsString)> =
-        env::vars_os().filter(|(name, _)| name.to_str().is_some_and(passed)).collect();
-    let toolchains = [("CARGO_HOME", paths::cargo_home()), ("RUSTUP_HOME", paths::rustup_home())];
-    let given = toolchains.into_iter().filter_map(|(name, place)| Some((name.into(), place?.into_os_string())));
+    let mut variables: Vec<(OsString, OsString)> = env::vars_os()
+        .filter(|(name, _)| name.to_str().is_some_and(passed))
+        .collect();
+    let toolchains = [
+        ("CARGO_HOME", paths::cargo_home()),
+        ("RUSTUP_HOME", paths::rustup_home()),
+    ];
+    let given = toolchains
+        .into_iter()
+        .filter_map(|(name, place)| Some((name.into(), place?.into_os_string())));
     variables.extend(given);
     variables
 }

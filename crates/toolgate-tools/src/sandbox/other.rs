@@ -52,7 +52,10 @@ impl Leash {
     pub(crate) fn end_and_wait(&self, most: Duration) -> bool {
         self.end();
         let group = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.0.1.wait_timeout_while(group, most, |group| group.is_some());
+        let waited = self
+            .0
+            .1
+            .wait_timeout_while(group, most, |group| group.is_some());
         waited.is_ok_and(|(group, _)| group.is_none())
     }
 
@@ -65,17 +68,32 @@ impl Leash {
 
 impl Sandbox {
     /// Starts a command. Its directory and the program have to be absolute.
-    pub(crate) async fn start(&self, mut command: Command, cwd: &Path) -> Result<Started, SandboxError> {
+    pub(crate) async fn start(
+        &self,
+        mut command: Command,
+        cwd: &Path,
+    ) -> Result<Started, SandboxError> {
         self.enforced()?;
-        let temp = tempfile::Builder::new().prefix("toolgate-").tempdir().map_err(SandboxError::Start)?;
-        command.env_clear().envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command.env("TMPDIR", temp.path()).current_dir(cwd).process_group(0);
+        let temp = tempfile::Builder::new()
+            .prefix("toolgate-")
+            .tempdir()
+            .map_err(SandboxError::Start)?;
+        command
+            .env_clear()
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+            .env("TMPDIR", temp.path())
+            .current_dir(cwd)
+            .process_group(0);
         if let Some(home) = std::env::var_os("HOME") {
             command.env("HOME", home);
         }
         let mut child = command.spawn().map_err(SandboxError::Start)?;
         drop(command);
-        let leash = Leash(Arc::new((Mutex::new(Some(Pid::from_child(&child))), Condvar::new())));
+        let leash = Leash(Arc::new((
+            Mutex::new(Some(Pid::from_child(&child))),
+            Condvar::new(),
+        )));
         let (tell, ended) = oneshot::channel();
         let watched = leash.clone();
         let watch = move || {
@@ -86,7 +104,9 @@ impl Sandbox {
             drop(temp);
             let _ = tell.send(Ended { status, left: 0 });
         };
-        let watching = thread::Builder::new().name("run_shell".to_owned()).spawn(watch);
+        let watching = thread::Builder::new()
+            .name("run_shell".to_owned())
+            .spawn(watch);
         watching.map_err(|error: io::Error| {
             leash.end();
             SandboxError::Start(error)

@@ -84,7 +84,13 @@ const ETC: &[&str] = &[
 ];
 
 /// Devices that hold nothing.
-const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+const DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+];
 
 /// Directories of a home that hold nothing but a toolchain, so that what is beside its `bin` may be read, too.
 const TOOLCHAINS: &[&str] = &[
@@ -114,7 +120,11 @@ const CARGO: &[&str] = &["bin", "registry", "git", "config.toml", "config", "env
 
 /// The devices a command may use.
 pub(super) fn devices() -> Vec<PathBuf> {
-    DEVICES.iter().map(PathBuf::from).filter(|path| path.exists()).collect()
+    DEVICES
+        .iter()
+        .map(PathBuf::from)
+        .filter(|path| path.exists())
+        .collect()
 }
 
 /// All that a command may read and run beside the workspace.
@@ -127,14 +137,20 @@ pub(super) fn readable() -> Vec<PathBuf> {
         dirs.for_each(|dir| paths.extend(toolchain_of(&dir, home.as_deref())));
     }
     let cargo = cargo_home();
-    paths.extend(cargo.iter().flat_map(|dir| CARGO.iter().map(|name| dir.join(name))));
+    paths.extend(
+        cargo
+            .iter()
+            .flat_map(|dir| CARGO.iter().map(|name| dir.join(name))),
+    );
     paths.extend(rustup_home());
     real(paths)
 }
 
 /// A directory of programs, and the toolchain around it if that holds nothing else.
 fn toolchain_of(dir: &Path, home: Option<&Path>) -> Vec<PathBuf> {
-    let Ok(real) = fs::canonicalize(dir) else { return Vec::new() };
+    let Ok(real) = fs::canonicalize(dir) else {
+        return Vec::new();
+    };
     // A home, or what is above one, is no directory of programs.
     if home.is_some_and(|home| home.starts_with(&real)) || real.parent().is_none() {
         return Vec::new();
@@ -148,7 +164,10 @@ fn toolchain_of(dir: &Path, home: Option<&Path>) -> Vec<PathBuf> {
 }
 
 pub(super) fn home() -> Option<PathBuf> {
-    env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).and_then(|home| home.canonicalize().ok())
+    env::var_os("HOME")
+        .map(PathBuf::from)
+        .filter(|home| home.is_absolute())
+        .and_then(|home| home.canonicalize().ok())
 }
 
 /// Where cargo keeps its things, if there is such a place.
@@ -163,12 +182,17 @@ pub(super) fn rustup_home() -> Option<PathBuf> {
 
 fn place_of(variable: &str, below_home: &str) -> Option<PathBuf> {
     let given = env::var_os(variable).map(PathBuf::from);
-    given.or_else(|| Some(home()?.join(below_home))).filter(|dir| dir.is_dir())
+    given
+        .or_else(|| Some(home()?.join(below_home)))
+        .filter(|dir| dir.is_dir())
 }
 
 /// The paths that there are, resolved, each once.
 fn real(paths: Vec<PathBuf>) -> Vec<PathBuf> {
-    let mut real: Vec<PathBuf> = paths.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+    let mut real: Vec<PathBuf> = paths
+        .iter()
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .collect();
     real.sort();
     real.dedup();
     real
@@ -188,15 +212,26 @@ mod tests {
         let given = |dir: &str| toolchain_of(&root.join(dir), Some(&root));
         assert_eq!(given(""), Vec::<PathBuf>::new());
         assert_eq!(given("bin"), [root.join("bin")]);
-        assert_eq!(given(".local/bin"), [root.join(".local/bin")], "what is beside it may be a key ring");
-        assert_eq!(given(".pyenv/shims"), [root.join(".pyenv/shims"), root.join(".pyenv")]);
-        assert_eq!(toolchain_of(Path::new("/"), Some(&root)), Vec::<PathBuf>::new());
+        assert_eq!(
+            given(".local/bin"),
+            [root.join(".local/bin")],
+            "what is beside it may be a key ring"
+        );
+        assert_eq!(
+            given(".pyenv/shims"),
+            [root.join(".pyenv/shims"), root.join(".pyenv")]
+        );
+        assert_eq!(
+            toolchain_of(Path::new("/"), Some(&root)),
+            Vec::<PathBuf>::new()
+        );
     }
 
     #[test]
     fn nothing_readable_holds_the_passwords_of_the_system() {
-        let secret =
-            |path: &PathBuf| Path::new("/etc/shadow").starts_with(path) || Path::new("/root/.ssh").starts_with(path);
+        let secret = |path: &PathBuf| {
+            Path::new("/etc/shadow").starts_with(path) || Path::new("/root/.ssh").starts_with(path)
+        };
         assert!(!readable().iter().any(secret), "{:?}", readable());
     }
 }

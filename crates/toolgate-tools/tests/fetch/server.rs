@@ -22,7 +22,9 @@ pub(crate) struct Server {
 
 impl Server {
     /// Answers a path with the bytes that `answer` gives for it; with none it keeps silent.
-    pub(crate) async fn new(answer: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
+    pub(crate) async fn new(
+        answer: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("bound");
         let (seen, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
@@ -32,7 +34,11 @@ impl Server {
                 tokio::spawn(serve(stream, requests.clone(), answer.clone()));
             }
         });
-        Self { address, seen, task }
+        Self {
+            address,
+            seen,
+            task,
+        }
     }
 
     /// A server that says hello.
@@ -46,7 +52,10 @@ impl Server {
 
     /// Options with which this server may be asked.
     pub(crate) fn options(&self) -> FetchOptions {
-        FetchOptions { allow_private: vec![self.address], ..FetchOptions::default() }
+        FetchOptions {
+            allow_private: vec![self.address],
+            ..FetchOptions::default()
+        }
     }
 
     /// The requests that arrived, heads only.
@@ -88,7 +97,10 @@ async fn serve(
 /// An answer with a length.
 pub(crate) fn page(status: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
-    let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
     [head.as_bytes(), body].concat()
 }
 
@@ -99,7 +111,9 @@ pub(crate) fn to(location: &str) -> Vec<u8> {
 /// A stack over the tool, and a call of it.
 pub(crate) fn prepared(options: FetchOptions, arguments: Value) -> (Stack, Call) {
     let registry = Registry::new();
-    registry.register(FetchUrl::new(options).expect("fine")).expect("free");
+    registry
+        .register(FetchUrl::new(options).expect("fine"))
+        .expect("free");
     let view = View::of(&registry);
     let call = Call::new(seed_for(&view, "fetch_url", arguments));
     (Stack::over(registry).build().expect("in order"), call)

@@ -7,7 +7,9 @@ use std::{
 };
 
 use serde_json::Value;
-use toolgate_core::{Call, CallId, CallSeed, MemoryStore, Registry, Settled, Stack, Status, StoreHandle, View};
+use toolgate_core::{
+    Call, CallId, CallSeed, MemoryStore, Registry, Settled, Stack, Status, StoreHandle, View,
+};
 use toolgate_testkit::seed_for;
 use toolgate_tools::{FileLimits, ToolboxOptions, Workspace, register_all};
 
@@ -37,7 +39,9 @@ impl Space {
         fs::create_dir(dir.path().join("work")).expect("made");
         fs::write(dir.path().join("secret"), "hunter2\n").expect("written");
         let store = StoreHandle::new(MemoryStore::new());
-        let workspace = Workspace::open(dir.path().join("work")).expect("a workspace").keeping(store.clone());
+        let workspace = Workspace::open(dir.path().join("work"))
+            .expect("a workspace")
+            .keeping(store.clone());
         let workspace = change(workspace);
         let registry = Registry::new();
         let mut options = ToolboxOptions::default();
@@ -45,7 +49,15 @@ impl Space {
         register_all(&registry, &workspace, &options).expect("new names");
         let view = View::of(&registry);
         let stack = Stack::over(registry.clone()).build().expect("no layers");
-        Self { dir, store, workspace, registry, view, stack, calls: AtomicU64::new(1) }
+        Self {
+            dir,
+            store,
+            workspace,
+            registry,
+            view,
+            stack,
+            calls: AtomicU64::new(1),
+        }
     }
 
     /// A path in the workspace.
@@ -75,7 +87,10 @@ impl Space {
     pub(crate) fn call(&self, tool: &str, arguments: Value) -> Call {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let id = CallId::new(uuid::Uuid::from_u128(u128::from(number)));
-        Call::new(CallSeed { id, ..seed_for(&self.view, tool, arguments) })
+        Call::new(CallSeed {
+            id,
+            ..seed_for(&self.view, tool, arguments)
+        })
     }
 
     pub(crate) async fn run(&self, tool: &str, arguments: Value) -> Settled {
@@ -83,7 +98,12 @@ impl Space {
     }
 
     pub(crate) async fn run_call(&self, call: Call) -> Settled {
-        self.stack.run(call).await.settled().expect("settled").clone()
+        self.stack
+            .run(call)
+            .await
+            .settled()
+            .expect("settled")
+            .clone()
     }
 
     /// What a call returns that goes well.
@@ -110,7 +130,12 @@ impl Space {
                 if path.is_dir() && !path.is_symlink() {
                     open.push(path.clone());
                 }
-                names.push(path.strip_prefix(self.path("")).expect("inside").to_string_lossy().into_owned());
+                names.push(
+                    path.strip_prefix(self.path(""))
+                        .expect("inside")
+                        .to_string_lossy()
+                        .into_owned(),
+                );
             }
         }
         names.sort();

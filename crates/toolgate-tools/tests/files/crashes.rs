@@ -9,14 +9,16 @@ use toolgate_testkit::{Fault, FaultyStore, StoreCall};
 use crate::common::Space;
 
 async fn reconciled(space: &Space, tool: &str, call: CallId) -> Reconciled {
-    let asked = space.call(tool, json!({ "path": "x", "content": "", "patch": "", "edits": [], "call": "" }));
+    let asked = space.call(
+        tool,
+        json!({ "path": "x", "content": "", "patch": "", "edits": [], "call": "" }),
+    );
     let entry = space.registry.get(tool).expect("registered");
     assert!(entry.spec.annotations.reconcile);
     Executor::reconcile(&space.registry, &asked, IdempotencyKey::of(call)).await
 }
 
-const PATCH: &str =
-    "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-one\n+1\n";
+const PATCH: &str = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-one\n+1\n";
 
 #[tokio::test]
 async fn the_files_tell_whether_a_lost_call_took_effect() {
@@ -28,17 +30,38 @@ async fn the_files_tell_whether_a_lost_call_took_effect() {
     put("one\n", "one\n");
     let call = space.call("apply_patch", json!({ "patch": PATCH }));
     let id = call.id;
-    assert!(matches!(reconciled(&space, "apply_patch", id).await, Reconciled::DidNotHappen), "nothing was kept");
+    assert!(
+        matches!(
+            reconciled(&space, "apply_patch", id).await,
+            Reconciled::DidNotHappen
+        ),
+        "nothing was kept"
+    );
     let settled = space.run_call(call).await;
     assert_eq!(settled.status, Status::Ok);
-    let Reconciled::Happened(output) = reconciled(&space, "apply_patch", id).await else { panic!("it happened") };
+    let Reconciled::Happened(output) = reconciled(&space, "apply_patch", id).await else {
+        panic!("it happened")
+    };
     let again = Outcome::ok(output);
-    assert_eq!(again.settled().expect("settled").value, settled.value, "the same result as it would have had");
+    assert_eq!(
+        again.settled().expect("settled").value,
+        settled.value,
+        "the same result as it would have had"
+    );
     put("one\n", "one\n");
-    assert!(matches!(reconciled(&space, "apply_patch", id).await, Reconciled::DidNotHappen));
+    assert!(matches!(
+        reconciled(&space, "apply_patch", id).await,
+        Reconciled::DidNotHappen
+    ));
     for (a, b) in [("1\n", "one\n"), ("1\n", "theirs\n")] {
         put(a, b);
-        assert!(matches!(reconciled(&space, "apply_patch", id).await, Reconciled::Unknown), "{a}{b}");
+        assert!(
+            matches!(
+                reconciled(&space, "apply_patch", id).await,
+                Reconciled::Unknown
+            ),
+            "{a}{b}"
+        );
     }
 }
 
@@ -53,7 +76,10 @@ async fn what_a_killed_write_leaves_behind_is_tidied_up_and_never_listed() {
     space.put(&stray, "tw");
     let listed = space.ok("list_dir", json!({ "hidden": true })).await;
     assert_eq!(listed.model_text(), "a.txt (4)");
-    assert!(matches!(reconciled(&space, "write_file", id).await, Reconciled::Happened(_)));
+    assert!(matches!(
+        reconciled(&space, "write_file", id).await,
+        Reconciled::Happened(_)
+    ));
     assert_eq!(space.names(), ["a.txt"]);
 }
 
@@ -65,13 +91,30 @@ async fn nothing_is_changed_that_could_not_be_kept_before() {
         let fail = || Fault::Fail(StoreError::Backend("the disk is full".into()));
         let plan = move |call, _| if call == broken { fail() } else { Fault::Pass };
         let store = FaultyStore::new(toolgate_core::MemoryStore::new(), plan);
-        let workspace = space.workspace.clone().keeping(toolgate_core::StoreHandle::new(store));
+        let workspace = space
+            .workspace
+            .clone()
+            .keeping(toolgate_core::StoreHandle::new(store));
         let registry = toolgate_core::Registry::new();
-        registry.register(toolgate_tools::WriteFile::new(workspace)).expect("a new name");
-        let stack = toolgate_core::Stack::over(registry).build().expect("no layers");
-        let outcome =
-            stack.run(toolgate_testkit::call_with("write_file", json!({ "path": "a.txt", "content": "x" }))).await;
-        assert!(outcome.settled().expect("settled").model_text().contains("could not be kept"));
+        registry
+            .register(toolgate_tools::WriteFile::new(workspace))
+            .expect("a new name");
+        let stack = toolgate_core::Stack::over(registry)
+            .build()
+            .expect("no layers");
+        let outcome = stack
+            .run(toolgate_testkit::call_with(
+                "write_file",
+                json!({ "path": "a.txt", "content": "x" }),
+            ))
+            .await;
+        assert!(
+            outcome
+                .settled()
+                .expect("settled")
+                .model_text()
+                .contains("could not be kept")
+        );
         assert_eq!(space.text("a.txt"), "one\n");
     }
 }
@@ -83,11 +126,24 @@ async fn a_call_that_is_cancelled_before_it_writes_changes_nothing() {
     let call = space.call("write_file", json!({ "path": "a.txt", "content": "two\n" }));
     call.cancel.cancel();
     let settled = space.run_call(call).await;
-    assert_eq!(settled.status, Status::Cancelled, "{}", settled.model_text());
-    assert_eq!((space.text("a.txt"), space.names()), ("one\n".to_owned(), vec!["a.txt".to_owned()]));
+    assert_eq!(
+        settled.status,
+        Status::Cancelled,
+        "{}",
+        settled.model_text()
+    );
+    assert_eq!(
+        (space.text("a.txt"), space.names()),
+        ("one\n".to_owned(), vec!["a.txt".to_owned()])
+    );
     // The next one is not kept waiting by it.
-    let next = space.ok("write_file", json!({ "path": "a.txt", "content": "three\n" }));
-    tokio::time::timeout(Duration::from_secs(60), next).await.expect("not kept waiting");
+    let next = space.ok(
+        "write_file",
+        json!({ "path": "a.txt", "content": "three\n" }),
+    );
+    tokio::time::timeout(Duration::from_secs(60), next)
+        .await
+        .expect("not kept waiting");
 }
 
 /// What the child of the next test writes to; without it, it does nothing.
@@ -97,15 +153,26 @@ const KILLED_IN: &str = "TOOLGATE_TEST_KILLED_IN";
 #[cfg(unix)]
 #[tokio::test]
 async fn writes_until_it_is_killed() {
-    let Some(dir) = std::env::var_os(KILLED_IN) else { return };
+    let Some(dir) = std::env::var_os(KILLED_IN) else {
+        return;
+    };
     let workspace = toolgate_tools::Workspace::open(dir).expect("a workspace");
     let registry = toolgate_core::Registry::new();
-    registry.register(toolgate_tools::WriteFile::new(workspace)).expect("a new name");
-    let stack = toolgate_core::Stack::over(registry).build().expect("no layers");
+    registry
+        .register(toolgate_tools::WriteFile::new(workspace))
+        .expect("a new name");
+    let stack = toolgate_core::Stack::over(registry)
+        .build()
+        .expect("no layers");
     for letter in ["a", "b"].iter().cycle() {
         println!("{letter} is next");
         let arguments = json!({ "path": "big.txt", "content": letter.repeat(2_000_000) });
-        assert!(stack.run(toolgate_testkit::call_with("write_file", arguments)).await.is_ok());
+        assert!(
+            stack
+                .run(toolgate_testkit::call_with("write_file", arguments))
+                .await
+                .is_ok()
+        );
     }
 }
 
@@ -119,19 +186,31 @@ fn a_killed_write_leaves_the_old_file_or_the_new_one() {
     let dir = tempfile::tempdir().expect("a directory");
     for round in 1..=6 {
         let mut child = Command::new(std::env::current_exe().expect("known"))
-            .args(["--exact", "crashes::writes_until_it_is_killed", "--nocapture"])
+            .args([
+                "--exact",
+                "crashes::writes_until_it_is_killed",
+                "--nocapture",
+            ])
             .env(KILLED_IN, dir.path())
             .stdout(Stdio::piped())
             .spawn()
             .expect("started");
-        let lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+        let lines = BufReader::new(child.stdout.take().expect("piped"))
+            .lines()
+            .map_while(Result::ok);
         // The first write of a child may be the first there is.
-        let told = lines.filter(|line| line.ends_with("is next")).nth(1 + round % 3);
+        let told = lines
+            .filter(|line| line.ends_with("is next"))
+            .nth(1 + round % 3);
         child.kill().expect("killed");
         child.wait().expect("gone");
         assert!(told.is_some(), "it was killed while it wrote");
         let text = std::fs::read_to_string(dir.path().join("big.txt")).expect("there");
         let first = &text[..1];
-        assert!(text.len() == 2_000_000 && text == first.repeat(text.len()), "round {round}: {} bytes", text.len());
+        assert!(
+            text.len() == 2_000_000 && text == first.repeat(text.len()),
+            "round {round}: {} bytes",
+            text.len()
+        );
     }
 }

@@ -8,19 +8,44 @@ use crate::common::Space;
 #[tokio::test]
 async fn a_file_is_written_whole_and_its_change_is_told() {
     let space = Space::new();
-    let settled = space.ok("write_file", json!({ "path": "new/deep/a.txt", "content": "one\ntwo\n" })).await;
+    let settled = space
+        .ok(
+            "write_file",
+            json!({ "path": "new/deep/a.txt", "content": "one\ntwo\n" }),
+        )
+        .await;
     assert_eq!(space.text("new/deep/a.txt"), "one\ntwo\n");
     let digest = Digest::of_bytes(b"one\ntwo\n").to_string();
-    let file =
-        json!({ "path": "new/deep/a.txt", "change": "created", "added": 2, "removed": 0, "digest": digest, "size": 8 });
+    let file = json!({ "path": "new/deep/a.txt", "change": "created", "added": 2, "removed": 0, "digest": digest, "size": 8 });
     assert_eq!(settled.value["files_changed"], json!([file]));
-    assert_eq!(settled.value["diff"], "--- /dev/null\n+++ b/new/deep/a.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n");
-    let settled = space.ok("write_file", json!({ "path": "new/deep/a.txt", "content": "one\n2\n3\n" })).await;
+    assert_eq!(
+        settled.value["diff"],
+        "--- /dev/null\n+++ b/new/deep/a.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n"
+    );
+    let settled = space
+        .ok(
+            "write_file",
+            json!({ "path": "new/deep/a.txt", "content": "one\n2\n3\n" }),
+        )
+        .await;
     assert_eq!(settled.value["files_changed"][0]["change"], "modified");
-    assert!(settled.model_text().starts_with("modified new/deep/a.txt (+2 -1 lines), now sha256:"));
-    let settled = space.ok("write_file", json!({ "path": "new/deep/a.txt", "content": "one\n2\n3\n" })).await;
+    assert!(
+        settled
+            .model_text()
+            .starts_with("modified new/deep/a.txt (+2 -1 lines), now sha256:")
+    );
+    let settled = space
+        .ok(
+            "write_file",
+            json!({ "path": "new/deep/a.txt", "content": "one\n2\n3\n" }),
+        )
+        .await;
     assert_eq!(settled.value["files_changed"], json!([]));
-    assert_eq!(space.names(), ["new", "new/deep", "new/deep/a.txt"], "nothing is left behind");
+    assert_eq!(
+        space.names(),
+        ["new", "new/deep", "new/deep/a.txt"],
+        "nothing is left behind"
+    );
 }
 
 #[tokio::test]
@@ -28,15 +53,35 @@ async fn a_write_that_expects_another_file_changes_nothing() {
     let space = Space::new();
     space.put("a.txt", "theirs\n");
     let seen = Digest::of_bytes(b"mine\n").to_string();
-    let error = space.error("write_file", json!({ "path": "a.txt", "content": "x", "expected_digest": seen })).await;
+    let error = space
+        .error(
+            "write_file",
+            json!({ "path": "a.txt", "content": "x", "expected_digest": seen }),
+        )
+        .await;
     assert!(error.contains("has changed since it was read"), "{error}");
-    let error = space.error("write_file", json!({ "path": "b.txt", "content": "x", "expected_digest": seen })).await;
+    let error = space
+        .error(
+            "write_file",
+            json!({ "path": "b.txt", "content": "x", "expected_digest": seen }),
+        )
+        .await;
     assert!(error.contains("does not exist any more"), "{error}");
-    let error = space.error("write_file", json!({ "path": "a.txt", "content": "x", "must_not_exist": true })).await;
+    let error = space
+        .error(
+            "write_file",
+            json!({ "path": "a.txt", "content": "x", "must_not_exist": true }),
+        )
+        .await;
     assert!(error.contains("exists already"), "{error}");
     assert_eq!(space.text("a.txt"), "theirs\n");
     let now = Digest::of_bytes(b"theirs\n").to_string();
-    space.ok("write_file", json!({ "path": "a.txt", "content": "ours\n", "expected_digest": now[..23] })).await;
+    space
+        .ok(
+            "write_file",
+            json!({ "path": "a.txt", "content": "ours\n", "expected_digest": now[..23] }),
+        )
+        .await;
     assert_eq!(space.text("a.txt"), "ours\n");
 }
 
@@ -44,7 +89,10 @@ async fn a_write_that_expects_another_file_changes_nothing() {
 async fn the_encoding_and_the_line_ends_of_an_old_file_are_kept_and_said() {
     let space = Space::new();
     let utf16 = |text: &str| {
-        [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect::<Vec<u8>>()
+        [0xff, 0xfe]
+            .into_iter()
+            .chain(text.encode_utf16().flat_map(u16::to_le_bytes))
+            .collect::<Vec<u8>>()
     };
     space.put("crlf.txt", "a\r\nb\r\n");
     space.put("bom.txt", "\u{feff}a\n");
@@ -52,20 +100,52 @@ async fn the_encoding_and_the_line_ends_of_an_old_file_are_kept_and_said() {
     space.put("latin.txt", b"caf\xe9\n");
     let content = "é\nb\n";
     for (path, bytes, said) in [
-        ("crlf.txt", "é\r\nb\r\n".as_bytes().to_vec(), "CRLF, as before"),
-        ("bom.txt", "\u{feff}é\nb\n".as_bytes().to_vec(), "UTF-8 with BOM, as before"),
+        (
+            "crlf.txt",
+            "é\r\nb\r\n".as_bytes().to_vec(),
+            "CRLF, as before",
+        ),
+        (
+            "bom.txt",
+            "\u{feff}é\nb\n".as_bytes().to_vec(),
+            "UTF-8 with BOM, as before",
+        ),
         ("wide.txt", utf16("é\r\nb\r\n"), "UTF-16LE, as before"),
-        ("latin.txt", b"\xe9\nb\n".to_vec(), "Windows-1252, as before"),
+        (
+            "latin.txt",
+            b"\xe9\nb\n".to_vec(),
+            "Windows-1252, as before",
+        ),
     ] {
-        let settled = space.ok("write_file", json!({ "path": path, "content": content })).await;
+        let settled = space
+            .ok("write_file", json!({ "path": path, "content": content }))
+            .await;
         assert_eq!(space.bytes(path), bytes, "{path}");
-        assert!(settled.model_text().contains(said), "{path}: {}", settled.model_text());
+        assert!(
+            settled.model_text().contains(said),
+            "{path}: {}",
+            settled.model_text()
+        );
     }
-    let settled = space.ok("write_file", json!({ "path": "latin.txt", "content": "漢\n" })).await;
+    let settled = space
+        .ok(
+            "write_file",
+            json!({ "path": "latin.txt", "content": "漢\n" }),
+        )
+        .await;
     assert_eq!(space.text("latin.txt"), "漢\n");
     assert!(settled.model_text().contains("UTF-8 now"));
-    space.ok("write_file", json!({ "path": "crlf.txt", "content": "a\r\nb\n" })).await;
-    assert_eq!(space.text("crlf.txt"), "a\r\nb\n", "line ends that are given are written");
+    space
+        .ok(
+            "write_file",
+            json!({ "path": "crlf.txt", "content": "a\r\nb\n" }),
+        )
+        .await;
+    assert_eq!(
+        space.text("crlf.txt"),
+        "a\r\nb\n",
+        "line ends that are given are written"
+    );
 }
 
 #[tokio::test]
@@ -73,26 +153,44 @@ async fn edits_are_made_together_or_not_at_all() {
     let space = Space::new();
     space.put("a.rs", "fn a() {}\nfn b() {}\n");
     let edits = json!([{ "old": "fn a", "new": "fn one" }, { "old": "fn c", "new": "fn two" }]);
-    let error = space.error("edit_file", json!({ "path": "a.rs", "edits": edits })).await;
-    assert!(error.contains("a.rs was not changed: edit 2: old is not in the file"), "{error}");
+    let error = space
+        .error("edit_file", json!({ "path": "a.rs", "edits": edits }))
+        .await;
+    assert!(
+        error.contains("a.rs was not changed: edit 2: old is not in the file"),
+        "{error}"
+    );
     assert_eq!(space.text("a.rs"), "fn a() {}\nfn b() {}\n");
-    let edits = json!([{ "old": "fn a", "new": "fn one" }, { "old": "{}", "new": "{ }", "all": true }]);
-    let settled = space.ok("edit_file", json!({ "path": "a.rs", "edits": edits })).await;
+    let edits =
+        json!([{ "old": "fn a", "new": "fn one" }, { "old": "{}", "new": "{ }", "all": true }]);
+    let settled = space
+        .ok("edit_file", json!({ "path": "a.rs", "edits": edits }))
+        .await;
     assert_eq!(space.text("a.rs"), "fn one() { }\nfn b() { }\n");
     let diff = "--- a/a.rs\n+++ b/a.rs\n@@ -1,2 +1,2 @@\n-fn a() {}\n-fn b() {}\n+fn one() { }\n+fn b() { }\n";
     assert_eq!(settled.value["diff"], diff);
-    assert_eq!(settled.value["digest"], Digest::of_bytes(b"fn one() { }\nfn b() { }\n").to_string());
+    assert_eq!(
+        settled.value["digest"],
+        Digest::of_bytes(b"fn one() { }\nfn b() { }\n").to_string()
+    );
 }
 
 #[tokio::test]
 async fn a_file_that_changed_since_it_was_read_is_not_edited() {
     let space = Space::new();
     space.put("a.txt", "one\n");
-    let digest = space.ok("read_file", json!({ "path": "a.txt" })).await.value["digest"].clone();
+    let digest = space
+        .ok("read_file", json!({ "path": "a.txt" }))
+        .await
+        .value["digest"]
+        .clone();
     space.put("a.txt", "one\nmore\n");
     let edit = json!({ "path": "a.txt", "edits": [{ "old": "one", "new": "1" }], "expected_digest": digest });
     let error = space.error("edit_file", edit).await;
-    assert!(error.contains("has changed since it was read") && error.contains("read it again"), "{error}");
+    assert!(
+        error.contains("has changed since it was read") && error.contains("read it again"),
+        "{error}"
+    );
     assert_eq!(space.text("a.txt"), "one\nmore\n");
 }
 
@@ -100,7 +198,10 @@ async fn a_file_that_changed_since_it_was_read_is_not_edited() {
 async fn an_edit_keeps_encoding_line_ends_and_permissions() {
     let space = Space::new();
     let utf16 = |text: &str| {
-        [0xfe, 0xff].into_iter().chain(text.encode_utf16().flat_map(u16::to_be_bytes)).collect::<Vec<u8>>()
+        [0xfe, 0xff]
+            .into_iter()
+            .chain(text.encode_utf16().flat_map(u16::to_be_bytes))
+            .collect::<Vec<u8>>()
     };
     space.put("wide.txt", utf16("eins\r\nzwei"));
     let edit = json!({ "path": "wide.txt", "edits": [{ "old": "eins\nzwei", "new": "ä\nö" }] });
@@ -108,7 +209,12 @@ async fn an_edit_keeps_encoding_line_ends_and_permissions() {
     assert_eq!(space.bytes("wide.txt"), utf16("ä\r\nö"));
     space.put("latin.txt", b"caf\xe9\n");
     let edit = json!({ "path": "latin.txt", "edits": [{ "old": "café", "new": "漢" }] });
-    assert!(space.error("edit_file", edit).await.contains("Windows-1252, which lacks"));
+    assert!(
+        space
+            .error("edit_file", edit)
+            .await
+            .contains("Windows-1252, which lacks")
+    );
     space.put("bin", b"a\0b");
     let edit = json!({ "path": "bin", "edits": [{ "old": "a", "new": "b" }] });
     assert!(space.error("edit_file", edit).await.contains("not text"));
@@ -116,9 +222,22 @@ async fn an_edit_keeps_encoding_line_ends_and_permissions() {
     {
         use std::os::unix::fs::PermissionsExt;
         space.put("run.sh", "#!/bin/sh\n");
-        std::fs::set_permissions(space.path("run.sh"), PermissionsExt::from_mode(0o751)).expect("set");
-        space.ok("edit_file", json!({ "path": "run.sh", "edits": [{ "old": "/bin/sh", "new": "/bin/bash" }] })).await;
-        assert_eq!(std::fs::metadata(space.path("run.sh")).expect("there").permissions().mode() & 0o777, 0o751);
+        std::fs::set_permissions(space.path("run.sh"), PermissionsExt::from_mode(0o751))
+            .expect("set");
+        space
+            .ok(
+                "edit_file",
+                json!({ "path": "run.sh", "edits": [{ "old": "/bin/sh", "new": "/bin/bash" }] }),
+            )
+            .await;
+        assert_eq!(
+            std::fs::metadata(space.path("run.sh"))
+                .expect("there")
+                .permissions()
+                .mode()
+                & 0o777,
+            0o751
+        );
     }
 }
 
@@ -128,18 +247,33 @@ async fn calls_without_what_they_need_are_refused_before_anything_is_touched() {
     space.put("a.txt", "a");
     for (tool, arguments) in [
         ("edit_file", json!({ "path": "a.txt", "edits": [] })),
-        ("edit_file", json!({ "path": "a.txt", "edits": [{ "old": "", "new": "x" }] })),
-        ("edit_file", json!({ "path": "a.txt", "edits": [{ "old": "a", "new": "a" }] })),
-        ("edit_file", json!({ "path": "a.txt", "edits": [{ "old": "a", "new": "b" }], "expected_digest": "abc" })),
+        (
+            "edit_file",
+            json!({ "path": "a.txt", "edits": [{ "old": "", "new": "x" }] }),
+        ),
+        (
+            "edit_file",
+            json!({ "path": "a.txt", "edits": [{ "old": "a", "new": "a" }] }),
+        ),
+        (
+            "edit_file",
+            json!({ "path": "a.txt", "edits": [{ "old": "a", "new": "b" }], "expected_digest": "abc" }),
+        ),
         ("write_file", json!({ "path": "", "content": "x" })),
         ("write_file", json!({ "path": ".", "content": "x" })),
         ("write_file", json!({ "path": "a.txt" })),
         ("write_file", json!({ "path": "a.txt/b", "content": "x" })),
         ("write_file", json!({ "path": "a\u{0}b", "content": "x" })),
-        ("write_file", json!({ "path": "x".repeat(300), "content": "x" })),
+        (
+            "write_file",
+            json!({ "path": "x".repeat(300), "content": "x" }),
+        ),
     ] {
         let error = space.error(tool, arguments.clone()).await;
         assert!(!error.is_empty(), "{arguments}");
     }
-    assert_eq!((space.names(), space.text("a.txt")), (vec!["a.txt".to_owned()], "a".to_owned()));
+    assert_eq!(
+        (space.names(), space.text("a.txt")),
+        (vec!["a.txt".to_owned()], "a".to_owned())
+    );
 }

@@ -47,14 +47,20 @@ deleted file mode 100644
 -bye
 ";
     let settled = space.ok("apply_patch", json!({ "patch": patch })).await;
-    assert_eq!(space.names(), ["a.txt", "moved", "moved/new.txt", "new", "new/n.sh"]);
+    assert_eq!(
+        space.names(),
+        ["a.txt", "moved", "moved/new.txt", "new", "new/n.sh"]
+    );
     assert_eq!(space.text("a.txt"), "one\n2\nthree\n");
     assert_eq!(space.text("new/n.sh"), "#!/bin/sh\ntrue\n");
     assert_eq!(space.text("moved/new.txt"), "left\nRIGHT\n");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let mode = std::fs::metadata(space.path("new/n.sh")).expect("there").permissions().mode();
+        let mode = std::fs::metadata(space.path("new/n.sh"))
+            .expect("there")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o755);
     }
     let changes: Vec<String> = settled.value["files_changed"]
@@ -72,11 +78,18 @@ deleted file mode 100644
         .collect();
     assert_eq!(
         changes,
-        ["modified a.txt null", "created new/n.sh null", "renamed moved/new.txt \"old.txt\"", "deleted gone.txt null"]
+        [
+            "modified a.txt null",
+            "created new/n.sh null",
+            "renamed moved/new.txt \"old.txt\"",
+            "deleted gone.txt null"
+        ]
     );
     let diff = settled.value["diff"].as_str().expect("a diff");
     assert!(
-        diff.contains("rename from old.txt\nrename to moved/new.txt\n--- a/old.txt\n+++ b/moved/new.txt\n"),
+        diff.contains(
+            "rename from old.txt\nrename to moved/new.txt\n--- a/old.txt\n+++ b/moved/new.txt\n"
+        ),
         "{diff}"
     );
 }
@@ -89,10 +102,16 @@ async fn a_patch_whose_second_file_does_not_apply_changes_nothing() {
     let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+1\n--- /dev/null\n+++ b/c/new.txt\n@@ -0,0 +1 @@\n+x\n\
          --- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-two\n+2\n";
     let error = space.error("apply_patch", json!({ "patch": patch })).await;
-    assert!(error.contains("b.txt: hunk 1 does not apply: line 1 is \"other\", the patch has \"two\""), "{error}");
+    assert!(
+        error.contains("b.txt: hunk 1 does not apply: line 1 is \"other\", the patch has \"two\""),
+        "{error}"
+    );
     assert_eq!(
         (space.names(), space.text("a.txt")),
-        (vec!["a.txt".to_owned(), "b.txt".to_owned()], "one\n".to_owned())
+        (
+            vec!["a.txt".to_owned(), "b.txt".to_owned()],
+            "one\n".to_owned()
+        )
     );
 }
 
@@ -107,13 +126,31 @@ async fn a_patch_that_makes_no_sense_is_refused_with_the_reason() {
         (modify("b.txt"), "no such file: b.txt; there is a.txt"),
         (modify("bin"), "not text"),
         (modify("../secret"), "outside the workspace"),
-        (format!("{}{}", modify("a.txt"), modify("./a.txt")), "a.txt is in the patch twice"),
-        ("--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+x\n".to_owned(), "exists already"),
-        ("--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n".to_owned(), "not all of its lines"),
-        ("diff --git a/a.txt b/a.txt\ndeleted file mode 100644\n".to_owned(), "not all of its lines"),
+        (
+            format!("{}{}", modify("a.txt"), modify("./a.txt")),
+            "a.txt is in the patch twice",
+        ),
+        (
+            "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1 @@\n+x\n".to_owned(),
+            "exists already",
+        ),
+        (
+            "--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n".to_owned(),
+            "not all of its lines",
+        ),
+        (
+            "diff --git a/a.txt b/a.txt\ndeleted file mode 100644\n".to_owned(),
+            "not all of its lines",
+        ),
         (rename.to_owned(), "bin exists already"),
-        ("--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n".to_owned(), "outside the workspace"),
-        ("--- a/a.txt\n+++ b/a.txt\n@@ -1,9 +1 @@\n-one\n+1\n".to_owned(), "count again"),
+        (
+            "--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n".to_owned(),
+            "outside the workspace",
+        ),
+        (
+            "--- a/a.txt\n+++ b/a.txt\n@@ -1,9 +1 @@\n-one\n+1\n".to_owned(),
+            "count again",
+        ),
         ("just words".to_owned(), "no file in the patch"),
     ] {
         let error = space.error("apply_patch", json!({ "patch": patch })).await;
@@ -121,7 +158,10 @@ async fn a_patch_that_makes_no_sense_is_refused_with_the_reason() {
     }
     assert_eq!(
         (space.names(), space.text("a.txt")),
-        (vec!["a.txt".to_owned(), "bin".to_owned()], "one\ntwo\n".to_owned())
+        (
+            vec!["a.txt".to_owned(), "bin".to_owned()],
+            "one\ntwo\n".to_owned()
+        )
     );
 }
 
@@ -137,7 +177,10 @@ async fn headers_alone_change_permissions_and_make_and_take_empty_files() {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let mode = std::fs::metadata(space.path("a.sh")).expect("there").permissions().mode();
+        let mode = std::fs::metadata(space.path("a.sh"))
+            .expect("there")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o755);
     }
 }
@@ -164,8 +207,9 @@ fn diff(old: &Files, new: &Files) -> String {
         if before == after {
             continue;
         }
-        let side =
-            |text: Option<&String>, side: &str| text.map_or("/dev/null".to_owned(), |_| format!("{side}/{name}"));
+        let side = |text: Option<&String>, side: &str| {
+            text.map_or("/dev/null".to_owned(), |_| format!("{side}/{name}"))
+        };
         let (before, after) = (before.cloned(), after.cloned());
         let (from, to) = (side(before.as_ref(), "a"), side(after.as_ref(), "b"));
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
@@ -176,8 +220,13 @@ fn diff(old: &Files, new: &Files) -> String {
 }
 
 fn on_disk(space: &Space) -> std::collections::BTreeMap<String, String> {
-    let files = space.names().into_iter().filter(|name| space.path(name).is_file());
-    files.map(|name| (name.clone(), space.text(&name))).collect()
+    let files = space
+        .names()
+        .into_iter()
+        .filter(|name| space.path(name).is_file());
+    files
+        .map(|name| (name.clone(), space.text(&name)))
+        .collect()
 }
 
 proptest! {

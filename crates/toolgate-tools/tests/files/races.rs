@@ -37,12 +37,19 @@ impl Swapping {
             }
             swaps
         });
-        Self { stop, thread: Some(thread) }
+        Self {
+            stop,
+            thread: Some(thread),
+        }
     }
 
     fn end(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().expect("running").join().expect("no panic")
+        self.thread
+            .take()
+            .expect("running")
+            .join()
+            .expect("no panic")
     }
 }
 
@@ -63,24 +70,65 @@ async fn a_directory_that_turns_into_a_link_never_leads_outside() {
     let swapping = Swapping::of(space.path("dir"), space.path("other"), || ());
     let (mut done, mut refused) = (0, 0);
     for round in 0..ROUNDS {
-        let read = space.run("read_file", json!({ "path": "dir/secret" })).await;
-        assert!(!read.model_text().contains("hunter2"), "{}", read.model_text());
+        let read = space
+            .run("read_file", json!({ "path": "dir/secret" }))
+            .await;
+        assert!(
+            !read.model_text().contains("hunter2"),
+            "{}",
+            read.model_text()
+        );
         let content = format!("round {round}\n");
-        let write = space.run("write_file", json!({ "path": "dir/secret", "content": content })).await;
-        let made = space.run("write_file", json!({ "path": format!("dir/new{}", round % 7), "content": "x" })).await;
-        let found = space.run("search_text", json!({ "path": "dir", "pattern": "hunter2" })).await;
-        assert!(!found.model_text().contains(":hunter2"), "{}", found.model_text());
+        let write = space
+            .run(
+                "write_file",
+                json!({ "path": "dir/secret", "content": content }),
+            )
+            .await;
+        let made = space
+            .run(
+                "write_file",
+                json!({ "path": format!("dir/new{}", round % 7), "content": "x" }),
+            )
+            .await;
+        let found = space
+            .run(
+                "search_text",
+                json!({ "path": "dir", "pattern": "hunter2" }),
+            )
+            .await;
+        assert!(
+            !found.model_text().contains(":hunter2"),
+            "{}",
+            found.model_text()
+        );
         for settled in [read, write, made] {
-            if settled.status == Status::Ok { done += 1 } else { refused += 1 }
+            if settled.status == Status::Ok {
+                done += 1
+            } else {
+                refused += 1
+            }
         }
     }
     let swaps = swapping.end();
-    assert_eq!(fs::read_to_string(space.outside("secret")).expect("there"), "hunter2\n");
-    let mut outside: Vec<_> =
-        fs::read_dir(space.outside("")).expect("readable").map(|entry| entry.expect("entry").file_name()).collect();
+    assert_eq!(
+        fs::read_to_string(space.outside("secret")).expect("there"),
+        "hunter2\n"
+    );
+    let mut outside: Vec<_> = fs::read_dir(space.outside(""))
+        .expect("readable")
+        .map(|entry| entry.expect("entry").file_name())
+        .collect();
     outside.sort();
-    assert_eq!(outside, ["only", "secret", "work"], "nothing was made outside");
-    assert!(done > 0 && refused > 0 && swaps > 0, "{done} went well, {refused} did not, {swaps} swaps");
+    assert_eq!(
+        outside,
+        ["only", "secret", "work"],
+        "nothing was made outside"
+    );
+    assert!(
+        done > 0 && refused > 0 && swaps > 0,
+        "{done} went well, {refused} did not, {swaps} swaps"
+    );
 }
 
 #[tokio::test]
@@ -99,18 +147,39 @@ async fn a_file_that_turns_into_a_link_is_never_written_or_read_through_it() {
     let (mut done, mut refused) = (0, 0);
     for round in 0..ROUNDS {
         let read = space.run("read_file", json!({ "path": "a.txt" })).await;
-        assert!(!read.model_text().contains("hunter2"), "{}", read.model_text());
+        assert!(
+            !read.model_text().contains("hunter2"),
+            "{}",
+            read.model_text()
+        );
         let edit = json!({ "path": "a.txt", "edits": [{ "old": "hunter2", "new": "x" }] });
         assert_ne!(space.run("edit_file", edit).await.status, Status::Ok);
         let settled = match round % 4 {
-            0 => space.run("write_file", json!({ "path": "a.txt", "content": format!("round {round}\n") })).await,
+            0 => {
+                space
+                    .run(
+                        "write_file",
+                        json!({ "path": "a.txt", "content": format!("round {round}\n") }),
+                    )
+                    .await
+            }
             _ => read,
         };
-        if settled.status == Status::Ok { done += 1 } else { refused += 1 }
+        if settled.status == Status::Ok {
+            done += 1
+        } else {
+            refused += 1
+        }
     }
     let swaps = swapping.end();
-    assert_eq!(fs::read_to_string(space.outside("secret")).expect("there"), "hunter2\n");
-    assert!(done > 0 && refused > 0 && swaps > 0, "{done} went well, {refused} did not, {swaps} swaps");
+    assert_eq!(
+        fs::read_to_string(space.outside("secret")).expect("there"),
+        "hunter2\n"
+    );
+    assert!(
+        done > 0 && refused > 0 && swaps > 0,
+        "{done} went well, {refused} did not, {swaps} swaps"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -122,9 +191,15 @@ async fn many_writers_of_one_file_leave_one_whole_version() {
         tokio::spawn(async move {
             for _ in 0..20 {
                 let content = format!("{n}\n").repeat(1000);
-                space.ok("write_file", json!({ "path": "a.txt", "content": content })).await;
+                space
+                    .ok("write_file", json!({ "path": "a.txt", "content": content }))
+                    .await;
                 let text = space.text("a.txt");
-                assert!(text.len() == 2000 && text.lines().all(|line| Some(line) == text.lines().next()), "torn");
+                assert!(
+                    text.len() == 2000
+                        && text.lines().all(|line| Some(line) == text.lines().next()),
+                    "torn"
+                );
             }
         })
     });

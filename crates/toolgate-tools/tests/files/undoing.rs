@@ -8,25 +8,54 @@ use toolgate_tools::{ChangeSet, UndoChanges};
 use crate::common::Space;
 
 fn id(settled: &toolgate_core::Settled) -> CallId {
-    settled.value["call"].as_str().expect("told").parse().expect("an id")
+    settled.value["call"]
+        .as_str()
+        .expect("told")
+        .parse()
+        .expect("an id")
 }
 
 #[tokio::test]
 async fn every_kind_of_change_is_taken_back() {
     let space = Space::new();
     space.put("a.txt", "one\n");
-    let write = space.ok("write_file", json!({ "path": "new/deep/b.txt", "content": "b" })).await;
-    let edit = space.ok("edit_file", json!({ "path": "a.txt", "edits": [{ "old": "one", "new": "1" }] })).await;
+    let write = space
+        .ok(
+            "write_file",
+            json!({ "path": "new/deep/b.txt", "content": "b" }),
+        )
+        .await;
+    let edit = space
+        .ok(
+            "edit_file",
+            json!({ "path": "a.txt", "edits": [{ "old": "one", "new": "1" }] }),
+        )
+        .await;
     let patch = "diff --git a/a.txt b/c.txt\nrename from a.txt\nrename to c.txt\n";
     let moved = space.ok("apply_patch", json!({ "patch": patch })).await;
-    assert_eq!(space.names(), ["c.txt", "new", "new/deep", "new/deep/b.txt"]);
+    assert_eq!(
+        space.names(),
+        ["c.txt", "new", "new/deep", "new/deep/b.txt"]
+    );
     for call in [&moved, &edit, &write] {
         let settled = space.ok("undo_changes", json!({ "call": id(call) })).await;
-        assert!(!settled.value["files_changed"].as_array().expect("a list").is_empty());
+        assert!(
+            !settled.value["files_changed"]
+                .as_array()
+                .expect("a list")
+                .is_empty()
+        );
     }
-    assert_eq!((space.names(), space.text("a.txt")), (vec!["a.txt".to_owned()], "one\n".to_owned()));
+    assert_eq!(
+        (space.names(), space.text("a.txt")),
+        (vec!["a.txt".to_owned()], "one\n".to_owned())
+    );
     let again = space.ok("undo_changes", json!({ "call": id(&edit) })).await;
-    assert!(again.model_text().contains("as it was before"), "{}", again.model_text());
+    assert!(
+        again.model_text().contains("as it was before"),
+        "{}",
+        again.model_text()
+    );
 }
 
 #[tokio::test]
@@ -40,9 +69,16 @@ async fn a_file_that_was_changed_since_is_put_back_only_by_force() {
     let error = space.error("undo_changes", json!({ "call": call })).await;
     assert!(error.contains("b.txt was changed since"), "{error}");
     assert_eq!(space.text("a.txt"), "1\n", "all or none");
-    let forced = space.ok("undo_changes", json!({ "call": call, "force": true })).await;
-    assert_eq!((space.text("a.txt"), space.text("b.txt")), ("one\n".to_owned(), "one\n".to_owned()));
-    space.ok("undo_changes", json!({ "call": id(&forced) })).await;
+    let forced = space
+        .ok("undo_changes", json!({ "call": call, "force": true }))
+        .await;
+    assert_eq!(
+        (space.text("a.txt"), space.text("b.txt")),
+        ("one\n".to_owned(), "one\n".to_owned())
+    );
+    space
+        .ok("undo_changes", json!({ "call": id(&forced) }))
+        .await;
     assert_eq!(
         (space.text("a.txt"), space.text("b.txt")),
         ("1\n".to_owned(), "theirs\n".to_owned()),
@@ -60,27 +96,51 @@ async fn a_half_done_patch_can_be_taken_back() {
     // As a crash between two files would have left it.
     space.put("b.txt", "one\n");
     space.ok("undo_changes", json!({ "call": call })).await;
-    assert_eq!((space.text("a.txt"), space.text("b.txt")), ("one\n".to_owned(), "one\n".to_owned()));
+    assert_eq!(
+        (space.text("a.txt"), space.text("b.txt")),
+        ("one\n".to_owned(), "one\n".to_owned())
+    );
 }
 
 #[tokio::test]
 async fn a_model_can_undo_only_what_its_own_session_has_changed() {
     let space = Space::new();
-    let call = id(&space.ok("write_file", json!({ "path": "a.txt", "content": "x" })).await);
+    let call = id(&space
+        .ok("write_file", json!({ "path": "a.txt", "content": "x" }))
+        .await);
     let other = |registry: &toolgate_core::Registry| {
-        let seed = seed_for(&toolgate_core::View::of(registry), "undo_changes", json!({ "call": call }));
-        let (session, turn) = (SessionId::new(uuid::Uuid::from_u128(77)), TurnId::new(uuid::Uuid::from_u128(78)));
-        Call::new(CallSeed { turn: std::sync::Arc::new(TurnInfo::new(session, turn)), ..seed })
+        let seed = seed_for(
+            &toolgate_core::View::of(registry),
+            "undo_changes",
+            json!({ "call": call }),
+        );
+        let (session, turn) = (
+            SessionId::new(uuid::Uuid::from_u128(77)),
+            TurnId::new(uuid::Uuid::from_u128(78)),
+        );
+        Call::new(CallSeed {
+            turn: std::sync::Arc::new(TurnInfo::new(session, turn)),
+            ..seed
+        })
     };
     let refused = space.run_call(other(&space.registry)).await;
     assert_eq!(refused.status, Status::ExecutorError);
     assert!(refused.model_text().contains("no change with this id"));
     for wrong in ["", "x", "00000000-0000-0000-0000-0000000000ff"] {
-        assert!(space.error("undo_changes", json!({ "call": wrong })).await.contains("no change with this id"));
+        assert!(
+            space
+                .error("undo_changes", json!({ "call": wrong }))
+                .await
+                .contains("no change with this id")
+        );
     }
     let people = toolgate_core::Registry::new();
-    people.register(UndoChanges::of_any_session(space.workspace.clone())).expect("a new name");
-    let stack = toolgate_core::Stack::over(people.clone()).build().expect("no layers");
+    people
+        .register(UndoChanges::of_any_session(space.workspace.clone()))
+        .expect("a new name");
+    let stack = toolgate_core::Stack::over(people.clone())
+        .build()
+        .expect("no layers");
     assert!(stack.run(other(&people)).await.is_ok());
     assert!(!space.path("a.txt").exists());
 }
@@ -89,13 +149,30 @@ async fn a_model_can_undo_only_what_its_own_session_has_changed() {
 async fn what_a_call_changed_can_be_read_back_with_its_diff() {
     let space = Space::new();
     space.put("a.txt", "one\ntwo\n");
-    let edit = space.ok("edit_file", json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "2" }] })).await;
-    let set = ChangeSet::of(&space.store, id(&edit)).await.expect("readable").expect("kept");
+    let edit = space
+        .ok(
+            "edit_file",
+            json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "2" }] }),
+        )
+        .await;
+    let set = ChangeSet::of(&space.store, id(&edit))
+        .await
+        .expect("readable")
+        .expect("kept");
     assert_eq!((set.tool.as_str(), set.files.len()), ("edit_file", 1));
     let file = &set.files[0];
-    assert_eq!(file.before.expect("was there").digest, Digest::of_bytes(b"one\ntwo\n"));
+    assert_eq!(
+        file.before.expect("was there").digest,
+        Digest::of_bytes(b"one\ntwo\n")
+    );
     let after = file.after.expect("is there");
-    assert_eq!(ChangeSet::text(&space.store, &after).await.expect("kept").as_deref(), Some("one\n2\n"));
+    assert_eq!(
+        ChangeSet::text(&space.store, &after)
+            .await
+            .expect("kept")
+            .as_deref(),
+        Some("one\n2\n")
+    );
     let diff = "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n";
     assert_eq!(set.diff(&space.store).await.expect("kept"), diff);
     assert_eq!(edit.value["diff"], diff);
@@ -110,12 +187,24 @@ async fn tools_that_change_files_say_what_they_can_do() {
         let entry = space.registry.get(tool).expect("registered");
         let annotations = &entry.spec.annotations;
         assert!(
-            annotations.undo && annotations.reconcile && annotations.may_write() && !annotations.may_repeat(),
+            annotations.undo
+                && annotations.reconcile
+                && annotations.may_write()
+                && !annotations.may_repeat(),
             "{tool}"
         );
         assert!(!annotations.resources.is_empty(), "{tool}");
     }
     for tool in ["read_file", "list_dir", "find_files", "search_text"] {
-        assert!(!space.registry.get(tool).expect("registered").spec.annotations.may_write(), "{tool}");
+        assert!(
+            !space
+                .registry
+                .get(tool)
+                .expect("registered")
+                .spec
+                .annotations
+                .may_write(),
+            "{tool}"
+        );
     }
 }

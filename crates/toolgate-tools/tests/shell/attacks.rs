@@ -35,33 +35,66 @@ pub(crate) struct World {
 pub(crate) type Attack = (&'static str, fn(&World) -> io::Result<()>);
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    ("write a file outside", |world| File::create(world.outside.join("new")).map(drop)),
-    ("overwrite a file outside", |world| OpenOptions::new().write(true).open(world.secret()).map(drop)),
-    ("truncate a file outside", |world| done(unsafe { libc::truncate(text(&world.secret()).as_ptr(), 0) })),
+    ("write a file outside", |world| {
+        File::create(world.outside.join("new")).map(drop)
+    }),
+    ("overwrite a file outside", |world| {
+        OpenOptions::new()
+            .write(true)
+            .open(world.secret())
+            .map(drop)
+    }),
+    ("truncate a file outside", |world| {
+        done(unsafe { libc::truncate(text(&world.secret()).as_ptr(), 0) })
+    }),
     ("write through a link", |world| {
         let _ = symlink(&world.outside, "link");
         File::create("link/new").map(drop)
     }),
-    ("link a file outside into the workspace", |world| fs::hard_link(world.secret(), "hard")),
+    ("link a file outside into the workspace", |world| {
+        fs::hard_link(world.secret(), "hard")
+    }),
     ("move a file out", |world| {
         fs::write("mine", "x")?;
         fs::rename("mine", world.outside.join("moved"))
     }),
-    ("move a file in", |world| fs::rename(world.secret(), "stolen")),
-    ("remove a file outside", |world| fs::remove_file(world.secret())),
-    ("make a directory outside", |world| fs::create_dir(world.outside.join("dir"))),
-    ("read a file outside", |world| fs::read(world.secret()).map(drop)),
-    ("list a directory outside", |world| fs::read_dir(&world.outside).map(drop)),
-    ("read through /proc/self/root", |world| fs::read(proc_root("self", &world.secret())).map(drop)),
-    ("write through /proc/self/root", |world| File::create(proc_root("self", &world.outside.join("new"))).map(drop)),
+    ("move a file in", |world| {
+        fs::rename(world.secret(), "stolen")
+    }),
+    ("remove a file outside", |world| {
+        fs::remove_file(world.secret())
+    }),
+    ("make a directory outside", |world| {
+        fs::create_dir(world.outside.join("dir"))
+    }),
+    ("read a file outside", |world| {
+        fs::read(world.secret()).map(drop)
+    }),
+    ("list a directory outside", |world| {
+        fs::read_dir(&world.outside).map(drop)
+    }),
+    ("read through /proc/self/root", |world| {
+        fs::read(proc_root("self", &world.secret())).map(drop)
+    }),
+    ("write through /proc/self/root", |world| {
+        File::create(proc_root("self", &world.outside.join("new"))).map(drop)
+    }),
     ("read through the root of the parent", |world| {
         fs::read(proc_root(&world.pid.to_string(), &world.secret())).map(drop)
     }),
     ("read passwords", |_| File::open("/etc/shadow").map(drop)),
-    ("read the memory of the tool", |world| File::open(format!("/proc/{}/mem", world.pid)).map(drop)),
-    ("read the memory of the guard", |world| File::open(format!("/proc/{}/mem", world.guard)).map(drop)),
-    ("read the environment of the tool", |world| fs::read(format!("/proc/{}/environ", world.pid)).map(drop)),
-    ("read the environment of the guard", |world| fs::read(format!("/proc/{}/environ", world.guard)).map(drop)),
+    ("read the memory of the tool", |world| {
+        File::open(format!("/proc/{}/mem", world.pid)).map(drop)
+    }),
+    ("read the memory of the guard", |world| {
+        File::open(format!("/proc/{}/mem", world.guard)).map(drop)
+    }),
+    ("read the environment of the tool", |world| {
+        fs::read(format!("/proc/{}/environ", world.pid)).map(drop)
+    }),
+    ("read the environment of the guard", |world| {
+        fs::read(format!("/proc/{}/environ", world.guard)).map(drop)
+    }),
     ("change the mode of a file outside", |world| {
         fs::set_permissions(world.secret(), fs::Permissions::from_mode(0o777))
     }),
@@ -83,11 +116,24 @@ pub(crate) const ATTACKS: &[Attack] = &[
         program.set_permissions(usual)
     }),
     ("write a setting of the kernel", |_| {
-        OpenOptions::new().write(true).open("/proc/sys/kernel/core_pattern").map(drop)
+        OpenOptions::new()
+            .write(true)
+            .open("/proc/sys/kernel/core_pattern")
+            .map(drop)
     }),
-    ("open the memory of the machine", |_| File::open("/dev/mem").map(drop)),
+    ("open the memory of the machine", |_| {
+        File::open("/dev/mem").map(drop)
+    }),
     ("open a terminal", |_| File::open("/dev/ptmx").map(drop)),
-    ("make a device", |_| done(unsafe { libc::mknod(c"device".as_ptr(), libc::S_IFCHR | 0o600, libc::makedev(1, 1)) })),
+    ("make a device", |_| {
+        done(unsafe {
+            libc::mknod(
+                c"device".as_ptr(),
+                libc::S_IFCHR | 0o600,
+                libc::makedev(1, 1),
+            )
+        })
+    }),
     ("make a program that runs as its owner", |_| {
         File::create("suid")?;
         fs::set_permissions("suid", fs::Permissions::from_mode(0o4755))
@@ -95,89 +141,223 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("create a program that runs as its owner", |_| {
         done(unsafe { libc::open(c"suid2".as_ptr(), libc::O_CREAT | libc::O_WRONLY, 0o4755) })
     }),
-    ("connect by TCP", |world| TcpStream::connect(("127.0.0.1", world.tcp)).map(drop)),
-    ("listen by TCP", |_| TcpListener::bind("127.0.0.1:0").map(drop)),
-    ("send by UDP", |world| UdpSocket::bind("127.0.0.1:0")?.send_to(b"CANARY", ("127.0.0.1", world.udp)).map(drop)),
-    ("connect to a UNIX socket by path", |world| UnixStream::connect(&world.unix).map(drop)),
+    ("connect by TCP", |world| {
+        TcpStream::connect(("127.0.0.1", world.tcp)).map(drop)
+    }),
+    ("listen by TCP", |_| {
+        TcpListener::bind("127.0.0.1:0").map(drop)
+    }),
+    ("send by UDP", |world| {
+        UdpSocket::bind("127.0.0.1:0")?
+            .send_to(b"CANARY", ("127.0.0.1", world.udp))
+            .map(drop)
+    }),
+    ("connect to a UNIX socket by path", |world| {
+        UnixStream::connect(&world.unix).map(drop)
+    }),
     ("connect to an abstract socket", |world| {
         use std::os::linux::net::SocketAddrExt;
-        UnixStream::connect_addr(&std::os::unix::net::SocketAddr::from_abstract_name(&world.name)?).map(drop)
+        UnixStream::connect_addr(&std::os::unix::net::SocketAddr::from_abstract_name(
+            &world.name,
+        )?)
+        .map(drop)
     }),
-    ("listen on a UNIX socket", |_| UnixListener::bind("socket").map(drop)),
-    ("send datagrams from a pair of sockets", |_| UnixDatagram::pair().map(drop)),
-    ("open a raw socket", |_| socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP)),
-    ("open a packet socket", |_| socket(libc::AF_PACKET, libc::SOCK_RAW, 0)),
-    ("open a netlink socket", |_| socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_KOBJECT_UEVENT)),
-    ("open a socket to the host of this machine", |_| socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0)),
-    ("open a socket to the ciphers of the kernel", |_| socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0)),
-    ("use io_uring", |_| call(libc::SYS_io_uring_setup, [8, zeros().as_ptr() as i64, 0, 0, 0])),
-    ("trace the tool", |world| call(libc::SYS_ptrace, [0x4206, world.pid.into(), 0, 0, 0])),
+    ("listen on a UNIX socket", |_| {
+        UnixListener::bind("socket").map(drop)
+    }),
+    ("send datagrams from a pair of sockets", |_| {
+        UnixDatagram::pair().map(drop)
+    }),
+    ("open a raw socket", |_| {
+        socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP)
+    }),
+    ("open a packet socket", |_| {
+        socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
+    }),
+    ("open a netlink socket", |_| {
+        socket(
+            libc::AF_NETLINK,
+            libc::SOCK_RAW,
+            libc::NETLINK_KOBJECT_UEVENT,
+        )
+    }),
+    ("open a socket to the host of this machine", |_| {
+        socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0)
+    }),
+    ("open a socket to the ciphers of the kernel", |_| {
+        socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0)
+    }),
+    ("use io_uring", |_| {
+        call(
+            libc::SYS_io_uring_setup,
+            [8, zeros().as_ptr() as i64, 0, 0, 0],
+        )
+    }),
+    ("trace the tool", |world| {
+        call(libc::SYS_ptrace, [0x4206, world.pid.into(), 0, 0, 0])
+    }),
     ("be traced", |_| call(libc::SYS_ptrace, [0, 0, 0, 0, 0])),
     ("read memory of the guard by address", |world| {
         let mut byte = 0_u8;
-        let own = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        let own = libc::iovec {
+            iov_base: (&raw mut byte).cast(),
+            iov_len: 1,
+        };
         let at = &raw const own as i64;
-        call(libc::SYS_process_vm_readv, [world.guard.into(), at, 1, at, 1])
+        call(
+            libc::SYS_process_vm_readv,
+            [world.guard.into(), at, 1, at, 1],
+        )
     }),
-    ("signal the tool", |world| done(unsafe { libc::kill(world.pid, 0) })),
+    ("signal the tool", |world| {
+        done(unsafe { libc::kill(world.pid, 0) })
+    }),
     ("take a file of the guard", |world| {
         let guard = unsafe { libc::syscall(libc::SYS_pidfd_open, world.guard, 0) };
         call(libc::SYS_pidfd_getfd, [guard, 1, 0, 0, 0])
     }),
-    ("raise the limits of the tool", |world| call(libc::SYS_prlimit64, [world.pid.into(), 7, 0, 0, 0])),
+    ("raise the limits of the tool", |world| {
+        call(libc::SYS_prlimit64, [world.pid.into(), 7, 0, 0, 0])
+    }),
     ("raise one's own limits", |_| {
-        let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        let all = libc::rlimit {
+            rlim_cur: libc::RLIM_INFINITY,
+            rlim_max: libc::RLIM_INFINITY,
+        };
         done(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const all) })
     }),
     // From here on with arguments that would do no harm if the call went through.
-    ("mount", |_| call(libc::SYS_mount, [0, c"/no/such/place".as_ptr() as i64, c"tmpfs".as_ptr() as i64, 0, 0])),
-    ("unmount", |_| call(libc::SYS_umount2, [c"/no/such/place".as_ptr() as i64, 0, 0, 0, 0])),
-    ("open a tree of mounts", |_| call(libc::SYS_open_tree, [libc::AT_FDCWD.into(), c"/".as_ptr() as i64, 1, 0, 0])),
-    ("change the root", |_| done(unsafe { libc::chroot(c"/".as_ptr()) })),
-    ("make a user namespace", |_| done(unsafe { libc::unshare(libc::CLONE_NEWUSER) })),
+    ("mount", |_| {
+        call(
+            libc::SYS_mount,
+            [
+                0,
+                c"/no/such/place".as_ptr() as i64,
+                c"tmpfs".as_ptr() as i64,
+                0,
+                0,
+            ],
+        )
+    }),
+    ("unmount", |_| {
+        call(
+            libc::SYS_umount2,
+            [c"/no/such/place".as_ptr() as i64, 0, 0, 0, 0],
+        )
+    }),
+    ("open a tree of mounts", |_| {
+        call(
+            libc::SYS_open_tree,
+            [libc::AT_FDCWD.into(), c"/".as_ptr() as i64, 1, 0, 0],
+        )
+    }),
+    ("change the root", |_| {
+        done(unsafe { libc::chroot(c"/".as_ptr()) })
+    }),
+    ("make a user namespace", |_| {
+        done(unsafe { libc::unshare(libc::CLONE_NEWUSER) })
+    }),
     ("clone into a namespace", |_| {
-        let child = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_NEWUSER | libc::SIGCHLD, 0, 0, 0, 0) };
+        let child = unsafe {
+            libc::syscall(
+                libc::SYS_clone,
+                libc::CLONE_NEWUSER | libc::SIGCHLD,
+                0,
+                0,
+                0,
+                0,
+            )
+        };
         if child == 0 {
             unsafe { libc::_exit(0) };
         }
-        if child < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if child < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
     }),
-    ("clone in a way no filter can read", |_| call(libc::SYS_clone3, [0, 0, 0, 0, 0])),
-    ("open in a way no filter can read", |_| call(libc::SYS_openat2, [0, 0, 0, 0, 0])),
+    ("clone in a way no filter can read", |_| {
+        call(libc::SYS_clone3, [0, 0, 0, 0, 0])
+    }),
+    ("open in a way no filter can read", |_| {
+        call(libc::SYS_openat2, [0, 0, 0, 0, 0])
+    }),
     ("join the namespace of the tool", |world| {
         let file = File::open(format!("/proc/{}/ns/user", world.pid))?;
         done(unsafe { libc::setns(file.as_raw_fd(), 0) })
     }),
-    ("load a program into the kernel", |_| call(libc::SYS_bpf, [0, zeros().as_ptr() as i64, 128, 0, 0])),
+    ("load a program into the kernel", |_| {
+        call(libc::SYS_bpf, [0, zeros().as_ptr() as i64, 128, 0, 0])
+    }),
     ("read keys", |_| call(libc::SYS_keyctl, [0, -3, 0, 0, 0])),
-    ("handle page faults", |_| call(libc::SYS_userfaultfd, [1, 0, 0, 0, 0])),
-    ("watch events of the processor", |_| call(libc::SYS_perf_event_open, [zeros().as_ptr() as i64, 0, -1, -1, 0])),
-    ("open a file by number", |_| call(libc::SYS_open_by_handle_at, [-100, zeros().as_ptr() as i64, 0, 0, 0])),
-    ("load a module", |_| call(libc::SYS_init_module, [0, 0, c"".as_ptr() as i64, 0, 0])),
-    ("read the log of the kernel", |_| call(libc::SYS_syslog, [10, 0, 0, 0, 0])),
-    ("name the machine", |_| call(libc::SYS_sethostname, [0, -1, 0, 0, 0])),
-    ("set the clock", |_| call(libc::SYS_clock_settime, [0, 0, 0, 0, 0])),
+    ("handle page faults", |_| {
+        call(libc::SYS_userfaultfd, [1, 0, 0, 0, 0])
+    }),
+    ("watch events of the processor", |_| {
+        call(
+            libc::SYS_perf_event_open,
+            [zeros().as_ptr() as i64, 0, -1, -1, 0],
+        )
+    }),
+    ("open a file by number", |_| {
+        call(
+            libc::SYS_open_by_handle_at,
+            [-100, zeros().as_ptr() as i64, 0, 0, 0],
+        )
+    }),
+    ("load a module", |_| {
+        call(libc::SYS_init_module, [0, 0, c"".as_ptr() as i64, 0, 0])
+    }),
+    ("read the log of the kernel", |_| {
+        call(libc::SYS_syslog, [10, 0, 0, 0, 0])
+    }),
+    ("name the machine", |_| {
+        call(libc::SYS_sethostname, [0, -1, 0, 0, 0])
+    }),
+    ("set the clock", |_| {
+        call(libc::SYS_clock_settime, [0, 0, 0, 0, 0])
+    }),
     ("type into a terminal", |_| {
         // Without the filter it would say that this is no terminal.
         let typed = unsafe { libc::ioctl(0, libc::TIOCSTI, c"x".as_ptr()) };
         let error = io::Error::last_os_error();
-        if typed == 0 || error.raw_os_error() != Some(libc::EPERM) { Ok(()) } else { Err(error) }
+        if typed == 0 || error.raw_os_error() != Some(libc::EPERM) {
+            Ok(())
+        } else {
+            Err(error)
+        }
     }),
     ("have a terminal", |_| File::open("/dev/tty").map(drop)),
     ("have a capability beyond files", |_| {
         let status = fs::read_to_string("/proc/self/status")?;
-        let bits = status.lines().filter(|line| line.starts_with("Cap")).filter_map(|line| line.split('\t').nth(1));
-        let more = bits.filter_map(|bits| u64::from_str_radix(bits, 16).ok()).any(|bits| bits & !0b11011 != 0);
+        let bits = status
+            .lines()
+            .filter(|line| line.starts_with("Cap"))
+            .filter_map(|line| line.split('\t').nth(1));
+        let more = bits
+            .filter_map(|bits| u64::from_str_radix(bits, 16).ok())
+            .any(|bits| bits & !0b11011 != 0);
         // In the bounding set of somebody who cannot gain any, bits mean nothing.
         let root = unsafe { libc::getuid() } == 0;
-        if more && root { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+        if more && root {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::PermissionDenied.into())
+        }
     }),
     ("gain privileges", |_| {
         let fixed = unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) };
-        if fixed == 1 { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+        if fixed == 1 {
+            Err(io::ErrorKind::PermissionDenied.into())
+        } else {
+            Ok(())
+        }
     }),
     #[cfg(target_arch = "x86_64")]
-    ("make calls by the numbers of x32", |_| call(0x4000_0000 + 39, [0; 5])),
+    ("make calls by the numbers of x32", |_| {
+        call(0x4000_0000 + 39, [0; 5])
+    }),
     #[cfg(target_arch = "x86_64")]
     ("make calls of another architecture", |_| {
         let child = unsafe { libc::fork() };
@@ -188,7 +368,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
         }
         let mut status = 0;
         unsafe { libc::waitpid(child, &raw mut status, 0) };
-        if status == 0 { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::PermissionDenied.into())
+        }
     }),
 ];
 
@@ -244,7 +428,9 @@ impl World {
 /// Tries everything, if somebody asks for it, and prints one line for each.
 #[test]
 fn tries_every_way_out() {
-    let Some(world) = World::from_environment() else { return };
+    let Some(world) = World::from_environment() else {
+        return;
+    };
     let harmless = std::env::var_os("ATTACK_HARMLESS").is_some();
     for (name, attack) in ATTACKS {
         if harmless && !HARMLESS.contains(name) {
@@ -274,7 +460,11 @@ fn zeros() -> &'static [u8; 128] {
 }
 
 fn done(result: i32) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 fn call(number: i64, arguments: [i64; 5]) -> io::Result<()> {
@@ -301,6 +491,9 @@ pub(crate) fn is_silent(udp: &UdpSocket) -> bool {
 /// Reads a file, for a test that wants to see that it can be read at all.
 pub(crate) fn contents(path: &std::path::Path) -> String {
     let mut text = String::new();
-    File::open(path).expect("there").read_to_string(&mut text).expect("text");
+    File::open(path)
+        .expect("there")
+        .read_to_string(&mut text)
+        .expect("text");
     text
 }

@@ -14,9 +14,16 @@ use crate::support::{Bench, kernels};
 /// Starts a process that runs `command` in a sandbox and prints the report.
 pub(crate) fn host(command: &str, namespaces: bool) -> Command {
     let mut host = Command::new(this_program());
-    host.args(["--exact", "host::runs_the_command_it_was_given", "--nocapture"]);
-    host.env("HOST_COMMAND", command).env("HOST_NAMESPACES", if namespaces { "yes" } else { "no" });
-    host.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    host.args([
+        "--exact",
+        "host::runs_the_command_it_was_given",
+        "--nocapture",
+    ]);
+    host.env("HOST_COMMAND", command)
+        .env("HOST_NAMESPACES", if namespaces { "yes" } else { "no" });
+    host.stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     host
 }
 
@@ -26,20 +33,33 @@ pub(crate) fn this_program() -> std::path::PathBuf {
 
 /// Options with which a command may run this very program.
 pub(crate) fn with_this_program() -> ShellOptions {
-    let dir = this_program().parent().map(Path::to_owned).expect("in a directory");
-    ShellOptions { read: vec![dir], ..ShellOptions::default() }
+    let dir = this_program()
+        .parent()
+        .map(Path::to_owned)
+        .expect("in a directory");
+    ShellOptions {
+        read: vec![dir],
+        ..ShellOptions::default()
+    }
 }
 
 #[tokio::test]
 async fn runs_the_command_it_was_given() {
-    let Some(command) = std::env::var_os("HOST_COMMAND") else { return };
+    let Some(command) = std::env::var_os("HOST_COMMAND") else {
+        return;
+    };
     let kernels = kernels();
     let kernel = match std::env::var("HOST_NAMESPACES").as_deref() {
         Ok("yes") => kernels[0].clone(),
         _ => kernels[1].clone(),
     };
-    assert!(kernel.namespaces == Namespaces::None || std::env::var("HOST_NAMESPACES").as_deref() == Ok("yes"));
-    let report = Bench::on(kernel, ShellOptions::default()).run(&command.to_string_lossy()).await;
+    assert!(
+        kernel.namespaces == Namespaces::None
+            || std::env::var("HOST_NAMESPACES").as_deref() == Ok("yes")
+    );
+    let report = Bench::on(kernel, ShellOptions::default())
+        .run(&command.to_string_lossy())
+        .await;
     println!("{report:#}");
 }
 

@@ -7,10 +7,18 @@ use crate::support::{Bench, kernels};
 
 #[tokio::test]
 async fn a_gigabyte_of_output_is_counted_and_not_kept() {
-    let bench = Bench::new(ShellOptions { output_bytes: 1000, ..ShellOptions::default() });
-    let report = bench.run("echo first; head -c 1073741824 /dev/zero | tr '\\0' x; echo; echo last").await;
+    let bench = Bench::new(ShellOptions {
+        output_bytes: 1000,
+        ..ShellOptions::default()
+    });
+    let report = bench
+        .run("echo first; head -c 1073741824 /dev/zero | tr '\\0' x; echo; echo last")
+        .await;
     let output = report["output"].as_str().expect("text");
-    assert!(output.starts_with("first\nxxx") && output.ends_with("xxx\nlast\n"), "{output}");
+    assert!(
+        output.starts_with("first\nxxx") && output.ends_with("xxx\nlast\n"),
+        "{output}"
+    );
     assert!(output.len() < 1100, "{}", output.len());
     let total = (1_u64 << 30) + "first\n\nlast\n".len() as u64;
     assert_eq!(report["output_bytes"], total);
@@ -20,34 +28,65 @@ async fn a_gigabyte_of_output_is_counted_and_not_kept() {
 #[tokio::test]
 async fn a_file_grows_to_its_limit_and_no_further() {
     for kernel in kernels() {
-        let bench = Bench::on(kernel, ShellOptions { file_bytes: 1 << 20, ..ShellOptions::default() });
-        let report = bench.run("ulimit -f unlimited 2>/dev/null; head -c 5000000 /dev/zero > big; echo $?").await;
+        let bench = Bench::on(
+            kernel,
+            ShellOptions {
+                file_bytes: 1 << 20,
+                ..ShellOptions::default()
+            },
+        );
+        let report = bench
+            .run("ulimit -f unlimited 2>/dev/null; head -c 5000000 /dev/zero > big; echo $?")
+            .await;
         assert_ne!(report["output"], "0\n");
-        assert_eq!(std::fs::metadata(bench.work().join("big")).expect("there").len(), 1 << 20);
+        assert_eq!(
+            std::fs::metadata(bench.work().join("big"))
+                .expect("there")
+                .len(),
+            1 << 20
+        );
     }
 }
 
 #[tokio::test]
 async fn the_temporary_directory_is_private_bounded_and_gone() {
-    let bench = Bench::new(ShellOptions { temp_bytes: 1 << 20, ..ShellOptions::default() });
+    let bench = Bench::new(ShellOptions {
+        temp_bytes: 1 << 20,
+        ..ShellOptions::default()
+    });
     if Sandbox::check().namespaces == Namespaces::None {
         return;
     }
-    let fill =
-        "for i in 1 2 3 4 5; do head -c 500000 /dev/zero > $TMPDIR/f$i || echo full; done 2>/dev/null; ls $TMPDIR";
+    let fill = "for i in 1 2 3 4 5; do head -c 500000 /dev/zero > $TMPDIR/f$i || echo full; done 2>/dev/null; ls $TMPDIR";
     let report = bench.run(fill).await;
-    assert!(report["output"].as_str().expect("text").starts_with("full\nfull\nfull\n"), "{report}");
-    let report = bench.run("ls $TMPDIR; echo $HOME; touch $HOME/x && ls -a $HOME").await;
-    assert!(!report["output"].as_str().expect("text").contains("f1"), "{report}");
+    assert!(
+        report["output"]
+            .as_str()
+            .expect("text")
+            .starts_with("full\nfull\nfull\n"),
+        "{report}"
+    );
+    let report = bench
+        .run("ls $TMPDIR; echo $HOME; touch $HOME/x && ls -a $HOME")
+        .await;
+    assert!(
+        !report["output"].as_str().expect("text").contains("f1"),
+        "{report}"
+    );
     assert_eq!(report["exit_code"], 0);
 }
 
 #[tokio::test]
 async fn without_namespaces_the_temporary_directory_is_removed_as_well() {
     let [_, apart] = kernels();
-    let report = Bench::on(apart, ShellOptions::default()).run("echo x > $TMPDIR/y; echo $TMPDIR").await;
+    let report = Bench::on(apart, ShellOptions::default())
+        .run("echo x > $TMPDIR/y; echo $TMPDIR")
+        .await;
     let temp = report["output"].as_str().expect("text").trim();
-    assert!(temp.contains("toolgate-") && !std::path::Path::new(temp).exists(), "{temp}");
+    assert!(
+        temp.contains("toolgate-") && !std::path::Path::new(temp).exists(),
+        "{temp}"
+    );
 }
 
 #[tokio::test]
@@ -55,10 +94,18 @@ async fn there_are_so_many_processes_and_no_more() {
     if Sandbox::check().namespaces == Namespaces::None {
         return;
     }
-    let bench = Bench::new(ShellOptions { processes: 320, ..ShellOptions::default() });
-    let report = bench.run("for i in $(seq 1000); do sleep 600 & done; echo all").await;
+    let bench = Bench::new(ShellOptions {
+        processes: 320,
+        ..ShellOptions::default()
+    });
+    let report = bench
+        .run("for i in $(seq 1000); do sleep 600 & done; echo all")
+        .await;
     let output = report["output"].as_str().expect("text");
-    assert!(!output.contains("all") && output.to_lowercase().contains("fork"), "{report}");
+    assert!(
+        !output.contains("all") && output.to_lowercase().contains("fork"),
+        "{report}"
+    );
     let left = report["left_running"].as_u64().expect("counted");
     assert!((1..320).contains(&left), "{report}");
 }
@@ -66,8 +113,16 @@ async fn there_are_so_many_processes_and_no_more() {
 #[tokio::test]
 async fn memory_is_bounded_if_asked_for() {
     for kernel in kernels() {
-        let bench = Bench::on(kernel, ShellOptions { memory_bytes: Some(64 << 20), ..ShellOptions::default() });
-        let report = bench.run("head -c 300000000 /dev/zero | tail -c 250000000 | wc -c").await;
+        let bench = Bench::on(
+            kernel,
+            ShellOptions {
+                memory_bytes: Some(64 << 20),
+                ..ShellOptions::default()
+            },
+        );
+        let report = bench
+            .run("head -c 300000000 /dev/zero | tail -c 250000000 | wc -c")
+            .await;
         assert_ne!(report["output"].as_str().expect("text").trim(), "250000000");
     }
 }
@@ -75,7 +130,9 @@ async fn memory_is_bounded_if_asked_for() {
 #[tokio::test]
 async fn no_core_is_dumped() {
     for kernel in kernels() {
-        let report = Bench::on(kernel, ShellOptions::default()).run("ulimit -c; ulimit -Hc").await;
+        let report = Bench::on(kernel, ShellOptions::default())
+            .run("ulimit -c; ulimit -Hc")
+            .await;
         assert_eq!(report["output"], json!("0\n0\n"));
     }
 }

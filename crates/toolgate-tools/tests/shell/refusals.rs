@@ -2,7 +2,9 @@
 
 use serde_json::json;
 use toolgate_core::{ErrorCategory, Status};
-use toolgate_tools::{Kernel, Namespaces, Network, Sandbox, SandboxError, SandboxMode, ShellOptions};
+use toolgate_tools::{
+    Kernel, Namespaces, Network, Sandbox, SandboxError, SandboxMode, ShellOptions,
+};
 
 use crate::support::{Bench, report};
 
@@ -18,24 +20,42 @@ async fn a_kernel_that_lacks_something_runs_nothing_and_the_operator_learns_what
     for (kernel, word) in [
         (lacking(|kernel| kernel.landlock = 2), "Landlock 3"),
         (lacking(|kernel| kernel.seccomp = false), "seccomp"),
-        (lacking(|kernel| (kernel.namespaces, kernel.landlock) = (none, 5)), "signals"),
-        (lacking(|kernel| (kernel.namespaces, kernel.children) = (none, false)), "leaves behind"),
+        (
+            lacking(|kernel| (kernel.namespaces, kernel.landlock) = (none, 5)),
+            "signals",
+        ),
+        (
+            lacking(|kernel| (kernel.namespaces, kernel.children) = (none, false)),
+            "leaves behind",
+        ),
         (Kernel::NOTHING, "Landlock 3"),
     ] {
         let bench = Bench::on(kernel, ShellOptions::default());
         let settled = bench.call(json!({ "command": "touch ran" })).await;
         assert!(!bench.work().join("ran").exists());
         let error = settled.error.expect("refused");
-        assert_eq!((settled.status, error.category), (Status::ExecutorError, ErrorCategory::Permission));
+        assert_eq!(
+            (settled.status, error.category),
+            (Status::ExecutorError, ErrorCategory::Permission)
+        );
         let operator = error.operator.expect("told");
-        assert!(operator.contains(word) && operator.contains("best-effort"), "{operator}");
-        assert!(!error.model.contains(word), "the model can do nothing about it");
+        assert!(
+            operator.contains(word) && operator.contains("best-effort"),
+            "{operator}"
+        );
+        assert!(
+            !error.model.contains(word),
+            "the model can do nothing about it"
+        );
     }
 }
 
 #[tokio::test]
 async fn best_effort_runs_with_what_there_is_and_says_what_is_missing() {
-    let options = ShellOptions { sandbox: SandboxMode::BestEffort, ..ShellOptions::default() };
+    let options = ShellOptions {
+        sandbox: SandboxMode::BestEffort,
+        ..ShellOptions::default()
+    };
     let bench = Bench::on(lacking(|kernel| kernel.landlock = 2), options);
     let report = report(&bench.call(json!({ "command": "echo ran" })).await);
     assert_eq!(report["output"], "ran\n");
@@ -46,9 +66,21 @@ async fn best_effort_runs_with_what_there_is_and_says_what_is_missing() {
 #[tokio::test]
 async fn a_network_of_its_own_needs_namespaces() {
     let kernel = lacking(|kernel| kernel.namespaces = Namespaces::None);
-    let options = ShellOptions { network: Network::Loopback, ..ShellOptions::default() };
-    let settled = Bench::on(kernel, options).call(json!({ "command": "true" })).await;
-    assert!(settled.error.expect("refused").operator.expect("told").contains("network of its own"));
+    let options = ShellOptions {
+        network: Network::Loopback,
+        ..ShellOptions::default()
+    };
+    let settled = Bench::on(kernel, options)
+        .call(json!({ "command": "true" }))
+        .await;
+    assert!(
+        settled
+            .error
+            .expect("refused")
+            .operator
+            .expect("told")
+            .contains("network of its own")
+    );
 }
 
 #[test]
@@ -59,14 +91,20 @@ fn a_workspace_that_is_none_is_refused() {
         assert!(matches!(error, SandboxError::Workspace { .. }), "{error}");
     }
     let dir = tempfile::tempdir().expect("a directory");
-    let options = ShellOptions { read: vec!["/no/such/place".into()], ..options };
+    let options = ShellOptions {
+        read: vec!["/no/such/place".into()],
+        ..options
+    };
     let error = Sandbox::new(dir.path(), &options).expect_err("no path");
     assert!(error.to_string().contains("/no/such/place"), "{error}");
 }
 
 #[tokio::test]
 async fn a_shell_that_is_not_there_is_named_to_the_operator_only() {
-    let options = ShellOptions { shell: "/no/such/shell".into(), ..ShellOptions::default() };
+    let options = ShellOptions {
+        shell: "/no/such/shell".into(),
+        ..ShellOptions::default()
+    };
     let settled = Bench::new(options).call(json!({ "command": "true" })).await;
     let error = settled.error.expect("not started");
     assert_eq!(error.model, "the command could not be started");

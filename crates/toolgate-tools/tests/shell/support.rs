@@ -25,9 +25,13 @@ impl Bench {
         fs::create_dir(dir.path().join("work")).expect("made");
         fs::create_dir(dir.path().join("outside")).expect("made");
         fs::write(dir.path().join("outside/secret"), "CANARY-OUTSIDE").expect("written");
-        let sandbox = Sandbox::new(dir.path().join("work"), &options).expect("a workspace").on(kernel);
+        let sandbox = Sandbox::new(dir.path().join("work"), &options)
+            .expect("a workspace")
+            .on(kernel);
         let registry = Registry::new();
-        registry.register(RunShell::within(sandbox, options)).expect("free");
+        registry
+            .register(RunShell::within(sandbox, options))
+            .expect("free");
         let view = View::of(&registry);
         let stack = Stack::over(registry).build().expect("in order");
         Self { dir, stack, view }
@@ -38,7 +42,11 @@ impl Bench {
     }
 
     pub(crate) fn outside(&self) -> PathBuf {
-        self.dir.path().canonicalize().expect("there").join("outside")
+        self.dir
+            .path()
+            .canonicalize()
+            .expect("there")
+            .join("outside")
     }
 
     pub(crate) fn seed(&self, arguments: Value) -> CallSeed {
@@ -76,16 +84,28 @@ pub(crate) fn running(mark: &str) -> usize {
         let line = fs::read(entry.path().join("cmdline")).ok()?;
         let status = fs::read_to_string(entry.path().join("stat")).ok()?;
         let zombie = status.rsplit(") ").next()?.starts_with('Z');
-        (String::from_utf8_lossy(&line).split('\0').any(|word| word == mark) && !zombie).then_some(())
+        (String::from_utf8_lossy(&line)
+            .split('\0')
+            .any(|word| word == mark)
+            && !zombie)
+            .then_some(())
     };
-    fs::read_dir("/proc").expect("linux").flatten().filter_map(alive).count()
+    fs::read_dir("/proc")
+        .expect("linux")
+        .flatten()
+        .filter_map(alive)
+        .count()
 }
 
 /// A number of seconds that nobody else sleeps for.
 pub(crate) fn mark() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    format!("600.{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    format!(
+        "600.{:07}{:03}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
 }
 
 pub(crate) async fn until(test: impl Fn() -> bool) {

@@ -14,11 +14,18 @@ pub(crate) struct Database {
 impl Database {
     /// Creates one, if the tests are given a server.
     pub(crate) async fn create() -> Result<Option<Self>, Box<dyn Error>> {
-        let Some(server) = std::env::var("TOOLGATE_TEST_POSTGRES").ok().filter(|url| !url.is_empty()) else {
+        let Some(server) = std::env::var("TOOLGATE_TEST_POSTGRES")
+            .ok()
+            .filter(|url| !url.is_empty())
+        else {
             println!("TOOLGATE_TEST_POSTGRES is not set, so PostgreSQL is left out");
             return Ok(None);
         };
-        let name = format!("crash_{}", toolgate::SessionId::from_source(&toolgate::TimeOrderedIds)).replace('-', "_");
+        let name = format!(
+            "crash_{}",
+            toolgate::SessionId::from_source(&toolgate::TimeOrderedIds)
+        )
+        .replace('-', "_");
         run(&server, format!("create database {name}")).await?;
         let url = renamed(&server, &name)?;
         Ok(Some(Self { server, name, url }))
@@ -30,19 +37,27 @@ impl Database {
     }
 
     pub(crate) async fn remove(self) -> Result<(), Box<dyn Error>> {
-        run(&self.server, format!("drop database {} with (force)", self.name)).await
+        run(
+            &self.server,
+            format!("drop database {} with (force)", self.name),
+        )
+        .await
     }
 }
 
 async fn run(server: &str, statement: String) -> Result<(), Box<dyn Error>> {
     let mut connection = PgConnection::connect(server).await?;
-    sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await?;
+    sqlx::raw_sql(AssertSqlSafe(statement))
+        .execute(&mut connection)
+        .await?;
     Ok(connection.close().await?)
 }
 
 /// The same server with another database.
 fn renamed(server: &str, name: &str) -> Result<String, Box<dyn Error>> {
     let (address, options) = server.split_once('?').unwrap_or((server, ""));
-    let (host, _) = address.rsplit_once('/').ok_or("the address of the server names no database")?;
+    let (host, _) = address
+        .rsplit_once('/')
+        .ok_or("the address of the server names no database")?;
     Ok(format!("{host}/{name}?{options}"))
 }

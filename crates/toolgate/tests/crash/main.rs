@@ -32,7 +32,9 @@ const AT_ONCE: usize = 2;
 /// What the child processes of the other tests run. By itself it does nothing.
 #[test]
 fn child() {
-    let Some(child) = CrashChild::from_env() else { return };
+    let Some(child) = CrashChild::from_env() else {
+        return;
+    };
     let ended = in_runtime(async {
         let store = open_in_child(&child).await?;
         scenarios::drive(&child, store).await
@@ -46,21 +48,33 @@ fn nothing_is_lost_and_nothing_happens_twice_wherever_the_process_is_killed() {
     let wanted = number("TOOLGATE_CRASH_KILLS").unwrap_or(KILLS);
     let killed = AtomicU64::new(0);
     let enough = move |_: u64, report: Option<&CaseReport>| {
-        let kills = report.map_or(0, |report| report.kills.iter().copied().map(u64::from).sum());
+        let kills = report.map_or(0, |report| {
+            report.kills.iter().copied().map(u64::from).sum()
+        });
         killed.fetch_add(kills, Ordering::SeqCst) + kills >= wanted
     };
     let table = run_cases(&Mishaps::kills, &enough, &|facts| facts);
     println!("{table}");
-    assert_eq!(table.violations(), 0, "what was broken and how to repeat it is said above");
+    assert_eq!(
+        table.violations(),
+        0,
+        "what was broken and how to repeat it is said above"
+    );
     assert!(number("TOOLGATE_CRASH_SEED").is_some() || table.kills() >= wanted);
 }
 
 #[test]
 fn a_store_that_fails_stops_the_run_or_not_and_once_repaired_nothing_is_lost_or_done_twice() {
     let enough = |case: u64, _: Option<&CaseReport>| case >= TROUBLES;
-    let table = run_cases(&Mishaps::troubles, &enough, &|facts| facts.asking_again().refusing_what_cannot_be_paid());
+    let table = run_cases(&Mishaps::troubles, &enough, &|facts| {
+        facts.asking_again().refusing_what_cannot_be_paid()
+    });
     println!("{table}");
-    assert_eq!(table.violations(), 0, "what was broken and how to repeat it is said above");
+    assert_eq!(
+        table.violations(),
+        0,
+        "what was broken and how to repeat it is said above"
+    );
 }
 
 #[test]
@@ -74,7 +88,10 @@ fn a_tool_that_runs_twice_without_leave_is_found() {
     });
     let violations = report.expect("the stores can be opened").violations;
     let found = |violation: &String| violation.contains("(flaky) had the effects");
-    assert!(!violations.is_empty() && violations.iter().all(found), "{violations:?}");
+    assert!(
+        !violations.is_empty() && violations.iter().all(found),
+        "{violations:?}"
+    );
 }
 
 type Plan = dyn Fn(u64, u64, &[toolgate_testkit::crash::Extent]) -> Mishaps + Sync;
@@ -104,7 +121,9 @@ fn run_cases(plan: &Plan, enough: &Enough, allow: &(dyn Fn(Facts) -> Facts + Syn
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
         let mut table = Table::default();
-        workers.into_iter().for_each(|worker| table.merge(worker.join().expect("a worker does not panic")));
+        workers
+            .into_iter()
+            .for_each(|worker| table.merge(worker.join().expect("a worker does not panic")));
         table
     })
 }
@@ -116,13 +135,21 @@ fn child_command() -> Command {
     command
 }
 
-fn in_runtime<T>(work: impl Future<Output = Result<T, Box<dyn Error>>>) -> Result<T, Box<dyn Error>> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+fn in_runtime<T>(
+    work: impl Future<Output = Result<T, Box<dyn Error>>>,
+) -> Result<T, Box<dyn Error>> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
 }
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} has to be a number")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} has to be a number")),
+    )
 }
 
 fn with_causes(error: &dyn Error) -> String {

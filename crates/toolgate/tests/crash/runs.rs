@@ -5,9 +5,9 @@ use std::error::Error;
 use futures::stream::BoxStream;
 use serde_json::{Value, json};
 use toolgate::{
-    Agent, AnyLayer, ApprovalFilter, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Delta, Model,
-    ModelError, ModelName, ModelRequest, Payer, PriceTable, Prices, Registry, Role, RunEnd, RunReport, Session,
-    SessionBuilder, Stack, StoreHandle, Usage,
+    Agent, AnyLayer, ApprovalFilter, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets,
+    Delta, Model, ModelError, ModelName, ModelRequest, Payer, PriceTable, Prices, Registry, Role,
+    RunEnd, RunReport, Session, SessionBuilder, Stack, StoreHandle, Usage,
     layers::{Budget, BudgetOptions, OnUnknownCost, SharedAccounts, StoreAccounts},
     models::{Line, Scripted},
 };
@@ -56,8 +56,15 @@ pub(crate) const ALL: [Run; 5] = [
         pays: false,
         replies: &[
             &[("write", r#"{"name":"a"}"#), ("read", r#"{"name":"b"}"#)],
-            &[("flaky", r#"{"name":"c"}"#), ("transfer", r#"{"name":"d","amount":1}"#), ("nosuch", "{}")],
-            &[("pay", r#"{"name":"rent","amount":42}"#), ("fail", r#"{"name":"e"}"#)],
+            &[
+                ("flaky", r#"{"name":"c"}"#),
+                ("transfer", r#"{"name":"d","amount":1}"#),
+                ("nosuch", "{}"),
+            ],
+            &[
+                ("pay", r#"{"name":"rent","amount":42}"#),
+                ("fail", r#"{"name":"e"}"#),
+            ],
         ],
         helper: &[],
     },
@@ -66,8 +73,14 @@ pub(crate) const ALL: [Run; 5] = [
         person: Person::DecidesLater,
         pays: false,
         replies: &[
-            &[("pay", r#"{"name":"tip","amount":7}"#), ("write", r#"{"name":"a"}"#)],
-            &[("pay", r#"{"name":"yacht","amount":1000}"#), ("host", r#"{"name":"b"}"#)],
+            &[
+                ("pay", r#"{"name":"tip","amount":7}"#),
+                ("write", r#"{"name":"a"}"#),
+            ],
+            &[
+                ("pay", r#"{"name":"yacht","amount":1000}"#),
+                ("host", r#"{"name":"b"}"#),
+            ],
             &[("transfer", r#"{"name":"c"}"#)],
         ],
         helper: &[],
@@ -77,20 +90,36 @@ pub(crate) const ALL: [Run; 5] = [
         person: Person::DecidesLater,
         pays: false,
         replies: &[
-            &[("helper", r#"{"task":"one"}"#), ("write", r#"{"name":"a"}"#), ("helper", r#"{"task":"two"}"#)],
+            &[
+                ("helper", r#"{"task":"one"}"#),
+                ("write", r#"{"name":"a"}"#),
+                ("helper", r#"{"task":"two"}"#),
+            ],
             &[("transfer", r#"{"name":"b"}"#)],
         ],
-        helper: &[&[("write", r#"{"name":"c"}"#)], &[("pay", r#"{"name":"rent","amount":42}"#)]],
+        helper: &[
+            &[("write", r#"{"name":"c"}"#)],
+            &[("pay", r#"{"name":"rent","amount":42}"#)],
+        ],
     },
     Run {
         name: "run-budgets",
         person: Person::Decides,
         pays: true,
         replies: &[
-            &[("write", r#"{"name":"a"}"#), ("helper", r#"{"task":"three"}"#)],
-            &[("pay", r#"{"name":"yacht","amount":1000}"#), ("transfer", r#"{"name":"b"}"#)],
+            &[
+                ("write", r#"{"name":"a"}"#),
+                ("helper", r#"{"task":"three"}"#),
+            ],
+            &[
+                ("pay", r#"{"name":"yacht","amount":1000}"#),
+                ("transfer", r#"{"name":"b"}"#),
+            ],
         ],
-        helper: &[&[("write", r#"{"name":"c"}"#), ("pay", r#"{"name":"rent","amount":42}"#)]],
+        helper: &[&[
+            ("write", r#"{"name":"c"}"#),
+            ("pay", r#"{"name":"rent","amount":42}"#),
+        ]],
     },
     Run {
         name: "run-never-mind",
@@ -107,7 +136,8 @@ pub(crate) const ALL: [Run; 5] = [
 
 /// What a case may spend. There is room for requests that are lost with their process and sent again.
 pub(crate) fn budgets() -> Vec<BudgetRule> {
-    let rule = |scope, unit, limit| BudgetRule::new("crash", scope, BudgetPeriod::Total, unit, limit);
+    let rule =
+        |scope, unit, limit| BudgetRule::new("crash", scope, BudgetPeriod::Total, unit, limit);
     vec![
         rule(BudgetScope::User, BudgetUnit::Requests, 40),
         rule(BudgetScope::User, BudgetUnit::Usd, 1_000_000_000),
@@ -120,7 +150,11 @@ pub(crate) fn budgets() -> Vec<BudgetRule> {
 }
 
 /// Takes the run up where it stands and goes on until it has an answer, or waits for the next start.
-pub(crate) async fn drive(scenario: &Run, child: &CrashChild, store: StoreHandle) -> Result<Ended, Box<dyn Error>> {
+pub(crate) async fn drive(
+    scenario: &Run,
+    child: &CrashChild,
+    store: StoreHandle,
+) -> Result<Ended, Box<dyn Error>> {
     if child.start() > 0 && scenario.person == Person::DecidesLater {
         decide_all(&store, None).await?;
     }
@@ -142,7 +176,9 @@ pub(crate) async fn drive(scenario: &Run, child: &CrashChild, store: StoreHandle
     let again = session.resume().await?;
     match (report.end, again.end, report.error) {
         (RunEnd::Completed, RunEnd::Completed, None) => Ok(Ended::Done),
-        (end, again, error) => Err(format!("the run ended {end:?} and then {again:?}: {error:?}").into()),
+        (end, again, error) => {
+            Err(format!("the run ended {end:?} and then {again:?}: {error:?}").into())
+        }
     }
 }
 
@@ -154,41 +190,80 @@ impl Run {
         store: &StoreHandle,
     ) -> Result<Option<&'static str>, Box<dyn Error>> {
         let messages = store.messages(child.session(), u64::MAX, 1000).await?;
-        let said = messages.iter().filter(|(_, said)| said.message.role == Role::User).count();
+        let said = messages
+            .iter()
+            .filter(|(_, said)| said.message.role == Role::User)
+            .count();
         if said == 0 {
             return Ok(Some(TASK));
         }
-        let asked = ApprovalFilter { session: Some(child.session()), pending: false, ..ApprovalFilter::default() };
+        let asked = ApprovalFilter {
+            session: Some(child.session()),
+            pending: false,
+            ..ApprovalFilter::default()
+        };
         let asked = !store.approvals(asked).await?.is_empty();
         let instead = self.person == Person::ChangesTheSubject && said == 1 && asked;
         Ok(instead.then_some(NEVER_MIND))
     }
 
-    fn session(&self, child: &CrashChild, store: StoreHandle) -> Result<SessionBuilder, Box<dyn Error>> {
+    fn session(
+        &self,
+        child: &CrashChild,
+        store: StoreHandle,
+    ) -> Result<SessionBuilder, Box<dyn Error>> {
         let (registry, user) = (registry(child.effects()), child.session().to_string());
         let mut layers = layers(child)?;
         if self.pays {
-            let payer = Payer { user: Some(user.as_str().into()), ..Payer::default() };
-            let accounts = StoreAccounts::new(store.clone(), Budgets::new(budgets())).paid_by(payer);
-            let free = BudgetOptions { on_unknown: OnUnknownCost::Free, ..BudgetOptions::default() };
-            layers.insert(2, AnyLayer::new(Budget::new(free, SharedAccounts::new(accounts))?));
+            let payer = Payer {
+                user: Some(user.as_str().into()),
+                ..Payer::default()
+            };
+            let accounts =
+                StoreAccounts::new(store.clone(), Budgets::new(budgets())).paid_by(payer);
+            let free = BudgetOptions {
+                on_unknown: OnUnknownCost::Free,
+                ..BudgetOptions::default()
+            };
+            layers.insert(
+                2,
+                AnyLayer::new(Budget::new(free, SharedAccounts::new(accounts))?),
+            );
         }
         let stack = Stack::over(registry.clone()).any_layers(layers).build()?;
         let session = child.session();
-        let builder = Session::builder(model(child, self.replies, "the end"), registry).stack(stack).max_tokens(100);
+        let builder = Session::builder(model(child, self.replies, "the end"), registry)
+            .stack(stack)
+            .max_tokens(100);
         let builder = builder
-            .dispatcher(move |builder| builder.store_handle(store).session(session).keyring(keyring()))
+            .dispatcher(move |builder| {
+                builder
+                    .store_handle(store)
+                    .session(session)
+                    .keyring(keyring())
+            })
             .agent(self.agent(child));
         if !self.pays {
             return Ok(builder);
         }
-        let payer = Payer { user: Some(user.as_str().into()), ..Payer::default() };
-        Ok(builder.budgets(Budgets::new(budgets())).prices(prices()?).payer(payer))
+        let payer = Payer {
+            user: Some(user.as_str().into()),
+            ..Payer::default()
+        };
+        Ok(builder
+            .budgets(Budgets::new(budgets()))
+            .prices(prices()?)
+            .payer(payer))
     }
 
     fn agent(&self, child: &CrashChild) -> Agent {
         let tools: Registry = registry(child.effects());
-        let agent = Agent::new(HELPER, "Helps.", model(child, self.helper, "the helper is done"), tools);
+        let agent = Agent::new(
+            HELPER,
+            "Helps.",
+            model(child, self.helper, "the helper is done"),
+            tools,
+        );
         agent.session(|builder| builder.max_tokens(100))
     }
 }
@@ -196,9 +271,17 @@ impl Run {
 /// Delivers what was run outside, and says whether there was something.
 async fn hand_in(session: &Session, report: &RunReport) -> Result<bool, Box<dyn Error>> {
     let mut delivered = false;
-    for pending in report.pending.iter().filter(|pending| pending.question.is_none()) {
+    for pending in report
+        .pending
+        .iter()
+        .filter(|pending| pending.question.is_none())
+    {
         let outcome = toolgate::Outcome::ok("the host did it");
-        match session.dispatcher().deliver(pending.turn, pending.call, outcome).await {
+        match session
+            .dispatcher()
+            .deliver(pending.turn, pending.call, outcome)
+            .await
+        {
             Ok(()) | Err(toolgate::PostError::Refused(_)) => delivered = true,
             Err(error) => return Err(error.into()),
         }
@@ -213,11 +296,29 @@ fn prices() -> Result<Prices, Box<dyn Error>> {
 
 /// A model that asks for these calls, and then says `words`.
 fn model(child: &CrashChild, replies: &[Calls], words: &str) -> Noted {
-    let used = |line: Line| line.usage(Usage { input: 10, output: 5, ..Usage::default() });
-    let parsed = |arguments: &str| serde_json::from_str::<Value>(arguments).expect("arguments are JSON");
-    let ask = |calls: &Calls| calls.iter().fold(Line::new(), |line, (tool, with)| line.call(*tool, parsed(with)));
-    let lines = replies.iter().map(ask).chain([Line::new().say(words)]).map(used);
-    Noted { model: Scripted::new(lines), asks: child.asks() }
+    let used = |line: Line| {
+        line.usage(Usage {
+            input: 10,
+            output: 5,
+            ..Usage::default()
+        })
+    };
+    let parsed =
+        |arguments: &str| serde_json::from_str::<Value>(arguments).expect("arguments are JSON");
+    let ask = |calls: &Calls| {
+        calls.iter().fold(Line::new(), |line, (tool, with)| {
+            line.call(*tool, parsed(with))
+        })
+    };
+    let lines = replies
+        .iter()
+        .map(ask)
+        .chain([Line::new().say(words)])
+        .map(used);
+    Noted {
+        model: Scripted::new(lines),
+        asks: child.asks(),
+    }
 }
 
 /// Writes down which reply it is asked for.
@@ -232,9 +333,19 @@ impl Model for Noted {
     }
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
-        let task = request.messages.first().map(|message| message.text()).unwrap_or_default();
-        let replies = request.messages.iter().filter(|message| message.role == Role::Assistant).count();
-        self.asks.ask(&task, self.name().model.as_ref(), replies).expect("the directory can be written to");
+        let task = request
+            .messages
+            .first()
+            .map(|message| message.text())
+            .unwrap_or_default();
+        let replies = request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .count();
+        self.asks
+            .ask(&task, self.name().model.as_ref(), replies)
+            .expect("the directory can be written to");
         self.model.reply(request)
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolgate::{
-    Annotations, ApprovalRequest, Arguments, Call, Context, Executor, ExecutorTag, Existing, IdempotencyKey, Outcome,
-    Reconciled, Registry, Resource, Schema, SideEffect, Tool, ToolError, ToolOutput, ToolSpec, Trust,
+    Annotations, ApprovalRequest, Arguments, Call, Context, Executor, ExecutorTag, Existing,
+    IdempotencyKey, Outcome, Reconciled, Registry, Resource, Schema, SideEffect, Tool, ToolError,
+    ToolOutput, ToolSpec, Trust,
 };
 use toolgate_testkit::crash::EffectLog;
 
@@ -24,19 +25,42 @@ pub(crate) fn registry(effects: &EffectLog) -> Registry {
     let mut reconciled = writes.clone();
     reconciled.reconcile = true;
     for (name, annotations, habit) in [
-        ("write", writes.clone().with_resource(Resource::path("name")), Habit::Works),
+        (
+            "write",
+            writes.clone().with_resource(Resource::path("name")),
+            Habit::Works,
+        ),
         ("pay", writes.clone(), Habit::Works),
         ("read", Annotations::read_only(), Habit::Works),
-        ("flaky", writes.clone().with_idempotent(true), Habit::FailsEveryOtherTime),
+        (
+            "flaky",
+            writes.clone().with_idempotent(true),
+            Habit::FailsEveryOtherTime,
+        ),
         ("transfer", reconciled, Habit::Works),
         ("fail", writes.clone(), Habit::Fails),
     ] {
         let spec = ToolSpec::new(name, "Does something.", schema()).with_annotations(annotations);
-        registry.register(Logged { spec, habit, effects: effects.clone() }).expect("the name is free");
+        registry
+            .register(Logged {
+                spec,
+                habit,
+                effects: effects.clone(),
+            })
+            .expect("the name is free");
     }
-    let spec = ToolSpec::new("delegate", "Asks while it runs.", schema()).with_annotations(writes.clone());
+    let spec =
+        ToolSpec::new("delegate", "Asks while it runs.", schema()).with_annotations(writes.clone());
     let delegate = Delegate(effects.clone());
-    registry.add(spec, ExecutorTag::Native, Trust::Trusted, delegate, Existing::Refuse).expect("the name is free");
+    registry
+        .add(
+            spec,
+            ExecutorTag::Native,
+            Trust::Trusted,
+            delegate,
+            Existing::Refuse,
+        )
+        .expect("the name is free");
     registry
         .register_host(ToolSpec::new("host", "Runs outside.", schema()).with_annotations(writes))
         .expect("the name is free");
@@ -55,8 +79,14 @@ fn schema() -> Schema {
 
 /// What a call does, in words.
 fn work(arguments: &Arguments) -> String {
-    let amount = arguments.get("amount").and_then(Value::as_i64).map(|amount| format!(" {amount}"));
-    let name = arguments.get("name").and_then(Value::as_str).unwrap_or_default();
+    let amount = arguments
+        .get("amount")
+        .and_then(Value::as_i64)
+        .map(|amount| format!(" {amount}"));
+    let name = arguments
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     format!("{name}{}", amount.unwrap_or_default())
 }
 
@@ -86,11 +116,14 @@ impl Tool for Logged {
             return Err(ToolError::transient("not now"));
         }
         let work = work(&arguments);
-        self.effects.happen(&cx.idempotency_key(), self.spec.name.as_str(), &work)?;
+        self.effects
+            .happen(&cx.idempotency_key(), self.spec.name.as_str(), &work)?;
         tokio::task::yield_now().await;
         match self.habit {
             Habit::Fails => Err(ToolError::new("no luck")),
-            Habit::Works | Habit::FailsEveryOtherTime => Ok(ToolOutput::from(format!("did {work}"))),
+            Habit::Works | Habit::FailsEveryOtherTime => {
+                Ok(ToolOutput::from(format!("did {work}")))
+            }
         }
     }
 
@@ -108,9 +141,15 @@ struct Delegate(EffectLog);
 
 impl Executor for Delegate {
     async fn execute(&self, call: Call) -> Outcome {
-        let mine = call.resumed().answers.iter().any(|answer| answer.asked_by.as_str() == "executor");
+        let mine = call
+            .resumed()
+            .answers
+            .iter()
+            .any(|answer| answer.asked_by.as_str() == "executor");
         if !mine {
-            return Outcome::ask(ApprovalRequest::about(&call).because("the agent inside wants to go on"));
+            return Outcome::ask(
+                ApprovalRequest::about(&call).because("the agent inside wants to go on"),
+            );
         }
         let work = work(&call.arguments);
         match self.0.happen(&call.idempotency_key(), "delegate", &work) {
@@ -121,7 +160,14 @@ impl Executor for Delegate {
 }
 
 /// Keeps what callbacks do out of the way of the calls.
-pub(crate) fn noted(notices: &Arc<EffectLog>, kind: &'static str) -> impl Fn(&Call) + Send + Sync + 'static {
+pub(crate) fn noted(
+    notices: &Arc<EffectLog>,
+    kind: &'static str,
+) -> impl Fn(&Call) + Send + Sync + 'static {
     let notices = notices.clone();
-    move |call| notices.happen(&call.idempotency_key(), kind, "").expect("the directory can be written to")
+    move |call| {
+        notices
+            .happen(&call.idempotency_key(), kind, "")
+            .expect("the directory can be written to")
+    }
 }

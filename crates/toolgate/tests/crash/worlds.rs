@@ -5,7 +5,9 @@ use std::error::Error;
 use tempfile::TempDir;
 use toolgate::StoreHandle;
 use toolgate_store::{PostgresStore, SqliteStore};
-use toolgate_testkit::crash::{CaseReport, CrashChild, EffectLog, Extent, Facts, Mishaps, Seen, Table, World};
+use toolgate_testkit::crash::{
+    CaseReport, CrashChild, EffectLog, Extent, Facts, Mishaps, Seen, Table, World,
+};
 
 use crate::{child_command, database::Database, runs, scenarios::names, tools::registry};
 
@@ -32,25 +34,49 @@ impl Worlds {
         let path = dir.path().join("toolgate.db");
         let place = path.to_str().ok_or("the path is not text")?.to_owned();
         let sqlite = StoreHandle::new(SqliteStore::open(&path)?);
-        let mut worlds = vec![("SQLite", World::new(sqlite, place, dir.path().join("sqlite"), child_command))];
+        let mut worlds = vec![(
+            "SQLite",
+            World::new(sqlite, place, dir.path().join("sqlite"), child_command),
+        )];
         let database = Database::create().await?;
         if let Some(database) = &database {
             let postgres = StoreHandle::new(PostgresStore::connect(database.url()).await?);
-            let world = World::new(postgres, database.url(), dir.path().join("postgres"), child_command);
+            let world = World::new(
+                postgres,
+                database.url(),
+                dir.path().join("postgres"),
+                child_command,
+            );
             worlds.push(("PostgreSQL", world));
         }
-        let facts =
-            Facts::of(&registry(&EffectLog::at("nowhere"))).always_knowing(runs::HELPER).within(runs::budgets());
-        let mut all = Self { worlds, calm: Vec::new(), facts, database, _dir: dir };
+        let facts = Facts::of(&registry(&EffectLog::at("nowhere")))
+            .always_knowing(runs::HELPER)
+            .within(runs::budgets());
+        let mut all = Self {
+            worlds,
+            calm: Vec::new(),
+            facts,
+            database,
+            _dir: dir,
+        };
         for world in 0..all.worlds.len() {
             for scenario in names() {
                 let report = all.worlds[world].1.run(scenario, &Mishaps::none()).await?;
                 // What has to be the same as without mishaps is; the rest has to be right by itself.
                 let calm = report.seen.clone();
                 let report = report.judged(&calm, &all.facts);
-                assert!(report.violations.is_empty(), "{scenario} without mishaps: {:#?}", report.violations);
+                assert!(
+                    report.violations.is_empty(),
+                    "{scenario} without mishaps: {:#?}",
+                    report.violations
+                );
                 let CaseReport { seen, extents, .. } = report;
-                all.calm.push(Calm { scenario, world, seen, extents });
+                all.calm.push(Calm {
+                    scenario,
+                    world,
+                    seen,
+                    extents,
+                });
             }
         }
         Ok(all)
@@ -75,20 +101,38 @@ impl Worlds {
         let lap = seed / number * 37 + seed % number;
         let mishaps = plan(lap, seed, &calm.extents);
         let (store, world) = &mut self.worlds[calm.world];
-        let report = world.run(calm.scenario, &mishaps).await?.judged(&calm.seen, &self.facts);
+        let report = world
+            .run(calm.scenario, &mishaps)
+            .await?
+            .judged(&calm.seen, &self.facts);
         table.add(store, &report);
         if !report.violations.is_empty() {
             println!("{} on {store}, seed {seed}, {mishaps}:", calm.scenario);
-            report.violations.iter().for_each(|violation| println!("  {violation}"));
+            report
+                .violations
+                .iter()
+                .for_each(|violation| println!("  {violation}"));
             println!("  repeat it with TOOLGATE_CRASH_SEED={seed}");
         }
         Ok(report)
     }
 
     /// Runs a scenario in the first store.
-    pub(crate) async fn run_one(&mut self, scenario: &str, mishaps: &Mishaps) -> Result<CaseReport, Box<dyn Error>> {
-        let calm = self.calm.iter().find(|calm| calm.scenario == scenario).ok_or("there is no such scenario")?;
-        Ok(self.worlds[calm.world].1.run(scenario, mishaps).await?.judged(&calm.seen, &self.facts))
+    pub(crate) async fn run_one(
+        &mut self,
+        scenario: &str,
+        mishaps: &Mishaps,
+    ) -> Result<CaseReport, Box<dyn Error>> {
+        let calm = self
+            .calm
+            .iter()
+            .find(|calm| calm.scenario == scenario)
+            .ok_or("there is no such scenario")?;
+        Ok(self.worlds[calm.world]
+            .1
+            .run(scenario, mishaps)
+            .await?
+            .judged(&calm.seen, &self.facts))
     }
 
     /// Reads every chain once more from its start, and removes the databases.

@@ -13,7 +13,10 @@ pub struct Watched {
 
 impl Watched {
     pub fn new(model: Arc<dyn Model>) -> Self {
-        Self { model, asked: Mutex::default() }
+        Self {
+            model,
+            asked: Mutex::default(),
+        }
     }
 
     /// What it was asked with, each time.
@@ -40,9 +43,21 @@ fn summary(request: &ModelRequest) -> String {
         Role::Assistant => 'm',
         Role::Tool => 't',
     });
-    let tools: Vec<&str> = request.view.specs().map(|spec| spec.name.as_str()).collect();
-    let tools = if tools.len() < 4 { tools.join(" ") } else { format!("{} tools", tools.len()) };
-    let mut text = format!("{}; {:?}; {tools}", roles.collect::<String>(), request.choice);
+    let tools: Vec<&str> = request
+        .view
+        .specs()
+        .map(|spec| spec.name.as_str())
+        .collect();
+    let tools = if tools.len() < 4 {
+        tools.join(" ")
+    } else {
+        format!("{} tools", tools.len())
+    };
+    let mut text = format!(
+        "{}; {:?}; {tools}",
+        roles.collect::<String>(),
+        request.choice
+    );
     if let Some(instructions) = &request.instructions {
         text.push_str(&format!("; {instructions}"));
     }
@@ -67,7 +82,11 @@ impl Model for Replies {
     }
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
-        let before = request.messages.iter().filter(|message| message.role == Role::Assistant).count();
+        let before = request
+            .messages
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .count();
         let reply = self.1[before].clone();
         stream::iter([Ok(Delta::Done(Box::new(reply)))]).boxed()
     }

@@ -16,15 +16,24 @@ async fn a_model_that_needs_no_tools_answers_at_once() {
 
 #[tokio::test]
 async fn one_call_is_run_and_told() {
-    let lines = [Line::new().say("Let me look.").call("look", json!({})), done()];
+    let lines = [
+        Line::new().say("Let me look.").call("look", json!({})),
+        done(),
+    ];
     check("one_call", &Scenario::of(lines).run("look around")).await;
 }
 
 #[tokio::test]
 async fn calls_of_one_message_are_answered_in_its_order() {
-    let first =
-        Line::new().call("read", json!({ "path": "a" })).call("note", json!({ "text": "b" })).call("look", json!({}));
-    check("parallel_calls", &Scenario::of([first, done()]).run("do it all")).await;
+    let first = Line::new()
+        .call("read", json!({ "path": "a" }))
+        .call("note", json!({ "text": "b" }))
+        .call("look", json!({}));
+    check(
+        "parallel_calls",
+        &Scenario::of([first, done()]).run("do it all"),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -35,12 +44,19 @@ async fn rounds_follow_one_another() {
         Line::new().call("note", json!({ "text": "a" })),
         done(),
     ];
-    check("sequential_rounds", &Scenario::of(lines).run("step by step").on_sqlite()).await;
+    check(
+        "sequential_rounds",
+        &Scenario::of(lines).run("step by step").on_sqlite(),
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn an_unknown_tool_is_told_with_what_is_near() {
-    let lines = [Line::new().call("lok", json!({})).call("look", json!({})), done()];
+    let lines = [
+        Line::new().call("lok", json!({})).call("look", json!({})),
+        done(),
+    ];
     check("unknown_tool", &Scenario::of(lines).run("look")).await;
 }
 
@@ -56,7 +72,10 @@ async fn arguments_that_are_no_json_or_break_the_schema_never_reach_a_tool() {
 
 #[tokio::test]
 async fn a_tool_that_fails_or_panics_leaves_its_siblings_alone() {
-    let first = Line::new().call("boom", json!({})).call("fail", json!({})).call("look", json!({}));
+    let first = Line::new()
+        .call("boom", json!({}))
+        .call("fail", json!({}))
+        .call("look", json!({}));
     check("failing_tools", &Scenario::of([first, done()]).run("try")).await;
 }
 

@@ -56,15 +56,24 @@ pub async fn check_apart_from_ends(name: &str, scenario: &Scenario) -> (Transcri
 fn same(what: &str, core: &[String], host: &[String]) {
     let only = |these: &[String], those: &[String], mark: &str| {
         let only = these.iter().filter(|line| !those.contains(line));
-        only.map(|line| format!("{mark} {line}\n")).collect::<String>()
+        only.map(|line| format!("{mark} {line}\n"))
+            .collect::<String>()
     };
     let (ours, theirs) = (only(core, host, "core:"), only(host, core, "host:"));
-    assert!(core == host, "{what} is not the same, or not in the same order:\n{ours}{theirs}");
+    assert!(
+        core == host,
+        "{what} is not the same, or not in the same order:\n{ours}{theirs}"
+    );
 }
 
 /// The events of turns and runs, in order.
 fn around(transcript: &Transcript) -> Vec<String> {
-    transcript.lines.iter().filter(|line| line.call.is_none()).map(comparable).collect()
+    transcript
+        .lines
+        .iter()
+        .filter(|line| line.call.is_none())
+        .map(comparable)
+        .collect()
 }
 
 /// The events of each call, in order.
@@ -72,7 +81,10 @@ fn by_call(transcript: &Transcript) -> Vec<String> {
     let mut calls: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for line in &transcript.lines {
         if let Some(call) = &line.call {
-            calls.entry(call).or_default().push(format!("{call} {}", comparable(line)));
+            calls
+                .entry(call)
+                .or_default()
+                .push(format!("{call} {}", comparable(line)));
         }
     }
     calls.into_values().flatten().collect()

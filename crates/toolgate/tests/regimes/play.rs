@@ -35,7 +35,12 @@ pub async fn play(scenario: &Scenario, regime: Regime) -> Transcript {
             Step::Stop => {
                 let turn = pending(&ends, 0).turn;
                 let desk = toolgate::Approvals::new(world.store.clone()).clock(world.clock.clone());
-                assert!(desk.interrupt(turn, "not wanted any more").await.expect("is kept"), "there is such a turn");
+                assert!(
+                    desk.interrupt(turn, "not wanted any more")
+                        .await
+                        .expect("is kept"),
+                    "there is such a turn"
+                );
             }
             Step::Lose => {
                 drop(session);
@@ -43,13 +48,19 @@ pub async fn play(scenario: &Scenario, regime: Regime) -> Transcript {
             }
         }
     }
-    assert!(world.stage.is_over(), "everything happened that was to happen");
+    assert!(
+        world.stage.is_over(),
+        "everything happened that was to happen"
+    );
     Transcript::of(&world, &ends).await
 }
 
 /// The so-manieth call that the last run left waiting.
 fn pending(ends: &[Ended], at: usize) -> &Pending {
-    let report = ends.last().and_then(|ended| ended.as_ref().ok()).expect("a run has ended");
+    let report = ends
+        .last()
+        .and_then(|ended| ended.as_ref().ok())
+        .expect("a run has ended");
     &report.pending[at]
 }
 
@@ -58,9 +69,10 @@ async fn decide(session: &Session, pending: &Pending, ruling: &Ruling) {
     let decision = match ruling {
         Ruling::Approve => Decision::approve("ann"),
         Ruling::Deny(reason) => Decision::deny("ann", *reason),
-        Ruling::Edit(arguments) => {
-            Decision::approve_with_edits("ann", Arguments::try_from(arguments.clone()).expect("an object"))
-        }
+        Ruling::Edit(arguments) => Decision::approve_with_edits(
+            "ann",
+            Arguments::try_from(arguments.clone()).expect("an object"),
+        ),
     };
     session.decide(question, decision).await.expect("is taken");
 }
@@ -68,7 +80,9 @@ async fn decide(session: &Session, pending: &Pending, ruling: &Ruling) {
 /// Lets time pass while something is under way, if it is to.
 async fn tick<T>(clock: Option<toolgate_testkit::TestClock>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    let Some(clock) = clock else { return work.await };
+    let Some(clock) = clock else {
+        return work.await;
+    };
     loop {
         tokio::select! {
             biased;

@@ -44,7 +44,10 @@ async fn act(session: &Session, cue: Cue) {
             let session = session.clone();
             let mut said = Box::pin(async move { session.say(text).await });
             // From here on it is on its way.
-            assert!(futures::poll!(&mut said).is_pending(), "nobody has heard it yet");
+            assert!(
+                futures::poll!(&mut said).is_pending(),
+                "nobody has heard it yet"
+            );
             tokio::spawn(async move {
                 match at {
                     // It is heard once the model has replied.

@@ -1,7 +1,9 @@
 //! Drives a run as a host does: asks the model, runs the tools, and says what came of it.
 
 use futures::StreamExt;
-use toolgate::{Delta, Gate, HostStep, Model, ModelError, ModelRequest, Outcome, Reply, Session, Status};
+use toolgate::{
+    Delta, Gate, HostStep, Model, ModelError, ModelRequest, Outcome, Reply, Session, Status,
+};
 
 use crate::{
     play::Ended,
@@ -36,7 +38,10 @@ pub async fn drive(world: &World, session: &Session, step: &Step) -> Ended {
                     if hosted.next() != HostStep::Cancel {
                         hosted.settle(call, outcome).await?;
                     }
-                } else if gates.iter().any(|gate| matches!(gate, Gate::Ask(_) | Gate::Delegated(_))) {
+                } else if gates
+                    .iter()
+                    .any(|gate| matches!(gate, Gate::Ask(_) | Gate::Delegated(_)))
+                {
                     act(world, session, &Moment::Waits);
                     if hosted.next() != HostStep::Cancel {
                         return hosted.suspend().await;
@@ -55,9 +60,21 @@ pub async fn drive(world: &World, session: &Session, step: &Step) -> Ended {
 }
 
 /// Runs the first tool that the host may run.
-fn run_one(world: &World, session: &Session, gates: &[Gate]) -> Option<(toolgate::CallId, Outcome)> {
+fn run_one(
+    world: &World,
+    session: &Session,
+    gates: &[Gate],
+) -> Option<(toolgate::CallId, Outcome)> {
     gates.iter().find_map(|gate| {
-        let Gate::Run { call, tool, arguments, .. } = gate else { return None };
+        let Gate::Run {
+            call,
+            tool,
+            arguments,
+            ..
+        } = gate
+        else {
+            return None;
+        };
         act(world, session, &Moment::Runs(tool.to_string()));
         if tool.as_str().starts_with("hang") {
             // Whoever runs a tool keeps its time.
@@ -89,7 +106,10 @@ fn act(world: &World, session: &Session, moment: &Moment) {
             let session = session.clone();
             let mut said = Box::pin(async move { session.say(text).await });
             let waker = futures::task::noop_waker();
-            let on_its_way = said.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending();
+            let on_its_way = said
+                .as_mut()
+                .poll(&mut std::task::Context::from_waker(&waker))
+                .is_pending();
             assert!(on_its_way, "nobody has heard it yet");
             tokio::spawn(async move { said.await.expect("is heard") });
         }

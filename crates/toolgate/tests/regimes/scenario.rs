@@ -82,7 +82,10 @@ impl Scenario {
     }
 
     /// Sets up the session.
-    pub fn setup(mut self, with: impl Fn(&World, SessionBuilder) -> SessionBuilder + Send + Sync + 'static) -> Self {
+    pub fn setup(
+        mut self,
+        with: impl Fn(&World, SessionBuilder) -> SessionBuilder + Send + Sync + 'static,
+    ) -> Self {
         self.setup = Arc::new(with);
         self
     }
@@ -109,7 +112,11 @@ impl Scenario {
         self.run_with(input, |_| RunOptions::new())
     }
 
-    pub fn run_with(self, input: &'static str, options: impl Fn(&World) -> RunOptions + Send + Sync + 'static) -> Self {
+    pub fn run_with(
+        self,
+        input: &'static str,
+        options: impl Fn(&World) -> RunOptions + Send + Sync + 'static,
+    ) -> Self {
         self.then(Step::Run(input, Arc::new(options)))
     }
 
@@ -117,7 +124,10 @@ impl Scenario {
         self.resume_with(|_| RunOptions::new())
     }
 
-    pub fn resume_with(self, options: impl Fn(&World) -> RunOptions + Send + Sync + 'static) -> Self {
+    pub fn resume_with(
+        self,
+        options: impl Fn(&World) -> RunOptions + Send + Sync + 'static,
+    ) -> Self {
         self.then(Step::Resume(Arc::new(options)))
     }
 

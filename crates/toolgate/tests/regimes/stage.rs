@@ -48,10 +48,19 @@ pub struct Stage {
 }
 
 impl Stage {
-    pub fn new(acts: impl IntoIterator<Item = (Moment, Act)>) -> (Self, mpsc::UnboundedReceiver<Cue>) {
+    pub fn new(
+        acts: impl IntoIterator<Item = (Moment, Act)>,
+    ) -> (Self, mpsc::UnboundedReceiver<Cue>) {
         let (cues, heard) = mpsc::unbounded_channel();
         let acts = Arc::new(Mutex::new(acts.into_iter().collect()));
-        (Self { acts, asked: Arc::default(), cues }, heard)
+        (
+            Self {
+                acts,
+                asked: Arc::default(),
+                cues,
+            },
+            heard,
+        )
     }
 
     /// The moment at which the model is asked now.
@@ -70,7 +79,13 @@ impl Stage {
     pub async fn reached(&self, moment: Moment) {
         if let Some(act) = self.take(&moment) {
             let (go_on, gone_on) = oneshot::channel();
-            self.cues.send(Cue { act, at: moment, go_on }).expect("somebody directs");
+            self.cues
+                .send(Cue {
+                    act,
+                    at: moment,
+                    go_on,
+                })
+                .expect("somebody directs");
             let _ = gone_on.await;
         }
     }
@@ -94,6 +109,8 @@ impl Model for Staged {
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
         let moment = self.stage.asked();
-        stream::once(self.stage.reached(moment)).flat_map(|()| self.model.reply(request)).boxed()
+        stream::once(self.stage.reached(moment))
+            .flat_map(|()| self.model.reply(request))
+            .boxed()
     }
 }

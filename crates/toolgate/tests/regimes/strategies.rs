@@ -19,14 +19,22 @@ impl Strategy for Notes {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn settled<'a>(&'a self, turned: &'a mut Turned<'_>) -> BoxFuture<'a, Result<Onward, StrategyError>> {
+    fn settled<'a>(
+        &'a self,
+        turned: &'a mut Turned<'_>,
+    ) -> BoxFuture<'a, Result<Onward, StrategyError>> {
         let results = &turned.report.results;
         let of = |tool: &str| results.iter().find(|result| result.tool == tool);
         let onward = match (of("note"), of("look"), of("fail")) {
             (_, _, Some(_)) => Err(StrategyError("it cannot go on".to_owned())),
-            (Some(note), _, _) if note.status() == Some(Status::Ok) => Ok(Onward::Finish("It is noted.".to_owned())),
+            (Some(note), _, _) if note.status() == Some(Status::Ok) => {
+                Ok(Onward::Finish("It is noted.".to_owned()))
+            }
             (_, Some(_), _) => {
-                let event = LoopEvent::SkillLoaded { skill: "looking".to_owned(), refunded: true };
+                let event = LoopEvent::SkillLoaded {
+                    skill: "looking".to_owned(),
+                    refunded: true,
+                };
                 turned.events.push(event);
                 Ok(Onward::Refund)
             }
@@ -53,7 +61,12 @@ async fn a_strategy_can_finish_a_run_with_an_answer_of_its_own() {
 
 #[tokio::test]
 async fn a_round_that_a_strategy_gives_back_is_not_counted() {
-    let lines = [call("look"), call("look"), Line::new().call("read", json!({ "path": "a" })), "Done.".into()];
+    let lines = [
+        call("look"),
+        call("look"),
+        Line::new().call("read", json!({ "path": "a" })),
+        "Done.".into(),
+    ];
     check("strategy_refunds", &with_strategy(lines).run("look")).await;
 }
 
@@ -67,14 +80,21 @@ async fn a_strategy_that_fails_ends_the_run_and_can_be_resumed() {
 
 #[tokio::test]
 async fn a_strategy_has_no_say_in_what_is_given_up() {
-    let pays = Line::new().call("ask_pay", json!({ "amount": 1 })).call("note", json!({ "text": "a" }));
-    let scenario = with_strategy([pays, "As you like.".into()]).run("pay and note").run("never mind");
+    let pays = Line::new()
+        .call("ask_pay", json!({ "amount": 1 }))
+        .call("note", json!({ "text": "a" }));
+    let scenario = with_strategy([pays, "As you like.".into()])
+        .run("pay and note")
+        .run("never mind");
     check("strategy_has_no_say", &scenario).await;
 }
 
 #[tokio::test]
 async fn a_strategy_knows_the_round_of_a_turn_that_is_taken_up_again() {
     let pay = Line::new().call("ask_pay", json!({ "amount": 1 }));
-    let scenario = with_strategy([pay, "Done.".into()]).run("pay").decide(0, Ruling::Approve).resume();
+    let scenario = with_strategy([pay, "Done.".into()])
+        .run("pay")
+        .decide(0, Ruling::Approve)
+        .resume();
     check("strategy_resumed", &scenario).await;
 }

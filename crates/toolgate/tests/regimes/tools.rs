@@ -37,12 +37,22 @@ impl Deeds {
         let before = done.iter().filter(|deed| deed.starts_with(tool)).count();
         done.push(format!("{tool}{}", arguments.as_json().as_value()));
         drop(done);
-        let text = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |name: &str| {
+            arguments
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         match tool {
             "look" | "slow" => Ok("seen".into()),
             "read" => Ok(format!("contents of {}", text("path")).into()),
             "note" => Ok(format!("noted {}", text("text")).into()),
-            "ask_pay" => Ok(format!("paid {}", arguments.get("amount").cloned().unwrap_or_default()).into()),
+            "ask_pay" => Ok(format!(
+                "paid {}",
+                arguments.get("amount").cloned().unwrap_or_default()
+            )
+            .into()),
             "fail" => Err(ToolError::new("the disk is full").with_operator("ENOSPC on /dev/sda1")),
             "flaky" if before == 0 => Err(ToolError::transient("try again")),
             "flaky" => Ok("worked".into()),
@@ -57,9 +67,10 @@ impl Deeds {
         match catch_unwind(AssertUnwindSafe(|| self.run(tool, arguments))) {
             Ok(Ok(output)) => Outcome::ok(output),
             Ok(Err(error)) => Outcome::failed(error),
-            Err(_) => {
-                Outcome::error(Status::Exception, CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly"))
-            }
+            Err(_) => Outcome::error(
+                Status::Exception,
+                CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly"),
+            ),
         }
     }
 }
@@ -99,7 +110,11 @@ pub fn registry(regime: Regime, specs: Vec<ToolSpec>, deeds: &Deeds, stage: &Sta
     let registry = Registry::new();
     for spec in specs {
         let added = match regime {
-            Regime::Core => registry.register(Played { spec, deeds: deeds.clone(), stage: stage.clone() }),
+            Regime::Core => registry.register(Played {
+                spec,
+                deeds: deeds.clone(),
+                stage: stage.clone(),
+            }),
             Regime::Host => registry.register_host(spec),
         };
         added.expect("free");

@@ -94,7 +94,9 @@ impl Names {
 
     /// The text with every id replaced by its name.
     fn shorten(&self, text: &str) -> String {
-        self.names.iter().fold(text.to_owned(), |text, (id, name)| text.replace(id, name))
+        self.names
+            .iter()
+            .fold(text.to_owned(), |text, (id, name)| text.replace(id, name))
     }
 }
 
@@ -104,7 +106,11 @@ impl Transcript {
         let (mut names, mut lines, mut said) = (Names::default(), Vec::new(), Vec::new());
         let (mut sessions, mut settled) = (vec![world.session], Vec::new());
         while let Some(session) = sessions.pop() {
-            let events = world.store.events(session, 0, usize::MAX).await.expect("reads");
+            let events = world
+                .store
+                .events(session, 0, usize::MAX)
+                .await
+                .expect("reads");
             let summary = LifecycleChecker::check_all(events.iter().map(AsRef::as_ref));
             let summary = summary.unwrap_or_else(|violation| panic!("{violation}"));
             settled.extend(summary.ended.keys().copied());
@@ -115,8 +121,18 @@ impl Transcript {
             said.extend(conversation(world, session, &names).await);
         }
         let receipts = receipts(world, &names, settled).await;
-        let ends = ends.iter().map(|ended| names.shorten(&end(ended))).collect();
-        Self { lines, receipts, ends, said, asked: world.model.asked(), done: world.deeds.done() }
+        let ends = ends
+            .iter()
+            .map(|ended| names.shorten(&end(ended)))
+            .collect();
+        Self {
+            lines,
+            receipts,
+            ends,
+            said,
+            asked: world.model.asked(),
+            done: world.deeds.done(),
+        }
     }
 }
 
@@ -130,9 +146,13 @@ impl std::fmt::Display for Transcript {
             writeln!(f, "{call} {}", brief(receipt))?;
         }
         writeln!(f, "\n# what was said")?;
-        self.said.iter().try_for_each(|said| writeln!(f, "{said}"))?;
+        self.said
+            .iter()
+            .try_for_each(|said| writeln!(f, "{said}"))?;
         writeln!(f, "\n# what the model was asked with")?;
-        self.asked.iter().try_for_each(|asked| writeln!(f, "{asked}"))?;
+        self.asked
+            .iter()
+            .try_for_each(|asked| writeln!(f, "{asked}"))?;
         writeln!(f, "\n# how runs ended")?;
         self.ends.iter().try_for_each(|end| writeln!(f, "{end}"))?;
         write!(f, "\n# what tools did\n{}", self.done.join("\n"))
@@ -141,7 +161,11 @@ impl std::fmt::Display for Transcript {
 
 impl std::fmt::Display for Line {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let call = self.call.as_deref().map(|call| format!(" {call}")).unwrap_or_default();
+        let call = self
+            .call
+            .as_deref()
+            .map(|call| format!(" {call}"))
+            .unwrap_or_default();
         write!(f, "{} {}{call} {}", self.session, self.turn, self.event)?;
         if self.fields.is_empty() {
             return Ok(());
@@ -155,8 +179,16 @@ fn line(names: &mut Names, event: &Event) -> Line {
     let info = event.turn_info();
     let session = names.name('S', &info.session.to_string());
     // Of a later run than the first, it says which.
-    let run = info.run.filter(|run| *run > 0).map(|run| format!("@{run}")).unwrap_or_default();
-    let turn = format!("{}.{}{run}", names.name('T', &info.turn.to_string()), info.iteration);
+    let run = info
+        .run
+        .filter(|run| *run > 0)
+        .map(|run| format!("@{run}"))
+        .unwrap_or_default();
+    let turn = format!(
+        "{}.{}{run}",
+        names.name('T', &info.turn.to_string()),
+        info.iteration
+    );
     let call = event.as_tool().map(|(invocation, _)| {
         let name = names.name('C', &invocation.id.to_string());
         format!("{name} {}", invocation.tool)
@@ -167,14 +199,23 @@ fn line(names: &mut Names, event: &Event) -> Line {
     let Value::Object(fields) = sorted(serde_json::from_str(&fields).expect("still JSON")) else {
         panic!("an event is an object");
     };
-    Line { session, turn, call, event: event.name(), fields }
+    Line {
+        session,
+        turn,
+        call,
+        event: event.name(),
+        fields,
+    }
 }
 
 /// The same with fields by name: a build may keep them in the order in which they were written.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(map) => {
-            let fields: BTreeMap<String, Value> = map.into_iter().map(|(key, value)| (key, sorted(value))).collect();
+            let fields: BTreeMap<String, Value> = map
+                .into_iter()
+                .map(|(key, value)| (key, sorted(value)))
+                .collect();
             Value::Object(fields.into_iter().collect())
         }
         Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
@@ -197,28 +238,54 @@ pub fn strip(value: &mut Value, fields: &[&str]) {
 /// The session of the agent that a call was delegated to, if it was.
 async fn delegated(world: &World, event: &Event) -> Option<SessionId> {
     let (invocation, event) = event.as_tool()?;
-    let toolgate::ToolEvent::ToolRequested { .. } = event else { return None };
+    let toolgate::ToolEvent::ToolRequested { .. } = event else {
+        return None;
+    };
     let session = SessionId::new(invocation.id.uuid());
     let events = world.store.events(session, 0, 1).await.expect("reads");
     (!events.is_empty()).then_some(session)
 }
 
 /// One receipt per settled call, and none for any other.
-async fn receipts(world: &World, names: &Names, mut settled: Vec<CallId>) -> BTreeMap<String, Value> {
-    let filter = ReceiptFilter { limit: 1_000, ..ReceiptFilter::default() };
+async fn receipts(
+    world: &World,
+    names: &Names,
+    mut settled: Vec<CallId>,
+) -> BTreeMap<String, Value> {
+    let filter = ReceiptFilter {
+        limit: 1_000,
+        ..ReceiptFilter::default()
+    };
     let ledger = Ledger::main(world.store.clone());
     let page = ledger.list(&filter).await.expect("reads");
     ledger.verify(&[], None).await.expect("whole");
-    let mut ids: Vec<CallId> = page.receipts.iter().map(|sealed| sealed.receipt.invocation_id).collect();
+    let mut ids: Vec<CallId> = page
+        .receipts
+        .iter()
+        .map(|sealed| sealed.receipt.invocation_id)
+        .collect();
     ids.sort();
     settled.sort();
     assert_eq!(ids, settled, "every settled call has exactly one receipt");
     let receipt = |sealed: &toolgate::layers::SealedReceipt| {
         let ran = sealed.receipt.attempts > 0;
-        assert_eq!(ran, sealed.receipt.executor.is_some(), "a receipt says who ran it: {:?}", sealed.receipt);
+        assert_eq!(
+            ran,
+            sealed.receipt.executor.is_some(),
+            "a receipt says who ran it: {:?}",
+            sealed.receipt
+        );
         let value = serde_json::to_value(&sealed.receipt).expect("writes");
-        let value = sorted(serde_json::from_str(&names.shorten(&value.to_string())).expect("still JSON"));
-        (format!("{} {}", value["invocation_id"].as_str().expect("named"), sealed.receipt.tool_name), value)
+        let value =
+            sorted(serde_json::from_str(&names.shorten(&value.to_string())).expect("still JSON"));
+        (
+            format!(
+                "{} {}",
+                value["invocation_id"].as_str().expect("named"),
+                sealed.receipt.tool_name
+            ),
+            value,
+        )
     };
     page.receipts.iter().map(receipt).collect()
 }
@@ -226,7 +293,14 @@ async fn receipts(world: &World, names: &Names, mut settled: Vec<CallId>) -> BTr
 /// What people read first on a receipt.
 fn brief(receipt: &Value) -> Value {
     let mut brief = Map::new();
-    for field in ["status", "attempts", "executor", "reason", "generation", "consent"] {
+    for field in [
+        "status",
+        "attempts",
+        "executor",
+        "reason",
+        "generation",
+        "consent",
+    ] {
         if let Some(value) = receipt.get(field).filter(|value| **value != 0) {
             brief.insert(field.to_owned(), value.clone());
         }
@@ -241,14 +315,23 @@ fn brief(receipt: &Value) -> Value {
 
 /// What was said in a session, oldest first.
 async fn conversation(world: &World, session: SessionId, names: &Names) -> Vec<String> {
-    let messages = world.store.messages(session, u64::MAX, 1_000).await.expect("reads");
+    let messages = world
+        .store
+        .messages(session, u64::MAX, 1_000)
+        .await
+        .expect("reads");
     let lines = messages.iter().map(|(number, said)| {
         let role = match said.message.role {
             Role::User => "user",
             Role::Assistant => "model",
             Role::Tool => "tools",
         };
-        let parts: Vec<String> = said.message.parts.iter().map(|part| part_text(&part.content)).collect();
+        let parts: Vec<String> = said
+            .message
+            .parts
+            .iter()
+            .map(|part| part_text(&part.content))
+            .collect();
         names.shorten(&format!("{session} {number} {role}: {}", parts.join(" | ")))
     });
     lines.collect()
@@ -260,7 +343,12 @@ fn part_text(content: &Content) -> String {
         Content::Reasoning(text) => format!("({text})"),
         Content::Call(request) => format!("{}?", request.tool),
         Content::Result(answer) => {
-            format!("{}{} {}", answer.tool, if answer.is_error { "!" } else { ":" }, answer.text)
+            format!(
+                "{}{} {}",
+                answer.tool,
+                if answer.is_error { "!" } else { ":" },
+                answer.text
+            )
         }
         Content::Ran(call) => format!("{} ran", call.tool),
         Content::Media(_) => "media".to_owned(),
@@ -274,9 +362,16 @@ fn end(ended: &Ended) -> String {
         Ok(report) => report,
         Err(error) => return format!("error: {}", chain(error)),
     };
-    let mut text = format!("{} after {} rounds: {:?}", report.end, report.iterations, report.text);
+    let mut text = format!(
+        "{} after {} rounds: {:?}",
+        report.end, report.iterations, report.text
+    );
     for pending in &report.pending {
-        let agents: String = pending.agents.iter().map(|agent| format!("{agent} > ")).collect();
+        let agents: String = pending
+            .agents
+            .iter()
+            .map(|agent| format!("{agent} > "))
+            .collect();
         text.push_str(&format!("; waits for {agents}{}", pending.tool));
     }
     if let Some(output) = &report.output {

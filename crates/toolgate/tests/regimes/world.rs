@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate::{
-    Config, IdSource, KeyKind, Keyring, Model, Parts, SecretKey, SessionBuilder, SessionId, SharedRedactor,
-    StoreHandle, default_stack, prelude::*, store::SqliteStore,
+    Config, IdSource, KeyKind, Keyring, Model, Parts, SecretKey, SessionBuilder, SessionId,
+    SharedRedactor, StoreHandle, default_stack, prelude::*, store::SqliteStore,
 };
 use toolgate_testkit::{CountingIds, TestClock};
 
@@ -57,9 +57,13 @@ pub struct World {
 impl World {
     pub fn new(scenario: &Scenario, regime: Regime) -> Self {
         let (stage, cues) = Stage::new(scenario.acts.clone());
-        let dir = scenario.sqlite.then(|| tempfile::tempdir().expect("a directory"));
+        let dir = scenario
+            .sqlite
+            .then(|| tempfile::tempdir().expect("a directory"));
         let store = match &dir {
-            Some(dir) => StoreHandle::new(SqliteStore::open(dir.path().join("toolgate.db")).expect("opens")),
+            Some(dir) => {
+                StoreHandle::new(SqliteStore::open(dir.path().join("toolgate.db")).expect("opens"))
+            }
             None => StoreHandle::new(MemoryStore::new()),
         };
         Self {
@@ -70,7 +74,9 @@ impl World {
             stage,
             cues,
             model: Arc::new(Watched::new((scenario.model)())),
-            session: "00000000-0000-0000-0000-0000000000aa".parse().expect("an id"),
+            session: "00000000-0000-0000-0000-0000000000aa"
+                .parse()
+                .expect("an id"),
             ids: SharedIds::default(),
             config: format!("{CONFIG}{}", scenario.config),
             _dir: dir,
@@ -84,29 +90,59 @@ impl World {
 
     /// The layers of a process, and who redacts for it.
     pub fn layers(&self) -> (Vec<toolgate::AnyLayer>, SharedRedactor, Keyring) {
-        let ring = Keyring::new(SecretKey::new("k1".parse().expect("a name"), KeyKind::HmacSha256, [1; 32]));
+        let ring = Keyring::new(SecretKey::new(
+            "k1".parse().expect("a name"),
+            KeyKind::HmacSha256,
+            [1; 32],
+        ));
         let parts = Parts::new().with(ring.clone());
         let config = Config::parse(&self.config).unwrap_or_else(|error| panic!("{error}"));
         let layers = default_stack(&config, &parts).expect("valid");
-        (layers, parts.get::<SharedRedactor>().expect("the default stack redacts"), ring)
+        (
+            layers,
+            parts
+                .get::<SharedRedactor>()
+                .expect("the default stack redacts"),
+            ring,
+        )
     }
 
     /// A process that takes the session up, or begins it.
     pub async fn process(&self, scenario: &Scenario) -> Session {
         let registry = self.registry(specs());
         let (layers, redactor, ring) = self.layers();
-        let stack = Stack::over(registry.clone()).any_layers(layers).build().expect("in order");
+        let stack = Stack::over(registry.clone())
+            .any_layers(layers)
+            .build()
+            .expect("in order");
         let model: Arc<dyn Model> = match self.regime {
-            Regime::Core => Arc::new(Staged { model: self.model.clone(), stage: self.stage.clone() }),
+            Regime::Core => Arc::new(Staged {
+                model: self.model.clone(),
+                stage: self.stage.clone(),
+            }),
             Regime::Host => self.model.clone(),
         };
-        let (store, clock, ids, session) = (self.store.clone(), self.clock.clone(), self.ids.clone(), self.session);
-        let builder: SessionBuilder = Session::builder(model, registry).stack(stack).principal("eve");
+        let (store, clock, ids, session) = (
+            self.store.clone(),
+            self.clock.clone(),
+            self.ids.clone(),
+            self.session,
+        );
+        let builder: SessionBuilder = Session::builder(model, registry)
+            .stack(stack)
+            .principal("eve");
         let builder = builder.dispatcher(move |builder| {
-            let builder = builder.store_handle(store).clock(clock).ids(ids).session(session);
+            let builder = builder
+                .store_handle(store)
+                .clock(clock)
+                .ids(ids)
+                .session(session);
             // The process before this one is taken to be lost.
             builder.redactor(redactor).keyring(ring).take_over()
         });
-        (scenario.setup)(self, builder).build().await.expect("builds")
+        (scenario.setup)(self, builder)
+            .build()
+            .await
+            .expect("builds")
     }
 }

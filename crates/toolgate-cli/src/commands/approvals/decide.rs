@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use toolgate::{
-    Admitted, ApprovalFilter, ApprovalRow, Approvals, Arguments, Decision, PostCode, PostError, Principal, Question,
-    SessionFilter, SessionId, StoreHandle, Verdict,
+    Admitted, ApprovalFilter, ApprovalRow, Approvals, Arguments, Decision, PostCode, PostError,
+    Principal, Question, SessionFilter, SessionId, StoreHandle, Verdict,
 };
 
 use super::{ApproveArgs, DenyArgs, Which, show::every};
@@ -14,23 +14,34 @@ pub(super) async fn approve(args: &ApproveArgs, cx: &Cx) -> Result<Exit, CliErro
         Some(_) if args.which.ids.len() > 1 => {
             return Err(CliError::usage("--edit is for one call at a time"));
         }
-        Some(text) => Verdict::ApproveWithEdits { arguments: edited(text)? },
+        Some(text) => Verdict::ApproveWithEdits {
+            arguments: edited(text)?,
+        },
         None => Verdict::Approve,
     };
     decide(&args.which, cx, verdict).await
 }
 
 pub(super) async fn deny(args: &DenyArgs, cx: &Cx) -> Result<Exit, CliError> {
-    decide(&args.which, cx, Verdict::Deny { reason: args.reason.clone() }).await
+    decide(
+        &args.which,
+        cx,
+        Verdict::Deny {
+            reason: args.reason.clone(),
+        },
+    )
+    .await
 }
 
 fn edited(text: &str) -> Result<Arguments, CliError> {
     let text = match text.strip_prefix('@') {
-        Some(path) => std::fs::read_to_string(path).map_err(|error| CliError::usage(format!("{path}: {error}")))?,
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|error| CliError::usage(format!("{path}: {error}")))?,
         None => text.to_owned(),
     };
     let how = "write an object: --edit '{\"path\": \"a.txt\"}', or --edit @arguments.json";
-    Arguments::parse(&text).map_err(|error| CliError::usage(format!("the new arguments: {error}")).hint(how))
+    Arguments::parse(&text)
+        .map_err(|error| CliError::usage(format!("the new arguments: {error}")).hint(how))
 }
 
 async fn decide(which: &Which, cx: &Cx, verdict: Verdict) -> Result<Exit, CliError> {
@@ -40,7 +51,10 @@ async fn decide(which: &Which, cx: &Cx, verdict: Verdict) -> Result<Exit, CliErr
     let by = which.by.as_deref().map_or_else(|| cx.me(), Principal::from);
     let (mut exit, mut sessions) = (Exit::Done, Vec::new());
     for row in &rows {
-        let decision = Decision { verdict: verdict.clone(), by: by.clone() };
+        let decision = Decision {
+            verdict: verdict.clone(),
+            by: by.clone(),
+        };
         let answer = desk.decide(Question::from(&*row.request), decision).await;
         if answer.is_err() {
             exit = Exit::Failed;
@@ -70,20 +84,40 @@ async fn wanted(
         }
         return Ok(rows);
     }
-    let rows = every(desk, ApprovalFilter { limit: 500, ..ApprovalFilter::default() }).await?;
+    let rows = every(
+        desk,
+        ApprovalFilter {
+            limit: 500,
+            ..ApprovalFilter::default()
+        },
+    )
+    .await?;
     if rows.is_empty() {
         cx.out.note("nothing waits for a decision")?;
         return Ok(rows);
     }
     for row in rows.iter().filter(|_| !which.yes && !cx.out.is_json()) {
-        cx.out.line(format_args!("{}  {}", ids::short(row.request.approval_id), row.request.tool))?;
+        cx.out.line(format_args!(
+            "{}  {}",
+            ids::short(row.request.approval_id),
+            row.request.tool
+        ))?;
     }
-    let what = if matches!(verdict, Verdict::Deny { .. }) { "Deny" } else { "Approve" };
+    let what = if matches!(verdict, Verdict::Deny { .. }) {
+        "Deny"
+    } else {
+        "Approve"
+    };
     confirm(cx, &format!("{what} all {}?", rows.len()), which.yes)?;
     Ok(rows)
 }
 
-fn tell(cx: &Cx, row: &ApprovalRow, verdict: &Verdict, answer: &Result<Admitted, PostError>) -> Result<(), CliError> {
+fn tell(
+    cx: &Cx,
+    row: &ApprovalRow,
+    verdict: &Verdict,
+    answer: &Result<Admitted, PostError>,
+) -> Result<(), CliError> {
     let (id, tool) = (row.request.approval_id, &row.request.tool);
     if cx.out.is_json() {
         let (taken, missing) = match answer {
@@ -102,14 +136,16 @@ fn tell(cx: &Cx, row: &ApprovalRow, verdict: &Verdict, answer: &Result<Admitted,
         (Ok(Admitted::Decided { .. }), Verdict::Deny { .. }) => {
             cx.out.line(format_args!("{} {name}", style::bad("denied")))
         }
-        (Ok(Admitted::Decided { .. }), Verdict::Approve | Verdict::ApproveWithEdits { .. }) => {
-            cx.out.line(format_args!("{} {name}", style::good("approved")))
-        }
-        (Ok(Admitted::Counted { missing }), _) => {
-            cx.out.line(format_args!("{} {name}; {missing} more have to agree", style::warn("counted")))
-        }
+        (Ok(Admitted::Decided { .. }), Verdict::Approve | Verdict::ApproveWithEdits { .. }) => cx
+            .out
+            .line(format_args!("{} {name}", style::good("approved"))),
+        (Ok(Admitted::Counted { missing }), _) => cx.out.line(format_args!(
+            "{} {name}; {missing} more have to agree",
+            style::warn("counted")
+        )),
         (Err(error), _) => {
-            cx.out.error(&CliError::new(format!("{name}: {}", in_words(error))));
+            cx.out
+                .error(&CliError::new(format!("{name}: {}", in_words(error))));
             Ok(())
         }
     }
@@ -117,7 +153,9 @@ fn tell(cx: &Cx, row: &ApprovalRow, verdict: &Verdict, answer: &Result<Admitted,
 
 /// A refusal with the word that is in the log for it.
 fn in_words(error: &PostError) -> String {
-    let word = error.code().and_then(|code| serde_json::to_value(code).ok());
+    let word = error
+        .code()
+        .and_then(|code| serde_json::to_value(code).ok());
     let word = word.and_then(|word| word.as_str().map(|word| format!(" ({word})")));
     let said = match error.code() {
         Some(PostCode::Duplicate) => "somebody has decided on it already".to_owned(),
@@ -134,12 +172,20 @@ async fn next_step(cx: &Cx, store: &StoreHandle, session: SessionId) -> Result<(
     }
     let root = family::root(store, session).await?;
     let row = store.sessions(SessionFilter::of(root)).await?.pop();
-    let driven = row.and_then(|row| row.held).is_some_and(|(_, until)| until > times::now());
+    let driven = row
+        .and_then(|row| row.held)
+        .is_some_and(|(_, until)| until > times::now());
     match driven {
-        true => cx.out.note(format_args!("session {} is running and goes on by itself", ids::short(root))),
+        true => cx.out.note(format_args!(
+            "session {} is running and goes on by itself",
+            ids::short(root)
+        )),
         false => {
             let next = style::note("next");
-            cx.out.note(format_args!("{next}: `toolgate run --resume {}` goes on", ids::short(root)))
+            cx.out.note(format_args!(
+                "{next}: `toolgate run --resume {}` goes on",
+                ids::short(root)
+            ))
         }
     }
 }

@@ -68,7 +68,11 @@ pub struct ShowArgs {
 #[derive(Debug, Args)]
 pub struct Which {
     /// The approvals: ids, or parts of them
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(
+        value_name = "ID",
+        required_unless_present = "all",
+        conflicts_with = "all"
+    )]
     pub ids: Vec<String>,
     /// All that wait
     #[arg(long)]

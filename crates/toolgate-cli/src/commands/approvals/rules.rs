@@ -125,11 +125,17 @@ pub(super) async fn run(args: &RulesArgs, cx: &Cx) -> Result<Exit, CliError> {
         }
         RulesCommand::Add(args) => add(args, cx, &store, &book).await?,
         RulesCommand::Revoke(args) => {
-            let unknown = |error| CliError::from(error).hint("`toolgate approvals rules list` shows them");
-            book.revoke(&args.id, cx.me(), times::now()).await.map_err(unknown)?;
+            let unknown =
+                |error| CliError::from(error).hint("`toolgate approvals rules list` shows them");
+            book.revoke(&args.id, cx.me(), times::now())
+                .await
+                .map_err(unknown)?;
             match cx.out.is_json() {
                 true => cx.out.json(&json!({ "id": args.id, "revoked": true }))?,
-                false => cx.out.line(format_args!("{} does not hold any more", style::bold(&args.id)))?,
+                false => cx.out.line(format_args!(
+                    "{} does not hold any more",
+                    style::bold(&args.id)
+                ))?,
             }
         }
     }
@@ -149,7 +155,8 @@ async fn list(cx: &Cx, book: &RuleBook) -> Result<(), CliError> {
             rule.tool.clone(),
             place(&rule.scope),
             rule.owner.to_string(),
-            rule.expires_at.map_or_else(|| "taken back".to_owned(), until),
+            rule.expires_at
+                .map_or_else(|| "taken back".to_owned(), until),
             patterns(rule),
         ]);
     }
@@ -159,21 +166,33 @@ async fn list(cx: &Cx, book: &RuleBook) -> Result<(), CliError> {
     }
 }
 
-async fn add(args: &AddArgs, cx: &Cx, store: &StoreHandle, book: &RuleBook) -> Result<(), CliError> {
+async fn add(
+    args: &AddArgs,
+    cx: &Cx,
+    store: &StoreHandle,
+    book: &RuleBook,
+) -> Result<(), CliError> {
     let rule = rule(&args.rule, args.id.as_deref(), cx, store).await?;
     if !args.yes {
         preview(cx, book, &rule).await?;
     }
-    let what =
-        if rule.effect == RuleEffect::Allow { "Let such calls run without asking?" } else { "Refuse such calls?" };
+    let what = if rule.effect == RuleEffect::Allow {
+        "Let such calls run without asking?"
+    } else {
+        "Refuse such calls?"
+    };
     confirm(cx, what, args.yes)?;
     book.add(rule.clone()).await?;
     match cx.out.is_json() {
         true => cx.out.json(&rule),
         false => {
-            cx.out.line(format_args!("{} holds from now on", style::bold(&rule.id)))?;
+            cx.out
+                .line(format_args!("{} holds from now on", style::bold(&rule.id)))?;
             let next = style::note("next");
-            cx.out.note(format_args!("{next}: `toolgate approvals rules revoke {}` takes it back", rule.id))
+            cx.out.note(format_args!(
+                "{next}: `toolgate approvals rules revoke {}` takes it back",
+                rule.id
+            ))
         }
     }
 }
@@ -181,9 +200,17 @@ async fn add(args: &AddArgs, cx: &Cx, store: &StoreHandle, book: &RuleBook) -> R
 async fn preview(cx: &Cx, book: &RuleBook, rule: &AllowRule) -> Result<(), CliError> {
     let matched = book.preview(rule).await?;
     if cx.out.is_json() {
-        return matched.iter().try_for_each(|call| cx.out.json(&matched_json(call)));
+        return matched
+            .iter()
+            .try_for_each(|call| cx.out.json(&matched_json(call)));
     }
-    cx.out.line(format_args!("{} {} {} {}", effect(rule.effect), rule.tool, patterns(rule), place(&rule.scope)))?;
+    cx.out.line(format_args!(
+        "{} {} {} {}",
+        effect(rule.effect),
+        rule.tool,
+        patterns(rule),
+        place(&rule.scope)
+    ))?;
     let mut table = Table::new().head(["approval", "tool", "asked", "session"]);
     for call in &matched {
         table.row([
@@ -194,8 +221,13 @@ async fn preview(cx: &Cx, book: &RuleBook, rule: &AllowRule) -> Result<(), CliEr
         ]);
     }
     match table.is_empty() {
-        true => cx.out.line("no call of the past would have been answered by it"),
-        false => cx.out.line(format_args!("it would have answered {} of the past:\n{table}", matched.len())),
+        true => cx
+            .out
+            .line("no call of the past would have been answered by it"),
+        false => cx.out.line(format_args!(
+            "it would have answered {} of the past:\n{table}",
+            matched.len()
+        )),
     }
 }
 
@@ -206,7 +238,12 @@ fn matched_json(call: &MatchedCall) -> Value {
     })
 }
 
-async fn rule(args: &RuleArgs, id: Option<&str>, cx: &Cx, store: &StoreHandle) -> Result<AllowRule, CliError> {
+async fn rule(
+    args: &RuleArgs,
+    id: Option<&str>,
+    cx: &Cx,
+    store: &StoreHandle,
+) -> Result<AllowRule, CliError> {
     let created_at = times::now();
     let mut arguments = BTreeMap::new();
     for text in &args.args {
@@ -219,8 +256,15 @@ async fn rule(args: &RuleArgs, id: Option<&str>, cx: &Cx, store: &StoreHandle) -
         arguments.insert(pointer, ArgumentPattern::Equals(value));
     }
     Ok(AllowRule {
-        id: id.map_or_else(|| format!("rule-{}", ids::short(uuid::Uuid::now_v7())), str::to_owned),
-        effect: if args.deny { RuleEffect::Deny } else { RuleEffect::Allow },
+        id: id.map_or_else(
+            || format!("rule-{}", ids::short(uuid::Uuid::now_v7())),
+            str::to_owned,
+        ),
+        effect: if args.deny {
+            RuleEffect::Deny
+        } else {
+            RuleEffect::Allow
+        },
         tool: args.tool.clone(),
         arguments,
         scope: scope(&args.scope, cx, store).await?,
@@ -238,17 +282,27 @@ fn split(text: &str) -> Result<(String, &str), CliError> {
         .split_once('=')
         .filter(|(name, _)| !name.is_empty())
         .ok_or_else(|| CliError::usage(format!("{text:?} names no argument")).hint(how))?;
-    let pointer = if name.starts_with('/') { name.to_owned() } else { format!("/{name}") };
+    let pointer = if name.starts_with('/') {
+        name.to_owned()
+    } else {
+        format!("/{name}")
+    };
     Ok((pointer, pattern))
 }
 
 async fn scope(text: &str, cx: &Cx, store: &StoreHandle) -> Result<RuleScope, CliError> {
     match text.split_once(':') {
-        None if text == "project" => Ok(RuleScope::Project { project: cx.paths.workspace.display().to_string() }),
+        None if text == "project" => Ok(RuleScope::Project {
+            project: cx.paths.workspace.display().to_string(),
+        }),
         None if text == "everywhere" => Ok(RuleScope::Global),
-        Some(("session", id)) => Ok(RuleScope::Session { session: ids::find_session(store, id).await? }),
-        _ => Err(CliError::usage(format!("{text:?} is no place where a rule holds"))
-            .hint("--scope is project, everywhere or session:ID")),
+        Some(("session", id)) => Ok(RuleScope::Session {
+            session: ids::find_session(store, id).await?,
+        }),
+        _ => Err(
+            CliError::usage(format!("{text:?} is no place where a rule holds"))
+                .hint("--scope is project, everywhere or session:ID"),
+        ),
     }
 }
 
@@ -279,5 +333,12 @@ fn patterns(rule: &AllowRule) -> String {
         ArgumentPattern::Equals(value) => format!("{pointer} = {value}"),
         ArgumentPattern::Glob(glob) => format!("{pointer} ~ {glob}"),
     };
-    style::plain(&rule.arguments.iter().map(pattern).collect::<Vec<_>>().join(", "))
+    style::plain(
+        &rule
+            .arguments
+            .iter()
+            .map(pattern)
+            .collect::<Vec<_>>()
+            .join(", "),
+    )
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use toolgate::{
-    ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRow, ApprovalState, Approvals, ShownApproval, Vote,
+    ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRow, ApprovalState, Approvals,
+    ShownApproval, Vote,
 };
 
 use super::{ListArgs, ShowArgs};
@@ -17,13 +18,25 @@ pub(super) async fn list(args: &ListArgs, cx: &Cx) -> Result<Exit, CliError> {
         Some(text) => Some(ids::find_session(&store, text).await?),
         None => None,
     };
-    let filter = ApprovalFilter { session, pending: !args.all, limit: PAGE, ..ApprovalFilter::default() };
+    let filter = ApprovalFilter {
+        session,
+        pending: !args.all,
+        limit: PAGE,
+        ..ApprovalFilter::default()
+    };
     let rows = every(&Approvals::new(store), filter).await?;
     if cx.out.is_json() {
         rows.iter().try_for_each(|row| cx.out.json(&as_json(row)))?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new().head(["approval", "tool", "asked", "session", "how it stands", "what"]);
+    let mut table = Table::new().head([
+        "approval",
+        "tool",
+        "asked",
+        "session",
+        "how it stands",
+        "what",
+    ]);
     for row in &rows {
         table.row([
             style::bold(ids::short(row.request.approval_id)).to_string(),
@@ -42,7 +55,10 @@ pub(super) async fn list(args: &ListArgs, cx: &Cx) -> Result<Exit, CliError> {
 }
 
 /// All rows that a filter wants, page by page.
-pub(super) async fn every(desk: &Approvals, mut filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, CliError> {
+pub(super) async fn every(
+    desk: &Approvals,
+    mut filter: ApprovalFilter,
+) -> Result<Vec<ApprovalRow>, CliError> {
     let mut rows = Vec::new();
     loop {
         let page = desk.pending(filter.clone()).await?;
@@ -57,12 +73,19 @@ pub(super) async fn every(desk: &Approvals, mut filter: ApprovalFilter) -> Resul
 
 pub(super) async fn show(args: &ShowArgs, cx: &Cx) -> Result<Exit, CliError> {
     let store = cx.store().await?;
-    let id = ids::find_approval(&store, &args.id).await?.request.approval_id;
-    let shown = Approvals::new(store).keyring(cx.keys()?.keyring()).show(id).await?;
+    let id = ids::find_approval(&store, &args.id)
+        .await?
+        .request
+        .approval_id;
+    let shown = Approvals::new(store)
+        .keyring(cx.keys()?.keyring())
+        .show(id)
+        .await?;
     let shown = shown.ok_or_else(|| CliError::usage(format!("the approval {id} is gone")))?;
     if cx.out.is_json() {
         let mut said = as_json(&shown.row);
-        said["votes"] = serde_json::to_value(shown.votes.iter().map(|vote| &vote.by).collect::<Vec<_>>())?;
+        said["votes"] =
+            serde_json::to_value(shown.votes.iter().map(|vote| &vote.by).collect::<Vec<_>>())?;
         cx.out.json(&said)?;
     } else {
         print(cx, &shown)?;
@@ -111,13 +134,23 @@ fn in_short(request: &ApprovalRequest) -> String {
 fn print(cx: &Cx, shown: &ShownApproval) -> Result<(), CliError> {
     let ShownApproval { row, votes } = shown;
     let request = &row.request;
-    cx.out.line(format_args!("{}  {}", style::bold(request.approval_id), state(row.state)))?;
-    cx.out.line(format_args!("session {}, asked {}", row.session, times::shown(row.asked_at)))?;
+    cx.out.line(format_args!(
+        "{}  {}",
+        style::bold(request.approval_id),
+        state(row.state)
+    ))?;
+    cx.out.line(format_args!(
+        "session {}, asked {}",
+        row.session,
+        times::shown(row.asked_at)
+    ))?;
     if let Some(by) = &request.requester {
-        cx.out.line(format_args!("on behalf of {}", style::plain(by.as_str())))?;
+        cx.out
+            .line(format_args!("on behalf of {}", style::plain(by.as_str())))?;
     }
     if !votes.is_empty() {
-        cx.out.line(format_args!("approved so far by {}", voted(votes)))?;
+        cx.out
+            .line(format_args!("approved so far by {}", voted(votes)))?;
     }
     let lines = render::question(request, times::now(), render::width());
     lines.iter().try_for_each(|line| cx.out.line(line))?;
@@ -129,9 +162,18 @@ fn print(cx: &Cx, shown: &ShownApproval) -> Result<(), CliError> {
 
 fn next_step(id: ApprovalId) -> String {
     let id = ids::short(id);
-    format!("{}: `toolgate approvals approve {id}`, or `toolgate approvals deny {id} --reason …`", style::note("next"))
+    format!(
+        "{}: `toolgate approvals approve {id}`, or `toolgate approvals deny {id} --reason …`",
+        style::note("next")
+    )
 }
 
 fn voted(votes: &[Vote]) -> String {
-    style::plain(&votes.iter().map(|vote| vote.by.to_string()).collect::<Vec<_>>().join(", "))
+    style::plain(
+        &votes
+            .iter()
+            .map(|vote| vote.by.to_string())
+            .collect::<Vec<_>>()
+            .join(", "),
+    )
 }

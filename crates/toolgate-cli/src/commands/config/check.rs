@@ -18,15 +18,25 @@ pub(super) fn run(args: &CheckArgs, cx: &Cx) -> Result<Exit, CliError> {
         None => ConfigFile::find(&cx.paths),
     };
     let Some((owner, path)) = found else {
-        return Err(CliError::usage("there is no configuration here; all is as by default")
-            .hint("`toolgate config init` writes one to begin with"));
+        return Err(
+            CliError::usage("there is no configuration here; all is as by default")
+                .hint("`toolgate config init` writes one to begin with"),
+        );
     };
     let file = ConfigFile::read(owner, path)?;
     let config = file.config()?;
-    let config = if args.file.is_some() { config } else { config.with_process_environment()? };
+    let config = if args.file.is_some() {
+        config
+    } else {
+        config.with_process_environment()?
+    };
     models(&config.section()?, &config.section()?)?;
     let preview = Preview::of(cx, config, &GateArgs::default())?;
-    let findings = lint(&preview.stack.any_layers(), preview.config.stack().turn_deadline.map(Span::get)).len();
+    let findings = lint(
+        &preview.stack.any_layers(),
+        preview.config.stack().turn_deadline.map(Span::get),
+    )
+    .len();
     let (layers, trust) = (preview.stack.layers().count(), file.trust(&cx.paths.home)?);
     if cx.out.is_json() {
         let trusted = trust == Trust::Trusted;
@@ -41,7 +51,8 @@ pub(super) fn run(args: &CheckArgs, cx: &Cx) -> Result<Exit, CliError> {
         style::plain(&file.path.display().to_string())
     ))?;
     if trust != Trust::Trusted {
-        cx.out.note("note: it does not count yet; `toolgate config trust` shows it and asks")?;
+        cx.out
+            .note("note: it does not count yet; `toolgate config trust` shows it and asks")?;
     }
     if findings > 0 {
         cx.out.note(format_args!(
@@ -54,5 +65,9 @@ pub(super) fn run(args: &CheckArgs, cx: &Cx) -> Result<Exit, CliError> {
 /// Refuses names of models that cannot be any; whether there is a key for them is not the file's matter.
 fn models(run: &RunSection, agents: &AgentsSection) -> Result<(), CliError> {
     let of_agents = agents.0.iter().filter_map(|agent| agent.model.as_deref());
-    run.model.as_deref().into_iter().chain(of_agents).try_for_each(|name| crate::model::read(name).map(drop))
+    run.model
+        .as_deref()
+        .into_iter()
+        .chain(of_agents)
+        .try_for_each(|name| crate::model::read(name).map(drop))
 }

@@ -27,7 +27,8 @@ pub(super) fn run(args: &InitArgs, cx: &Cx) -> Result<Exit, CliError> {
         return Ok(Exit::Done);
     }
     let shown = style::plain(&path.display().to_string());
-    cx.out.line(format_args!("{} {shown}", style::good("written:")))?;
+    cx.out
+        .line(format_args!("{} {shown}", style::good("written:")))?;
     cx.out
         .note("Take the # away from what you want to change, then: toolgate config check && toolgate config trust")?;
     Ok(Exit::Done)
@@ -38,7 +39,8 @@ fn target(args: &InitArgs, cx: &Cx) -> Result<PathBuf, CliError> {
         (Some(file), _) => Ok(file.clone()),
         (None, false) => Ok(cx.paths.workspace.join(CONFIG_NAME)),
         (None, true) => cx.paths.user_config.clone().ok_or_else(|| {
-            CliError::new("there is no home directory to write to").hint("name the file: `toolgate config init FILE`")
+            CliError::new("there is no home directory to write to")
+                .hint("name the file: `toolgate config init FILE`")
         }),
     }
 }
@@ -49,16 +51,27 @@ fn write(path: &Path, force: bool) -> Result<(), CliError> {
         CliError::usage(format!("{} cannot be written: {error}", path.display()))
             .hint("name another place: `toolgate config init FILE`")
     };
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = path
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     fs::create_dir_all(directory).map_err(failed)?;
-    let mut new = tempfile::Builder::new().permissions(readable()).tempfile_in(directory).map_err(failed)?;
+    let mut new = tempfile::Builder::new()
+        .permissions(readable())
+        .tempfile_in(directory)
+        .map_err(failed)?;
     new.write_all(TEMPLATE.as_bytes()).map_err(failed)?;
-    let kept = if force { new.persist(path) } else { new.persist_noclobber(path) };
+    let kept = if force {
+        new.persist(path)
+    } else {
+        new.persist_noclobber(path)
+    };
     match kept {
         Ok(_) => Ok(()),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(CliError::usage(format!("{} is there already", path.display())).hint("--force replaces it"))
-        }
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(CliError::usage(
+            format!("{} is there already", path.display()),
+        )
+        .hint("--force replaces it")),
         Err(error) => Err(failed(error.error)),
     }
 }
@@ -90,10 +103,18 @@ mod tests {
     /// The sections of the file, each a header and its options, uncommented.
     fn sections() -> Vec<(String, Vec<String>)> {
         let mut sections: Vec<(String, Vec<String>)> = Vec::new();
-        for line in TEMPLATE.lines().filter(|line| is_option(line)).map(|line| line[1..].to_owned()) {
+        for line in TEMPLATE
+            .lines()
+            .filter(|line| is_option(line))
+            .map(|line| line[1..].to_owned())
+        {
             match line.starts_with('[') {
                 true => sections.push((line, Vec::new())),
-                false => sections.last_mut().expect("an option is in a section").1.push(line),
+                false => sections
+                    .last_mut()
+                    .expect("an option is in a section")
+                    .1
+                    .push(line),
             }
         }
         sections
@@ -102,24 +123,35 @@ mod tests {
     #[test]
     fn the_file_changes_nothing_as_it_is_written() {
         load(TEMPLATE).expect("valid");
-        assert!(TEMPLATE.lines().all(|line| line.is_empty() || line.starts_with('#')));
+        assert!(
+            TEMPLATE
+                .lines()
+                .all(|line| line.is_empty() || line.starts_with('#'))
+        );
     }
 
     #[test]
     fn everything_in_the_file_is_valid_at_once_and_section_by_section() {
-        let all: Vec<String> =
-            TEMPLATE.lines().map(|line| if is_option(line) { &line[1..] } else { line }.to_owned()).collect();
+        let all: Vec<String> = TEMPLATE
+            .lines()
+            .map(|line| if is_option(line) { &line[1..] } else { line }.to_owned())
+            .collect();
         load(&all.join("\n")).expect("valid at once");
         for (header, options) in sections() {
-            load(&format!("{header}\n{}", options.join("\n"))).unwrap_or_else(|error| panic!("{header}: {error}"));
+            load(&format!("{header}\n{}", options.join("\n")))
+                .unwrap_or_else(|error| panic!("{header}: {error}"));
         }
     }
 
     #[test]
     fn every_option_of_the_file_is_valid_by_itself() {
-        for (header, options) in sections().iter().filter(|(header, _)| !header.starts_with("[[")) {
+        for (header, options) in sections()
+            .iter()
+            .filter(|(header, _)| !header.starts_with("[["))
+        {
             for option in options {
-                read(&format!("{header}\n{option}")).unwrap_or_else(|error| panic!("{header} {option}: {error}"));
+                read(&format!("{header}\n{option}"))
+                    .unwrap_or_else(|error| panic!("{header} {option}: {error}"));
             }
         }
     }
@@ -128,12 +160,21 @@ mod tests {
     fn every_option_of_the_programs_own_sections_is_in_the_file() {
         let schema = Config::json_schema(&crate::settings::catalog());
         for section in ["run", "tools", "tools.files", "tools.shell", "tools.fetch"] {
-            let path = section.split('.').fold(&schema, |at, name| &at["properties"][name]);
-            let (_, options) =
-                sections().into_iter().find(|(header, _)| *header == format!("[{section}]")).expect(section);
+            let path = section
+                .split('.')
+                .fold(&schema, |at, name| &at["properties"][name]);
+            let (_, options) = sections()
+                .into_iter()
+                .find(|(header, _)| *header == format!("[{section}]"))
+                .expect(section);
             for (name, property) in path["properties"].as_object().expect("options") {
-                let listed = options.iter().any(|line| line.starts_with(&format!("{name} =")));
-                assert!(listed || property["properties"].is_object(), "[{section}] {name}");
+                let listed = options
+                    .iter()
+                    .any(|line| line.starts_with(&format!("{name} =")));
+                assert!(
+                    listed || property["properties"].is_object(),
+                    "[{section}] {name}"
+                );
             }
         }
     }

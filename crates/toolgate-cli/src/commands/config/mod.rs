@@ -174,8 +174,20 @@ fn path(cx: &Cx) -> Result<Exit, CliError> {
     }
     let mut table = Table::new();
     let mut line = |name: &str, value: String| table.row([style::dim(name).to_string(), value]);
-    line("configuration", found.map_or_else(|| "none; all is as by default".to_owned(), |(_, path)| shown(&path)));
-    line("of the user", paths.user_config.as_deref().map_or_else(|| "nowhere".to_owned(), shown));
+    line(
+        "configuration",
+        found.map_or_else(
+            || "none; all is as by default".to_owned(),
+            |(_, path)| shown(&path),
+        ),
+    );
+    line(
+        "of the user",
+        paths
+            .user_config
+            .as_deref()
+            .map_or_else(|| "nowhere".to_owned(), shown),
+    );
     line("workspace", shown(&paths.workspace));
     line("home", shown(&paths.home));
     line("database", paths.shown_db());

@@ -16,7 +16,9 @@ use crate::{
 
 pub(super) fn run(args: &ShowArgs, cx: &Cx) -> Result<Exit, CliError> {
     let preview = Preview::open(cx, &GateArgs::default())?;
-    let variables: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    let variables: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .collect();
     let mut entries = entries::list(&preview.config, &preview.stack, &variables)?;
     entries.retain(|entry| !args.changed || entry.from != From::Default);
     if cx.out.is_json() {
@@ -44,15 +46,26 @@ fn source(cx: &Cx) -> String {
 fn print(cx: &Cx, entries: &[Entry]) -> Result<(), CliError> {
     for section in entries.chunk_by(|a, b| section_of(a) == section_of(b)) {
         match section.first().and_then(section_of) {
-            Some(name) => cx.out.line(format_args!("\n{}", style::bold(format!("[{name}]"))))?,
+            Some(name) => cx
+                .out
+                .line(format_args!("\n{}", style::bold(format!("[{name}]"))))?,
             None => cx.out.line("")?,
         }
-        let lines: Vec<(String, &str)> = section.iter().map(|entry| (line(entry), origin(entry))).collect();
-        let widths = lines.iter().map(|(line, _)| width(line)).filter(|width| *width <= COLUMN);
+        let lines: Vec<(String, &str)> = section
+            .iter()
+            .map(|entry| (line(entry), origin(entry)))
+            .collect();
+        let widths = lines
+            .iter()
+            .map(|(line, _)| width(line))
+            .filter(|width| *width <= COLUMN);
         let column = widths.max().unwrap_or(COLUMN);
         for (line, origin) in &lines {
             let gap = " ".repeat(column.saturating_sub(width(line)) + 2);
-            cx.out.line(format_args!("{line}{gap}{}", style::dim(format!("# {origin}"))))?;
+            cx.out.line(format_args!(
+                "{line}{gap}{}",
+                style::dim(format!("# {origin}"))
+            ))?;
         }
     }
     Ok(())
@@ -82,10 +95,16 @@ fn origin(entry: &Entry) -> &str {
 /// A value as TOML in one line.
 fn toml(value: &Value) -> String {
     match value {
-        Value::Array(items) => format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(toml).collect::<Vec<_>>().join(", ")
+        ),
         Value::Object(map) if map.is_empty() => "{}".to_owned(),
         Value::Object(map) => {
-            let parts: Vec<_> = map.iter().map(|(name, value)| format!("{} = {}", key(name), toml(value))).collect();
+            let parts: Vec<_> = map
+                .iter()
+                .map(|(name, value)| format!("{} = {}", key(name), toml(value)))
+                .collect();
             format!("{{ {} }}", parts.join(", "))
         }
         // JSON escapes text the way TOML does.
@@ -94,8 +113,15 @@ fn toml(value: &Value) -> String {
 }
 
 fn key(name: &str) -> String {
-    let bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
-    if bare { name.to_owned() } else { Value::from(name).to_string() }
+    let bare = !name.is_empty()
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    if bare {
+        name.to_owned()
+    } else {
+        Value::from(name).to_string()
+    }
 }
 
 #[cfg(test)]

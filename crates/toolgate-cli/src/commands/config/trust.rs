@@ -21,7 +21,11 @@ pub(super) fn trust(args: &TrustArgs, cx: &Cx) -> Result<Exit, CliError> {
     let shown = style::plain(&file.path.display().to_string());
     let before = file.trust(&cx.paths.home)?;
     if before == Trust::Trusted {
-        return done(cx, &file, &format!("{} {shown}, as before", style::good("trusted:")));
+        return done(
+            cx,
+            &file,
+            &format!("{} {shown}, as before", style::good("trusted:")),
+        );
     }
     if !args.yes {
         ask(cx, &file, before)?;
@@ -38,8 +42,12 @@ pub(super) fn untrust(args: &UntrustArgs, cx: &Cx) -> Result<Exit, CliError> {
     let known = trusted.knows(&path) && trusted.forget(&cx.paths.home, &path)?;
     let shown = style::plain(&path.display().to_string());
     match (cx.out.is_json(), known) {
-        (true, _) => cx.out.json(&json!({ "file": path, "trusted": false, "was_trusted": known }))?,
-        (false, true) => cx.out.line(format_args!("{} {shown}", style::warn("trusted no more:")))?,
+        (true, _) => cx
+            .out
+            .json(&json!({ "file": path, "trusted": false, "was_trusted": known }))?,
+        (false, true) => cx
+            .out
+            .line(format_args!("{} {shown}", style::warn("trusted no more:")))?,
         (false, false) => cx.out.line(format_args!("{shown} was not trusted"))?,
     }
     Ok(Exit::Done)
@@ -49,12 +57,18 @@ fn target(file: Option<&std::path::Path>, cx: &Cx) -> Result<PathBuf, CliError> 
     let path = match file {
         Some(file) => file.to_owned(),
         None => cx.paths.project().ok_or_else(|| {
-            CliError::usage(format!("there is no toolgate.toml in {} or above it", cx.paths.workspace.display()))
-                .hint("`toolgate config init` writes one, and trusts it")
+            CliError::usage(format!(
+                "there is no toolgate.toml in {} or above it",
+                cx.paths.workspace.display()
+            ))
+            .hint("`toolgate config init` writes one, and trusts it")
         })?,
     };
     // A file is trusted under the path by which a project finds it.
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(std::path::Path::new("."));
     match (parent.canonicalize(), path.file_name()) {
         (Ok(parent), Some(name)) => Ok(parent.join(name)),
         _ => Ok(path),
@@ -63,7 +77,9 @@ fn target(file: Option<&std::path::Path>, cx: &Cx) -> Result<PathBuf, CliError> 
 
 fn done(cx: &Cx, file: &ConfigFile, line: &str) -> Result<Exit, CliError> {
     match cx.out.is_json() {
-        true => cx.out.json(&json!({ "file": file.path, "trusted": true }))?,
+        true => cx
+            .out
+            .json(&json!({ "file": file.path, "trusted": true }))?,
         false => cx.out.line(line)?,
     }
     Ok(Exit::Done)
@@ -72,11 +88,18 @@ fn done(cx: &Cx, file: &ConfigFile, line: &str) -> Result<Exit, CliError> {
 /// Shows the file and asks whether it is to count.
 fn ask(cx: &Cx, file: &ConfigFile, before: Trust) -> Result<(), CliError> {
     if !cx.out.is_interactive() || !io::stderr().is_terminal() {
-        return Err(CliError::usage("nobody can be asked here").hint("read the file, then say --yes"));
+        return Err(
+            CliError::usage("nobody can be asked here").hint("read the file, then say --yes")
+        );
     }
     let shown = style::plain(&file.path.display().to_string());
-    let what = if before == Trust::Changed { "has changed since it was trusted" } else { "is new here" };
-    cx.out.line(format_args!("{} {what}:\n", style::bold(&shown)))?;
+    let what = if before == Trust::Changed {
+        "has changed since it was trusted"
+    } else {
+        "is new here"
+    };
+    cx.out
+        .line(format_args!("{} {what}:\n", style::bold(&shown)))?;
     for line in file.text.lines() {
         let said = style::plain(line);
         match line.trim_start().starts_with('#') {
@@ -85,7 +108,11 @@ fn ask(cx: &Cx, file: &ConfigFile, before: Trust) -> Result<(), CliError> {
         }
     }
     let mut out = cx.out.stdout();
-    write!(out, "\n{} [y/N] ", style::warn("Let it count in this project?"))?;
+    write!(
+        out,
+        "\n{} [y/N] ",
+        style::warn("Let it count in this project?")
+    )?;
     out.flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;

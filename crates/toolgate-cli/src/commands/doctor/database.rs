@@ -9,9 +9,13 @@ const CHECK: &str = "database";
 
 pub(super) async fn look(cx: &Cx, deep: bool) -> Vec<Finding> {
     match sqlite_path(&cx.paths.db) {
-        Some(path) => sqlite(path, deep).unwrap_or_else(|error| vec![Finding::error(CHECK, &CliError::from(error))]),
+        Some(path) => sqlite(path, deep)
+            .unwrap_or_else(|error| vec![Finding::error(CHECK, &CliError::from(error))]),
         None => match cx.store().await {
-            Ok(_) => vec![Finding::fine(CHECK, format!("{} answers", cx.paths.shown_db()))],
+            Ok(_) => vec![Finding::fine(
+                CHECK,
+                format!("{} answers", cx.paths.shown_db()),
+            )],
             Err(error) => vec![Finding::error(CHECK, &error)],
         },
     }
@@ -27,7 +31,10 @@ fn sqlite_path(address: &str) -> Option<&str> {
 
 fn sqlite(path: &str, deep: bool) -> Result<Vec<Finding>, DatabaseError> {
     let Some(look) = SqliteStore::look(path)? else {
-        return Ok(vec![Finding::fine(CHECK, format!("{path}; it will be made"))]);
+        return Ok(vec![Finding::fine(
+            CHECK,
+            format!("{path}; it will be made"),
+        )]);
     };
     let mut findings = vec![stands(path, &look)];
     findings.extend(look.problems.iter().map(damaged));
@@ -35,7 +42,10 @@ fn sqlite(path: &str, deep: bool) -> Result<Vec<Finding>, DatabaseError> {
         let problems = SqliteStore::open(path)?.check()?;
         findings.extend(problems.iter().map(damaged));
         if problems.is_empty() {
-            findings.push(Finding::fine(CHECK, "every event, record and receipt reads, and every chain is whole"));
+            findings.push(Finding::fine(
+                CHECK,
+                "every event, record and receipt reads, and every chain is whole",
+            ));
         }
     }
     Ok(findings)

@@ -45,49 +45,86 @@ enum State {
 
 impl Finding {
     fn fine(check: &'static str, detail: impl Into<String>) -> Self {
-        Self { check, state: State::Fine, detail: detail.into(), fix: None }
+        Self {
+            check,
+            state: State::Fine,
+            detail: detail.into(),
+            fix: None,
+        }
     }
 
     fn unusual(check: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { check, state: State::Unusual, detail: detail.into(), fix: Some(fix.into()) }
+        Self {
+            check,
+            state: State::Unusual,
+            detail: detail.into(),
+            fix: Some(fix.into()),
+        }
     }
 
     fn broken(check: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { check, state: State::Broken, detail: detail.into(), fix: Some(fix.into()) }
+        Self {
+            check,
+            state: State::Broken,
+            detail: detail.into(),
+            fix: Some(fix.into()),
+        }
     }
 
     /// What an error says, with the hint that a command would give.
     fn error(check: &'static str, error: &CliError) -> Self {
-        Self { check, state: State::Broken, detail: error.to_string(), fix: error.next_step().map(str::to_owned) }
+        Self {
+            check,
+            state: State::Broken,
+            detail: error.to_string(),
+            fix: error.next_step().map(str::to_owned),
+        }
     }
 }
 
 /// Looks at everything.
 pub(crate) fn run(args: &DoctorArgs, cx: &Cx) -> Result<Exit, CliError> {
     let mut findings = vec![places::home(cx), places::disk(cx), places::clock(cx)];
-    findings.extend(runtime::block_on(async { Ok(database::look(cx, args.deep).await) })?);
+    findings.extend(runtime::block_on(async {
+        Ok(database::look(cx, args.deep).await)
+    })?);
     findings.push(places::keys(cx));
     findings.extend(setup::configuration(cx));
     findings.extend([setup::sandbox(cx), setup::models(cx), setup::terminal(cx)]);
     match cx.out.is_json() {
-        true => findings.iter().try_for_each(|finding| cx.out.json(finding))?,
+        true => findings
+            .iter()
+            .try_for_each(|finding| cx.out.json(finding))?,
         false => print(cx, &findings)?,
     }
-    let broken = findings.iter().any(|finding| finding.state == State::Broken);
+    let broken = findings
+        .iter()
+        .any(|finding| finding.state == State::Broken);
     Ok(if broken { Exit::Failed } else { Exit::Done })
 }
 
 fn print(cx: &Cx, findings: &[Finding]) -> Result<(), CliError> {
     let mut table = Table::new();
-    for finding in findings.iter().filter(|finding| !cx.out.is_quiet() || finding.state == State::Broken) {
+    for finding in findings
+        .iter()
+        .filter(|finding| !cx.out.is_quiet() || finding.state == State::Broken)
+    {
         let mark = match finding.state {
             State::Fine => style::good("✓"),
             State::Unusual => style::warn("!"),
             State::Broken => style::bad("✗"),
         };
-        table.row([mark.to_string(), style::bold(finding.check).to_string(), style::plain(&finding.detail)]);
+        table.row([
+            mark.to_string(),
+            style::bold(finding.check).to_string(),
+            style::plain(&finding.detail),
+        ]);
         if let Some(fix) = &finding.fix {
-            table.row([String::new(), String::new(), format!("{} {}", style::note("fix:"), style::plain(fix))]);
+            table.row([
+                String::new(),
+                String::new(),
+                format!("{} {}", style::note("fix:"), style::plain(fix)),
+            ]);
         }
     }
     if !table.is_empty() {

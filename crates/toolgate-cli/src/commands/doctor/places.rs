@@ -18,11 +18,17 @@ pub(super) fn home(cx: &Cx) -> Finding {
     let (check, home) = ("home", &cx.paths.home);
     let shown = home.display();
     match home.metadata() {
-        Ok(found) if !found.is_dir() => Finding::broken(check, format!("{shown} is not a directory"), ELSEWHERE),
+        Ok(found) if !found.is_dir() => {
+            Finding::broken(check, format!("{shown} is not a directory"), ELSEWHERE)
+        }
         Ok(found) if access(home, Access::WRITE_OK | Access::EXEC_OK).is_ok() => {
             match found.permissions().mode() & 0o077 {
                 0 => Finding::fine(check, shown.to_string()),
-                _ => Finding::unusual(check, format!("others can look into {shown}"), format!("chmod 700 {shown}")),
+                _ => Finding::unusual(
+                    check,
+                    format!("others can look into {shown}"),
+                    format!("chmod 700 {shown}"),
+                ),
             }
         }
         Ok(_) => Finding::broken(check, format!("{shown} cannot be written"), ELSEWHERE),
@@ -37,7 +43,9 @@ pub(super) fn home(cx: &Cx) -> Finding {
 
 /// The nearest part of a path that is there.
 fn existing(path: &Path) -> Option<PathBuf> {
-    path.ancestors().find(|above| above.exists()).map(Path::to_owned)
+    path.ancestors()
+        .find(|above| above.exists())
+        .map(Path::to_owned)
 }
 
 /// Less than this and the next run may not be kept.
@@ -49,7 +57,11 @@ pub(super) fn disk(cx: &Cx) -> Finding {
     let check = "disk";
     let space = existing(&cx.paths.home).and_then(|place| statvfs(&place).ok());
     let Some(space) = space else {
-        return Finding::unusual(check, "how much room there is cannot be told", "look with `df`");
+        return Finding::unusual(
+            check,
+            "how much room there is cannot be told",
+            "look with `df`",
+        );
     };
     let free = space.f_bavail.saturating_mul(space.f_frsize);
     let detail = format!("{} MiB are free where things are kept", free >> 20);
@@ -66,17 +78,30 @@ const SANE: std::ops::Range<u64> = 1_735_689_600..4_102_444_800;
 
 pub(super) fn clock(cx: &Cx) -> Finding {
     let (check, now) = ("clock", SystemTime::now());
-    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let seconds = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
     let fix = "set the clock; approvals expire and receipts are dated by it";
     if !SANE.contains(&seconds) {
         return Finding::broken(check, "the clock is years off", fix);
     }
-    let written = cx.paths.home.join("toolgate.db").metadata().and_then(|file| file.modified());
+    let written = cx
+        .paths
+        .home
+        .join("toolgate.db")
+        .metadata()
+        .and_then(|file| file.modified());
     match written.map(|written| written.duration_since(now)) {
         Ok(Ok(ahead)) if ahead > Duration::from_secs(300) => {
             Finding::broken(check, "the database was last written in the future", fix)
         }
-        _ => Finding::fine(check, jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string()),
+        _ => Finding::fine(
+            check,
+            jiff::Timestamp::now()
+                .strftime("%Y-%m-%d %H:%M UTC")
+                .to_string(),
+        ),
     }
 }
 
@@ -84,15 +109,27 @@ pub(super) fn keys(cx: &Cx) -> Finding {
     let (check, path) = ("keys", cx.paths.home.join("keys"));
     let shown = path.display();
     match KeyFile::load(&path) {
-        Ok(keys) => Finding::fine(check, format!("{shown}: {} to sign and verify approvals", keys.list().len())),
-        Err(KeyFileError::Io { .. }) if !path.exists() => Finding::fine(check, format!("{shown}; one will be made")),
-        Err(KeyFileError::TooOpen { .. }) => {
-            Finding::broken(check, format!("others can read {shown}"), format!("chmod 600 {shown}"))
+        Ok(keys) => Finding::fine(
+            check,
+            format!(
+                "{shown}: {} to sign and verify approvals",
+                keys.list().len()
+            ),
+        ),
+        Err(KeyFileError::Io { .. }) if !path.exists() => {
+            Finding::fine(check, format!("{shown}; one will be made"))
         }
+        Err(KeyFileError::TooOpen { .. }) => Finding::broken(
+            check,
+            format!("others can read {shown}"),
+            format!("chmod 600 {shown}"),
+        ),
         Err(error) => Finding::broken(
             check,
             error.to_string(),
-            format!("move {shown} away; a new one is made, and open approvals have to be decided again"),
+            format!(
+                "move {shown} away; a new one is made, and open approvals have to be decided again"
+            ),
         ),
     }
 }

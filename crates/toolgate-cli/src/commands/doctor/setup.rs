@@ -27,7 +27,9 @@ pub(super) fn configuration(cx: &Cx) -> Vec<Finding> {
             Err(error) => return vec![Finding::error(check, &error)],
         },
     };
-    let built = config.and_then(Config::with_process_environment).map_err(CliError::from);
+    let built = config
+        .and_then(Config::with_process_environment)
+        .map_err(CliError::from);
     match built.and_then(|config| Preview::of(cx, config, &GateArgs::default())) {
         Ok(preview) => findings.push(stack(&preview)),
         Err(error) => findings.push(Finding::error(check, &error)),
@@ -40,7 +42,11 @@ fn trust(cx: &Cx, file: &ConfigFile) -> Finding {
     let fix = "read it, and if you agree: `toolgate config trust`";
     match file.trust(&cx.paths.home) {
         Ok(Trust::Trusted) => Finding::fine(check, shown.to_string()),
-        Ok(Trust::Changed) => Finding::broken(check, format!("{shown} has changed since it was trusted"), fix),
+        Ok(Trust::Changed) => Finding::broken(
+            check,
+            format!("{shown} has changed since it was trusted"),
+            fix,
+        ),
         Ok(Trust::Unknown) => Finding::broken(check, format!("{shown} is not trusted yet"), fix),
         Err(error) => Finding::error(check, &error),
     }
@@ -51,31 +57,59 @@ fn stack(preview: &Preview) -> Finding {
     let deadline = preview.config.stack().turn_deadline.map(Span::get);
     let findings = lint(&preview.stack.any_layers(), deadline);
     match findings.first() {
-        None => Finding::fine(check, format!("{} layers in a good order", preview.stack.layers().count())),
-        Some(first) => Finding::broken(check, first.to_string(), "`toolgate stack lint` lists what to mend"),
+        None => Finding::fine(
+            check,
+            format!("{} layers in a good order", preview.stack.layers().count()),
+        ),
+        Some(first) => Finding::broken(
+            check,
+            first.to_string(),
+            "`toolgate stack lint` lists what to mend",
+        ),
     }
 }
 
 /// Whether the kernel can keep commands in their place.
 pub(super) fn sandbox(cx: &Cx) -> Finding {
     let check = "sandbox";
-    let tools = cx.config().and_then(|config| Ok(config.section::<ToolsSection>()?)).unwrap_or_default();
-    let enforced = Sandbox::new(&cx.paths.workspace, &tools.shell).and_then(|sandbox| sandbox.enforced());
+    let tools = cx
+        .config()
+        .and_then(|config| Ok(config.section::<ToolsSection>()?))
+        .unwrap_or_default();
+    let enforced =
+        Sandbox::new(&cx.paths.workspace, &tools.shell).and_then(|sandbox| sandbox.enforced());
     match enforced {
-        Ok(Enforced { mode: SandboxMode::Off, .. }) => Finding::unusual(
+        Ok(Enforced {
+            mode: SandboxMode::Off,
+            ..
+        }) => Finding::unusual(
             check,
             "switched off: commands have all your rights",
             "take `sandbox = \"off\"` out of [tools.shell]",
         ),
         Ok(enforced) if enforced.missing.is_empty() => {
             let landlock = enforced.landlock.unwrap_or_default();
-            Finding::fine(check, format!("Landlock {landlock}, filtered system calls, {}", apart(enforced.namespaces)))
+            Finding::fine(
+                check,
+                format!(
+                    "Landlock {landlock}, filtered system calls, {}",
+                    apart(enforced.namespaces)
+                ),
+            )
         }
         Ok(enforced) => {
             let missing: Vec<_> = enforced.missing.iter().map(ToString::to_string).collect();
-            Finding::unusual(check, format!("the kernel lacks {}", missing.join("; ")), NEWER)
+            Finding::unusual(
+                check,
+                format!("the kernel lacks {}", missing.join("; ")),
+                NEWER,
+            )
         }
-        Err(error) => Finding::unusual(check, format!("run_shell runs nothing here: {error}"), NEWER),
+        Err(error) => Finding::unusual(
+            check,
+            format!("run_shell runs nothing here: {error}"),
+            NEWER,
+        ),
     }
 }
 
@@ -102,7 +136,10 @@ const KEYS: [&str; 7] = [
 /// Which keys there are, by the names of their variables only, and whether the model of the configuration can be had.
 pub(super) fn models(cx: &Cx) -> Finding {
     let check = "models";
-    let run = cx.config().and_then(|config| Ok(config.section::<RunSection>()?)).unwrap_or_default();
+    let run = cx
+        .config()
+        .and_then(|config| Ok(config.section::<RunSection>()?))
+        .unwrap_or_default();
     if let Some(name) = &run.model {
         return match crate::model::open(None, &run) {
             Ok(_) => Finding::fine(check, format!("{name}, as configured")),
@@ -125,17 +162,29 @@ pub(super) fn models(cx: &Cx) -> Finding {
 pub(super) fn terminal(cx: &Cx) -> Finding {
     let check = "terminal";
     if !std::io::stdout().is_terminal() {
-        return Finding::fine(check, "none at the output; commands print plain lines and ask nobody");
+        return Finding::fine(
+            check,
+            "none at the output; commands print plain lines and ask nobody",
+        );
     }
     let (columns, rows) = crossterm::terminal::size().unwrap_or((80, 24));
-    let colours = if cx.out.is_colored() { "colours" } else { "no colours" };
+    let colours = if cx.out.is_colored() {
+        "colours"
+    } else {
+        "no colours"
+    };
     let detail = format!("{columns}×{rows}, {colours}");
-    let utf8 =
-        ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    let utf8 = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
     let utf8 = utf8.is_some_and(|locale| locale.to_lowercase().replace('-', "").contains("utf8"));
     match (columns < 60 || rows < 20, utf8) {
         (true, _) => Finding::unusual(check, detail, "make it at least 60 columns by 20 rows"),
-        (false, false) => Finding::unusual(check, format!("{detail}, no UTF-8 locale"), "export LANG=C.UTF-8"),
+        (false, false) => Finding::unusual(
+            check,
+            format!("{detail}, no UTF-8 locale"),
+            "export LANG=C.UTF-8",
+        ),
         (false, true) => Finding::fine(check, detail),
     }
 }

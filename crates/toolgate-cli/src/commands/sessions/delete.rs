@@ -15,7 +15,9 @@ pub(super) async fn delete(args: &DeleteArgs, cx: &Cx) -> Result<Exit, CliError>
             tell(cx, session, "hidden")?;
         }
         let next = style::note("next");
-        cx.out.note(format_args!("{next}: `toolgate sessions restore` brings it back; nothing of it is lost"))?;
+        cx.out.note(format_args!(
+            "{next}: `toolgate sessions restore` brings it back; nothing of it is lost"
+        ))?;
         return Ok(Exit::Done);
     }
     if !args.yes && !cx.out.is_json() {
@@ -24,13 +26,23 @@ pub(super) async fn delete(args: &DeleteArgs, cx: &Cx) -> Result<Exit, CliError>
              Receipts stay, because their chain has to stay whole; so do budgets, and the bytes of long outputs.",
         )?;
     }
-    let count = if sessions.len() == 1 { "this session".to_owned() } else { format!("{} sessions", sessions.len()) };
+    let count = if sessions.len() == 1 {
+        "this session".to_owned()
+    } else {
+        format!("{} sessions", sessions.len())
+    };
     confirm(cx, &format!("Erase {count} for good?"), args.yes)?;
     for session in sessions {
         let erased = erase(&store, session).await?;
         match cx.out.is_json() {
-            true => cx.out.json(&json!({ "session": session, "state": "erased", "erased": erased.sessions }))?,
-            false => cx.out.line(format_args!("{} {}", style::bad("erased"), counted(session, &erased)))?,
+            true => cx.out.json(
+                &json!({ "session": session, "state": "erased", "erased": erased.sessions }),
+            )?,
+            false => cx.out.line(format_args!(
+                "{} {}",
+                style::bad("erased"),
+                counted(session, &erased)
+            ))?,
         }
     }
     Ok(Exit::Done)
@@ -59,7 +71,9 @@ async fn found(store: &StoreHandle, texts: &[String]) -> Result<Vec<SessionId>, 
 fn tell(cx: &Cx, session: SessionId, state: &str) -> Result<(), CliError> {
     match cx.out.is_json() {
         true => cx.out.json(&json!({ "session": session, "state": state })),
-        false => cx.out.line(format_args!("{} {session}", style::good(state))),
+        false => cx
+            .out
+            .line(format_args!("{} {session}", style::good(state))),
     }
 }
 
@@ -79,11 +93,22 @@ async fn erase(store: &StoreHandle, session: SessionId) -> Result<Erased, CliErr
             answer => return Ok(answer?),
         };
         let stack = Stack::over(Registry::new()).build()?;
-        let taken = Dispatcher::builder(stack).store_handle(store.clone()).session(held).build().await;
+        let taken = Dispatcher::builder(stack)
+            .store_handle(store.clone())
+            .session(held)
+            .build()
+            .await;
         drop(taken.map_err(|error| {
-            CliError::from(error).hint("wait until it is done, or stop the process that drives it; then erase it")
+            CliError::from(error)
+                .hint("wait until it is done, or stop the process that drives it; then erase it")
         })?);
         // The one that was just taken is the next; given back here, it is certain that it is.
-        store.release(&Lease { session: held, fence: fence + 1, revision: 0 }).await?;
+        store
+            .release(&Lease {
+                session: held,
+                fence: fence + 1,
+                revision: 0,
+            })
+            .await?;
     }
 }

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use toolgate::{
-    ApprovalFilter, ApprovalState, Cost, Hidden, RunEnd, SessionFilter, SessionId, SessionRow, StoreHandle,
+    ApprovalFilter, ApprovalState, Cost, Hidden, RunEnd, SessionFilter, SessionId, SessionRow,
+    StoreHandle,
 };
 
 use super::ListArgs;
@@ -55,7 +56,9 @@ pub(super) async fn run(args: &ListArgs, cx: &Cx) -> Result<Exit, CliError> {
     }
     entries.reverse();
     match cx.out.is_json() {
-        true => entries.iter().try_for_each(|entry| cx.out.json(&as_json(entry)))?,
+        true => entries
+            .iter()
+            .try_for_each(|entry| cx.out.json(&as_json(entry)))?,
         false => print(cx, &entries)?,
     }
     Ok(Exit::Done)
@@ -63,8 +66,16 @@ pub(super) async fn run(args: &ListArgs, cx: &Cx) -> Result<Exit, CliError> {
 
 /// All sessions, oldest first.
 async fn newest(store: &StoreHandle, with_hidden: bool) -> Result<Vec<SessionRow>, CliError> {
-    let hidden = if with_hidden { Hidden::Included } else { Hidden::LeftOut };
-    let mut filter = SessionFilter { hidden, limit: PAGE, ..SessionFilter::default() };
+    let hidden = if with_hidden {
+        Hidden::Included
+    } else {
+        Hidden::LeftOut
+    };
+    let mut filter = SessionFilter {
+        hidden,
+        limit: PAGE,
+        ..SessionFilter::default()
+    };
     let mut rows = Vec::new();
     loop {
         let page = store.sessions(filter.clone()).await?;
@@ -80,11 +91,25 @@ async fn newest(store: &StoreHandle, with_hidden: bool) -> Result<Vec<SessionRow
 async fn entry(store: &StoreHandle, row: SessionRow) -> Result<Entry, CliError> {
     let screen = fold(store, row.session).await?;
     let held = row.held.as_ref().filter(|(_, until)| *until > times::now());
-    let asked =
-        ApprovalFilter { session: Some(row.session), pending: false, limit: usize::MAX, ..ApprovalFilter::default() };
+    let asked = ApprovalFilter {
+        session: Some(row.session),
+        pending: false,
+        limit: usize::MAX,
+        ..ApprovalFilter::default()
+    };
     let asked = store.approvals(asked).await?;
-    let count = |state| asked.iter().filter(|approval| approval.state == state).count();
-    let stands = match (held, count(ApprovalState::Pending), count(ApprovalState::Answered), screen.end()) {
+    let count = |state| {
+        asked
+            .iter()
+            .filter(|approval| approval.state == state)
+            .count()
+    };
+    let stands = match (
+        held,
+        count(ApprovalState::Pending),
+        count(ApprovalState::Answered),
+        screen.end(),
+    ) {
         (Some((holder, _)), ..) => Stands::Running(holder.to_string()),
         (None, pending @ 1.., ..) => Stands::Waiting(pending),
         (None, 0, 1.., _) => Stands::Decided,
@@ -92,12 +117,22 @@ async fn entry(store: &StoreHandle, row: SessionRow) -> Result<Entry, CliError> 
         (None, 0, 0, None) if is_settled(&screen) => Stands::Settled,
         (None, 0, 0, None) => Stands::Open,
     };
-    Ok(Entry { words: words(&screen), calls: screen.calls().len(), cost: screen.cost(), row, stands })
+    Ok(Entry {
+        words: words(&screen),
+        calls: screen.calls().len(),
+        cost: screen.cost(),
+        row,
+        stands,
+    })
 }
 
 fn is_settled(screen: &Screen) -> bool {
-    let said =
-        screen.agents().first().is_some_and(|agent| agent.items.iter().any(|item| matches!(item, Item::User { .. })));
+    let said = screen.agents().first().is_some_and(|agent| {
+        agent
+            .items
+            .iter()
+            .any(|item| matches!(item, Item::User { .. }))
+    });
     !said && screen.open_calls().next().is_none()
 }
 
@@ -109,7 +144,11 @@ pub(super) async fn fold(store: &StoreHandle, session: SessionId) -> Result<Scre
 }
 
 /// Takes the events of a session into a screen.
-pub(super) async fn take_in(screen: &mut Screen, store: &StoreHandle, session: SessionId) -> Result<(), CliError> {
+pub(super) async fn take_in(
+    screen: &mut Screen,
+    store: &StoreHandle,
+    session: SessionId,
+) -> Result<(), CliError> {
     let mut after = 0;
     loop {
         let page = store.events(session, after, PAGE).await?;
@@ -123,16 +162,31 @@ pub(super) async fn take_in(screen: &mut Screen, store: &StoreHandle, session: S
 
 /// What the session is about: the first words that were said, or the first tool that was called.
 fn words(screen: &Screen) -> String {
-    let items = screen.agents().first().map_or(&[][..], |agent| &agent.items);
+    let items = screen
+        .agents()
+        .first()
+        .map_or(&[][..], |agent| &agent.items);
     let said = items.iter().find_map(|item| match item {
         Item::User { text, .. } => Some(text.split_whitespace().collect::<Vec<_>>().join(" ")),
         Item::Model(_) | Item::Call(_) | Item::Note(_) => None,
     });
-    said.or_else(|| screen.calls().first().map(|call| call.invocation.tool.to_string())).unwrap_or_default()
+    said.or_else(|| {
+        screen
+            .calls()
+            .first()
+            .map(|call| call.invocation.tool.to_string())
+    })
+    .unwrap_or_default()
 }
 
 fn as_json(entry: &Entry) -> serde_json::Value {
-    let Entry { row, stands, words, calls, cost } = entry;
+    let Entry {
+        row,
+        stands,
+        words,
+        calls,
+        cost,
+    } = entry;
     json!({
         "session": row.session, "created_at": row.created_at, "updated_at": row.updated_at, "events": row.revision,
         "state": stands.word(), "words": words, "calls": calls, "cost": cost.map(|cost| cost.to_string()),
@@ -141,9 +195,21 @@ fn as_json(entry: &Entry) -> serde_json::Value {
 }
 
 fn print(cx: &Cx, entries: &[Entry]) -> Result<(), CliError> {
-    let mut table = Table::new().head(["session", "last", "calls", "cost", "how it stands", "about"]);
-    for Entry { row, stands, words, calls, cost } in entries {
-        let hidden = if row.hidden_at.is_some() { style::dim(" (hidden)").to_string() } else { String::new() };
+    let mut table =
+        Table::new().head(["session", "last", "calls", "cost", "how it stands", "about"]);
+    for Entry {
+        row,
+        stands,
+        words,
+        calls,
+        cost,
+    } in entries
+    {
+        let hidden = if row.hidden_at.is_some() {
+            style::dim(" (hidden)").to_string()
+        } else {
+            String::new()
+        };
         table.row([
             style::bold(ids::short(row.session)).to_string(),
             times::shown(row.updated_at),
@@ -154,7 +220,9 @@ fn print(cx: &Cx, entries: &[Entry]) -> Result<(), CliError> {
         ]);
     }
     match table.is_empty() {
-        true => cx.out.note("there are no sessions yet; `toolgate demo` makes one"),
+        true => cx
+            .out
+            .note("there are no sessions yet; `toolgate demo` makes one"),
         false => cx.out.line(table),
     }
 }
@@ -174,7 +242,9 @@ impl Stands {
 
     fn shown(&self) -> String {
         match self {
-            Self::Running(holder) => style::note(format!("running ({})", process(holder))).to_string(),
+            Self::Running(holder) => {
+                style::note(format!("running ({})", process(holder))).to_string()
+            }
             Self::Decided => style::note("decided, can go on").to_string(),
             Self::Waiting(1) => style::warn("waits for a decision").to_string(),
             Self::Waiting(count) => style::warn(format!("waits for {count} decisions")).to_string(),
@@ -188,6 +258,8 @@ impl Stands {
 
 /// `process 4711` out of the long name that a driver gives itself.
 fn process(holder: &str) -> &str {
-    let name = holder.split_once(" in ").map_or(holder, |(_, process)| process);
+    let name = holder
+        .split_once(" in ")
+        .map_or(holder, |(_, process)| process);
     name.split_once('+').map_or(name, |(process, _)| process)
 }

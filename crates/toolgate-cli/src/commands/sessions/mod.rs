@@ -166,6 +166,11 @@ fn resume(args: &ResumeArgs, cx: &Cx) -> Result<Exit, CliError> {
     })?;
     let mut there_cx = cx.clone();
     there_cx.paths.workspace = there.unwrap_or_else(|| cx.paths.workspace.clone());
-    let run = RunArgs { task: task.clone(), resume: Some(id.clone()), talk: talk.clone(), ..RunArgs::default() };
+    let run = RunArgs {
+        task: task.clone(),
+        resume: Some(id.clone()),
+        talk: talk.clone(),
+        ..RunArgs::default()
+    };
     super::run::run(&run, &there_cx)
 }

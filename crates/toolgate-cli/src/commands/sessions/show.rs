@@ -24,7 +24,10 @@ pub(super) async fn run(args: &ShowArgs, cx: &Cx) -> Result<Exit, CliError> {
 }
 
 /// The screen of a session with those of its agents.
-pub(super) async fn with_agents(store: &StoreHandle, session: SessionId) -> Result<Screen, CliError> {
+pub(super) async fn with_agents(
+    store: &StoreHandle,
+    session: SessionId,
+) -> Result<Screen, CliError> {
     let mut screen = Screen::new();
     take_in(&mut screen, store, session).await?;
     let mut looked = 0;
@@ -58,22 +61,39 @@ async fn events(cx: &Cx, store: &StoreHandle, session: SessionId) -> Result<(), 
 
 fn event_line(event: &Event) -> String {
     let about = match event.body() {
-        EventBody::Tool(invocation, _) => format!("{} {}", invocation.tool, ids::short(invocation.id)),
+        EventBody::Tool(invocation, _) => {
+            format!("{} {}", invocation.tool, ids::short(invocation.id))
+        }
         EventBody::Turn(turn, _) | EventBody::Loop(turn, _) => {
             style::dim(format!("turn {}", ids::short(turn.turn))).to_string()
         }
     };
-    format!("{:>6}  {}  {:<28} {about}", event.sequence(), event.at(), event.name())
+    format!(
+        "{:>6}  {}  {:<28} {about}",
+        event.sequence(),
+        event.at(),
+        event.name()
+    )
 }
 
 fn print(cx: &Cx, session: SessionId, screen: &Screen) -> Result<(), CliError> {
-    let cost = screen.cost().map_or_else(String::new, |cost| format!(", {cost}"));
+    let cost = screen
+        .cost()
+        .map_or_else(String::new, |cost| format!(", {cost}"));
     let calls = screen.calls().len();
-    cx.out.line(format_args!("{}  {calls} calls{cost}, last {}", style::bold(session), times::shown(screen.now())))?;
+    cx.out.line(format_args!(
+        "{}  {calls} calls{cost}, last {}",
+        style::bold(session),
+        times::shown(screen.now())
+    ))?;
     for agent in screen.agents() {
         if agent.session != session {
             let name = agent.name.as_deref().unwrap_or("agent");
-            cx.out.line(format_args!("\n{} {}", style::note(style::plain(name)), style::dim(agent.session)))?;
+            cx.out.line(format_args!(
+                "\n{} {}",
+                style::note(style::plain(name)),
+                style::dim(agent.session)
+            ))?;
         }
         conversation(cx, screen, agent)?;
     }
@@ -85,20 +105,32 @@ fn conversation(cx: &Cx, screen: &Screen, agent: &AgentView) -> Result<(), CliEr
         match item {
             Item::User { text, .. } => {
                 cx.out.line("")?;
-                text.lines().try_for_each(|line| cx.out.line(style::bold(format!("> {}", style::plain(line)))))?;
+                text.lines().try_for_each(|line| {
+                    cx.out
+                        .line(style::bold(format!("> {}", style::plain(line))))
+                })?;
             }
             Item::Model(text) => {
                 cx.out.line("")?;
-                render::markdown(text, render::width()).iter().try_for_each(|line| cx.out.line(line))?;
+                render::markdown(text, render::width())
+                    .iter()
+                    .try_for_each(|line| cx.out.line(line))?;
             }
             Item::Call(id) => {
                 if let Some(call) = screen.call(*id) {
                     let id = ids::short(*id);
-                    let line = render::call_line(call, render::width().saturating_sub(id.len() + 3), screen.now(), 0);
+                    let line = render::call_line(
+                        call,
+                        render::width().saturating_sub(id.len() + 3),
+                        screen.now(),
+                        0,
+                    );
                     cx.out.line(format_args!("  {} {line}", style::dim(id)))?;
                 }
             }
-            Item::Note(text) => cx.out.line(style::dim(format!("  {}", style::plain(text))))?,
+            Item::Note(text) => cx
+                .out
+                .line(style::dim(format!("  {}", style::plain(text))))?,
         }
     }
     if let Some(end) = agent.end {

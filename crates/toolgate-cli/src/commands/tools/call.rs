@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Write};
 
 use serde_json::{Value, json};
 use toolgate::{
-    ApprovalRequest, CallResult, Dispatcher, SessionId, Settled, Status, Suspension, ToolRequest, TurnEnd, TurnReport,
-    TurnRequest, TurnRun, View,
+    ApprovalRequest, CallResult, Dispatcher, SessionId, Settled, Status, Suspension, ToolRequest,
+    TurnEnd, TurnReport, TurnRequest, TurnRun, View,
 };
 
 use super::ToolCallArgs;
@@ -15,13 +15,20 @@ pub(super) fn run(args: &ToolCallArgs, cx: &Cx) -> Result<Exit, CliError> {
     runtime::block_on(async {
         let gate = Gate::open(cx, &args.gate).await?;
         let view = View::under(&gate.registry, &gate.stack)?;
-        let schema = view.get(&args.call.tool).map(|shown| shown.spec.input.clone());
+        let schema = view
+            .get(&args.call.tool)
+            .map(|shown| shown.spec.input.clone());
         let request = ToolRequest::json("", &args.call.tool, args.call.read(schema.as_ref())?);
-        let dispatcher = gate.dispatcher(None)(Dispatcher::builder(gate.stack.clone())).build().await?;
+        let dispatcher = gate.dispatcher(None)(Dispatcher::builder(gate.stack.clone()))
+            .build()
+            .await?;
         let turn = TurnRequest::new(view, vec![request]).principal(gate.me.clone());
         let report = interruptible(dispatcher.open(turn).await?).await?;
         let session = dispatcher.session();
-        let result = report.results.first().ok_or_else(|| CliError::new("the turn came back without the call"))?;
+        let result = report
+            .results
+            .first()
+            .ok_or_else(|| CliError::new("the turn came back without the call"))?;
         match cx.out.is_json() {
             true => cx.out.json(&shown_json(session, &report, result))?,
             false => print(cx, session, result)?,
@@ -47,7 +54,9 @@ async fn interruptible(turn: TurnRun) -> Result<TurnReport, CliError> {
 fn exit(report: &TurnReport, result: &CallResult) -> Exit {
     match report.end {
         TurnEnd::Interrupted => Exit::Interrupted,
-        TurnEnd::Settled | TurnEnd::Suspended | TurnEnd::Aborted => result.status().map_or(Exit::Suspended, Exit::from),
+        TurnEnd::Settled | TurnEnd::Suspended | TurnEnd::Aborted => {
+            result.status().map_or(Exit::Suspended, Exit::from)
+        }
     }
 }
 
@@ -86,11 +95,18 @@ fn print(cx: &Cx, session: SessionId, result: &CallResult) -> Result<(), CliErro
         (None, Some(request)) => {
             let why = request.reason.as_deref().map(style::plain);
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
-            cx.out.note(format_args!("{waiting}: {} needs an approval{why}", request.tool))?;
+            cx.out.note(format_args!(
+                "{waiting}: {} needs an approval{why}",
+                request.tool
+            ))?;
             let id = &request.approval_id;
-            cx.out.note(format_args!("{hint}: `toolgate approvals approve {id}`, or deny; session {session}"))
+            cx.out.note(format_args!(
+                "{hint}: `toolgate approvals approve {id}`, or deny; session {session}"
+            ))
         }
-        (None, None) => cx.out.note(format_args!("{waiting} for a result from outside; session {session}")),
+        (None, None) => cx.out.note(format_args!(
+            "{waiting} for a result from outside; session {session}"
+        )),
     }
 }
 
@@ -104,7 +120,10 @@ fn settled_line(cx: &Cx, session: SessionId, settled: &Settled) -> Result<(), Cl
             true => cx.out.line(style::plain(&text))?,
             false => writeln!(std::io::stdout(), "{text}")?,
         }
-        return cx.out.note(format_args!("{} in {took} ms; session {session}", style::good(settled.status)));
+        return cx.out.note(format_args!(
+            "{} in {took} ms; session {session}",
+            style::good(settled.status)
+        ));
     }
     let refused = CliError::new(format!("{}: {}", settled.status, style::plain(&text)));
     cx.out.error(&match hints::about_status(settled.status) {

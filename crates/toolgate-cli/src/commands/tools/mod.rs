@@ -85,11 +85,16 @@ fn list(cx: &Cx) -> Result<Exit, CliError> {
     let mut table = Table::new().head(["TOOL", "EFFECT", "WHAT IT DOES"]);
     for tool in view.specs().filter_map(|spec| view.get(spec.name.as_str())) {
         if cx.out.is_json() {
-            cx.out.json(&described(&tool.entry, &tool.spec.description))?;
+            cx.out
+                .json(&described(&tool.entry, &tool.spec.description))?;
         }
         let first = tool.spec.description.lines().next().unwrap_or_default();
         let effect = tool.entry.spec.annotations.effect();
-        table.row([style::bold(&tool.spec.name).to_string(), word(&effect), style::plain(first)]);
+        table.row([
+            style::bold(&tool.spec.name).to_string(),
+            word(&effect),
+            style::plain(first),
+        ]);
     }
     if !cx.out.is_json() {
         cx.out.line(table)?;
@@ -111,5 +116,8 @@ fn described(entry: &ToolEntry, description: &str) -> Value {
 
 /// The word on the wire for a value of one of our enumerations.
 fn word(value: &impl serde::Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|word| word.as_str().map(str::to_owned))
+        .unwrap_or_default()
 }

@@ -25,8 +25,9 @@ const MOST_LISTED: usize = 5;
 /// How many lines the panel would like to have.
 pub(super) fn height(app: &App, width: u16) -> u16 {
     let waiting = app.screen.pending().count().min(MOST_LISTED);
-    let about =
-        app.asked().map_or(0, |(_, request)| about(request, app.now, usize::from(width.max(8)) - 2, MOST_SHOWN).len());
+    let about = app.asked().map_or(0, |(_, request)| {
+        about(request, app.now, usize::from(width.max(8)) - 2, MOST_SHOWN).len()
+    });
     u16::try_from(if waiting == 0 { 0 } else { 1 + waiting + about }).unwrap_or(u16::MAX)
 }
 
@@ -51,7 +52,11 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
 
 fn title(app: &App, focused: bool, width: u16) -> String {
     let waiting = app.screen.pending().count();
-    let calls = if waiting == 1 { "1 call waits".to_owned() } else { format!("{waiting} calls wait") };
+    let calls = if waiting == 1 {
+        "1 call waits".to_owned()
+    } else {
+        format!("{waiting} calls wait")
+    };
     let keys = match (focused, width) {
         (true, 70..) => "y approve  n deny  e edit  a always  ? explain",
         (true, _) => "y n e a ?",
@@ -64,19 +69,30 @@ fn title(app: &App, focused: bool, width: u16) -> String {
 fn listed(app: &App, width: usize, focused: bool, height: usize) -> Vec<Line<'static>> {
     let waiting: Vec<&CallView> = app.screen.pending().collect();
     let chosen = app.asked().map(|(call, _)| call.invocation.id);
-    let at = waiting.iter().position(|call| Some(call.invocation.id) == chosen).unwrap_or_default();
+    let at = waiting
+        .iter()
+        .position(|call| Some(call.invocation.id) == chosen)
+        .unwrap_or_default();
     let most = MOST_LISTED.min(height.saturating_sub(1)).max(1);
     let skip = (at + 1).saturating_sub(most);
     let row = |(number, call): (usize, &&CallView)| {
         let here = number == at;
         let sign = if here { "▸" } else { " " };
-        let on_its_way = if app.deciding.contains(&call.invocation.id) { " …" } else { "" };
+        let on_its_way = if app.deciding.contains(&call.invocation.id) {
+            " …"
+        } else {
+            ""
+        };
         let who = match &call.invocation.turn.agent_name {
             Some(name) => format!(" ({})", text::one_line(name)),
             None => String::new(),
         };
         let tool = text::one_line(call.invocation.tool.as_str());
-        let row = format!("{sign}{} {tool} {}{who}{on_its_way}", number + 1, item::summary(call));
+        let row = format!(
+            "{sign}{} {tool} {}{who}{on_its_way}",
+            number + 1,
+            item::summary(call)
+        );
         let style = match (here, focused) {
             (true, true) => paint::CHOSEN,
             (true, false) => paint::BOLD,
@@ -84,19 +100,47 @@ fn listed(app: &App, width: usize, focused: bool, height: usize) -> Vec<Line<'st
         };
         Line::styled(text::cut(&row, width), style)
     };
-    waiting.iter().enumerate().skip(skip).take(most).map(row).collect()
+    waiting
+        .iter()
+        .enumerate()
+        .skip(skip)
+        .take(most)
+        .map(row)
+        .collect()
 }
 
 /// What the question says: why, how risky, until when, and what would change.
-pub(crate) fn about(request: &ApprovalRequest, now: Timestamp, width: usize, most: usize) -> Vec<Line<'static>> {
+pub(crate) fn about(
+    request: &ApprovalRequest,
+    now: Timestamp,
+    width: usize,
+    most: usize,
+) -> Vec<Line<'static>> {
     let mut facts = vec![risk(request.risk).to_owned()];
     facts.extend(request.expires_at.map(|until| expiry(until, now)));
-    facts.extend(request.quorum.as_ref().map(|quorum| format!("{} have to agree", quorum.needed)));
-    let reason = request.reason.as_deref().map(|reason| format!("{} · ", text::one_line(reason))).unwrap_or_default();
-    let mut lines = text::wrap(&format!("{reason}{}", facts.join(" · ")), width, paint::WARN);
+    facts.extend(
+        request
+            .quorum
+            .as_ref()
+            .map(|quorum| format!("{} have to agree", quorum.needed)),
+    );
+    let reason = request
+        .reason
+        .as_deref()
+        .map(|reason| format!("{} · ", text::one_line(reason)))
+        .unwrap_or_default();
+    let mut lines = text::wrap(
+        &format!("{reason}{}", facts.join(" · ")),
+        width,
+        paint::WARN,
+    );
     for changed in &request.changed {
         let code = changed.code().replace('_', " ");
-        lines.extend(text::wrap(&format!("asked again: {code}"), width, paint::BAD));
+        lines.extend(text::wrap(
+            &format!("asked again: {code}"),
+            width,
+            paint::BAD,
+        ));
     }
     lines.extend(shown(request, width, most));
     lines
@@ -107,8 +151,14 @@ fn shown(request: &ApprovalRequest, width: usize, most: usize) -> Vec<Line<'stat
     let begin = |text: String| text.lines().take(most).collect::<Vec<_>>().join("\n");
     match &request.shown {
         Some(shown) => text::diff(&begin(text::readable(shown)), width),
-        None if request.withheld => text::wrap("the arguments are not shown here", width, paint::DIM),
-        None => text::wrap(&begin(text::readable(request.arguments.as_json().as_value())), width, paint::PLAIN),
+        None if request.withheld => {
+            text::wrap("the arguments are not shown here", width, paint::DIM)
+        }
+        None => text::wrap(
+            &begin(text::readable(request.arguments.as_json().as_value())),
+            width,
+            paint::PLAIN,
+        ),
     }
 }
 

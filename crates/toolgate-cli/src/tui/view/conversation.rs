@@ -10,23 +10,39 @@ use ratatui::{
 use super::{super::App, super::transcript::Scroll, paint};
 use crate::screen::Item;
 
-const WELCOME: &str = "Say what you want done. Every call of a tool passes the gate; what needs you waits below.";
+const WELCOME: &str =
+    "Say what you want done. Every call of a tool passes the gate; what needs you waits below.";
 
 pub(super) fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
     if app.laid_out.lines.is_empty() {
-        let hint = Paragraph::new(WELCOME).style(paint::DIM).wrap(ratatui::widgets::Wrap { trim: true });
+        let hint = Paragraph::new(WELCOME)
+            .style(paint::DIM)
+            .wrap(ratatui::widgets::Wrap { trim: true });
         return frame.render_widget(hint, area);
     }
     let chosen = app.call.and_then(|call| {
         let items = &app.focused()?.items;
         items.iter().position(|item| *item == Item::Call(call))
     });
-    let words = app.search.as_ref().map(|search| search.words.as_str()).filter(|words| !words.is_empty());
+    let words = app
+        .search
+        .as_ref()
+        .map(|search| search.words.as_str())
+        .filter(|words| !words.is_empty());
     for ((item, line), y) in app.laid_out.lines.iter().zip(area.top()..area.bottom()) {
         let marked = words.map(|words| mark(line, words));
-        frame.buffer_mut().set_line(area.x, y, marked.as_ref().unwrap_or(line), area.width);
+        frame
+            .buffer_mut()
+            .set_line(area.x, y, marked.as_ref().unwrap_or(line), area.width);
         if Some(*item) == chosen && line.width() > 0 {
-            frame.buffer_mut().set_style(Rect { y, height: 1, ..area }, paint::CHOSEN);
+            frame.buffer_mut().set_style(
+                Rect {
+                    y,
+                    height: 1,
+                    ..area
+                },
+                paint::CHOSEN,
+            );
         }
     }
     more_below(app, frame, area);
@@ -34,9 +50,16 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
 
 /// Says that there is more below, for whoever reads further up.
 fn more_below(app: &App, frame: &mut Frame<'_>, area: Rect) {
-    let is_up = app.transcripts.get(app.agent).is_some_and(|transcript| transcript.scroll() != Scroll::Follow);
+    let is_up = app
+        .transcripts
+        .get(app.agent)
+        .is_some_and(|transcript| transcript.scroll() != Scroll::Follow);
     if is_up && area.height > 2 {
-        let row = Rect { y: area.bottom() - 1, height: 1, ..area };
+        let row = Rect {
+            y: area.bottom() - 1,
+            height: 1,
+            ..area
+        };
         let sign = Line::styled(" ↓ more below ", paint::CHOSEN).alignment(Alignment::Right);
         frame.render_widget(sign, row);
     }
@@ -54,15 +77,23 @@ fn mark(line: &Line<'static>, words: &str) -> Line<'static> {
         }
         let mut from = 0;
         for (at, _) in lower.match_indices(words) {
-            let (Some(before), Some(found)) = (span.content.get(from..at), span.content.get(at..at + words.len()))
-            else {
+            let (Some(before), Some(found)) = (
+                span.content.get(from..at),
+                span.content.get(at..at + words.len()),
+            ) else {
                 continue;
             };
             spans.push(Span::styled(before.to_owned(), span.style));
             spans.push(Span::styled(found.to_owned(), paint::FOUND));
             from = at + words.len();
         }
-        spans.push(Span::styled(span.content.get(from..).unwrap_or_default().to_owned(), span.style));
+        spans.push(Span::styled(
+            span.content.get(from..).unwrap_or_default().to_owned(),
+            span.style,
+        ));
     }
-    Line { spans, ..line.clone() }
+    Line {
+        spans,
+        ..line.clone()
+    }
 }

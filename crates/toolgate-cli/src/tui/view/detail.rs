@@ -17,18 +17,32 @@ pub(super) fn lines(call: &CallView, now: Timestamp, width: usize) -> Vec<Line<'
     ]));
     for (name, value) in facts(call) {
         let value = text::wrap(&value, width.saturating_sub(12).max(8), paint::PLAIN);
-        lines.extend(text::with_lead(Span::styled(format!("{name:<12}"), paint::DIM), value));
+        lines.extend(text::with_lead(
+            Span::styled(format!("{name:<12}"), paint::DIM),
+            value,
+        ));
     }
-    let arguments = call.arguments.as_ref().map(|arguments| text::readable(arguments.as_value()));
+    let arguments = call
+        .arguments
+        .as_ref()
+        .map(|arguments| text::readable(arguments.as_value()));
     section(&mut lines, "Arguments");
-    lines.extend(text::wrap(arguments.as_deref().unwrap_or("(not shown)"), width, paint::PLAIN));
+    lines.extend(text::wrap(
+        arguments.as_deref().unwrap_or("(not shown)"),
+        width,
+        paint::PLAIN,
+    ));
     if let Some(request) = &call.question {
         section(&mut lines, "Question");
         lines.extend(approvals::about(request, now, width, usize::MAX));
     }
     if let Some(result) = &call.result {
         section(&mut lines, "Result");
-        lines.extend(text::wrap(&text::readable(result.as_value()), width, paint::PLAIN));
+        lines.extend(text::wrap(
+            &text::readable(result.as_value()),
+            width,
+            paint::PLAIN,
+        ));
     }
     if let Some(notes) = call.note_fields() {
         noted(&mut lines, notes, width);
@@ -47,7 +61,11 @@ fn facts(call: &CallView) -> Vec<(&'static str, String)> {
     facts.extend(call.settled_at.map(|at| ("settled at", at.to_string())));
     facts.extend((call.attempts > 1).then(|| ("attempts", call.attempts.to_string())));
     facts.extend(call.decided_by.as_ref().map(|who| {
-        let edited = if call.edited { ", with other arguments" } else { "" };
+        let edited = if call.edited {
+            ", with other arguments"
+        } else {
+            ""
+        };
         ("decided by", format!("{who}{edited}"))
     }));
     facts.extend(call.reason.clone().map(|reason| ("reason", reason)));
@@ -58,7 +76,11 @@ fn facts(call: &CallView) -> Vec<(&'static str, String)> {
 }
 
 fn noted(lines: &mut Vec<Line<'static>>, notes: &NoteFields, width: usize) {
-    let words: Vec<&str> = [&notes.summary, &notes.description].into_iter().flatten().map(String::as_str).collect();
+    let words: Vec<&str> = [&notes.summary, &notes.description]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
     if !words.is_empty() {
         section(lines, "Noted");
         lines.extend(text::wrap(&words.join("\n"), width, paint::PLAIN));
@@ -75,7 +97,11 @@ fn noted(lines: &mut Vec<Line<'static>>, notes: &NoteFields, width: usize) {
             Subject::Arguments => "arguments",
             Subject::Result => "result",
         };
-        let mut places: Vec<&str> = changed.changes.iter().map(|change| change.pointer.as_str()).collect();
+        let mut places: Vec<&str> = changed
+            .changes
+            .iter()
+            .map(|change| change.pointer.as_str())
+            .collect();
         places.extend(changed.truncated.then_some("…"));
         let row = format!("{}: {subject} {}", changed.layer, places.join(", "));
         lines.extend(text::wrap(&row, width, paint::PLAIN));
@@ -84,10 +110,23 @@ fn noted(lines: &mut Vec<Line<'static>>, notes: &NoteFields, width: usize) {
 
 /// A bar per layer: when the call entered and left it, beside the whole.
 fn timeline(layers: &[LayerNote], width: usize) -> Vec<Line<'static>> {
-    let began = layers.iter().map(|note| note.started_at.as_micros()).min().unwrap_or_default();
-    let ended = layers.iter().map(|note| note.ended_at.as_micros()).max().unwrap_or_default();
+    let began = layers
+        .iter()
+        .map(|note| note.started_at.as_micros())
+        .min()
+        .unwrap_or_default();
+    let ended = layers
+        .iter()
+        .map(|note| note.ended_at.as_micros())
+        .max()
+        .unwrap_or_default();
     let whole = (ended - began).max(1);
-    let names = layers.iter().map(|note| note.name.as_str().width()).max().unwrap_or_default().min(20);
+    let names = layers
+        .iter()
+        .map(|note| note.name.as_str().width())
+        .max()
+        .unwrap_or_default()
+        .min(20);
     let bar = width.saturating_sub(names + 14).clamp(4, 40);
     let cells = i64::try_from(bar).unwrap_or(4);
     let mut lines = Vec::new();
@@ -120,7 +159,12 @@ fn said(note: &LayerNote) -> Option<String> {
         (false, false) => None,
     };
     let attempt = (note.attempt > 1).then(|| format!("attempt {}", note.attempt));
-    let parts = [did.map(str::to_owned), attempt, note.reason.as_deref().map(str::to_owned), note.error.clone()];
+    let parts = [
+        did.map(str::to_owned),
+        attempt,
+        note.reason.as_deref().map(str::to_owned),
+        note.error.clone(),
+    ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(": "))
 }

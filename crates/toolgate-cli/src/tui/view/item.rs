@@ -23,11 +23,21 @@ pub(crate) fn lines(source: Source<'_>, place: usize, width: u16) -> Vec<Line<'s
     let mut lines = match &items[place] {
         Item::User { text, steering } => said(text, *steering, width),
         Item::Model(text) => text::markdown(text, width),
-        Item::Note(text) => text::with_lead(Span::styled("· ", paint::DIM), text::wrap(text, width - 2, paint::DIM)),
-        Item::Call(id) => source.screen.call(*id).map(|call| call_lines(call, source, width)).unwrap_or_default(),
+        Item::Note(text) => text::with_lead(
+            Span::styled("· ", paint::DIM),
+            text::wrap(text, width - 2, paint::DIM),
+        ),
+        Item::Call(id) => source
+            .screen
+            .call(*id)
+            .map(|call| call_lines(call, source, width))
+            .unwrap_or_default(),
     };
     let before = place.checked_sub(1).map(|before| &items[before]);
-    let goes_on = matches!((before, &items[place]), (Some(Item::Call(_)), Item::Call(_)));
+    let goes_on = matches!(
+        (before, &items[place]),
+        (Some(Item::Call(_)), Item::Call(_))
+    );
     if before.is_some() && !goes_on {
         lines.insert(0, Line::default());
     }
@@ -52,14 +62,20 @@ pub(crate) fn coming(source: Source<'_>, width: u16) -> Vec<Line<'static>> {
 
 fn said(words: &str, steering: bool, width: usize) -> Vec<Line<'static>> {
     let sign = if steering { "» " } else { "› " };
-    text::with_lead(Span::styled(sign, paint::NOTE), text::wrap(words, width - 2, paint::BOLD))
+    text::with_lead(
+        Span::styled(sign, paint::NOTE),
+        text::wrap(words, width - 2, paint::BOLD),
+    )
 }
 
 fn call_lines(call: &CallView, source: Source<'_>, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![head(call, source, width)];
     if let Some((words, style)) = remark(call) {
         let remark = text::wrap(&words, width.saturating_sub(2).max(4), style);
-        lines.extend(text::with_lead(Span::raw("  "), remark.into_iter().take(MOST_REASON).collect()));
+        lines.extend(text::with_lead(
+            Span::raw("  "),
+            remark.into_iter().take(MOST_REASON).collect(),
+        ));
     }
     lines
 }
@@ -72,13 +88,22 @@ fn head(call: &CallView, source: Source<'_>, width: usize) -> Line<'static> {
     let room = width.saturating_sub(standing.width() + 3);
     let tool = text::cut(&tool, room);
     let what = text::cut(&summary(call), room.saturating_sub(tool.width() + 1));
-    let gap = width.saturating_sub(2 + tool.width() + 1 + what.width() + standing.width()).max(1);
+    let gap = width
+        .saturating_sub(2 + tool.width() + 1 + what.width() + standing.width())
+        .max(1);
     Line::from(vec![
         Span::styled(format!("{sign} "), style),
         Span::styled(tool, paint::BOLD),
         Span::raw(format!(" {what}")),
         Span::raw(" ".repeat(gap)),
-        Span::styled(standing, if call.state == CallState::Asked { paint::WARN } else { paint::DIM }),
+        Span::styled(
+            standing,
+            if call.state == CallState::Asked {
+                paint::WARN
+            } else {
+                paint::DIM
+            },
+        ),
     ])
 }
 
@@ -95,7 +120,9 @@ fn remark(call: &CallView) -> Option<(String, Style)> {
     match call.state {
         CallState::Running | CallState::Outside => {
             let progress = call.progress.as_ref().map(progress);
-            progress.or_else(|| call.log.clone()).map(|words| (text::one_line(&words), paint::DIM))
+            progress
+                .or_else(|| call.log.clone())
+                .map(|words| (text::one_line(&words), paint::DIM))
         }
         CallState::Settled(Status::Ok) => None,
         CallState::Settled(_) => call.reason.clone().map(|reason| (reason, paint::DIM)),
@@ -107,7 +134,11 @@ fn remark(call: &CallView) -> Option<(String, Style)> {
 pub(crate) fn progress(progress: &Progress) -> String {
     let share = progress.percent().map(|percent| {
         let full = (percent / 10.0).clamp(0.0, 10.0) as usize;
-        format!("{}{} {percent:.0} %", "█".repeat(full), "░".repeat(10 - full))
+        format!(
+            "{}{} {percent:.0} %",
+            "█".repeat(full),
+            "░".repeat(10 - full)
+        )
     });
     let count = match (&share, progress.current, progress.total) {
         (None, Some(current), Some(total)) => Some(format!("{current} of {total}")),
@@ -115,5 +146,9 @@ pub(crate) fn progress(progress: &Progress) -> String {
         _ => None,
     };
     let message = progress.message.as_deref().map(text::one_line);
-    [share, count, message].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    [share, count, message]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
 }

@@ -44,7 +44,8 @@ pub fn draw(app: &mut App, frame: &mut Frame<'_>) {
 fn lay_out(app: &mut App, area: Rect) -> Areas {
     let areas = areas(app, area);
     let height = usize::from(areas.conversation.height);
-    app.input.set_focused(app.focus == Focus::Message && app.window.is_none());
+    app.input
+        .set_focused(app.focus == Focus::Message && app.window.is_none());
     let lines = app.with_transcript(|transcript, source| {
         transcript.set_width(areas.conversation.width);
         transcript.window(source, height)
@@ -76,33 +77,54 @@ fn areas(app: &App, area: Rect) -> Areas {
     let agents = app.screen.agents().len() > 1;
     let written = u16::try_from(app.input.height(area.width.saturating_sub(2))).unwrap_or(1);
     let input = (written + 1).min(area.height.saturating_sub(2).max(1));
-    let [main, input, status] =
-        Layout::vertical([Constraint::Min(0), Constraint::Length(input), Constraint::Length(1)]).areas(area);
+    let [main, input, status] = Layout::vertical([
+        Constraint::Min(0),
+        Constraint::Length(input),
+        Constraint::Length(1),
+    ])
+    .areas(area);
     let beside = area.width >= ROOMY && app.screen.open_calls().next().is_some();
     let (sidebar, tabs, main) = match () {
         () if area.width >= TWO_COLUMNS && (agents || beside) => {
             let wide = if area.width >= 120 { 34 } else { 25 };
-            let [sidebar, main] = Layout::horizontal([Constraint::Length(wide), Constraint::Min(0)]).areas(main);
+            let [sidebar, main] =
+                Layout::horizontal([Constraint::Length(wide), Constraint::Min(0)]).areas(main);
             (Some(sidebar), None, main)
         }
         () if agents => {
-            let [tabs, main] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(main);
+            let [tabs, main] =
+                Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(main);
             (None, Some(tabs), main)
         }
         () => (None, None, main),
     };
     let wanted = approvals::height(app, main.width).min(main.height * 3 / 5);
-    let [conversation, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(wanted)]).areas(main);
+    let [conversation, below] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(wanted)]).areas(main);
     let approvals = (below.height > 0).then_some(below);
     // A column of air at each side: text that touches the edge is hard to read.
     let air = u16::from(conversation.width > 20);
-    let conversation =
-        Rect { x: conversation.x + air, width: conversation.width.saturating_sub(2 * air), ..conversation };
-    Areas { sidebar, tabs, conversation, approvals, input, status }
+    let conversation = Rect {
+        x: conversation.x + air,
+        width: conversation.width.saturating_sub(2 * air),
+        ..conversation
+    };
+    Areas {
+        sidebar,
+        tabs,
+        conversation,
+        approvals,
+        input,
+        status,
+    }
 }
 
 /// A panel with a line above it that says what it is.
 pub(crate) fn panel<'a>(title: String, focused: bool) -> Block<'a> {
     let style = paint::title(focused);
-    Block::new().borders(Borders::TOP).border_style(style).title_style(style).title(title)
+    Block::new()
+        .borders(Borders::TOP)
+        .border_style(style)
+        .title_style(style)
+        .title(title)
 }

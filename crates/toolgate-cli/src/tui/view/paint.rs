@@ -21,7 +21,11 @@ pub(crate) const FOUND: Style = Style::new().fg(Color::Black).bg(Color::Yellow);
 
 /// The title of a panel: marked if keys go to it.
 pub(crate) fn title(focused: bool) -> Style {
-    if focused { NOTE.add_modifier(Modifier::BOLD) } else { DIM }
+    if focused {
+        NOTE.add_modifier(Modifier::BOLD)
+    } else {
+        DIM
+    }
 }
 
 /// Something turns.

@@ -16,14 +16,25 @@ use crate::screen::{AgentView, CallState};
 
 pub(super) fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
     let agents = app.screen.agents();
-    let listed = u16::try_from(agents.len() + 1).unwrap_or(u16::MAX).min(area.height.div_ceil(2).max(2));
-    let [top, below] = Layout::vertical([Constraint::Length(listed), Constraint::Min(0)]).areas(area);
-    let title = panel(" agents ".to_owned(), app.focus == Focus::Agents && app.window.is_none());
+    let listed = u16::try_from(agents.len() + 1)
+        .unwrap_or(u16::MAX)
+        .min(area.height.div_ceil(2).max(2));
+    let [top, below] =
+        Layout::vertical([Constraint::Length(listed), Constraint::Min(0)]).areas(area);
+    let title = panel(
+        " agents ".to_owned(),
+        app.focus == Focus::Agents && app.window.is_none(),
+    );
     let inner = title.inner(top);
     frame.render_widget(title, top);
     // The one that is shown stays on the screen, however many there are.
     let skip = (app.agent + 1).saturating_sub(usize::from(inner.height));
-    let rows: Vec<Line<'_>> = agents.iter().enumerate().skip(skip).map(|(n, agent)| row(app, n, agent, area)).collect();
+    let rows: Vec<Line<'_>> = agents
+        .iter()
+        .enumerate()
+        .skip(skip)
+        .map(|(n, agent)| row(app, n, agent, area))
+        .collect();
     frame.render_widget(Paragraph::new(rows), inner);
     running(app, frame, below);
 }
@@ -31,7 +42,11 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
 fn row(app: &App, number: usize, agent: &AgentView, area: Rect) -> Line<'static> {
     let (sign, style) = state(app, agent);
     let waiting = waiting(app, agent.session);
-    let ask = if waiting > 0 { format!(" ?{waiting}") } else { String::new() };
+    let ask = if waiting > 0 {
+        format!(" ?{waiting}")
+    } else {
+        String::new()
+    };
     let room = usize::from(area.width).saturating_sub(5 + ask.len());
     let name = text::cut(&app.name_of(agent), room);
     let here = number == app.agent;
@@ -52,13 +67,18 @@ fn state(app: &App, agent: &AgentView) -> (&'static str, ratatui::style::Style) 
         Some(RunEnd::Completed) => ("✓", paint::GOOD),
         Some(RunEnd::Suspended) => ("?", paint::WARN),
         Some(RunEnd::Cancelled) => ("■", paint::DIM),
-        Some(RunEnd::MaxIterations | RunEnd::LoopGuard | RunEnd::BudgetExceeded) => ("!", paint::WARN),
+        Some(RunEnd::MaxIterations | RunEnd::LoopGuard | RunEnd::BudgetExceeded) => {
+            ("!", paint::WARN)
+        }
         Some(RunEnd::Failed) => ("✗", paint::BAD),
     }
 }
 
 fn waiting(app: &App, session: SessionId) -> usize {
-    app.screen.pending().filter(|call| call.invocation.turn.session == session).count()
+    app.screen
+        .pending()
+        .filter(|call| call.invocation.turn.session == session)
+        .count()
 }
 
 /// The calls that run, with how far they are.
@@ -68,15 +88,26 @@ fn running(app: &App, frame: &mut Frame<'_>, area: Rect) {
     for call in app.screen.open_calls().filter(|call| runs(call.state)) {
         let width = usize::from(area.width).saturating_sub(1);
         let (sign, style) = paint::sign(call, app.now);
-        let time = paint::elapsed(call, app.now).map(crate::render::took).unwrap_or_default();
-        let tool = text::cut(&text::one_line(call.invocation.tool.as_str()), width.saturating_sub(4 + time.len()));
+        let time = paint::elapsed(call, app.now)
+            .map(crate::render::took)
+            .unwrap_or_default();
+        let tool = text::cut(
+            &text::one_line(call.invocation.tool.as_str()),
+            width.saturating_sub(4 + time.len()),
+        );
         lines.push(Line::from(vec![
             Span::styled(format!("{sign} "), style),
             Span::styled(format!("{tool} "), paint::BOLD),
             Span::styled(time, paint::DIM),
         ]));
-        let what = call.progress.as_ref().map_or_else(|| item::summary(call), item::progress);
-        lines.push(Line::styled(format!("  {}", text::cut(&what, width.saturating_sub(2))), paint::DIM));
+        let what = call
+            .progress
+            .as_ref()
+            .map_or_else(|| item::summary(call), item::progress);
+        lines.push(Line::styled(
+            format!("  {}", text::cut(&what, width.saturating_sub(2))),
+            paint::DIM,
+        ));
     }
     if !lines.is_empty() && area.height > 1 {
         let title = panel(format!(" running {} ", lines.len() / 2), false);
@@ -91,7 +122,14 @@ pub(super) fn tabs(app: &App, frame: &mut Frame<'_>, area: Rect) {
         let (sign, style) = state(app, agent);
         let name = text::cut(&app.name_of(agent), 16);
         line.push_span(Span::styled(format!(" {sign} "), style));
-        line.push_span(Span::styled(name, if number == app.agent { paint::CHOSEN } else { paint::PLAIN }));
+        line.push_span(Span::styled(
+            name,
+            if number == app.agent {
+                paint::CHOSEN
+            } else {
+                paint::PLAIN
+            },
+        ));
     }
     frame.render_widget(line, area);
 }

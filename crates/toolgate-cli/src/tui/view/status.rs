@@ -14,16 +14,29 @@ use super::{
 };
 
 pub(super) fn input(app: &App, frame: &mut Frame<'_>, area: Rect) {
-    let block = panel(" message ".to_owned(), app.focus == Focus::Message && app.window.is_none());
+    let block = panel(
+        " message ".to_owned(),
+        app.focus == Focus::Message && app.window.is_none(),
+    );
     let inner = block.inner(area);
     frame.render_widget(block, area);
-    let [sign, written] = [Rect { width: inner.width.min(2), ..inner }, shifted(inner)];
+    let [sign, written] = [
+        Rect {
+            width: inner.width.min(2),
+            ..inner
+        },
+        shifted(inner),
+    ];
     frame.render_widget(Span::styled("› ", paint::NOTE), sign);
     frame.render_widget(app.input.area(), written);
 }
 
 fn shifted(area: Rect) -> Rect {
-    Rect { x: area.x + area.width.min(2), width: area.width.saturating_sub(2), ..area }
+    Rect {
+        x: area.x + area.width.min(2),
+        width: area.width.saturating_sub(2),
+        ..area
+    }
 }
 
 pub(super) fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
@@ -33,12 +46,24 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
     let mut left = vec![state(app)];
     let model = app.focused().and_then(|agent| agent.model.clone());
     left.push(text::one_line(model.as_deref().unwrap_or(&app.setup.model)));
-    left.extend(app.search.as_ref().map(super::super::search::Search::standing));
+    left.extend(
+        app.search
+            .as_ref()
+            .map(super::super::search::Search::standing),
+    );
     left.push("F1 help".to_owned());
     let left = text::cut(&left.join(" · "), room);
     let gap = " ".repeat(width.saturating_sub(left.width() + spent.width()));
-    let style = if app.screen.pending().next().is_some() { paint::WARN } else { paint::DIM };
-    let line = Line::from(vec![Span::styled(left, style), Span::raw(gap), Span::styled(spent, budget_style(app))]);
+    let style = if app.screen.pending().next().is_some() {
+        paint::WARN
+    } else {
+        paint::DIM
+    };
+    let line = Line::from(vec![
+        Span::styled(left, style),
+        Span::raw(gap),
+        Span::styled(spent, budget_style(app)),
+    ]);
     frame.render_widget(line, area);
 }
 
@@ -53,7 +78,11 @@ fn state(app: &App) -> String {
     let waiting = app.screen.pending().count();
     match (app.at_work, waiting, app.screen.end()) {
         (true, 0, _) => {
-            let round = app.screen.agents().first().map_or(0, |agent| agent.iteration);
+            let round = app
+                .screen
+                .agents()
+                .first()
+                .map_or(0, |agent| agent.iteration);
             format!("{} working, round {}", paint::spinner(app.now), round + 1)
         }
         (true, waiting, _) => format!("? {waiting} to decide"),
@@ -74,7 +103,10 @@ fn spent(app: &App) -> String {
     let usage = app.screen.usage();
     let mut parts = Vec::new();
     if let Some(alert) = app.screen.alerts().last() {
-        parts.push(text::one_line(&format!("{} {} %", alert.budget, alert.percent)));
+        parts.push(text::one_line(&format!(
+            "{} {} %",
+            alert.budget, alert.percent
+        )));
     }
     if usage.total() > 0 {
         parts.push(format!("{} tok", text::thousands(usage.total())));

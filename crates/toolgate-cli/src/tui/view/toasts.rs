@@ -21,10 +21,16 @@ const FADING: Duration = Duration::from_millis(1_000);
 const MOST_LINES: usize = 3;
 
 pub(super) fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
-    let width = (area.width * 2 / 3).clamp(area.width.min(24), 48).min(area.width);
+    let width = (area.width * 2 / 3)
+        .clamp(area.width.min(24), 48)
+        .min(area.width);
     let mut y = area.y;
     for toast in app.toasts.iter().rev() {
-        let words = format!("{}: {}", text::one_line(&toast.title), text::one_line(&toast.message));
+        let words = format!(
+            "{}: {}",
+            text::one_line(&toast.title),
+            text::one_line(&toast.message)
+        );
         let style = style(toast, app);
         let mut lines = text::wrap(&words, usize::from(width).saturating_sub(3).max(1), style);
         lines.truncate(MOST_LINES);
@@ -32,7 +38,12 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>, area: Rect) {
         if y + height > area.bottom() {
             return;
         }
-        let place = Rect { x: area.right() - width, y, width, height };
+        let place = Rect {
+            x: area.right() - width,
+            y,
+            width,
+            height,
+        };
         let block = Block::new().borders(Borders::LEFT).border_style(style);
         frame.render_widget(Clear, place);
         frame.render_widget(Paragraph::new(lines).block(block), place);

@@ -53,8 +53,15 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 7] =
-        [Self::Guard, Self::Namespaces, Self::Mounts, Self::Directory, Self::Limits, Self::Landlock, Self::Filters];
+    const ALL: [Self; 7] = [
+        Self::Guard,
+        Self::Namespaces,
+        Self::Mounts,
+        Self::Directory,
+        Self::Limits,
+        Self::Landlock,
+        Self::Filters,
+    ];
 
     const fn words(self) -> &'static str {
         match self {
@@ -135,8 +142,12 @@ pub(super) async fn start(command: Command, plan: Plan) -> Result<Started, Sandb
             let _ = tell_started.send(Err(error));
         }
     };
-    thread::Builder::new().name("run_shell".to_owned()).spawn(watch).map_err(SandboxError::Start)?;
-    let lost = |_| SandboxError::Start(io::Error::other("the thread that starts commands was lost"));
+    thread::Builder::new()
+        .name("run_shell".to_owned())
+        .spawn(watch)
+        .map_err(SandboxError::Start)?;
+    let lost =
+        |_| SandboxError::Start(io::Error::other("the thread that starts commands was lost"));
     let mut unclaimed: Unclaimed = started.await.map_err(lost)??;
     let leash = unclaimed.0.take().expect("it is claimed once");
     Ok(Started { leash, ended })
@@ -170,7 +181,10 @@ impl Launched {
         drop(self.temp);
         let [a, b, c, d, e, f, g, h] = bytes;
         let status = told.then(|| ExitStatus::from_raw(i32::from_ne_bytes([a, b, c, d])));
-        Ended { status, left: u32::from_ne_bytes([e, f, g, h]) }
+        Ended {
+            status,
+            left: u32::from_ne_bytes([e, f, g, h]),
+        }
     }
 }
 
@@ -186,7 +200,10 @@ fn launch(mut command: Command, mut plan: Plan) -> Result<Launched, SandboxError
             error
         })
     };
-    #[expect(unsafe_code, reason = "a child can only be confined between fork and exec")]
+    #[expect(
+        unsafe_code,
+        reason = "a child can only be confined between fork and exec"
+    )]
     // SAFETY: `enter` only makes system calls; it allocates nothing and takes no lock.
     unsafe {
         command.pre_exec(enter);
@@ -196,7 +213,8 @@ fn launch(mut command: Command, mut plan: Plan) -> Result<Launched, SandboxError
     drop((command, tell));
     let child = spawned.map_err(|source| failed(&mut report, source))?;
     let pid = Pid::from_child(&child);
-    let guard = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| SandboxError::Start(error.into()));
+    let guard =
+        pidfd_open(pid, PidfdFlags::empty()).map_err(|error| SandboxError::Start(error.into()));
     let leash = match guard {
         Ok(guard) => Leash(Arc::new(guard)),
         Err(error) => {
@@ -205,7 +223,12 @@ fn launch(mut command: Command, mut plan: Plan) -> Result<Launched, SandboxError
             return Err(error);
         }
     };
-    Ok(Launched { child, leash, report, temp })
+    Ok(Launched {
+        child,
+        leash,
+        report,
+        temp,
+    })
 }
 
 /// Says which step failed, if one did; otherwise it is the program that could not be run.
@@ -213,7 +236,10 @@ fn failed(report: &mut PipeReader, source: io::Error) -> SandboxError {
     let mut step = [0];
     let told = report.read_exact(&mut step).ok();
     match told.and_then(|()| Step::ALL.into_iter().find(|known| *known as u8 == step[0])) {
-        Some(step) => SandboxError::Step { step: step.words(), source },
+        Some(step) => SandboxError::Step {
+            step: step.words(),
+            source,
+        },
         None => SandboxError::Start(source),
     }
 }
@@ -227,7 +253,10 @@ fn enter(plan: &Plan, parent: i32, report: RawFd, trees: &mut [RawFd]) -> Entere
         Some(namespaces) => enter_namespaces(namespaces, parent, report, trees)?,
         None => {
             at(Step::Guard, sys::adopt_orphans())?;
-            at(Step::Guard, sys::die_with_parent(parent, guard::PARENT_ENDED))?;
+            at(
+                Step::Guard,
+                sys::die_with_parent(parent, guard::PARENT_ENDED),
+            )?;
             if let Fork::Parent(command) = at(Step::Guard, sys::fork())? {
                 guard::reaper(command, report);
             }
@@ -236,7 +265,12 @@ fn enter(plan: &Plan, parent: i32, report: RawFd, trees: &mut [RawFd]) -> Entere
     confine(plan)
 }
 
-fn enter_namespaces(namespaces: &Namespaces, parent: i32, report: RawFd, trees: &mut [RawFd]) -> Entered {
+fn enter_namespaces(
+    namespaces: &Namespaces,
+    parent: i32,
+    report: RawFd,
+    trees: &mut [RawFd],
+) -> Entered {
     at(Step::Namespaces, namespaces.enter())?;
     // Not before: a change of credentials takes it back.
     at(Step::Guard, sys::die_with_parent(parent, libc::SIGKILL))?;
@@ -261,11 +295,24 @@ fn confine(plan: &Plan) -> Entered {
         at(Step::Limits, sys::keep_capabilities(kept))?;
     }
     at(Step::Limits, sys::no_new_privileges())?;
-    if let Some(Rules { set: Some(set), late }) = &plan.rules {
+    if let Some(Rules {
+        set: Some(set),
+        late,
+    }) = &plan.rules
+    {
         for (path, access) in late {
             let allowed = sys::landlock_allow(set.as_raw_fd(), path, *access);
             // What could not be mounted is not there to be used.
-            at(Step::Landlock, allowed.or_else(|error| if is_absent(&error) { Ok(()) } else { Err(error) }))?;
+            at(
+                Step::Landlock,
+                allowed.or_else(|error| {
+                    if is_absent(&error) {
+                        Ok(())
+                    } else {
+                        Err(error)
+                    }
+                }),
+            )?;
         }
         at(Step::Landlock, sys::landlock_restrict(set.as_raw_fd()))?;
     }
@@ -298,11 +345,26 @@ pub(super) fn try_namespaces(way: Way) -> Result<(), SandboxError> {
     };
     let namespaces = Some(Namespaces::new(way, &layout)?);
     let (rules, filters, limits, capabilities, temp) = (None, Vec::new(), Vec::new(), None, None);
-    let plan = Plan { namespaces, rules, filters, limits, capabilities, cwd: c"/".into(), temp };
+    let plan = Plan {
+        namespaces,
+        rules,
+        filters,
+        limits,
+        capabilities,
+        cwd: c"/".into(),
+        temp,
+    };
     // A thread of its own, for the same reason as in `start`.
-    let tried = thread::spawn(move || launch(Command::new("/bin/true"), plan).map(|launched| launched.wait().status));
-    match tried.join().unwrap_or_else(|_| Err(SandboxError::Start(io::Error::other("the trial was lost"))))? {
+    let tried = thread::spawn(move || {
+        launch(Command::new("/bin/true"), plan).map(|launched| launched.wait().status)
+    });
+    match tried
+        .join()
+        .unwrap_or_else(|_| Err(SandboxError::Start(io::Error::other("the trial was lost"))))?
+    {
         Some(status) if status.success() => Ok(()),
-        _ => Err(SandboxError::Start(io::Error::other("the trial did not succeed"))),
+        _ => Err(SandboxError::Start(io::Error::other(
+            "the trial did not succeed",
+        ))),
     }
 }

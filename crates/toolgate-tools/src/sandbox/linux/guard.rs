@@ -101,7 +101,9 @@ fn end_all(command: pid_t) -> u32 {
 
 /// Reads the list of children that the kernel keeps, in pieces; false if there is none.
 fn for_each_child(mut act: impl FnMut(pid_t)) -> bool {
-    let Ok(list) = sys::open(c"/proc/thread-self/children", libc::O_RDONLY) else { return false };
+    let Ok(list) = sys::open(c"/proc/thread-self/children", libc::O_RDONLY) else {
+        return false;
+    };
     let (mut buffer, mut number) = ([0_u8; 1024], 0);
     while let Ok(count @ 1..) = sys::read(list, &mut buffer) {
         for byte in &buffer[..count] {

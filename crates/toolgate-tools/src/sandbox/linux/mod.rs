@@ -34,7 +34,11 @@ const LEAST_PROCESSES: u32 = 302;
 
 impl Sandbox {
     /// Starts a command. Its directory and the program have to be absolute.
-    pub(crate) async fn start(&self, mut command: Command, cwd: &Path) -> Result<Started, SandboxError> {
+    pub(crate) async fn start(
+        &self,
+        mut command: Command,
+        cwd: &Path,
+    ) -> Result<Started, SandboxError> {
         let enforced = self.enforced()?;
         let cwd = mounts::path_text(cwd)?;
         command.env_clear();
@@ -56,13 +60,29 @@ impl Sandbox {
         }
         let limits = vec![(libc::RLIMIT_CORE, 0)];
         let (filters, temp) = (Vec::new(), Some(temp));
-        Ok(Plan { namespaces: None, rules: None, filters, limits, capabilities: None, cwd, temp })
+        Ok(Plan {
+            namespaces: None,
+            rules: None,
+            filters,
+            limits,
+            capabilities: None,
+            cwd,
+            temp,
+        })
     }
 
     /// With processes and mounts of its own.
-    fn apart(&self, command: &mut Command, cwd: CString, way: Way, network: Network) -> Result<Plan, SandboxError> {
+    fn apart(
+        &self,
+        command: &mut Command,
+        cwd: CString,
+        way: Way,
+        network: Network,
+    ) -> Result<Plan, SandboxError> {
         let temp = self.temp_point();
-        command.env("TMPDIR", &temp).env_default("HOME", mounts::home_in(&temp));
+        command
+            .env("TMPDIR", &temp)
+            .env_default("HOME", mounts::home_in(&temp));
         let layout = Layout {
             writable: &self.writable,
             readable: &self.readable,
@@ -73,21 +93,38 @@ impl Sandbox {
         };
         let namespaces = Some(Namespaces::new(way, &layout)?);
         let version = self.kernel().landlock;
-        let rules = self.rules(network, &self.writable, &self.readable)?.map(|rules| {
-            let temp = mounts::path_text(&temp).into_iter();
-            let rules = temp.fold(rules, |rules, temp| rules.late_write(version, temp));
-            rules.late_read(version, c"/proc".into()).late_write(version, SHARED_MEMORY.into())
-        });
+        let rules = self
+            .rules(network, &self.writable, &self.readable)?
+            .map(|rules| {
+                let temp = mounts::path_text(&temp).into_iter();
+                let rules = temp.fold(rules, |rules, temp| rules.late_write(version, temp));
+                rules
+                    .late_read(version, c"/proc".into())
+                    .late_write(version, SHARED_MEMORY.into())
+            });
         let filters = self.filters(network, true)?;
         let mut limits = self.limits();
         // Counted anew in a user namespace; root is not bound by it, but by the numbers there are for processes.
         limits.push((libc::RLIMIT_NPROC, self.limits.processes.into()));
         let capabilities = Some(FILE_CAPABILITIES);
-        Ok(Plan { namespaces, rules, filters, limits, capabilities, cwd, temp: None })
+        Ok(Plan {
+            namespaces,
+            rules,
+            filters,
+            limits,
+            capabilities,
+            cwd,
+            temp: None,
+        })
     }
 
     /// Where there are no namespaces.
-    fn among_others(&self, command: &mut Command, cwd: CString, network: Network) -> Result<Plan, SandboxError> {
+    fn among_others(
+        &self,
+        command: &mut Command,
+        cwd: CString,
+        network: Network,
+    ) -> Result<Plan, SandboxError> {
         let temp = private_dir()?;
         let home = mounts::home_in(temp.path());
         std::fs::create_dir(&home).map_err(SandboxError::Start)?;
@@ -100,7 +137,15 @@ impl Sandbox {
         // In a sandbox that need not hold, more programs work if they may change modes.
         let filters = self.filters(network, self.mode == SandboxMode::BestEffort)?;
         let (limits, capabilities) = (self.limits(), Some(FILE_CAPABILITIES));
-        Ok(Plan { namespaces: None, rules, filters, limits, capabilities, cwd, temp: Some(temp) })
+        Ok(Plan {
+            namespaces: None,
+            rules,
+            filters,
+            limits,
+            capabilities,
+            cwd,
+            temp: Some(temp),
+        })
     }
 
     fn rules(
@@ -114,22 +159,46 @@ impl Sandbox {
             return Ok(None);
         }
         let (devices, no_network) = (paths::devices(), network == Network::Off);
-        let grants = Grants { version, writable, readable, devices: &devices, no_network };
-        Rules::new(&grants).map(Some).map_err(|error| SandboxError::Rules(error.into()))
+        let grants = Grants {
+            version,
+            writable,
+            readable,
+            devices: &devices,
+            no_network,
+        };
+        Rules::new(&grants)
+            .map(Some)
+            .map_err(|error| SandboxError::Rules(error.into()))
     }
 
-    fn filters(&self, network: Network, mounts: bool) -> Result<Vec<seccompiler::BpfProgram>, SandboxError> {
+    fn filters(
+        &self,
+        network: Network,
+        mounts: bool,
+    ) -> Result<Vec<seccompiler::BpfProgram>, SandboxError> {
         if !self.kernel().seccomp {
             return Ok(Vec::new());
         }
         let root = rustix::process::geteuid().is_root();
-        let wanted = syscalls::Wanted { network, unix_sockets: self.unix_sockets, mounts, root };
+        let wanted = syscalls::Wanted {
+            network,
+            unix_sockets: self.unix_sockets,
+            mounts,
+            root,
+        };
         syscalls::filters(wanted).map_err(|error| SandboxError::Rules(error.into()))
     }
 
     fn limits(&self) -> Vec<(sys::Resource, u64)> {
-        let mut limits = vec![(libc::RLIMIT_CORE, 0), (libc::RLIMIT_FSIZE, self.limits.file_bytes)];
-        limits.extend(self.limits.memory_bytes.map(|bytes| (libc::RLIMIT_AS, bytes)));
+        let mut limits = vec![
+            (libc::RLIMIT_CORE, 0),
+            (libc::RLIMIT_FSIZE, self.limits.file_bytes),
+        ];
+        limits.extend(
+            self.limits
+                .memory_bytes
+                .map(|bytes| (libc::RLIMIT_AS, bytes)),
+        );
         limits
     }
 
@@ -137,10 +206,15 @@ impl Sandbox {
     fn temp_point(&self) -> PathBuf {
         let places = ["/tmp", "/var/tmp", "/run", "/mnt"].map(PathBuf::from);
         let free = |place: &PathBuf| {
-            let real = place.canonicalize().is_ok_and(|real| real == *place && real.is_dir());
+            let real = place
+                .canonicalize()
+                .is_ok_and(|real| real == *place && real.is_dir());
             real && !self.writable.iter().any(|path| place.starts_with(path))
         };
-        places.into_iter().find(free).unwrap_or_else(|| "/tmp".into())
+        places
+            .into_iter()
+            .find(free)
+            .unwrap_or_else(|| "/tmp".into())
     }
 }
 
@@ -151,7 +225,9 @@ trait EnvDefault {
 
 impl EnvDefault for Command {
     fn env_default(&mut self, name: &str, value: PathBuf) -> &mut Self {
-        let is_set = self.get_envs().any(|(set, value)| set == name && value.is_some());
+        let is_set = self
+            .get_envs()
+            .any(|(set, value)| set == name && value.is_some());
         if is_set { self } else { self.env(name, value) }
     }
 }
@@ -165,7 +241,10 @@ fn way(namespaces: kernel::Namespaces) -> Option<Way> {
 }
 
 fn private_dir() -> Result<tempfile::TempDir, SandboxError> {
-    tempfile::Builder::new().prefix("toolgate-").tempdir().map_err(SandboxError::Start)
+    tempfile::Builder::new()
+        .prefix("toolgate-")
+        .tempdir()
+        .map_err(SandboxError::Start)
 }
 
 /// Looks what the kernel has, by trying where there is no other way.

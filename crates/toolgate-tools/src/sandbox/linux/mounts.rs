@@ -69,16 +69,31 @@ impl Namespaces {
         let ids = match way {
             Way::Privileged => None,
             Way::User => {
-                let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-                Some(Ids { users: text(&format!("{user} {user} 1"))?, groups: text(&format!("{group} {group} 1"))? })
+                let (user, group) = (
+                    rustix::process::geteuid().as_raw(),
+                    rustix::process::getegid().as_raw(),
+                );
+                Some(Ids {
+                    users: text(&format!("{user} {user} 1"))?,
+                    groups: text(&format!("{group} {group} 1"))?,
+                })
             }
         };
         let hidden = |path: &&PathBuf| path.starts_with(layout.temp);
-        let mut paths: Vec<(&PathBuf, bool)> = layout.writable.iter().map(|path| (path, true)).collect();
-        paths.extend(layout.readable.iter().filter(hidden).map(|path| (path, false)));
+        let mut paths: Vec<(&PathBuf, bool)> =
+            layout.writable.iter().map(|path| (path, true)).collect();
+        paths.extend(
+            layout
+                .readable
+                .iter()
+                .filter(hidden)
+                .map(|path| (path, false)),
+        );
         // What is around something else comes first.
         paths.sort_by_key(|(path, _)| path.components().count());
-        let kept = paths.into_iter().map(|(path, writable)| Kept::new(path, layout.temp, writable));
+        let kept = paths
+            .into_iter()
+            .map(|(path, writable)| Kept::new(path, layout.temp, writable));
         Ok(Self {
             ids,
             own_network: layout.own_network,
@@ -98,7 +113,11 @@ impl Namespaces {
             sys::write_file(c"/proc/self/uid_map", ids.users.to_bytes())?;
             sys::write_file(c"/proc/self/gid_map", ids.groups.to_bytes())?;
         }
-        let network = if self.own_network { libc::CLONE_NEWNET } else { 0 };
+        let network = if self.own_network {
+            libc::CLONE_NEWNET
+        } else {
+            0
+        };
         sys::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | network)
     }
 
@@ -123,14 +142,18 @@ impl Namespaces {
         // Where parts of /proc are covered, as in many containers, a new one is not permitted; the old one stays.
         if sys::mount(c"proc", c"/proc", quiet | libc::MS_NOEXEC, c"").is_ok() {
             // Root is not bound by RLIMIT_NPROC. Kernels before 6.14 have one number for all namespaces.
-            let _: io::Result<()> = sys::write_file(c"/proc/sys/kernel/pid_max", self.most_processes.to_bytes());
+            let _: io::Result<()> =
+                sys::write_file(c"/proc/sys/kernel/pid_max", self.most_processes.to_bytes());
         }
         sys::read_only_tree(libc::AT_FDCWD, c"/")?;
         sys::mount(c"tmpfs", &self.temp, quiet, &self.temp_options)?;
         sys::mkdir(&self.home)?;
         // There may be no such directory, or nobody who needs it.
         let _: io::Result<()> = sys::mount(c"tmpfs", SHARED_MEMORY, quiet, &self.temp_options);
-        let there = trees.iter().zip(&self.kept).filter(|(tree, _)| **tree != GONE);
+        let there = trees
+            .iter()
+            .zip(&self.kept)
+            .filter(|(tree, _)| **tree != GONE);
         for (tree, kept) in there {
             kept.put_back(*tree)?;
         }
@@ -145,14 +168,22 @@ impl Namespaces {
 
 impl Kept {
     fn new(path: &Path, temp: &Path, writable: bool) -> Result<Self, SandboxError> {
-        let hidden = path.ancestors().skip(1).take_while(|above| above.starts_with(temp) && *above != temp);
+        let hidden = path
+            .ancestors()
+            .skip(1)
+            .take_while(|above| above.starts_with(temp) && *above != temp);
         let mut above = hidden.map(path_text).collect::<Result<Vec<_>, _>>()?;
         above.reverse();
         let under = path.starts_with(temp) && path != temp;
         if under && path.is_dir() {
             above.push(path_text(path)?);
         }
-        Ok(Self { path: path_text(path)?, above, is_dir: !under || path.is_dir(), writable })
+        Ok(Self {
+            path: path_text(path)?,
+            above,
+            is_dir: !under || path.is_dir(),
+            writable,
+        })
     }
 
     fn put_back(&self, tree: RawFd) -> io::Result<()> {
@@ -172,7 +203,9 @@ pub(super) fn home_in(temp: &Path) -> PathBuf {
 }
 
 pub(super) fn path_text(path: &Path) -> Result<CString, SandboxError> {
-    let odd = |_| SandboxError::OddPath { path: path.to_owned() };
+    let odd = |_| SandboxError::OddPath {
+        path: path.to_owned(),
+    };
     CString::new(path.as_os_str().as_bytes()).map_err(odd)
 }
 

@@ -3,8 +3,8 @@
 use std::{ffi::CString, os::fd::OwnedFd, path::PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetError, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 
 /// What rules are made from.
@@ -38,15 +38,22 @@ impl Rules {
         }
         let created = rules
             .create()?
-            .add_rules(path_beneath_rules(grants.readable, AccessFs::from_read(abi)))?
+            .add_rules(path_beneath_rules(
+                grants.readable,
+                AccessFs::from_read(abi),
+            ))?
             .add_rules(path_beneath_rules(grants.devices, use_device(abi)))?
             .add_rules(path_beneath_rules(grants.writable, change(abi)))?;
-        Ok(Self { set: created.into(), late: Vec::new() })
+        Ok(Self {
+            set: created.into(),
+            late: Vec::new(),
+        })
     }
 
     /// Lets a command read below a path that is not there yet.
     pub(super) fn late_read(mut self, version: u32, path: CString) -> Self {
-        self.late.push((path, AccessFs::from_read(abi(version)).bits()));
+        self.late
+            .push((path, AccessFs::from_read(abi(version)).bits()));
         self
     }
 

@@ -1,7 +1,10 @@
 //! The system calls that a child makes between `fork` and `exec`.
 //!
 //! Everything here is safe to call there: no allocation, no locks, nothing of the parent's runtime.
-#![expect(unsafe_code, reason = "system calls that no safe crate offers between fork and exec")]
+#![expect(
+    unsafe_code,
+    reason = "system calls that no safe crate offers between fork and exec"
+)]
 
 use std::{ffi::CStr, io, os::fd::RawFd, ptr};
 
@@ -14,7 +17,11 @@ pub(super) enum Fork {
 }
 
 fn done(result: c_long) -> io::Result<c_long> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 fn ok(result: c_int) -> io::Result<()> {
@@ -43,7 +50,11 @@ pub(super) fn hold_signals() -> io::Result<()> {
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
-        ok(libc::sigprocmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut()))?;
+        ok(libc::sigprocmask(
+            libc::SIG_SETMASK,
+            &raw const all,
+            ptr::null_mut(),
+        ))?;
         let mut usual: libc::sigaction = std::mem::zeroed();
         usual.sa_sigaction = libc::SIG_DFL;
         for signal in 1..=64 {
@@ -59,7 +70,11 @@ pub(super) fn let_signals() -> io::Result<()> {
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
-        ok(libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()))
+        ok(libc::sigprocmask(
+            libc::SIG_SETMASK,
+            &raw const none,
+            ptr::null_mut(),
+        ))
     }
 }
 
@@ -108,7 +123,13 @@ pub(super) fn wait_any(block: bool) -> Waited {
 pub(super) fn die_with_parent(parent: pid_t, signal: c_int) -> io::Result<()> {
     // SAFETY: no memory is involved.
     unsafe {
-        ok(libc::prctl(libc::PR_SET_PDEATHSIG, signal as c_ulong, 0, 0, 0))?;
+        ok(libc::prctl(
+            libc::PR_SET_PDEATHSIG,
+            signal as c_ulong,
+            0,
+            0,
+            0,
+        ))?;
         // From inside a new PID namespace the parent outside has no number.
         match libc::getppid() {
             found if found == parent || found == 0 => Ok(()),
@@ -149,7 +170,13 @@ pub(super) fn chdir(path: &CStr) -> io::Result<()> {
 pub(super) fn mkdir(path: &CStr) -> io::Result<()> {
     // SAFETY: the text outlives the call.
     let made = unsafe { ok(libc::mkdir(path.as_ptr(), 0o700)) };
-    made.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })
+    made.or_else(|error| {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    })
 }
 
 /// Opens a path only to name it.
@@ -229,7 +256,10 @@ const MOST_FILES: u32 = 65_535;
 
 /// Sets both limits of a resource.
 pub(super) fn limit(resource: Resource, most: u64) -> io::Result<()> {
-    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
     // SAFETY: the structure outlives the call.
     unsafe { ok(libc::setrlimit(resource, &raw const limit)) }
 }
@@ -255,38 +285,80 @@ pub(super) fn keep_capabilities(kept: u64) -> io::Result<()> {
         inheritable: u32,
     }
     const VERSION_3: u32 = 0x2008_0522;
-    let mut header = Header { version: VERSION_3, pid: 0 };
-    let zero = || Data { effective: 0, permitted: 0, inheritable: 0 };
+    let mut header = Header {
+        version: VERSION_3,
+        pid: 0,
+    };
+    let zero = || Data {
+        effective: 0,
+        permitted: 0,
+        inheritable: 0,
+    };
     let mut data = [zero(), zero()];
     // SAFETY: the structures are those of version 3 of the call and outlive it.
     unsafe {
-        done(libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()))?;
+        done(libc::syscall(
+            libc::SYS_capget,
+            &raw mut header,
+            data.as_mut_ptr(),
+        ))?;
         for capability in 0..64_u64 {
             if kept >> capability & 1 == 0 {
                 // Beyond the last one, or without the right to drop: then there is nothing to drop either.
                 libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
             }
         }
-        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_CLEAR_ALL,
+            0,
+            0,
+            0,
+        );
         for (half, data) in data.iter_mut().enumerate() {
             let kept = (kept >> (32 * half)) as u32 & data.permitted;
-            *data = Data { effective: kept, permitted: kept, inheritable: 0 };
+            *data = Data {
+                effective: kept,
+                permitted: kept,
+                inheritable: 0,
+            };
         }
-        done(libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr())).map(drop)
+        done(libc::syscall(
+            libc::SYS_capset,
+            &raw mut header,
+            data.as_ptr(),
+        ))
+        .map(drop)
     }
 }
 
 /// Mounts a file system.
 pub(super) fn mount(kind: &CStr, target: &CStr, flags: c_ulong, options: &CStr) -> io::Result<()> {
     // SAFETY: the texts outlive the call.
-    unsafe { ok(libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast())) }
+    unsafe {
+        ok(libc::mount(
+            kind.as_ptr(),
+            target.as_ptr(),
+            kind.as_ptr(),
+            flags,
+            options.as_ptr().cast(),
+        ))
+    }
 }
 
 /// Lets no mount or unmount pass from here to elsewhere or back.
 pub(super) fn keep_mounts_private() -> io::Result<()> {
     let flags = libc::MS_REC | libc::MS_PRIVATE;
     // SAFETY: the text is static, and the other pointers may be null.
-    unsafe { ok(libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), flags, ptr::null())) }
+    unsafe {
+        ok(libc::mount(
+            ptr::null(),
+            c"/".as_ptr(),
+            ptr::null(),
+            flags,
+            ptr::null(),
+        ))
+    }
 }
 
 /// Takes a copy of what is mounted at and below a path.
@@ -294,7 +366,8 @@ pub(super) fn copy_tree(path: &CStr) -> io::Result<RawFd> {
     const OPEN_TREE_CLONE: c_int = 1;
     let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC | libc::AT_RECURSIVE;
     // SAFETY: the text outlives the call.
-    let fd = done(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+    let fd =
+        done(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
     Ok(fd as RawFd)
 }
 
@@ -303,7 +376,17 @@ pub(super) fn put_tree(tree: RawFd, at: &CStr) -> io::Result<()> {
     const FROM_EMPTY_PATH: c_int = 4;
     let (here, empty) = (libc::AT_FDCWD, c"".as_ptr());
     // SAFETY: the texts outlive the call.
-    done(unsafe { libc::syscall(libc::SYS_move_mount, tree, empty, here, at.as_ptr(), FROM_EMPTY_PATH) }).map(drop)
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree,
+            empty,
+            here,
+            at.as_ptr(),
+            FROM_EMPTY_PATH,
+        )
+    })
+    .map(drop)
 }
 
 /// Makes everything mounted at and below a path read-only. `tree` may be [`libc::AT_FDCWD`], or a copy with no path.
@@ -316,11 +399,31 @@ pub(super) fn read_only_tree(tree: RawFd, path: &CStr) -> io::Result<()> {
         user_namespace: u64,
     }
     const READ_ONLY: u64 = 1;
-    let attributes = Attributes { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
-    let flags = libc::AT_RECURSIVE | if path.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
+    let attributes = Attributes {
+        set: READ_ONLY,
+        clear: 0,
+        propagation: 0,
+        user_namespace: 0,
+    };
+    let flags = libc::AT_RECURSIVE
+        | if path.is_empty() {
+            libc::AT_EMPTY_PATH
+        } else {
+            0
+        };
     let (at, size) = (&raw const attributes, size_of::<Attributes>());
     // SAFETY: the structure is as long as said, and it and the text outlive the call.
-    done(unsafe { libc::syscall(libc::SYS_mount_setattr, tree, path.as_ptr(), flags, at, size) }).map(drop)
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree,
+            path.as_ptr(),
+            flags,
+            at,
+            size,
+        )
+    })
+    .map(drop)
 }
 
 /// Switches the loopback device of a new network on.
@@ -333,7 +436,11 @@ pub(super) fn loopback_up() -> io::Result<()> {
         request.ifr_name[0] = b'l' as libc::c_char;
         request.ifr_name[1] = b'o' as libc::c_char;
         request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
-        let up = ok(libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &raw const request));
+        let up = ok(libc::ioctl(
+            socket,
+            libc::SIOCSIFFLAGS as _,
+            &raw const request,
+        ));
         libc::close(socket);
         up
     }
@@ -343,7 +450,14 @@ pub(super) fn loopback_up() -> io::Result<()> {
 pub(super) fn landlock_version() -> u32 {
     const VERSION: u32 = 1;
     // SAFETY: asking for the version takes no structure.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0_usize, VERSION) };
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            ptr::null::<u8>(),
+            0_usize,
+            VERSION,
+        )
+    };
     u32::try_from(version).unwrap_or(0)
 }
 
@@ -352,7 +466,14 @@ pub(super) fn has_seccomp() -> bool {
     const GET_ACTION_AVAILABLE: u32 = 2;
     let errno: u32 = libc::SECCOMP_RET_ERRNO;
     // SAFETY: the number outlives the call.
-    unsafe { libc::syscall(libc::SYS_seccomp, GET_ACTION_AVAILABLE, 0_u32, &raw const errno) == 0 }
+    unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            GET_ACTION_AVAILABLE,
+            0_u32,
+            &raw const errno,
+        ) == 0
+    }
 }
 
 /// Adds a path to a set of Landlock rules.
@@ -366,7 +487,15 @@ pub(super) fn landlock_allow(ruleset: RawFd, path: &CStr, access: u64) -> io::Re
     let parent = open_path(path)?;
     let rule = PathBeneath { access, parent };
     // SAFETY: the structure is the one of this kind of rule and outlives the call.
-    let added = unsafe { libc::syscall(libc::SYS_landlock_add_rule, ruleset, PATH_BENEATH, &raw const rule, 0_u32) };
+    let added = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            ruleset,
+            PATH_BENEATH,
+            &raw const rule,
+            0_u32,
+        )
+    };
     let added = done(added).map(drop);
     close(parent);
     added

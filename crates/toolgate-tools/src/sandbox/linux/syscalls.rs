@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpArgLen::Dword, SeccompCmpOp, SeccompCmpOp::Eq,
-    SeccompCondition, SeccompFilter, SeccompRule, TargetArch, sock_filter,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpArgLen::Dword,
+    SeccompCmpOp, SeccompCmpOp::Eq, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    sock_filter,
 };
 
 use super::super::Network;
@@ -162,7 +163,10 @@ fn add_metadata(rules: &mut Rules, root: bool) -> Result<(), BackendError> {
     }
     let bits = [libc::S_ISUID, libc::S_IWGRP, libc::S_IWOTH].map(u64::from);
     let opens = bits.map(|bit| rule(&[(1, has(bit), bit)]));
-    rules.insert(libc::SYS_fchmod, opens.into_iter().collect::<Result<_, _>>()?);
+    rules.insert(
+        libc::SYS_fchmod,
+        opens.into_iter().collect::<Result<_, _>>()?,
+    );
     Ok(())
 }
 
@@ -179,16 +183,28 @@ fn add_processes(rules: &mut Rules) -> Result<(), BackendError> {
         libc::CLONE_NEWCGROUP,
     ];
     let flags = NAMESPACES.map(|flag| rule(&[(0, has(flag as u64), flag as u64)]));
-    rules.insert(libc::SYS_clone, flags.into_iter().collect::<Result<_, _>>()?);
-    rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
-    let not_own = [rule(&[(0, SeccompCmpOp::Ne, 0)])?, rule(&[(1, SeccompCmpOp::Ne, 0)])?];
+    rules.insert(
+        libc::SYS_clone,
+        flags.into_iter().collect::<Result<_, _>>()?,
+    );
+    rules.insert(
+        libc::SYS_prlimit64,
+        vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?],
+    );
+    let not_own = [
+        rule(&[(0, SeccompCmpOp::Ne, 0)])?,
+        rule(&[(1, SeccompCmpOp::Ne, 0)])?,
+    ];
     rules.insert(libc::SYS_setpriority, not_own.to_vec());
     // The same on both architectures; C libraries do not agree on their type.
     const TIOCSTI: u64 = 0x5412;
     const TIOCLINUX: u64 = 0x541c;
     const TIOCCONS: u64 = 0x541d;
     let terminals = [TIOCSTI, TIOCLINUX, TIOCCONS].map(|request| rule(&[(1, Eq, request)]));
-    rules.insert(libc::SYS_ioctl, terminals.into_iter().collect::<Result<_, _>>()?);
+    rules.insert(
+        libc::SYS_ioctl,
+        terminals.into_iter().collect::<Result<_, _>>()?,
+    );
     Ok(())
 }
 
@@ -218,10 +234,18 @@ const TYPE: u64 = 0xf;
 /// Nothing but pairs of connected sockets; datagrams could be sent from those to others by address.
 fn add_no_network(rules: &mut Rules, unix_sockets: bool) -> Result<(), BackendError> {
     if unix_sockets {
-        rules.insert(libc::SYS_socket, vec![rule(&[(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)])?]);
+        rules.insert(
+            libc::SYS_socket,
+            vec![rule(&[(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)])?],
+        );
         return Ok(());
     }
-    rules.append(&mut always(&[libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen]));
+    rules.append(&mut always(&[
+        libc::SYS_socket,
+        libc::SYS_connect,
+        libc::SYS_bind,
+        libc::SYS_listen,
+    ]));
     rules.insert(
         libc::SYS_socketpair,
         vec![
@@ -236,16 +260,36 @@ fn add_no_network(rules: &mut Rules, unix_sockets: bool) -> Result<(), BackendEr
 /// TCP and UDP, and questions about routes; no raw packets.
 fn add_network(rules: &mut Rules, unix_sockets: bool) -> Result<(), BackendError> {
     let other = |family: i32| (0, SeccompCmpOp::Ne, family as u64);
-    let mut families = vec![other(libc::AF_INET), other(libc::AF_INET6), other(libc::AF_NETLINK)];
+    let mut families = vec![
+        other(libc::AF_INET),
+        other(libc::AF_INET6),
+        other(libc::AF_NETLINK),
+    ];
     let datagrams = (1, SeccompCmpOp::MaskedEq(TYPE), libc::SOCK_DGRAM as u64);
     if unix_sockets {
         families.push(other(libc::AF_UNIX));
     } else {
         rules.insert(libc::SYS_socketpair, vec![rule(&[datagrams])?]);
     }
-    let raw = |family: i32| rule(&[(0, Eq, family as u64), (1, SeccompCmpOp::MaskedEq(TYPE), libc::SOCK_RAW as u64)]);
-    let netlink = rule(&[(0, Eq, libc::AF_NETLINK as u64), (2, SeccompCmpOp::Ne, libc::NETLINK_ROUTE as u64)])?;
-    rules.insert(libc::SYS_socket, vec![rule(&families)?, raw(libc::AF_INET)?, raw(libc::AF_INET6)?, netlink]);
+    let raw = |family: i32| {
+        rule(&[
+            (0, Eq, family as u64),
+            (1, SeccompCmpOp::MaskedEq(TYPE), libc::SOCK_RAW as u64),
+        ])
+    };
+    let netlink = rule(&[
+        (0, Eq, libc::AF_NETLINK as u64),
+        (2, SeccompCmpOp::Ne, libc::NETLINK_ROUTE as u64),
+    ])?;
+    rules.insert(
+        libc::SYS_socket,
+        vec![
+            rule(&families)?,
+            raw(libc::AF_INET)?,
+            raw(libc::AF_INET6)?,
+            netlink,
+        ],
+    );
     Ok(())
 }
 
@@ -259,19 +303,30 @@ fn has(bits: u64) -> SeccompCmpOp {
 
 /// Fits if all conditions do: which argument, how it is compared, with what.
 fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
-    let condition =
-        |(argument, how, value): &(u8, SeccompCmpOp, u64)| SeccompCondition::new(*argument, Dword, how.clone(), *value);
+    let condition = |(argument, how, value): &(u8, SeccompCmpOp, u64)| {
+        SeccompCondition::new(*argument, Dword, how.clone(), *value)
+    };
     SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)
 }
 
 /// Fits if the argument is a pointer to something.
 fn with_path(argument: u8) -> Result<SeccompRule, BackendError> {
-    SeccompRule::new(vec![SeccompCondition::new(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?])
+    SeccompRule::new(vec![SeccompCondition::new(
+        argument,
+        SeccompCmpArgLen::Qword,
+        SeccompCmpOp::Ne,
+        0,
+    )?])
 }
 
 fn compile(rules: Rules, error: i32) -> Result<BpfProgram, BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(error as u32), arch)?;
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(error as u32),
+        arch,
+    )?;
     // Calls of another architecture end the process; that is seccompiler's own beginning.
     let mut program: BpfProgram = filter.try_into()?;
     program.splice(0..0, NO_OTHER_NUMBERS);
@@ -281,9 +336,24 @@ fn compile(rules: Rules, error: i32) -> Result<BpfProgram, BackendError> {
 /// x32 is the same architecture to a filter, with other numbers from here on.
 #[cfg(target_arch = "x86_64")]
 const NO_OTHER_NUMBERS: [sock_filter; 3] = [
-    sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 },
-    sock_filter { code: 0x35, jt: 0, jf: 1, k: 0x4000_0000 },
-    sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32 },
+    sock_filter {
+        code: 0x20,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    },
+    sock_filter {
+        code: 0x35,
+        jt: 0,
+        jf: 1,
+        k: 0x4000_0000,
+    },
+    sock_filter {
+        code: 0x06,
+        jt: 0,
+        jf: 0,
+        k: libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32,
+    },
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const NO_OTHER_NUMBERS: [sock_filter; 0] = [];
