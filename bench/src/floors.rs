@@ -53,18 +53,18 @@ pub(crate) async fn bare(call: &PlainCall) -> Value {
 // --- ten static tower layers ---------------------------------------------------------------------
 
 #[derive(Clone)]
-pub(crate) struct Pass<S>(S);
+pub(crate) struct PassService<S>(S);
 
 pub(crate) struct PassLayer;
 
 impl<S> tower_layer::Layer<S> for PassLayer {
-    type Service = Pass<S>;
-    fn layer(&self, inner: S) -> Pass<S> {
-        Pass(inner)
+    type Service = PassService<S>;
+    fn layer(&self, inner: S) -> PassService<S> {
+        PassService(inner)
     }
 }
 
-impl<S: Service<PlainCall>> Service<PlainCall> for Pass<S> {
+impl<S: Service<PlainCall>> Service<PlainCall> for PassService<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -78,9 +78,9 @@ impl<S: Service<PlainCall>> Service<PlainCall> for Pass<S> {
 }
 
 #[derive(Clone)]
-pub(crate) struct Leaf;
+pub(crate) struct LeafTool;
 
-impl Service<PlainCall> for Leaf {
+impl Service<PlainCall> for LeafTool {
     type Response = Value;
     type Error = Infallible;
     type Future = Ready<Result<Value, Infallible>>;
@@ -101,25 +101,25 @@ pub(crate) fn tower_ten() -> impl Service<PlainCall, Response = Value, Error = I
             .layer(PassLayer)
             .layer(PassLayer)
     };
-    five().layer(five().into_inner()).service(Leaf)
+    five().layer(five().into_inner()).service(LeafTool)
 }
 
 // --- a chain of boxed layers ---------------------------------------------------------------------
 
 pub(crate) trait Middleware: Send + Sync {
-    fn call<'a>(&'a self, call: &'a PlainCall, next: Next<'a>) -> BoxFuture<'a, Value>;
+    fn call<'a>(&'a self, call: &'a PlainCall, next: ChainNext<'a>) -> BoxFuture<'a, Value>;
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Next<'a> {
+pub(crate) struct ChainNext<'a> {
     rest: &'a [Box<dyn Middleware>],
     sleep: Option<Duration>,
 }
 
-impl<'a> Next<'a> {
+impl<'a> ChainNext<'a> {
     pub(crate) fn run(self, call: &'a PlainCall) -> BoxFuture<'a, Value> {
         match self.rest.split_first() {
-            Some((first, rest)) => first.call(call, Next { rest, ..self }),
+            Some((first, rest)) => first.call(call, ChainNext { rest, ..self }),
             None => Box::pin(async move {
                 if let Some(span) = self.sleep {
                     tokio::time::sleep(span).await;
@@ -130,10 +130,10 @@ impl<'a> Next<'a> {
     }
 }
 
-struct Through;
+struct CountingMiddleware;
 
-impl Middleware for Through {
-    fn call<'a>(&'a self, call: &'a PlainCall, next: Next<'a>) -> BoxFuture<'a, Value> {
+impl Middleware for CountingMiddleware {
+    fn call<'a>(&'a self, call: &'a PlainCall, next: ChainNext<'a>) -> BoxFuture<'a, Value> {
         Box::pin(async move {
             SEEN.fetch_add(1, Ordering::Relaxed);
             next.run(call).await
@@ -142,22 +142,22 @@ impl Middleware for Through {
 }
 
 /// A hand-written chain of boxed layers over a tool.
-pub(crate) struct Chain {
+pub(crate) struct BoxedChain {
     layers: Vec<Box<dyn Middleware>>,
     sleep: Option<Duration>,
 }
 
-impl Chain {
+impl BoxedChain {
     pub(crate) fn new(layers: usize, sleep: Option<Duration>) -> Arc<Self> {
         let layers = (0..layers)
-            .map(|_| Box::new(Through) as Box<dyn Middleware>)
+            .map(|_| Box::new(CountingMiddleware) as Box<dyn Middleware>)
             .collect();
         Arc::new(Self { layers, sleep })
     }
 
-    /// One call through the chain.
+    /// Runs one call through the chain.
     pub(crate) async fn run(&self, call: &PlainCall) -> Value {
-        Next {
+        ChainNext {
             rest: &self.layers,
             sleep: self.sleep,
         }
@@ -165,7 +165,7 @@ impl Chain {
         .await
     }
 
-    /// A turn of the least that could be called one: parse, three events, digests, results in order.
+    /// Runs the smallest possible turn: parse, three events, digests, results in order.
     pub(crate) async fn turn(&self, text: &str, calls: usize, cap: usize) -> usize {
         let (events, mut sink) = mpsc::unbounded_channel();
         let mut results: Vec<(usize, Value)> = futures::stream::iter(0..calls)
@@ -216,7 +216,7 @@ pub(crate) enum PlainEvent {
 }
 
 fn sorted_digest(value: &Value) -> [u8; 32] {
-    // `serde_json` keeps keys sorted, so writing it out is canonical enough for the least that could be.
+    // `serde_json` sorts keys, so its output is canonical enough for a floor.
     let bytes = serde_json::to_vec(value).expect("a value can be written");
     Sha256::digest(bytes).into()
 }

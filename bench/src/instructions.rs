@@ -2,14 +2,14 @@
 
 use std::{hint::black_box, process::Command};
 
-use crate::{floors, measure::Row, ours, same_work::HandWritten};
+use crate::{floors, measure::CostRow, ours, same_work::HandWritten};
 
-/// Runs a contender so many times, for being counted.
+/// Runs a contender a number of times, for counting instructions.
 pub(crate) async fn contender(name: &str, times: usize) -> Result<(), String> {
     let text = floors::arguments().to_string();
     match name {
         "least" => {
-            let chain = floors::Chain::new(10, None);
+            let chain = floors::BoxedChain::new(10, None);
             for _ in 0..times {
                 black_box(chain.turn(&text, 1, 8).await);
             }
@@ -21,7 +21,7 @@ pub(crate) async fn contender(name: &str, times: usize) -> Result<(), String> {
             }
         }
         "ours" => {
-            let gate = ours::Gate::new(10, 8, None).await;
+            let gate = ours::TurnGate::new(10, 8, None).await;
             for _ in 0..times {
                 black_box(gate.turn(&text, 1).await);
             }
@@ -33,8 +33,9 @@ pub(crate) async fn contender(name: &str, times: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Instructions of one dispatched call, or a line that says why there are none.
-pub(crate) fn rows() -> Vec<Row> {
+/// Counts the instructions of one dispatched call, or returns a line that says why they cannot be
+/// counted.
+pub(crate) fn rows() -> Vec<CostRow> {
     let count = |name, from| per_call(name, from, from + 1_000);
     let counts = (
         count("ours", 200),
@@ -47,21 +48,21 @@ pub(crate) fn rows() -> Vec<Row> {
     };
     let name = "full dispatch, 10 layers: instructions";
     vec![
-        Row::new(
+        CostRow::new(
             name,
             ours,
             "instr",
             Some(same),
             "hand-written, the same work",
         ),
-        Row::new(
+        CostRow::new(
             name,
             ours,
             "instr",
             Some(least),
             "hand-written, the least work",
         ),
-        Row::new(
+        CostRow::new(
             "the same after 1200 turns",
             later,
             "instr",
@@ -71,15 +72,16 @@ pub(crate) fn rows() -> Vec<Row> {
     ]
 }
 
-/// What there is where instructions cannot be counted.
-pub(crate) fn not_counted() -> Vec<Row> {
+/// Reports that instructions cannot be counted, and returns no rows.
+pub(crate) fn not_counted() -> Vec<CostRow> {
     eprintln!("instructions are not counted: valgrind is not installed or does not run here");
     Vec::new()
 }
 
 /// The difference of two runs, so that start-up cancels out.
 pub(crate) fn per_call(name: &str, few: usize, many: usize) -> Option<f64> {
-    let (few_count, many_count) = (count(name, few)?, count(name, many)?);
+    let few_count = count(name, few)?;
+    let many_count = count(name, many)?;
     Some((many_count - few_count) / (many - few) as f64)
 }
 

@@ -1,25 +1,30 @@
-//! What each bundled layer costs alone, over a tool that does nothing, and what the default stack costs as a whole.
+//! The cost of each bundled layer alone, over a tool that does nothing, and of the default stack as
+//! a whole.
 
 use std::{cell::Cell, hint::black_box, sync::Arc};
 
 use serde_json::{Value, json};
 use toolgate::{
-    Annotations, AnyLayer, Arguments, Call, CallId, CallSeed, Env, HookAction, Hooks, MemoryStore,
-    Registry, Resumed, Schema, SessionId, Stack, StoreHandle, SystemClock, Tool, ToolError,
-    ToolOutput, ToolRequest, ToolSpec, TurnId, TurnInfo, Unwatched, View,
-    layers::{Catalog, Config, Parts, Secrets},
+    Annotations, Arguments, Call, Registry, Stack, Tool, ToolError, View,
+    layers::{Catalog, Config, Resources, SecretScanner},
+    stack::{
+        AnyLayer, CallEnv, CallSeed, HookAction, Hooks, NoProbe, ResumeState, ToolRequest, TurnInfo,
+    },
+    store::{MemoryStore, StoreHandle},
+    tool::{ToolOutput, ToolSpec},
+    value::{CallId, Schema, SessionId, SystemClock, TurnId},
 };
 use uuid::Uuid;
 
 use crate::{
     floors,
-    measure::{Contest, Row, Watch, of},
+    measure::{BenchClock, Contest, CostRow, of},
 };
 
 /// Calls per round.
 const CALLS: usize = 500;
 
-/// Options for the layers that say nothing without any.
+/// Options for the layers that do nothing without any.
 const OPTIONS: &str = r#"
 [layers.receipts]
 sink = "memory"
@@ -39,9 +44,9 @@ except = ["*"]
 "#;
 
 /// A tool that returns what it was given, or nothing.
-struct Echo(&'static str, Schema, bool);
+struct EchoTool(&'static str, Schema, bool);
 
-impl Tool for Echo {
+impl Tool for EchoTool {
     fn spec(&self) -> ToolSpec {
         let annotations = if self.0 == "change" {
             Annotations::default()
@@ -53,7 +58,7 @@ impl Tool for Echo {
     async fn invoke(
         &self,
         arguments: Arguments,
-        _: toolgate::Context,
+        _: toolgate::tool::Context,
     ) -> Result<ToolOutput, ToolError> {
         Ok(if self.2 {
             arguments.as_json().as_value().clone().into()
@@ -71,7 +76,7 @@ struct TenFields {
     limit: u32,
     offset: u32,
     deep: bool,
-    mode: Mode,
+    mode: CallerMode,
     tags: Vec<String>,
     ratio: f64,
     name: Option<String>,
@@ -81,7 +86,7 @@ struct TenFields {
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(dead_code, reason = "only the schema is of interest")]
-enum Mode {
+enum CallerMode {
     Fast,
     Slow,
 }
@@ -89,10 +94,10 @@ enum Mode {
 fn registry() -> Registry {
     let registry = Registry::new();
     let tools = [
-        Echo("noop", Schema::any_object(), false),
-        Echo("change", Schema::any_object(), false),
-        Echo("echo", Schema::any_object(), true),
-        Echo("ten", Schema::of::<TenFields>(), false),
+        EchoTool("noop", Schema::any_object(), false),
+        EchoTool("change", Schema::any_object(), false),
+        EchoTool("echo", Schema::any_object(), true),
+        EchoTool("ten", Schema::for_type::<TenFields>(), false),
     ];
     for tool in tools {
         registry.register(tool).expect("free");
@@ -101,15 +106,16 @@ fn registry() -> Registry {
 }
 
 /// Makes calls of one tool. Each has arguments and an id of its own, as a model's calls have.
-struct Caller {
+struct BenchCaller {
     seed: CallSeed,
     arguments: Value,
     made: Cell<u64>,
 }
 
-impl Caller {
+impl BenchCaller {
     fn new(view: &View, tool: &str, arguments: Value) -> Self {
-        let admission = view.admit(&ToolRequest::json("call_1", tool, arguments.clone()));
+        let admission =
+            view.admit_request(&ToolRequest::from_json("call_1", tool, arguments.clone()));
         assert!(admission.refusal.is_none(), "{tool} takes these arguments");
         let id = Uuid::from_u128(1);
         let seed = CallSeed {
@@ -119,15 +125,15 @@ impl Caller {
             emit_order: 0,
             turn: Arc::new(TurnInfo::new(SessionId::new(id), TurnId::new(id))),
             admission,
-            resumed: Resumed::default(),
+            resumed: ResumeState::default(),
             attempts_before: 0,
             rehearsal: false,
             closing: None,
             cancel: Default::default(),
-            env: Env::new(
+            env: CallEnv::new(
                 Arc::new(SystemClock::new()),
                 StoreHandle::new(MemoryStore::new()),
-                Arc::new(Unwatched),
+                Arc::new(NoProbe),
             ),
         };
         Self {
@@ -176,7 +182,7 @@ fn ten_fields() -> Value {
     })
 }
 
-/// The bundled layer of this name, made from its defaults. If it is for hooks, there is one.
+/// Builds the bundled layer of this name from its defaults. A layer for hooks gets one.
 fn layer(name: &str) -> AnyLayer {
     let mut text = format!("[stack]\norder = ['{name}']\n");
     let section = OPTIONS
@@ -184,8 +190,8 @@ fn layer(name: &str) -> AnyLayer {
         .find(|part| part.starts_with(&format!("{name}]")));
     text.extend(section.map(|section| format!("[layers.{section}")));
     let hooks = Hooks::new().before("*", |_| async { HookAction::Continue });
-    let layers =
-        Config::parse(&text).and_then(|config| config.layers(&Parts::new().with(Arc::new(hooks))));
+    let layers = Config::parse(&text)
+        .and_then(|config| config.build_layers(&Resources::new().with(Arc::new(hooks))));
     layers
         .expect("the options of the sheet are valid")
         .remove(0)
@@ -199,10 +205,10 @@ fn stack_of(registry: &Registry, layers: impl IntoIterator<Item = AnyLayer>) -> 
 }
 
 /// One row per layer.
-pub(crate) async fn each(rounds: usize) -> Vec<Row> {
+pub(crate) async fn each(rounds: usize) -> Vec<CostRow> {
     let registry = registry();
-    let view = View::of(&registry);
-    let [caller, changing] = ["noop", "change"].map(|tool| Caller::new(&view, tool, small()));
+    let view = View::from_registry(&registry);
+    let [caller, changing] = ["noop", "change"].map(|tool| BenchCaller::new(&view, tool, small()));
     let empty = stack_of(&registry, []);
     let catalog = Catalog::bundled();
     let names: Vec<_> = catalog.entries().iter().map(|entry| entry.name).collect();
@@ -210,25 +216,24 @@ pub(crate) async fn each(rounds: usize) -> Vec<Row> {
         .iter()
         .map(|name| (*name, stack_of(&registry, [layer(name)])))
         .collect();
-    let (one, ten, plain) = (
-        floors::Chain::new(1, None),
-        floors::Chain::new(10, None),
-        floors::plain_call(),
-    );
-    let boxed = |chain: &Arc<floors::Chain>| {
-        let (chain, plain) = (chain.clone(), plain.clone());
+    let one = floors::BoxedChain::new(1, None);
+    let ten = floors::BoxedChain::new(10, None);
+    let plain = floors::plain_call();
+    let boxed = |chain: &Arc<floors::BoxedChain>| {
+        let chain = chain.clone();
+        let plain = plain.clone();
         async move {
             for _ in 0..CALLS {
                 black_box(chain.run(black_box(&plain)).await);
             }
         }
     };
-    let mut contest = Contest::new(Watch::Cpu)
+    let mut contest = Contest::new(BenchClock::Cpu)
         .add("boxed1", CALLS, || boxed(&one))
         .add("boxed10", CALLS, || boxed(&ten))
         .add("none", CALLS, || caller.through(&empty));
     for (name, stack) in &stacks {
-        // The one that has nothing to do with tools that only read.
+        // The layer that skips tools that only read.
         let caller = if *name == "file_changes" {
             &changing
         } else {
@@ -240,7 +245,7 @@ pub(crate) async fn each(rounds: usize) -> Vec<Row> {
     let ns = |name| of(&results, name);
     let floor = (ns("boxed10") - ns("boxed1")) / 9.0;
     let row = |name: &&'static str| {
-        Row::new(
+        CostRow::new(
             format!("layer {name}, alone"),
             ns(name) - ns("none"),
             "ns",
@@ -251,15 +256,17 @@ pub(crate) async fn each(rounds: usize) -> Vec<Row> {
     names.iter().map(row).collect()
 }
 
-/// The default stack without a file, and a caller whose calls it lets through.
-fn usual() -> (Stack, Caller) {
+/// Builds the default stack without a file, and a caller whose calls it allows.
+fn usual() -> (Stack, BenchCaller) {
     let registry = registry();
-    let layers = Config::default().layers(&Parts::new()).expect("valid");
-    let caller = Caller::new(&View::of(&registry), "noop", small());
+    let layers = Config::default()
+        .build_layers(&Resources::new())
+        .expect("valid");
+    let caller = BenchCaller::new(&View::from_registry(&registry), "noop", small());
     (stack_of(&registry, layers), caller)
 }
 
-/// So many small calls through the default stack, for being counted.
+/// Runs a number of small calls through the default stack, for counting instructions.
 pub(crate) async fn count_usual(times: usize) {
     let (stack, caller) = usual();
     for _ in 0..times {
@@ -267,23 +274,23 @@ pub(crate) async fn count_usual(times: usize) {
     }
 }
 
-/// What the dear ones cost on a kilobyte, what redaction makes of large text, and the default stack.
-pub(crate) async fn whole(rounds: usize) -> Vec<Row> {
+/// Measures the expensive layers on a kilobyte, redaction on large text, and the default stack.
+pub(crate) async fn whole(rounds: usize) -> Vec<CostRow> {
     let registry = registry();
-    let view = View::of(&registry);
-    let (kilo, ten) = (
-        Caller::new(&view, "echo", kilobyte()),
-        Caller::new(&view, "ten", ten_fields()),
-    );
-    let noop = Caller::new(&view, "noop", small());
+    let view = View::from_registry(&registry);
+    let kilo = BenchCaller::new(&view, "echo", kilobyte());
+    let ten = BenchCaller::new(&view, "ten", ten_fields());
+    let noop = BenchCaller::new(&view, "noop", small());
     let config = Config::parse("[layers.receipts]\nsink = 'memory'\n").expect("valid");
-    let layers = config.layers(&Parts::new()).expect("valid");
+    let layers = config.build_layers(&Resources::new()).expect("valid");
     let count = layers.len();
-    let (empty, usual) = (stack_of(&registry, []), stack_of(&registry, layers));
+    let empty = stack_of(&registry, []);
+    let usual = stack_of(&registry, layers);
     let [receipts, redact, validate] =
         ["receipts", "redact", "validate"].map(|name| stack_of(&registry, [layer(name)]));
-    let (chain, plain) = (floors::Chain::new(count, None), floors::plain_call());
-    let contest = Contest::new(Watch::Cpu)
+    let chain = floors::BoxedChain::new(count, None);
+    let plain = floors::plain_call();
+    let contest = Contest::new(BenchClock::Cpu)
         .add("chain", CALLS, || async {
             for _ in 0..CALLS {
                 black_box(chain.run(black_box(&plain)).await);
@@ -301,26 +308,27 @@ pub(crate) async fn whole(rounds: usize) -> Vec<Row> {
     let us = |name| of(&results, name) / 1e3;
     let [receipts, redact] = ["receipts", "redact"].map(|name| us(name) - us("kilo"));
     let validate = us("validate") - us("ten");
-    // The goal of the design: five times a hand-written chain, and what the three dear layers cost.
+    // The goal of the design: five times a hand-written chain, plus the cost of the three expensive
+    // layers.
     let goal = 5.0 * us("chain") + receipts + redact + validate;
     let mut rows = vec![
-        Row::new(
+        CostRow::new(
             "receipts, 1 KB in and out, no disk",
             receipts,
             "us",
             Some(8.0),
             "the goal",
         ),
-        Row::new("redact, 1 KB out", redact, "us", Some(15.0), "the goal"),
-        Row::new("validate, 10 fields", validate, "us", Some(3.0), "the goal"),
-        Row::new(
+        CostRow::new("redact, 1 KB out", redact, "us", Some(15.0), "the goal"),
+        CostRow::new("validate, 10 fields", validate, "us", Some(3.0), "the goal"),
+        CostRow::new(
             format!("default stack, {count} layers, small call"),
             us("usual") - us("noop"),
             "us",
             Some(us("chain")),
             "hand-written chain of as many layers",
         ),
-        Row::new(
+        CostRow::new(
             format!("default stack, {count} layers, 1 KB in and out"),
             us("usual kilo") - us("kilo"),
             "us",
@@ -332,18 +340,18 @@ pub(crate) async fn whole(rounds: usize) -> Vec<Row> {
     rows
 }
 
-/// How fast redaction is on large text in which nothing is secret.
-fn throughput() -> Row {
-    let secrets = Secrets::standard();
+/// Measures the speed of redaction on large text without secrets.
+fn throughput() -> CostRow {
+    let secrets = SecretScanner::standard();
     let text = include_str!("layers.rs").repeat(2_000);
     let mut spent: Vec<f64> = Vec::new();
     for _ in 0..5 {
         let start = std::time::Instant::now();
-        black_box(secrets.text(black_box(&text)));
+        black_box(secrets.redact_str(black_box(&text)));
         spent.push(start.elapsed().as_secs_f64());
     }
     let rate = text.len() as f64 / 1e6 / crate::measure::median(spent);
-    Row::new(
+    CostRow::new(
         format!("redaction of {} MB of source", text.len() / 1_000_000),
         rate,
         "MB/s",

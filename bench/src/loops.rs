@@ -1,8 +1,9 @@
-//! What a whole loop costs: a model that answers at once, turns of calls, sessions that stop and go on, start-up.
+//! The cost of a whole loop: a model that answers at once, turns of calls, sessions that suspend
+//! and resume, start-up.
 //!
-//! The shapes are those by which other loops are measured: A is a run of 200 turns of one call, B a turn of 1000 calls,
-//! C a run that stops at an approval and goes on from the store, D a program that starts, makes one call and ends, E the
-//! 1000th turn of a run beside the 10th.
+//! The shapes are those by which other loops are measured: A is a run of 200 turns of one call, B a
+//! turn of 1000 calls, C a run that suspends at an approval and resumes from the store, D a program
+//! that starts, makes one call and ends, E the 1000th turn of a run beside the 10th.
 
 use std::{
     hint::black_box,
@@ -12,20 +13,22 @@ use std::{
 
 use serde_json::json;
 use toolgate::{
-    Annotations, ApprovalRequest, Decision, MemoryStore, Question, Registry, RunEnd, Session,
-    SessionBuilder, Stack, StoreHandle, ToolError,
-    layers::{Config, Parts},
-    models::{Line, Scripted},
+    Annotations, Decision, Registry, RunEnd, Session, Stack, ToolError,
+    approval::{ApprovalRequest, ApprovalRequestRef},
+    layers::{Config, Resources},
+    model::{ScriptLine, ScriptedModel},
+    session::SessionBuilder,
+    store::{MemoryStore, StoreHandle},
     tool_fn,
 };
 use toolgate_testkit::AskFirst;
 
 use crate::{
-    Options, floors,
+    BenchOptions, floors,
     instructions::{not_counted, per_call},
-    measure::{Contest, Goal, Row, Watch, cpu_ns, median, of},
+    measure::{BenchClock, Contest, CostGoal, CostRow, cpu_ns, median, of},
     ours,
-    used::Used,
+    used::ResourceUse,
 };
 
 /// The parts of the sheet.
@@ -43,7 +46,7 @@ const TURNS: usize = 200;
 const FAN: usize = 1_000;
 const CYCLES: usize = 50;
 
-pub(crate) async fn rows(options: &Options) -> Vec<Row> {
+pub(crate) async fn rows(options: &BenchOptions) -> Vec<CostRow> {
     let mut rows = Vec::new();
     if options.wants("turns") {
         rows.extend(turns(options.rounds).await);
@@ -66,45 +69,52 @@ pub(crate) async fn rows(options: &Options) -> Vec<Row> {
     rows
 }
 
-/// A model that asks for one call `turns` times and then says that it is done. Like tools and stack it is made once.
-fn asking(turns: usize) -> Arc<Scripted> {
-    playing(Line::new().call("echo", floors::arguments()).times(turns))
+/// A model that requests one call `turns` times and then says that it is done. Like tools and stack
+/// it is built once.
+fn asking(turns: usize) -> Arc<ScriptedModel> {
+    playing(
+        ScriptLine::new()
+            .call("echo", floors::arguments())
+            .times(turns),
+    )
 }
 
-/// A model that asks for `calls` calls at once and then says that it is done.
-fn asking_at_once(calls: usize) -> Arc<Scripted> {
-    playing((0..calls).fold(Line::new(), |line, _| {
+/// A model that requests `calls` calls at once and then says that it is done.
+fn asking_at_once(calls: usize) -> Arc<ScriptedModel> {
+    playing((0..calls).fold(ScriptLine::new(), |line, _| {
         line.call("echo", floors::arguments())
     }))
 }
 
-fn playing(line: Line) -> Arc<Scripted> {
-    Arc::new(Scripted::new([line, Line::new().say("done")]).chunk(NonZeroUsize::MAX))
+fn playing(line: ScriptLine) -> Arc<ScriptedModel> {
+    Arc::new(ScriptedModel::new([line, ScriptLine::new().say("done")]).chunk(NonZeroUsize::MAX))
 }
 
-/// Tools and a stack over them: made once by a program, whatever sessions it has. What making them costs is part of D.
-struct Made {
+/// Tools and a stack over them: built once by a program, however many sessions it has. The cost of
+/// building them is part of D.
+struct ToolSetup {
     registry: Registry,
     stack: Stack,
 }
 
-impl Made {
-    fn new(layers: Layers) -> Self {
+impl ToolSetup {
+    fn new(layers: StackKind) -> Self {
         Self::over(ours::registry(None), layers)
     }
 
-    fn over(registry: Registry, layers: Layers) -> Self {
+    fn over(registry: Registry, layers: StackKind) -> Self {
         let stack = match layers {
-            Layers::Through(count) => ours::stack(&registry, count),
-            Layers::Default => {
-                // Every call is the same and comes to the same: the guard would rightly stop that.
+            StackKind::Through(count) => ours::stack(&registry, count),
+            StackKind::Default => {
+                // Every call is the same and has the same result: the loop guard would stop it,
+                // correctly.
                 let text = "[layers.receipts]\nsink = 'memory'\n[layers.loop_guard]\nidentical = 1000000\n";
                 let config = Config::parse(text).expect("valid");
                 config
-                    .build(registry.clone(), &Parts::new())
+                    .build(registry.clone(), &Resources::new())
                     .expect("valid")
             }
-            Layers::Asking => Stack::over(registry.clone())
+            StackKind::Asking => Stack::over(registry.clone())
                 .layer(AskFirst)
                 .build()
                 .expect("one layer"),
@@ -112,21 +122,21 @@ impl Made {
         Self { registry, stack }
     }
 
-    fn session(&self, model: &Arc<Scripted>) -> SessionBuilder {
+    fn session(&self, model: &Arc<ScriptedModel>) -> SessionBuilder {
         Session::builder(model.clone(), self.registry.clone()).stack(self.stack.clone())
     }
 }
 
 #[derive(Clone, Copy)]
-enum Layers {
+enum StackKind {
     Through(usize),
     Default,
-    /// One that asks before every call.
+    /// Builds one that asks for approval before every call.
     Asking,
 }
 
-/// A run of so many turns of one call, in a session of its own.
-async fn run(made: &Made, model: &Arc<Scripted>, turns: usize) {
+/// Runs a number of turns of one call, in a session of its own.
+async fn run(made: &ToolSetup, model: &Arc<ScriptedModel>, turns: usize) {
     let session = made
         .session(model)
         .store(MemoryStore::new())
@@ -136,28 +146,45 @@ async fn run(made: &Made, model: &Arc<Scripted>, turns: usize) {
         .build()
         .await
         .expect("an empty session can be opened");
-    let report = session.run("go on").await.expect("runs");
+    let report = session.run("begin").await.expect("runs");
     assert_eq!(
         (report.end, report.iterations as usize),
         (RunEnd::Completed, turns + 1)
     );
 }
 
-/// Runs a shape so many times, for being counted; says whether there is one of that name.
+/// Runs a shape a number of times, for counting instructions; returns whether there is one of that
+/// name.
 pub(crate) async fn count(name: &str, times: usize) -> bool {
     match name {
-        "loop0" => run(&Made::new(Layers::Through(0)), &asking(times), times).await,
-        "loop10" => run(&Made::new(Layers::Through(10)), &asking(times), times).await,
-        "loop-usual" => run(&Made::new(Layers::Default), &asking(times), times).await,
-        "loop-least" => least(&floors::Chain::new(10, None), times).await,
+        "loop0" => {
+            run(
+                &ToolSetup::new(StackKind::Through(0)),
+                &asking(times),
+                times,
+            )
+            .await
+        }
+        "loop10" => {
+            run(
+                &ToolSetup::new(StackKind::Through(10)),
+                &asking(times),
+                times,
+            )
+            .await
+        }
+        "loop-usual" => run(&ToolSetup::new(StackKind::Default), &asking(times), times).await,
+        "loop-least" => least(&floors::BoxedChain::new(10, None), times).await,
         "loop-fan" => {
-            let (made, model) = (Made::new(Layers::Through(10)), asking_at_once(FAN));
+            let made = ToolSetup::new(StackKind::Through(10));
+            let model = asking_at_once(FAN);
             for _ in 0..times {
                 fan(&made, &model).await;
             }
         }
         "loop-approval" => {
-            let (made, model) = (Made::new(Layers::Asking), asking(1));
+            let made = ToolSetup::new(StackKind::Asking);
+            let model = asking(1);
             for _ in 0..times {
                 stop_and_go_on(&made, &model).await;
             }
@@ -167,9 +194,9 @@ pub(crate) async fn count(name: &str, times: usize) -> bool {
     true
 }
 
-/// The least that could be called a loop: a model's reply made, its calls run, everything that was said kept.
-async fn least(chain: &Arc<floors::Chain>, turns: usize) {
-    let mut said = vec![json!({ "role": "user", "content": "go on" })];
+/// Runs the smallest possible loop: builds a model's reply, runs its calls, stores every message.
+async fn least(chain: &Arc<floors::BoxedChain>, turns: usize) {
+    let mut said = vec![json!({ "role": "user", "content": "begin" })];
     for turn in 0..turns {
         let text = floors::arguments().to_string();
         said.push(json!({ "role": "assistant", "call": { "id": turn, "name": "echo", "arguments": text } }));
@@ -180,12 +207,17 @@ async fn least(chain: &Arc<floors::Chain>, turns: usize) {
 }
 
 /// A: 200 turns of one call.
-async fn turns(rounds: usize) -> Vec<Row> {
-    let (none, ten) = (floors::Chain::new(0, None), floors::Chain::new(10, None));
+async fn turns(rounds: usize) -> Vec<CostRow> {
+    let none = floors::BoxedChain::new(0, None);
+    let ten = floors::BoxedChain::new(10, None);
     let model = asking(TURNS);
-    let [ours0, ours10, usual] =
-        [Layers::Through(0), Layers::Through(10), Layers::Default].map(Made::new);
-    let contest = Contest::new(Watch::Cpu)
+    let [ours0, ours10, usual] = [
+        StackKind::Through(0),
+        StackKind::Through(10),
+        StackKind::Default,
+    ]
+    .map(ToolSetup::new);
+    let contest = Contest::new(BenchClock::Cpu)
         .add("least0", TURNS, || least(&none, TURNS))
         .add("least10", TURNS, || least(&ten, TURNS))
         .add("ours0", TURNS, || run(&ours0, &model, TURNS))
@@ -194,7 +226,7 @@ async fn turns(rounds: usize) -> Vec<Row> {
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
     let row = |name: &str, ours, floor| {
-        Row::new(
+        CostRow::new(
             format!("A: a turn of one call, {name}"),
             us(ours),
             "us",
@@ -204,35 +236,36 @@ async fn turns(rounds: usize) -> Vec<Row> {
     };
     vec![
         row("no layers", "ours0", "least0"),
-        row("10 layers", "ours10", "least10").aiming(Goal::RatioAtMost(4.0)),
-        row("the default stack", "usual", "least10").aiming(Goal::ValueAtMost(60.0)),
+        row("10 layers", "ours10", "least10").aiming(CostGoal::RatioAtMost(4.0)),
+        row("the default stack", "usual", "least10").aiming(CostGoal::ValueAtMost(60.0)),
     ]
 }
 
 /// B: 1000 calls in one turn.
-async fn fan_out(rounds: usize) -> Row {
-    let (chain, made) = (floors::Chain::new(10, None), Made::new(Layers::Through(10)));
+async fn fan_out(rounds: usize) -> CostRow {
+    let chain = floors::BoxedChain::new(10, None);
+    let made = ToolSetup::new(StackKind::Through(10));
     let model = asking_at_once(FAN);
     let text = floors::arguments().to_string();
-    let contest = Contest::new(Watch::Cpu)
+    let contest = Contest::new(BenchClock::Cpu)
         .add("least", FAN, || async {
             assert_eq!(chain.turn(&text, FAN, FAN).await, FAN)
         })
         .add("ours", FAN, || fan(&made, &model));
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
-    Row::new(
+    CostRow::new(
         "B: 1000 calls in one turn, a call",
         us("ours"),
         "us",
         Some(us("least")),
         "hand-written turn",
     )
-    .aiming(Goal::ValueAtMost(5.3))
+    .aiming(CostGoal::ValueAtMost(5.3))
 }
 
 /// A session that makes as many calls in one turn as its model asks for.
-async fn fan(made: &Made, model: &Arc<Scripted>) {
+async fn fan(made: &ToolSetup, model: &Arc<ScriptedModel>) {
     let session = made
         .session(model)
         .dispatcher(|dispatcher| dispatcher.max_concurrent(FAN));
@@ -246,14 +279,12 @@ async fn fan(made: &Made, model: &Arc<Scripted>) {
     assert_eq!(report.end, RunEnd::Completed);
 }
 
-/// C: stop at an approval, and go on from the store with another session.
-async fn approval(rounds: usize) -> Row {
-    let (chain, made, model) = (
-        floors::Chain::new(1, None),
-        Made::new(Layers::Asking),
-        asking(1),
-    );
-    let contest = Contest::new(Watch::Cpu).add("least", CYCLES, || async {
+/// Measures C: suspend at an approval, and resume from the store with another session.
+async fn approval(rounds: usize) -> CostRow {
+    let chain = floors::BoxedChain::new(1, None);
+    let made = ToolSetup::new(StackKind::Asking);
+    let model = asking(1);
+    let contest = Contest::new(BenchClock::Cpu).add("least", CYCLES, || async {
         for _ in 0..CYCLES {
             let state = json!({ "said": ["go"], "call": floors::arguments(), "approved": null })
                 .to_string();
@@ -268,18 +299,18 @@ async fn approval(rounds: usize) -> Row {
     });
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
-    Row::new(
-        "C: stop at an approval and go on from the store",
+    CostRow::new(
+        "C: stop at an approval and resume from the store",
         us("ours"),
         "us",
         Some(us("least")),
         "hand-written, as text",
     )
-    // Four times what stopping, writing to a file and going on costs by hand.
-    .aiming(Goal::ValueAtMost(84.0))
+    // Four times what stopping, writing to a file and resuming costs by hand.
+    .aiming(CostGoal::ValueAtMost(84.0))
 }
 
-async fn stop_and_go_on(made: &Made, model: &Arc<Scripted>) {
+async fn stop_and_go_on(made: &ToolSetup, model: &Arc<ScriptedModel>) {
     let store = StoreHandle::new(MemoryStore::new());
     let open = |session| {
         let store = store.clone();
@@ -290,99 +321,102 @@ async fn stop_and_go_on(made: &Made, model: &Arc<Scripted>) {
             })
     };
     let first = open(None).build().await.expect("opens");
-    let report = first.run("go on").await.expect("runs");
+    let report = first.run("begin").await.expect("runs");
     assert_eq!(report.end, RunEnd::Suspended);
     drop(first);
     let again = open(Some(report.session)).build().await.expect("opens");
     let question: &ApprovalRequest = report.pending[0].question.as_ref().expect("asks");
     again
-        .decide(Question::from(question), Decision::approve("ann"))
+        .decide(ApprovalRequestRef::from(question), Decision::approve("ann"))
         .await
-        .expect("is taken");
+        .expect("is accepted");
     assert_eq!(
-        again.resume().await.expect("goes on").end,
+        again.resume().await.expect("resumes").end,
         RunEnd::Completed
     );
 }
 
 /// A program that starts, makes one call and ends.
 pub(crate) async fn hello() {
-    run(&Made::new(Layers::Default), &asking(1), 1).await;
+    run(&ToolSetup::new(StackKind::Default), &asking(1), 1).await;
 }
 
-/// D: what such a program costs from its start to its end.
-fn start(rounds: usize) -> Vec<Row> {
-    let (mut spent, mut least, mut resident) = (Vec::new(), Vec::new(), Vec::new());
+/// Measures D: such a program from its start to its end.
+fn start(rounds: usize) -> Vec<CostRow> {
+    let mut spent = Vec::new();
+    let mut least = Vec::new();
+    let mut resident = Vec::new();
     for _ in 0..rounds {
-        let hello = Used::by_program("hello");
+        let hello = ResourceUse::by_program("hello");
         spent.push(hello.cpu_ns as f64 / 1e6);
         resident.push(hello.peak_kib as f64 * 1024.0 / 1e6);
-        least.push(Used::by_program("nothing").cpu_ns as f64 / 1e6);
+        least.push(ResourceUse::by_program("nothing").cpu_ns as f64 / 1e6);
     }
-    let (spent, least, resident) = (median(spent), median(least), median(resident));
+    let spent = median(spent);
+    let least = median(least);
+    let resident = median(resident);
     vec![
-        Row::new(
+        CostRow::new(
             "D: start, one call, end",
             spent,
             "ms",
             Some(least),
             "a program that does nothing",
         )
-        .aiming(Goal::ValueAtMost(5.0)),
-        Row::new("D: the most memory it had", resident, "MB", None, "")
-            .aiming(Goal::ValueAtMost(15.0)),
+        .aiming(CostGoal::ValueAtMost(5.0)),
+        CostRow::new("D: the most memory it had", resident, "MB", None, "")
+            .aiming(CostGoal::ValueAtMost(15.0)),
     ]
 }
 
 /// A and E in instructions, which are the same however busy the machine is.
-fn instructions() -> Vec<Row> {
+fn instructions() -> Vec<CostRow> {
     let ten = per_call("loop10", 200, 1_200);
     let least = per_call("loop-least", 200, 1_200);
-    let (early, late) = (
-        per_call("loop-usual", 10, 60),
-        per_call("loop-usual", 950, 1_000),
-    );
+    let early = per_call("loop-usual", 10, 60);
+    let late = per_call("loop-usual", 950, 1_000);
     let (Some(ten), Some(least), Some(early), Some(late)) = (ten, least, early, late) else {
         return not_counted();
     };
     vec![
-        Row::new(
+        CostRow::new(
             "A: a turn of one call, 10 layers: instructions",
             ten,
             "instr",
             Some(least),
             "hand-written loop",
         )
-        .aiming(Goal::ValueAtMost(75_000.0)),
-        Row::new(
+        .aiming(CostGoal::ValueAtMost(75_000.0)),
+        CostRow::new(
             "E: turn 1000 of a run: instructions",
             late,
             "instr",
             Some(early),
             "turn 10 of a run",
         )
-        .aiming(Goal::RatioAtMost(1.05)),
+        .aiming(CostGoal::RatioAtMost(1.05)),
     ]
 }
 
-/// E: whether a turn gets dearer as the run grows.
-async fn history(rounds: usize) -> Row {
+/// Measures E: whether a turn gets more expensive as the run grows.
+async fn history(rounds: usize) -> CostRow {
     const LONG: usize = 1_000;
-    let (mut early, mut late) = (Vec::new(), Vec::new());
+    let mut early = Vec::new();
+    let mut late = Vec::new();
     for _ in 0..rounds {
         let stamps: Arc<Mutex<Vec<u64>>> = Arc::default();
         let seen = stamps.clone();
         let registry = Registry::new();
-        let tool = tool_fn("echo", "Says it again.", move |_: ours::Echo, _cx| {
+        let tool = tool_fn("echo", "Says it again.", move |_: ours::EchoInput, _cx| {
             seen.lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(cpu_ns());
             async { Ok::<_, ToolError>("hello world") }
         });
         registry
-            .register(tool.annotated(Annotations::read_only()))
+            .register(tool.with_annotations(Annotations::read_only()))
             .expect("free");
-        let made = Made::over(registry, Layers::Default);
+        let made = ToolSetup::over(registry, StackKind::Default);
         let builder = made
             .session(&asking(LONG))
             .store(MemoryStore::new())
@@ -393,7 +427,7 @@ async fn history(rounds: usize) -> Row {
             .await
             .expect("opens");
         assert_eq!(
-            session.run("go on").await.expect("runs").end,
+            session.run("begin").await.expect("runs").end,
             RunEnd::Completed
         );
         let stamps = stamps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -404,13 +438,14 @@ async fn history(rounds: usize) -> Row {
         early.push(median(turns[5..55].to_vec()));
         late.push(median(turns[LONG - 60..LONG - 1].to_vec()));
     }
-    let (early, late) = (median(early), median(late));
-    Row::new(
+    let early = median(early);
+    let late = median(late);
+    CostRow::new(
         "E: turn 1000 of a run, the default stack",
         late,
         "us",
         Some(early),
         "turn 10 of the same run",
     )
-    .aiming(Goal::RatioAtMost(1.2))
+    .aiming(CostGoal::RatioAtMost(1.2))
 }

@@ -30,12 +30,12 @@ mod used;
 
 use std::{hint::black_box, process::ExitCode, time::Duration};
 
-use measure::{Contest, Row, Watch, of, print};
+use measure::{BenchClock, Contest, CostRow, of, print};
 use same_work::HandWritten;
 use tower::ServiceExt;
 use tower_service::Service;
 
-/// The one that the program `toolgate` has, for floors and gate alike.
+/// The allocator of the program `toolgate`, for floors and gate alike.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -47,8 +47,8 @@ const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-inst
 const CALLS: usize = 2_000;
 const FAN: usize = 1_000;
 
-/// What the command line asked for.
-struct Options {
+/// The options of the command line.
+struct BenchOptions {
     json: bool,
     rounds: usize,
     instructions: bool,
@@ -56,8 +56,8 @@ struct Options {
     only: Option<String>,
 }
 
-impl Options {
-    /// Whether a part of the sheet is wanted; says that it is being measured.
+impl BenchOptions {
+    /// Checks whether a part of the sheet is selected, and announces that it is being measured.
     fn wants(&self, part: &str) -> bool {
         let wanted = self.only.as_deref().is_none_or(|only| only == part);
         if wanted && !self.json {
@@ -96,18 +96,18 @@ fn main() -> ExitCode {
             options(rest, &loops::PARTS).and_then(|options| runtime.block_on(whole_loop(&options)))
         }
         ["tui", rest @ ..] => options(rest, &tui::PARTS).and_then(|options| screens(&options)),
-        // For measuring a start: as little as there is to do, and nothing at all.
+        // For measuring a start: the least possible work, and none at all.
         ["hello"] => {
             runtime.block_on(loops::hello());
             drop(runtime);
-            println!("{}", used::Used::here().line());
+            println!("{}", used::ResourceUse::here().line());
             Ok(())
         }
         ["nothing"] => {
-            println!("{}", used::Used::here().line());
+            println!("{}", used::ResourceUse::here().line());
             Ok(())
         }
-        // For counting instructions: a contender by name, so many times.
+        // For counting instructions: a contender by name, a number of times.
         ["count", name, times] => {
             let times = times.parse().map_err(|_| USAGE.to_owned());
             times.and_then(|times| runtime.block_on(instructions::contender(name, times)))
@@ -123,8 +123,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn options(words: &[&str], parts: &[&str]) -> Result<Options, String> {
-    let mut options = Options {
+fn options(words: &[&str], parts: &[&str]) -> Result<BenchOptions, String> {
+    let mut options = BenchOptions {
         json: false,
         rounds: 15,
         instructions: true,
@@ -158,8 +158,9 @@ fn options(words: &[&str], parts: &[&str]) -> Result<Options, String> {
     Ok(options)
 }
 
-async fn cost(options: &Options) -> Result<(), String> {
-    let (wanted, rounds) = (|part: &str| options.wants(part), options.rounds);
+async fn cost(options: &BenchOptions) -> Result<(), String> {
+    let wanted = |part: &str| options.wants(part);
+    let rounds = options.rounds;
     let mut rows = Vec::new();
     if wanted("stacks") {
         rows.extend(stacks(rounds).await);
@@ -186,22 +187,26 @@ async fn cost(options: &Options) -> Result<(), String> {
     show(&rows, options, page::with_cost)
 }
 
-async fn durable(options: &Options) -> Result<(), String> {
+async fn durable(options: &BenchOptions) -> Result<(), String> {
     show(&store::rows(options).await?, options, page::with_store)
 }
 
-async fn whole_loop(options: &Options) -> Result<(), String> {
+async fn whole_loop(options: &BenchOptions) -> Result<(), String> {
     show(&loops::rows(options).await, options, page::with_loop)
 }
 
-fn screens(options: &Options) -> Result<(), String> {
+fn screens(options: &BenchOptions) -> Result<(), String> {
     let mut rows = tui::rows(options);
     rows.extend(program::rows(options)?);
     show(&rows, options, page::with_tui)
 }
 
-/// Prints rows and, if that was asked for, puts them into their section of a page.
-fn show(rows: &[Row], options: &Options, page: fn(&str, &[Row]) -> String) -> Result<(), String> {
+/// Prints rows and, if requested, writes them into their section of a page.
+fn show(
+    rows: &[CostRow],
+    options: &BenchOptions,
+    page: fn(&str, &[CostRow]) -> String,
+) -> Result<(), String> {
     if let Some(file) = &options.write {
         let before = match std::fs::read_to_string(file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
@@ -215,29 +220,32 @@ fn show(rows: &[Row], options: &Options, page: fn(&str, &[Row]) -> String) -> Re
 }
 
 /// A stack alone: no events, no digests.
-async fn stacks(rounds: usize) -> Vec<Row> {
+async fn stacks(rounds: usize) -> Vec<CostRow> {
     let plain = floors::plain_call();
-    let (one, ten) = (floors::Chain::new(1, None), floors::Chain::new(10, None));
+    let one = floors::BoxedChain::new(1, None);
+    let ten = floors::BoxedChain::new(10, None);
     let registry = ours::registry(None);
     let stacks = [0, 1, 10].map(|layers| ours::stack(&registry, layers));
     let call = ours::call();
     let ours = |stack: &toolgate::Stack| {
-        let (stack, call) = (stack.clone(), call.clone());
+        let stack = stack.clone();
+        let call = call.clone();
         async move {
             for _ in 0..CALLS {
                 black_box(stack.run(black_box(call.clone())).await);
             }
         }
     };
-    let floor = |chain: &std::sync::Arc<floors::Chain>| {
-        let (chain, plain) = (chain.clone(), plain.clone());
+    let floor = |chain: &std::sync::Arc<floors::BoxedChain>| {
+        let chain = chain.clone();
+        let plain = plain.clone();
         async move {
             for _ in 0..CALLS {
                 black_box(chain.run(black_box(&plain)).await);
             }
         }
     };
-    let contest = Contest::new(Watch::Cpu)
+    let contest = Contest::new(BenchClock::Cpu)
         .add("bare", CALLS, || async {
             for _ in 0..CALLS {
                 black_box(floors::bare(black_box(&plain)).await);
@@ -258,43 +266,43 @@ async fn stacks(rounds: usize) -> Vec<Row> {
     let results = contest.run(rounds).await;
     let ns = |name| of(&results, name);
     vec![
-        Row::new("bare async call", ns("bare"), "ns", None, ""),
-        Row::new(
+        CostRow::new("bare async call", ns("bare"), "ns", None, ""),
+        CostRow::new(
             "static tower stack, 10 layers",
             ns("tower10"),
             "ns",
             Some(ns("bare")),
             "bare async call",
         ),
-        Row::new(
+        CostRow::new(
             "hand-written boxed chain, 10 layers",
             ns("boxed10"),
             "ns",
             Some(ns("bare")),
             "bare async call",
         ),
-        Row::new(
+        CostRow::new(
             "stack of 0 layers",
             ns("ours0"),
             "ns",
             Some(ns("bare")),
             "bare async call",
         ),
-        Row::new(
+        CostRow::new(
             "stack of 1 layer",
             ns("ours1"),
             "ns",
             Some(ns("boxed1")),
             "boxed chain of 1",
         ),
-        Row::new(
+        CostRow::new(
             "stack of 10 layers",
             ns("ours10"),
             "ns",
             Some(ns("boxed10")),
             "boxed chain of 10",
         ),
-        Row::new(
+        CostRow::new(
             "one layer more",
             (ns("ours10") - ns("ours0")) / 10.0,
             "ns",
@@ -305,17 +313,15 @@ async fn stacks(rounds: usize) -> Vec<Row> {
 }
 
 /// One call per turn with everything a gate does: parse, validate, events, digests, journal, results.
-async fn dispatch(rounds: usize) -> Vec<Row> {
+async fn dispatch(rounds: usize) -> Vec<CostRow> {
     const TURNS: usize = 500;
     let text = floors::arguments().to_string();
     let mut rows = Vec::new();
     for layers in [0, 10] {
-        let (least, same) = (
-            floors::Chain::new(layers, None),
-            HandWritten::new(layers, None),
-        );
-        let gate = ours::Gate::new(layers, 8, None).await;
-        let contest = Contest::new(Watch::Cpu)
+        let least = floors::BoxedChain::new(layers, None);
+        let same = HandWritten::new(layers, None);
+        let gate = ours::TurnGate::new(layers, 8, None).await;
+        let contest = Contest::new(BenchClock::Cpu)
             .add("least", TURNS, || async {
                 for _ in 0..TURNS {
                     assert_eq!(least.turn(&text, 1, 8).await, 1);
@@ -334,14 +340,14 @@ async fn dispatch(rounds: usize) -> Vec<Row> {
         let results = contest.run(rounds).await;
         let us = |name| of(&results, name) / 1e3;
         let name = format!("full dispatch, {layers} layers, events and digests");
-        rows.push(Row::new(
+        rows.push(CostRow::new(
             name.clone(),
             us("ours"),
             "us",
             Some(us("same")),
             "hand-written, the same work",
         ));
-        rows.push(Row::new(
+        rows.push(CostRow::new(
             name,
             us("ours"),
             "us",
@@ -353,11 +359,12 @@ async fn dispatch(rounds: usize) -> Vec<Row> {
 }
 
 /// Many calls in one turn.
-async fn fan_out(rounds: usize) -> Vec<Row> {
+async fn fan_out(rounds: usize) -> Vec<CostRow> {
     let text = floors::arguments().to_string();
-    let (least, same) = (floors::Chain::new(10, None), HandWritten::new(10, None));
-    let gate = ours::Gate::new(10, FAN, None).await;
-    let contest = Contest::new(Watch::Cpu)
+    let least = floors::BoxedChain::new(10, None);
+    let same = HandWritten::new(10, None);
+    let gate = ours::TurnGate::new(10, FAN, None).await;
+    let contest = Contest::new(BenchClock::Cpu)
         .add("least", FAN, || async {
             assert_eq!(least.turn(&text, FAN, FAN).await, FAN)
         })
@@ -375,7 +382,7 @@ async fn fan_out(rounds: usize) -> Vec<Row> {
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
     let row = |floor, note| {
-        Row::new(
+        CostRow::new(
             "fan-out of 1000, per call",
             us("ours1000"),
             "us",
@@ -391,12 +398,12 @@ async fn fan_out(rounds: usize) -> Vec<Row> {
 }
 
 /// 1000 tools that sleep 10 ms, 100 at a time: ideally 100 ms.
-async fn waiting(rounds: usize) -> Vec<Row> {
+async fn waiting(rounds: usize) -> Vec<CostRow> {
     let nap = Some(Duration::from_millis(10));
     let text = floors::arguments().to_string();
-    let least = floors::Chain::new(10, nap);
-    let gate = ours::Gate::new(10, 100, nap).await;
-    let contest = Contest::new(Watch::Wall)
+    let least = floors::BoxedChain::new(10, nap);
+    let gate = ours::TurnGate::new(10, 100, nap).await;
+    let contest = Contest::new(BenchClock::Wall)
         .add("least", 1, || async {
             assert_eq!(least.turn(&text, FAN, 100).await, FAN)
         })
@@ -406,14 +413,14 @@ async fn waiting(rounds: usize) -> Vec<Row> {
     let results = contest.run(rounds).await;
     let ms = |name| of(&results, name) / 1e6;
     vec![
-        Row::new(
+        CostRow::new(
             "1000 tools of 10 ms, 100 at a time",
             ms("ours"),
             "ms",
             Some(100.0),
             "ideal",
         ),
-        Row::new(
+        CostRow::new(
             "1000 tools of 10 ms, 100 at a time",
             ms("ours"),
             "ms",
@@ -423,12 +430,13 @@ async fn waiting(rounds: usize) -> Vec<Row> {
     ]
 }
 
-/// Whether a turn gets dearer as the session grows.
-async fn long_session(rounds: usize) -> Vec<Row> {
+/// Measures whether a turn gets more expensive as the session grows.
+async fn long_session(rounds: usize) -> Vec<CostRow> {
     let text = floors::arguments().to_string();
-    let (mut early, mut late) = (Vec::new(), Vec::new());
+    let mut early = Vec::new();
+    let mut late = Vec::new();
     for _ in 0..rounds {
-        let gate = ours::Gate::new(10, 8, None).await;
+        let gate = ours::TurnGate::new(10, 8, None).await;
         for turn in 0..1_000 {
             let start = std::time::Instant::now();
             black_box(gate.turn(&text, 1).await);
@@ -440,8 +448,9 @@ async fn long_session(rounds: usize) -> Vec<Row> {
             }
         }
     }
-    let (early, late) = (measure::median(early), measure::median(late));
-    vec![Row::new(
+    let early = measure::median(early);
+    let late = measure::median(late);
+    vec![CostRow::new(
         "turn 1000 of a session",
         late,
         "us",

@@ -9,30 +9,30 @@ use serde::Serialize;
 
 /// One line of the cost sheet.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct CostRow {
     pub(crate) name: String,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// What the same work costs without Toolgate; nothing if there is no such work.
+    /// The cost of the same work without Toolgate; `None` if there is no such work.
     pub(crate) floor: Option<f64>,
     pub(crate) ratio: Option<f64>,
-    /// What the floor is; only for people.
+    /// The description of the floor; only for people.
     #[serde(skip)]
     pub(crate) note: String,
-    /// What is aimed at, if anything; only for people.
+    /// The goal, if there is one; only for people.
     #[serde(skip)]
-    pub(crate) goal: Option<Goal>,
+    pub(crate) goal: Option<CostGoal>,
 }
 
-/// What a row should reach.
+/// The goal of a row.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Goal {
+pub(crate) enum CostGoal {
     RatioAtLeast(f64),
     RatioAtMost(f64),
     ValueAtMost(f64),
 }
 
-impl Row {
+impl CostRow {
     pub(crate) fn new(
         name: impl Into<String>,
         value: f64,
@@ -54,22 +54,24 @@ impl Row {
         }
     }
 
-    /// The same row with something to reach.
-    pub(crate) fn aiming(self, goal: Goal) -> Self {
+    /// Sets the goal of the row.
+    pub(crate) fn aiming(self, goal: CostGoal) -> Self {
         Self {
             goal: Some(goal),
             ..self
         }
     }
 
-    /// What is aimed at and whether it is reached, in words.
+    /// Returns the goal and whether it is reached, as text.
     pub(crate) fn verdict(&self) -> String {
         let ratio = self.ratio.unwrap_or(f64::NAN);
         let (aim, met) = match self.goal {
             None => return String::new(),
-            Some(Goal::RatioAtLeast(least)) => (format!("ratio at least {least}"), ratio >= least),
-            Some(Goal::RatioAtMost(most)) => (format!("ratio at most {most}"), ratio <= most),
-            Some(Goal::ValueAtMost(most)) => {
+            Some(CostGoal::RatioAtLeast(least)) => {
+                (format!("ratio at least {least}"), ratio >= least)
+            }
+            Some(CostGoal::RatioAtMost(most)) => (format!("ratio at most {most}"), ratio <= most),
+            Some(CostGoal::ValueAtMost(most)) => {
                 (format!("at most {most} {}", self.unit), self.value <= most)
             }
         };
@@ -77,25 +79,25 @@ impl Row {
     }
 }
 
-/// How the time of a contender is read.
+/// The clock for a contender.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Watch {
-    /// Time on the processor: what a busy machine disturbs least.
+pub(crate) enum BenchClock {
+    /// Processor time: disturbed least by a busy machine.
     Cpu,
-    /// Time on the wall, for what mostly waits.
+    /// Wall-clock time, for work that mostly waits.
     Wall,
 }
 
-type Work<'a> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + 'a>> + 'a>;
+type RoundWork<'a> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + 'a>> + 'a>;
 
 /// Several ways to do something, measured in turns.
 pub(crate) struct Contest<'a> {
-    watch: Watch,
-    contenders: Vec<(&'static str, f64, Work<'a>)>,
+    watch: BenchClock,
+    contenders: Vec<(&'static str, f64, RoundWork<'a>)>,
 }
 
 impl<'a> Contest<'a> {
-    pub(crate) fn new(watch: Watch) -> Self {
+    pub(crate) fn new(watch: BenchClock) -> Self {
         Self {
             watch,
             contenders: Vec::new(),
@@ -113,16 +115,19 @@ impl<'a> Contest<'a> {
         self
     }
 
-    /// The median time of one thing in nanoseconds, by contender.
+    /// Returns the median time of one thing in nanoseconds, by contender.
     pub(crate) async fn run(self, rounds: usize) -> Vec<(&'static str, f64)> {
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); self.contenders.len()];
         for round in 0..rounds + 2 {
             for (at, (_, count, work)) in self.contenders.iter().enumerate() {
-                let (cpu, wall) = (cpu_ns(), Instant::now());
+                let cpu = cpu_ns();
+                let wall = Instant::now();
                 work().await;
                 let spent = match self.watch {
-                    Watch::Cpu => cpu_ns() - cpu,
-                    Watch::Wall => u64::try_from(wall.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                    BenchClock::Cpu => cpu_ns() - cpu,
+                    BenchClock::Wall => {
+                        u64::try_from(wall.elapsed().as_nanos()).unwrap_or(u64::MAX)
+                    }
                 };
                 // The first rounds warm up caches and allocators.
                 if round >= 2 {
@@ -150,7 +155,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Processor time of this process.
+/// Returns the processor time of this process.
 #[expect(unsafe_code, reason = "the standard library has no processor clock")]
 pub(crate) fn cpu_ns() -> u64 {
     let mut time = libc::timespec {
@@ -162,8 +167,8 @@ pub(crate) fn cpu_ns() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// Prints rows for people or for machines.
-pub(crate) fn print(rows: &[Row], json: bool) -> Result<(), serde_json::Error> {
+/// Prints rows for people or as JSON.
+pub(crate) fn print(rows: &[CostRow], json: bool) -> Result<(), serde_json::Error> {
     if json {
         println!("{}", serde_json::to_string_pretty(rows)?);
         return Ok(());
@@ -176,7 +181,8 @@ pub(crate) fn print(rows: &[Row], json: bool) -> Result<(), serde_json::Error> {
         let number =
             |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
         let value = format!("{:.2} {}", row.value, row.unit);
-        let (floor, ratio) = (number(row.floor), number(row.ratio));
+        let floor = number(row.floor);
+        let ratio = number(row.ratio);
         println!(
             "{:<52} {value:>16} {floor:>12} {ratio:>8}  {:<44} {}",
             row.name,

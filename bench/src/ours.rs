@@ -3,14 +3,17 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use toolgate::{
-    Annotations, Arguments, Call, Dispatcher, Layer, MemoryStore, Next, Outcome, Registry, Stack,
-    ToolError, ToolRequest, TurnRequest, View, tool_fn,
+    Annotations, Arguments, Call, Layer, Next, Outcome, Registry, Stack, ToolError, View,
+    session::{Dispatcher, TurnRequest},
+    stack::ToolRequest,
+    store::MemoryStore,
+    tool_fn,
 };
 
 use crate::floors::SEEN;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
-pub(crate) struct Echo {
+pub(crate) struct EchoInput {
     text: String,
     #[serde(default)]
     #[allow(dead_code, reason = "the tool takes it and does not need it")]
@@ -20,16 +23,16 @@ pub(crate) struct Echo {
     path: String,
 }
 
-impl Echo {
+impl EchoInput {
     pub(crate) fn into_text(self) -> String {
         self.text
     }
 }
 
-/// A layer that counts and lets everything through.
-pub(crate) struct Through;
+/// A layer that counts and passes every call on.
+pub(crate) struct CountingLayer;
 
-impl Layer for Through {
+impl Layer for CountingLayer {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         SEEN.fetch_add(1, Ordering::Relaxed);
         next.run(call).await
@@ -41,7 +44,7 @@ pub(crate) fn registry(sleep: Option<Duration>) -> Registry {
     let tool = tool_fn(
         "echo",
         "Says it again.",
-        move |input: Echo, _cx| async move {
+        move |input: EchoInput, _cx| async move {
             if let Some(span) = sleep {
                 tokio::time::sleep(span).await;
             }
@@ -49,14 +52,14 @@ pub(crate) fn registry(sleep: Option<Duration>) -> Registry {
         },
     );
     registry
-        .register(tool.annotated(Annotations::read_only()))
+        .register(tool.with_annotations(Annotations::read_only()))
         .expect("the name is free");
     registry
 }
 
 pub(crate) fn stack(registry: &Registry, layers: usize) -> Stack {
     let builder = (0..layers).fold(Stack::over(registry.clone()), |stack, _| {
-        stack.layer(Through)
+        stack.layer(CountingLayer)
     });
     builder.build().expect("layers of one band are in order")
 }
@@ -69,15 +72,15 @@ pub(crate) fn call() -> Call {
 }
 
 /// A dispatcher with a stack, ready to run turns.
-pub(crate) struct Gate {
+pub(crate) struct TurnGate {
     dispatcher: Dispatcher,
     view: View,
 }
 
-impl Gate {
+impl TurnGate {
     pub(crate) async fn new(layers: usize, cap: usize, sleep: Option<Duration>) -> Self {
         let registry = registry(sleep);
-        let view = View::of(&registry);
+        let view = View::from_registry(&registry);
         let builder = Dispatcher::builder(stack(&registry, layers))
             .store(MemoryStore::new())
             .max_concurrent(cap);
@@ -91,11 +94,11 @@ impl Gate {
     /// Runs one turn of `calls` calls and returns how many came back.
     pub(crate) async fn turn(&self, text: &str, calls: usize) -> usize {
         let requests = (0..calls)
-            .map(|n| ToolRequest::text(&format!("call_{n}"), "echo", text))
+            .map(|n| ToolRequest::from_text(&format!("call_{n}"), "echo", text))
             .collect();
         let opened = self
             .dispatcher
-            .open(TurnRequest::new(self.view.clone(), requests))
+            .open_turn(TurnRequest::new(self.view.clone(), requests))
             .await;
         let report = opened.expect("opens").run().await.expect("runs");
         assert!(report.results.iter().all(|result| result.outcome.is_some()));

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use toolgate::Clock;
+use toolgate::value::Clock;
 
-use crate::measure::Row;
+use crate::measure::CostRow;
 
 const HEAD: &str = "\
 # What it costs
@@ -15,7 +15,7 @@ are rarely idle. Times are processor time, medians over rounds.
 
 ";
 
-/// Where the other sections start. They stand in this order.
+/// The headings of the other sections, in their order.
 const DURABLE: &str = "## What being durable costs\n";
 const LOOP: &str = "## What a loop costs\n";
 
@@ -43,8 +43,8 @@ measured in turns with the row beside it, on the same disk.
 
 ";
 
-/// The page with a new first section.
-pub(crate) fn with_cost(before: &str, rows: &[Row]) -> String {
+/// Returns the page with a new first section.
+pub(crate) fn with_cost(before: &str, rows: &[CostRow]) -> String {
     let mut first = HEAD.to_owned();
     let _ = writeln!(first, "Measured on {}, {}.\n", machine(), today());
     first.push_str("| What | Value | Floor | Ratio | The floor is |\n|---|---|---|---|---|\n");
@@ -53,25 +53,25 @@ pub(crate) fn with_cost(before: &str, rows: &[Row]) -> String {
     joined([first, durable, whole, tui])
 }
 
-/// The page with a new section on being durable.
-pub(crate) fn with_store(before: &str, rows: &[Row]) -> String {
+/// Returns the page with a new section on durability.
+pub(crate) fn with_store(before: &str, rows: &[CostRow]) -> String {
     let [first, _, whole, tui] = sections(before);
     joined([first, section(DURABLE, DURABLE_HEAD, rows), whole, tui])
 }
 
-/// The page with a new section on whole loops.
-pub(crate) fn with_loop(before: &str, rows: &[Row]) -> String {
+/// Returns the page with a new section on whole loops.
+pub(crate) fn with_loop(before: &str, rows: &[CostRow]) -> String {
     let [first, durable, _, tui] = sections(before);
     joined([first, durable, section(LOOP, LOOP_HEAD, rows), tui])
 }
 
-/// The page with a new section on the terminal UI.
-pub(crate) fn with_tui(before: &str, rows: &[Row]) -> String {
+/// Returns the page with a new section on the terminal UI.
+pub(crate) fn with_tui(before: &str, rows: &[CostRow]) -> String {
     let [first, durable, whole, _] = sections(before);
     joined([first, durable, whole, section(TUI, TUI_HEAD, rows)])
 }
 
-/// A page in its parts, each empty if it is not there.
+/// The parts of a page, each empty if it is missing.
 fn sections(page: &str) -> [String; 4] {
     let at = |start: &str| page.find(start).unwrap_or(page.len());
     let tui = at(TUI);
@@ -94,7 +94,7 @@ fn joined(sections: [String; 4]) -> String {
     written.collect::<Vec<_>>().join("\n\n") + "\n"
 }
 
-fn section(title: &str, head: &str, rows: &[Row]) -> String {
+fn section(title: &str, head: &str, rows: &[CostRow]) -> String {
     let mut page = format!("{title}{head}");
     let _ = writeln!(
         page,
@@ -110,9 +110,10 @@ fn section(title: &str, head: &str, rows: &[Row]) -> String {
     page
 }
 
-fn line(page: &mut String, row: &Row, goal: Option<String>) {
+fn line(page: &mut String, row: &CostRow, goal: Option<String>) {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.2}"));
-    let (floor, ratio) = (number(row.floor), number(row.ratio));
+    let floor = number(row.floor);
+    let ratio = number(row.ratio);
     let goal = goal.map_or_else(String::new, |goal| format!(" {goal} |"));
     let _ = writeln!(
         page,
@@ -121,7 +122,7 @@ fn line(page: &mut String, row: &Row, goal: Option<String>) {
     );
 }
 
-/// The processor and how many of them this process may use.
+/// Describes the processor and how many of them this process may use.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info
@@ -134,7 +135,7 @@ fn machine() -> String {
 }
 
 fn today() -> String {
-    toolgate::SystemClock::new()
+    toolgate::value::SystemClock::new()
         .now()
         .to_string()
         .chars()
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn each_section_is_written_without_losing_the_other() {
-        let row = |name: &str| [Row::new(name, 1.0, "us", None, "")];
+        let row = |name: &str| [CostRow::new(name, 1.0, "us", None, "")];
         let page = with_loop(
             &with_store(&with_cost("", &row("first")), &row("second")),
             &row("fifth"),

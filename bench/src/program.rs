@@ -1,4 +1,4 @@
-//! What the program `toolgate` costs: its size, its start, and the demo.
+//! The cost of the program `toolgate`: its size, its start, and the demo.
 
 use std::{
     path::PathBuf,
@@ -6,14 +6,14 @@ use std::{
 };
 
 use crate::{
-    Options,
-    measure::{Goal, Row, median},
+    BenchOptions,
+    measure::{CostGoal, CostRow, median},
 };
 
-/// How this part of the sheet is called.
+/// The name of this part of the sheet.
 pub(crate) const PART: &str = "program";
 
-pub(crate) fn rows(options: &Options) -> Result<Vec<Row>, String> {
+pub(crate) fn rows(options: &BenchOptions) -> Result<Vec<CostRow>, String> {
     if !options.wants(PART) {
         return Ok(Vec::new());
     }
@@ -39,27 +39,27 @@ pub(crate) fn rows(options: &Options) -> Result<Vec<Row>, String> {
     let demo = spent(rounds.min(7), || toolgate(&["demo", "--yes", "--json"]))?;
     let tests = tests_alone(rounds.min(7))?;
     Ok(vec![
-        Row::new(
+        CostRow::new(
             "toolgate --version",
             version,
             "ms",
             Some(nothing),
             "/bin/true",
         )
-        .aiming(Goal::ValueAtMost(5.0)),
-        Row::new(
+        .aiming(CostGoal::ValueAtMost(5.0)),
+        CostRow::new(
             "toolgate demo --yes, with the tools it runs",
             demo,
             "ms",
             Some(tests),
             "its two test runs alone",
         )
-        .aiming(Goal::ValueAtMost(300.0)),
-        Row::new("the program", size, "MB", None, "").aiming(Goal::ValueAtMost(40.0)),
+        .aiming(CostGoal::ValueAtMost(300.0)),
+        CostRow::new("the program", size, "MB", None, "").aiming(CostGoal::ValueAtMost(40.0)),
     ])
 }
 
-/// What the two test runs of the demo cost without anybody watching, in milliseconds.
+/// Measures the two test runs of the demo without a terminal, in milliseconds.
 fn tests_alone(rounds: usize) -> Result<f64, String> {
     let project: PathBuf = [
         env!("CARGO_MANIFEST_DIR"),
@@ -78,7 +78,7 @@ fn tests_alone(rounds: usize) -> Result<f64, String> {
     spent(rounds, tests)
 }
 
-/// The processor time of a program and of everything it starts, in milliseconds.
+/// Measures the processor time of a program and of all its children, in milliseconds.
 fn spent(rounds: usize, command: impl Fn() -> Command) -> Result<f64, String> {
     let mut times = Vec::new();
     for _ in 0..rounds {
@@ -102,7 +102,7 @@ fn spent(rounds: usize, command: impl Fn() -> Command) -> Result<f64, String> {
     Ok(median(times))
 }
 
-/// The processor time of all children that have ended, in milliseconds.
+/// Returns the processor time of all children that have ended, in milliseconds.
 #[expect(
     unsafe_code,
     reason = "the standard library does not tell what children have used"

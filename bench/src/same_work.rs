@@ -1,8 +1,9 @@
 //! A hand-written chain that does what the gate does for a call, and nothing else.
 //!
-//! Ids, parsing, the same schema check, RFC 8785 digests, typed arguments, layers that are boxed, timed, noted and kept
-//! from panicking, a task per call, events that are numbered, kept in a log and broadcast, outcomes that are kept,
-//! results in call order. What it leaves out is what makes the gate a gate: anything else than the happy way.
+//! Ids, parsing, the same schema check, RFC 8785 digests, typed arguments, layers that are boxed,
+//! timed, noted and guarded against panics, a task per call, events that are numbered, logged and
+//! broadcast, outcomes that are stored, results in call order. It omits what makes the gate a gate:
+//! everything but the successful path.
 
 use std::{
     collections::HashMap,
@@ -22,27 +23,27 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use crate::{floors::SEEN, ours::Echo};
+use crate::{floors::SEEN, ours::EchoInput};
 
-type Print = [u8; 32];
+type DigestBytes = [u8; 32];
 
 #[allow(dead_code, reason = "kept to be kept")]
-struct Event {
+struct LoggedEvent {
     sequence: u64,
     at: Instant,
     invocation: Arc<(Uuid, String, Uuid)>,
-    what: What,
+    what: EventKind,
 }
 
 #[allow(dead_code, reason = "kept to be kept")]
-enum What {
-    Requested(Arc<Value>, Print, usize),
+enum EventKind {
+    Requested(Arc<Value>, DigestBytes, usize),
     Started(u32),
-    Succeeded(Arc<Value>, Print, usize),
+    Succeeded(Arc<Value>, DigestBytes, usize),
 }
 
 #[allow(dead_code, reason = "kept to be kept")]
-struct Note {
+struct LayerTiming {
     layer: Arc<str>,
     started: Instant,
     ended: Instant,
@@ -50,25 +51,33 @@ struct Note {
 }
 
 #[allow(dead_code, reason = "kept to be kept")]
-struct Kept {
+struct StoredOutcome {
     value: Arc<Value>,
-    notes: Vec<Note>,
+    notes: Vec<LayerTiming>,
 }
 
-struct Invocation {
+struct PlainInvocation {
     id: Uuid,
     arguments: Arc<Value>,
-    notes: Mutex<Vec<Note>>,
+    notes: Mutex<Vec<LayerTiming>>,
 }
 
-trait Layer: Send + Sync {
-    fn handle(self: Arc<Self>, call: Arc<Invocation>, next: Next) -> BoxFuture<'static, Value>;
+trait PlainLayer: Send + Sync {
+    fn handle(
+        self: Arc<Self>,
+        call: Arc<PlainInvocation>,
+        next: PlainNext,
+    ) -> BoxFuture<'static, Value>;
 }
 
-struct Through;
+struct PlainThrough;
 
-impl Layer for Through {
-    fn handle(self: Arc<Self>, call: Arc<Invocation>, next: Next) -> BoxFuture<'static, Value> {
+impl PlainLayer for PlainThrough {
+    fn handle(
+        self: Arc<Self>,
+        call: Arc<PlainInvocation>,
+        next: PlainNext,
+    ) -> BoxFuture<'static, Value> {
         Box::pin(async move {
             SEEN.fetch_add(1, Ordering::Relaxed);
             next.run(call).await
@@ -76,25 +85,25 @@ impl Layer for Through {
     }
 }
 
-struct Next {
-    gate: Arc<Parts>,
+struct PlainNext {
+    gate: Arc<GateParts>,
     at: usize,
 }
 
-impl Next {
-    async fn run(self, call: Arc<Invocation>) -> Value {
+impl PlainNext {
+    async fn run(self, call: Arc<PlainInvocation>) -> Value {
         let Some((name, layer)) = self.gate.layers.get(self.at) else {
             return self.gate.tool(&call).await;
         };
         let started = Instant::now();
-        let below = Next {
+        let below = PlainNext {
             gate: self.gate.clone(),
             at: self.at + 1,
         };
         let value = AssertUnwindSafe(layer.clone().handle(call.clone(), below))
             .catch_unwind()
             .await;
-        let note = Note {
+        let note = LayerTiming {
             layer: name.clone(),
             started,
             ended: Instant::now(),
@@ -105,27 +114,27 @@ impl Next {
     }
 }
 
-struct Parts {
-    layers: Vec<(Arc<str>, Arc<dyn Layer>)>,
+struct GateParts {
+    layers: Vec<(Arc<str>, Arc<dyn PlainLayer>)>,
     schema: jsonschema::Validator,
-    log: Mutex<Vec<Arc<Event>>>,
-    kept: Mutex<HashMap<Uuid, Kept>>,
-    bus: broadcast::Sender<Arc<Event>>,
+    log: Mutex<Vec<Arc<LoggedEvent>>>,
+    kept: Mutex<HashMap<Uuid, StoredOutcome>>,
+    bus: broadcast::Sender<Arc<LoggedEvent>>,
     sleep: Option<Duration>,
 }
 
-impl Parts {
-    async fn tool(&self, call: &Invocation) -> Value {
-        let input = Echo::deserialize(&*call.arguments).expect("fits the schema");
+impl GateParts {
+    async fn tool(&self, call: &PlainInvocation) -> Value {
+        let input = EchoInput::deserialize(&*call.arguments).expect("fits the schema");
         if let Some(span) = self.sleep {
             tokio::time::sleep(span).await;
         }
         serde_json::to_value(input.into_text()).expect("a value can be written")
     }
 
-    fn record(&self, invocation: &Arc<(Uuid, String, Uuid)>, what: What) {
+    fn record(&self, invocation: &Arc<(Uuid, String, Uuid)>, what: EventKind) {
         let mut log = self.log.lock().expect("no panic");
-        let event = Event {
+        let event = LoggedEvent {
             sequence: log.len() as u64 + 1,
             at: Instant::now(),
             invocation: invocation.clone(),
@@ -142,15 +151,15 @@ impl Parts {
         let id = Uuid::now_v7();
         let head = Arc::new((id, label, turn));
         let (print, size) = digest(&arguments);
-        self.record(&head, What::Requested(arguments.clone(), print, size));
-        self.record(&head, What::Started(1));
-        let call = Arc::new(Invocation {
+        self.record(&head, EventKind::Requested(arguments.clone(), print, size));
+        self.record(&head, EventKind::Started(1));
+        let call = Arc::new(PlainInvocation {
             id,
             arguments,
             notes: Mutex::new(Vec::with_capacity(self.layers.len())),
         });
         let value = Arc::new(
-            Next {
+            PlainNext {
                 gate: self.clone(),
                 at: 0,
             }
@@ -161,34 +170,34 @@ impl Parts {
         let notes = std::mem::take(&mut *call.notes.lock().expect("no panic"));
         self.kept.lock().expect("no panic").insert(
             call.id,
-            Kept {
+            StoredOutcome {
                 value: value.clone(),
                 notes,
             },
         );
-        self.record(&head, What::Succeeded(value.clone(), print, size));
+        self.record(&head, EventKind::Succeeded(value.clone(), print, size));
         value
     }
 }
 
-fn digest(value: &Value) -> (Print, usize) {
+fn digest(value: &Value) -> (DigestBytes, usize) {
     let bytes = serde_json_canonicalizer::to_vec(value).expect("a value can be written");
     (Sha256::digest(&bytes).into(), bytes.len())
 }
 
 /// The hand-written gate.
-pub(crate) struct HandWritten(Arc<Parts>);
+pub(crate) struct HandWritten(Arc<GateParts>);
 
 impl HandWritten {
     pub(crate) fn new(layers: usize, sleep: Option<Duration>) -> Self {
-        let schema = toolgate::Schema::of::<Echo>();
+        let schema = toolgate::value::Schema::for_type::<EchoInput>();
         let layer = |n| {
             (
                 format!("through#{n}").into(),
-                Arc::new(Through) as Arc<dyn Layer>,
+                Arc::new(PlainThrough) as Arc<dyn PlainLayer>,
             )
         };
-        Self(Arc::new(Parts {
+        Self(Arc::new(GateParts {
             layers: (0..layers).map(layer).collect(),
             schema: jsonschema::validator_for(schema.as_json()).expect("a valid schema"),
             log: Mutex::default(),
@@ -203,7 +212,9 @@ impl HandWritten {
         let room = Arc::new(Semaphore::new(cap));
         let mut tasks = JoinSet::new();
         for n in 0..calls {
-            let (parts, room, text) = (self.0.clone(), room.clone(), text.to_owned());
+            let parts = self.0.clone();
+            let room = room.clone();
+            let text = text.to_owned();
             tasks.spawn(async move {
                 let _permit = room.acquire().await;
                 (n, parts.dispatch(text, format!("call_{n}"), turn).await)

@@ -1,4 +1,5 @@
-//! What being durable costs: calls that are recorded before and after, turns that stop and go on, long sessions.
+//! The cost of durability: calls that are recorded before and after, turns that suspend and resume,
+//! long sessions.
 
 use std::{
     error::Error,
@@ -12,33 +13,37 @@ use std::{
 
 use tempfile::TempDir;
 use toolgate::{
-    Batch, Decision, Dispatcher, Event, Json, Position, Record, RecordKey, Registry, SessionId,
-    Stack, Store, StoreHandle, Suspension, Timestamp, ToolError, ToolRequest, TurnEnd, TurnEvent,
-    TurnId, TurnInfo, TurnRequest, View, tool_fn,
+    Decision, Event, Registry, Stack, ToolError, View,
+    event::TurnEvent,
+    session::{Dispatcher, TurnEnd, TurnRequest},
+    stack::{Suspension, ToolRequest, TurnInfo},
+    store::{LogPosition, RecordKey, Store, StoreHandle, StoreRecord, WriteBatch},
+    tool_fn,
+    value::{Json, SessionId, Timestamp, TurnId},
 };
 use toolgate_store::SqliteStore;
-use toolgate_testkit::{AskFirst, Fault, FaultyStore, StoreCall};
+use toolgate_testkit::{AskFirst, FaultyStore, StoreCall, StoreFault};
 
 use crate::{
-    Options, floors,
-    measure::{Goal, Row, cpu_ns, median},
-    ours::Echo,
-    store_floors::{Log, Rows, TestDatabase},
+    BenchOptions, floors,
+    measure::{CostGoal, CostRow, cpu_ns, median},
+    ours::EchoInput,
+    store_floors::{StoredRows, SyncedLog, TestDatabase},
 };
 
 /// The parts of the sheet.
 pub(crate) const PARTS: [&str; 5] = ["lone", "sqlite", "postgres", "resume", "session"];
-/// How many calls run at the same time, and how many there are in all.
+/// The number of concurrent calls, and the number of all calls.
 const WIDTH: usize = 64;
 const CALLS: usize = 16 * WIDTH;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-pub(crate) async fn rows(options: &Options) -> Result<Vec<Row>, String> {
+pub(crate) async fn rows(options: &BenchOptions) -> Result<Vec<CostRow>, String> {
     measure(options).await.map_err(|error| error.to_string())
 }
 
-async fn measure(options: &Options) -> Fallible<Vec<Row>> {
+async fn measure(options: &BenchOptions) -> Fallible<Vec<CostRow>> {
     let rounds = options.rounds;
     let mut rows = Vec::new();
     if options.wants("lone") {
@@ -62,7 +67,7 @@ async fn measure(options: &Options) -> Fallible<Vec<Row>> {
 /// A tool that may write, so that it is recorded before it runs and after.
 fn registry() -> Registry {
     let registry = Registry::new();
-    let tool = tool_fn("echo", "Says it again.", async |input: Echo, _cx| {
+    let tool = tool_fn("echo", "Says it again.", async |input: EchoInput, _cx| {
         Ok::<_, ToolError>(input.into_text())
     });
     registry.register(tool).expect("the name is free");
@@ -78,7 +83,7 @@ async fn dispatcher(
         .store_handle(store)
         .max_concurrent(WIDTH);
     Ok(match session {
-        // Whoever had it may not have let go of it yet, like a process that was lost.
+        // The lease of a lost process may not have expired yet.
         Some(session) => builder.session(session).take_over().build().await?,
         None => builder.build().await?,
     })
@@ -87,13 +92,13 @@ async fn dispatcher(
 fn requests(count: usize) -> Vec<ToolRequest> {
     let text = floors::arguments().to_string();
     (0..count)
-        .map(|n| ToolRequest::text(&format!("call_{n}"), "echo", &text))
+        .map(|n| ToolRequest::from_text(&format!("call_{n}"), "echo", &text))
         .collect()
 }
 
 async fn turn(dispatcher: &Dispatcher, view: &View, calls: usize) -> Fallible<()> {
     let report = dispatcher
-        .open(TurnRequest::new(view.clone(), requests(calls)))
+        .open_turn(TurnRequest::new(view.clone(), requests(calls)))
         .await?
         .run()
         .await?;
@@ -107,7 +112,7 @@ async fn turn(dispatcher: &Dispatcher, view: &View, calls: usize) -> Fallible<()
 /// Seconds for all calls, [`WIDTH`] at a time.
 async fn timed_calls(store: StoreHandle) -> Fallible<f64> {
     let registry = registry();
-    let view = View::of(&registry);
+    let view = View::from_registry(&registry);
     let dispatcher = dispatcher(store, None, Stack::over(registry).build()?).await?;
     turn(&dispatcher, &view, 1).await?;
     let start = Instant::now();
@@ -115,28 +120,30 @@ async fn timed_calls(store: StoreHandle) -> Fallible<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-fn calls_row(name: &str, ours: Vec<f64>, floor: Vec<f64>) -> Row {
-    let (ours, floor) = (CALLS as f64 / median(ours), CALLS as f64 / median(floor));
+fn calls_row(name: &str, ours: Vec<f64>, floor: Vec<f64>) -> CostRow {
+    let ours = CALLS as f64 / median(ours);
+    let floor = CALLS as f64 / median(floor);
     let note = "raw commits of the same rows, 64 writers in each";
-    let row = Row::new(
+    let row = CostRow::new(
         format!("durable calls, 64 at a time, {name}"),
         ours,
         "calls/s",
         Some(floor),
         note,
     );
-    row.aiming(Goal::RatioAtLeast(0.5))
+    row.aiming(CostGoal::RatioAtLeast(0.5))
 }
 
-async fn sqlite_calls(rounds: usize) -> Fallible<Row> {
-    let (mut ours, mut floor) = (Vec::new(), Vec::new());
+async fn sqlite_calls(rounds: usize) -> Fallible<CostRow> {
+    let mut ours = Vec::new();
+    let mut floor = Vec::new();
     for round in 0..=rounds {
         let directory = TempDir::new()?;
         let path = directory.path().join("ours.db");
         let spent = timed_calls(StoreHandle::new(SqliteStore::open(&path)?)).await?;
         // Intent and outcome: two commits for as many calls as run at a time.
-        let raw =
-            Rows::read(&path)?.write_sqlite(&directory.path().join("raw.db"), 2 * CALLS / WIDTH)?;
+        let raw = StoredRows::read(&path)?
+            .write_sqlite(&directory.path().join("raw.db"), 2 * CALLS / WIDTH)?;
         if round > 0 {
             ours.push(spent);
             floor.push(raw);
@@ -145,7 +152,7 @@ async fn sqlite_calls(rounds: usize) -> Fallible<Row> {
     Ok(calls_row("SQLite", ours, floor))
 }
 
-async fn postgres_calls(rounds: usize) -> Fallible<Option<Row>> {
+async fn postgres_calls(rounds: usize) -> Fallible<Option<CostRow>> {
     let Ok(url) = std::env::var("TOOLGATE_TEST_POSTGRES") else {
         eprintln!("TOOLGATE_TEST_POSTGRES is not set: PostgreSQL is left out");
         return Ok(None);
@@ -153,11 +160,12 @@ async fn postgres_calls(rounds: usize) -> Fallible<Option<Row>> {
     let directory = TempDir::new()?;
     let path = directory.path().join("rows.db");
     timed_calls(StoreHandle::new(SqliteStore::open(&path)?)).await?;
-    let rows = Rows::read(&path)?;
-    let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    let rows = StoredRows::read(&path)?;
+    let mut ours = Vec::new();
+    let mut floor = Vec::new();
     let database = TestDatabase::create(&url).await?;
     for round in 0..=rounds {
-        let spent = timed_calls(toolgate_store::open(&database.url).await?).await?;
+        let spent = timed_calls(toolgate_store::open_store(&database.url).await?).await?;
         let raw = rows
             .write_postgres(&database.url, 2 * CALLS / WIDTH)
             .await?;
@@ -171,13 +179,14 @@ async fn postgres_calls(rounds: usize) -> Fallible<Option<Row>> {
 }
 
 /// One record at a time beside one sync at a time.
-async fn lone(rounds: usize) -> Fallible<Row> {
+async fn lone(rounds: usize) -> Fallible<CostRow> {
     let directory = TempDir::new()?;
     let store = SqliteStore::open(directory.path().join("ours.db"))?;
-    let mut log = Log::create(&directory.path().join("log"))?;
-    let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    let mut log = SyncedLog::create(&directory.path().join("log"))?;
+    let mut ours = Vec::new();
+    let mut floor = Vec::new();
     for n in 0..rounds * 20 {
-        let record = Record::Json(Json::from("a record of ordinary size, written once"));
+        let record = StoreRecord::Json(Json::from("a record of ordinary size, written once"));
         let start = Instant::now();
         store
             .once(RecordKey::Other(format!("lone/{n}").into()), record)
@@ -187,29 +196,29 @@ async fn lone(rounds: usize) -> Fallible<Row> {
         log.sync()?;
         floor.push(start.elapsed().as_secs_f64() * 1e6);
     }
-    let row = Row::new(
+    let row = CostRow::new(
         "one durable record, SQLite",
         median(ours),
         "us",
         Some(median(floor)),
         "one append and sync",
     );
-    Ok(row.aiming(Goal::RatioAtMost(1.2)))
+    Ok(row.aiming(CostGoal::RatioAtMost(1.2)))
 }
 
-/// Stops for a decision, and goes on in a fresh store handle and dispatcher. That one is returned: closing it is no part
-/// of going on.
+/// Suspends for a decision, and resumes with a fresh store handle and dispatcher. The dispatcher is
+/// returned: closing it is not part of resuming.
 async fn stop_and_go_on(
     first: StoreHandle,
     fresh: impl AsyncFn() -> Fallible<StoreHandle>,
 ) -> Fallible<Dispatcher> {
     let registry = registry();
-    let view = View::of(&registry);
+    let view = View::from_registry(&registry);
     let stack = Stack::over(registry).layer(AskFirst).build()?;
     let before = dispatcher(first, None, stack.clone()).await?;
     let session = before.session();
     let report = before
-        .open(TurnRequest::new(view.clone(), requests(1)))
+        .open_turn(TurnRequest::new(view.clone(), requests(1)))
         .await?
         .run()
         .await?;
@@ -217,7 +226,7 @@ async fn stop_and_go_on(
     drop(before);
     let after = dispatcher(fresh().await?, Some(session), stack).await?;
     let Some(Suspension::Decision(request)) = &report.results[0].waits_for else {
-        return Err("nobody was asked".into());
+        return Err("no approval was requested".into());
     };
     after
         .decide(report.turn, request, Decision::approve("ann"))
@@ -227,48 +236,53 @@ async fn stop_and_go_on(
     Ok(after)
 }
 
-async fn resume(rounds: usize) -> Fallible<Vec<Row>> {
+async fn resume(rounds: usize) -> Fallible<Vec<CostRow>> {
     let directory = TempDir::new()?;
     let path = directory.path().join("ours.db");
     let needed = count_syncs(&directory.path().join("count.db")).await?;
-    let mut log = Log::create(&directory.path().join("log"))?;
+    let mut log = SyncedLog::create(&directory.path().join("log"))?;
     let keep = SqliteStore::open(&path)?;
-    let (mut wall, mut cpu, mut syncs, mut syncs_cpu) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut wall = Vec::new();
+    let mut cpu = Vec::new();
+    let mut syncs = Vec::new();
+    let mut syncs_cpu = Vec::new();
     for _ in 0..rounds * 4 {
-        let (start, spent) = (Instant::now(), cpu_ns());
+        let start = Instant::now();
+        let spent = cpu_ns();
         let open = async || Ok(StoreHandle::new(SqliteStore::open(&path)?));
         let gone_on = stop_and_go_on(StoreHandle::new(keep.clone()), open).await?;
         wall.push(start.elapsed().as_secs_f64() * 1e6);
         cpu.push((cpu_ns() - spent) as f64 / 1e3);
         drop(gone_on);
-        let (start, spent) = (Instant::now(), cpu_ns());
+        let start = Instant::now();
+        let spent = cpu_ns();
         (0..needed).try_for_each(|_| log.sync())?;
         syncs.push(start.elapsed().as_secs_f64() * 1e6);
         syncs_cpu.push((cpu_ns() - spent) as f64 / 1e3);
     }
     let note = format!("the {needed} syncs it needs");
     Ok(vec![
-        Row::new(
-            "stop, decide and go on, SQLite",
+        CostRow::new(
+            "stop, decide and resume, SQLite",
             median(wall),
             "us",
             Some(median(syncs)),
             &note,
         )
-        .aiming(Goal::RatioAtMost(1.5)),
-        Row::new(
-            "stop, decide and go on, SQLite, processor",
+        .aiming(CostGoal::RatioAtMost(1.5)),
+        CostRow::new(
+            "stop, decide and resume, SQLite, processor",
             median(cpu),
             "us",
             Some(median(syncs_cpu)),
             &note,
         )
-        .aiming(Goal::ValueAtMost(150.0)),
+        .aiming(CostGoal::ValueAtMost(150.0)),
     ])
 }
 
-/// How many writes wait for the disk one after the other. Leases are written too, but not synced.
+/// Counts the writes that wait for the disk one after the other. Leases are written too, but not
+/// synced.
 async fn count_syncs(path: &Path) -> Fallible<u64> {
     let syncs = Arc::new(AtomicU64::new(0));
     let counted = syncs.clone();
@@ -277,26 +291,25 @@ async fn count_syncs(path: &Path) -> Fallible<u64> {
             call,
             StoreCall::Lease | StoreCall::Renew | StoreCall::Release
         );
-        counted.fetch_add((call.writes() && !lease).into(), Ordering::Relaxed);
-        Fault::Pass
+        counted.fetch_add((call.is_write() && !lease).into(), Ordering::Relaxed);
+        StoreFault::Pass
     });
     let open = async || Ok(StoreHandle::new(store.clone()));
     stop_and_go_on(open().await?, open).await?;
     Ok(syncs.load(Ordering::Relaxed))
 }
 
-/// Opening a session, and its next turn, by how long it is.
-async fn long_session(rounds: usize) -> Fallible<Vec<Row>> {
+/// Measures opening a session, and its next turn, by its length.
+async fn long_session(rounds: usize) -> Fallible<Vec<CostRow>> {
     let directory = TempDir::new()?;
-    let (short, long) = (
-        directory.path().join("short.db"),
-        directory.path().join("long.db"),
-    );
+    let short = directory.path().join("short.db");
+    let long = directory.path().join("long.db");
     let sessions = [fill(&short, 100).await?, fill(&long, 100_000).await?];
     let registry = registry();
-    let view = View::of(&registry);
+    let view = View::from_registry(&registry);
     let stack = Stack::over(registry).build()?;
-    let (mut opened, mut next) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    let mut opened = [Vec::new(), Vec::new()];
+    let mut next = [Vec::new(), Vec::new()];
     for _ in 0..rounds * 4 {
         for (at, path) in [&short, &long].into_iter().enumerate() {
             let start = Instant::now();
@@ -312,26 +325,26 @@ async fn long_session(rounds: usize) -> Fallible<Vec<Row>> {
     let [short_next, long_next] = next.map(median);
     let note = "the same at 100 events";
     Ok(vec![
-        Row::new(
+        CostRow::new(
             "opening a session of 100,000 events, SQLite",
             long_open,
             "ms",
             Some(short_open),
             note,
         )
-        .aiming(Goal::ValueAtMost(50.0)),
-        Row::new(
+        .aiming(CostGoal::ValueAtMost(50.0)),
+        CostRow::new(
             "its next turn, processor",
             long_next,
             "us",
             Some(short_next),
             note,
         )
-        .aiming(Goal::RatioAtMost(1.1)),
+        .aiming(CostGoal::RatioAtMost(1.1)),
     ])
 }
 
-/// Writes a session with so many events.
+/// Writes a session with a number of events.
 async fn fill(path: &Path, count: u64) -> Fallible<SessionId> {
     let store = SqliteStore::open(path)?;
     let session = SessionId::new(uuid::Uuid::from_u128(7));
@@ -342,7 +355,7 @@ async fn fill(path: &Path, count: u64) -> Fallible<SessionId> {
     for first in (0..count).step_by(1_000) {
         let last = count.min(first + 1_000);
         let event = |n| {
-            Event::turn(
+            Event::for_turn(
                 n,
                 Timestamp::from_micros(n as i64),
                 info.clone(),
@@ -355,10 +368,10 @@ async fn fill(path: &Path, count: u64) -> Fallible<SessionId> {
         store
             .append(
                 session,
-                Position::unleased(first),
-                Batch {
+                LogPosition::unleased(first),
+                WriteBatch {
                     events,
-                    ..Batch::default()
+                    ..WriteBatch::default()
                 },
             )
             .await?;

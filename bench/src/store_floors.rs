@@ -1,4 +1,4 @@
-//! What being durable costs at least: raw commits and raw syncs, without Toolgate.
+//! The lowest cost of durability: raw commits and raw syncs, without Toolgate.
 
 use std::{
     fs::File,
@@ -12,15 +12,15 @@ use sqlx::{Connection as _, Executor, PgConnection};
 
 /// The rows that some work left in a database.
 #[derive(Default, Clone)]
-pub(crate) struct Rows {
+pub(crate) struct StoredRows {
     /// Bodies of events.
     pub(crate) events: Vec<String>,
     /// Keys and bodies of records.
     pub(crate) records: Vec<(String, String)>,
 }
 
-impl Rows {
-    /// Reads what is in a file that a store has written.
+impl StoredRows {
+    /// Reads the content of a file that a store has written.
     pub(crate) fn read(path: &Path) -> rusqlite::Result<Self> {
         let connection = Connection::open(path)?;
         let mut events =
@@ -35,12 +35,10 @@ impl Rows {
         Ok(Self { events, records })
     }
 
-    /// The same rows in so many parts.
+    /// Splits the rows into a number of parts.
     fn parts(&self, count: usize) -> impl Iterator<Item = (usize, &[String], &[(String, String)])> {
-        let (events, records) = (
-            self.events.len().div_ceil(count),
-            self.records.len().div_ceil(count),
-        );
+        let events = self.events.len().div_ceil(count);
+        let records = self.records.len().div_ceil(count);
         let cut =
             |at: usize, step: usize, len: usize| (at * step).min(len)..((at + 1) * step).min(len);
         (0..count).map(move |at| {
@@ -126,9 +124,9 @@ fn raw_file(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// A file that is appended to and synced, as a log is.
-pub(crate) struct Log(File);
+pub(crate) struct SyncedLog(File);
 
-impl Log {
+impl SyncedLog {
     pub(crate) fn create(path: &Path) -> std::io::Result<Self> {
         File::create(path).map(Self)
     }

@@ -1,19 +1,22 @@
-//! What the terminal UI costs: a frame of a long session, and a frame after one more event.
+//! The cost of the terminal UI: a frame of a long session, and a frame after one more event.
 
 use std::{hint::black_box, sync::Arc, time::Instant};
 
 use ratatui::{Terminal, backend::TestBackend};
 use serde_json::json;
 use toolgate::{
-    CallId, Cost, Digest, Event, Finish, Invocation, Json, LoopEvent, RunEnd, SessionId, Timestamp,
-    ToolEvent, TurnId, TurnInfo, Usage,
+    Event, RunEnd,
+    event::{Cost, Invocation, SessionEvent, ToolEvent},
+    model::{FinishReason, Usage},
+    stack::TurnInfo,
+    value::{CallId, Digest, Json, SessionId, Timestamp, TurnId},
 };
-use toolgate_cli::tui::{App, Msg, Setup, draw, update};
+use toolgate_cli::show::tui::{ChatApp, ChatSetup, UiMessage, draw, update};
 use uuid::Uuid;
 
 use crate::{
-    Options,
-    measure::{Goal, Row, median},
+    BenchOptions,
+    measure::{CostGoal, CostRow, median},
 };
 
 /// The parts of the sheet.
@@ -23,14 +26,14 @@ pub(crate) const PARTS: [&str; 2] = ["frames", crate::program::PART];
 const EVENTS: u64 = 10_000;
 /// The size of the screen.
 const SIZE: (u16, u16) = (120, 40);
-/// What a frame may cost, in microseconds.
+/// The limit for a frame, in microseconds.
 const MOST: f64 = 5_000.0;
 
 const REPLY: &str = "# What I found\n\nThe sum in `src/lib.rs` is **wrong** in more than one place, and here are enough \
                      words for a paragraph that has to be wrapped.\n\n```rust\nfn add(a: i32, b: i32) -> i32 {\n    a - \
                      b\n}\n```\n\n- first this\n- then that\n";
 
-pub(crate) fn rows(options: &Options) -> Vec<Row> {
+pub(crate) fn rows(options: &BenchOptions) -> Vec<CostRow> {
     if !options.wants("frames") {
         return Vec::new();
     }
@@ -38,8 +41,8 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let (long, long_again, long_after, long_resized) = measured(options.rounds, EVENTS);
     let row = |name: &str, value: f64, floor: f64| {
         let name = format!("{name}, session of {EVENTS} events, {}×{}", SIZE.0, SIZE.1);
-        Row::new(name, value, "us", Some(floor), "the same with 10 events")
-            .aiming(Goal::ValueAtMost(MOST))
+        CostRow::new(name, value, "us", Some(floor), "the same with 10 events")
+            .aiming(CostGoal::ValueAtMost(MOST))
     };
     vec![
         row("first frame", long, short),
@@ -49,14 +52,15 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     ]
 }
 
-/// Microseconds of the first frame, of one more, of one after another event, and of one at another width.
+/// Measures, in microseconds, the first frame, one more, one after another event, and one at
+/// another width.
 fn measured(rounds: usize, events: u64) -> (f64, f64, f64, f64) {
     let [mut first, mut again, mut after, mut resized] = [const { Vec::new() }; 4];
-    let mut session = Events::new();
+    let mut session = SessionEvents::new();
     let before: Vec<Arc<Event>> = (0..events).map(|_| session.next()).collect();
-    let mut app = App::new(session.setup());
+    let mut app = ChatApp::new(session.setup());
     for event in before {
-        update(&mut app, Msg::Event(event));
+        update(&mut app, UiMessage::Event(event));
     }
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).expect("a test terminal");
     for _ in 0..rounds.max(3) * 10 {
@@ -65,7 +69,7 @@ fn measured(rounds: usize, events: u64) -> (f64, f64, f64, f64) {
         again.push(timed(|| frame(&mut terminal, &mut fresh)));
         let event = session.next();
         after.push(timed(|| {
-            update(&mut fresh, Msg::Event(event.clone()));
+            update(&mut fresh, UiMessage::Event(event.clone()));
             frame(&mut terminal, &mut fresh);
         }));
         let mut narrow =
@@ -75,7 +79,7 @@ fn measured(rounds: usize, events: u64) -> (f64, f64, f64, f64) {
     (median(first), median(again), median(after), median(resized))
 }
 
-fn frame(terminal: &mut Terminal<TestBackend>, app: &mut App) {
+fn frame(terminal: &mut Terminal<TestBackend>, app: &mut ChatApp) {
     terminal
         .draw(|frame| draw(black_box(app), frame))
         .expect("a test terminal cannot fail");
@@ -87,14 +91,14 @@ fn timed(work: impl FnOnce()) -> f64 {
     began.elapsed().as_secs_f64() * 1e6
 }
 
-/// A session that goes on and on: something is said, a tool runs, the model replies.
-struct Events {
+/// Builds a long session: messages, tool calls, replies.
+struct SessionEvents {
     turn: Arc<TurnInfo>,
     sequence: u64,
     call: Option<Arc<Invocation>>,
 }
 
-impl Events {
+impl SessionEvents {
     fn new() -> Self {
         let turn = TurnInfo::new(
             SessionId::new(Uuid::from_u128(1)),
@@ -107,9 +111,10 @@ impl Events {
         }
     }
 
-    fn setup(&self) -> Setup {
-        let (project, model) = ("/shop".to_owned(), "scripted:captain".to_owned());
-        Setup {
+    fn setup(&self) -> ChatSetup {
+        let project = "/shop".to_owned();
+        let model = "scripted:captain".to_owned();
+        ChatSetup {
             session: self.turn.session,
             me: "ann".into(),
             project,
@@ -119,14 +124,12 @@ impl Events {
 
     fn next(&mut self) -> Arc<Event> {
         self.sequence += 1;
-        let (number, at) = (
-            self.sequence,
-            Timestamp::from_micros(self.sequence.cast_signed() * 1_000),
-        );
+        let number = self.sequence;
+        let at = Timestamp::from_micros(self.sequence.cast_signed() * 1_000);
         let event = match number % 8 {
             1 => self.around(
                 at,
-                LoopEvent::UserMessage {
+                SessionEvent::UserMessage {
                     message: number,
                     text: said(number),
                     steering: false,
@@ -134,18 +137,17 @@ impl Events {
             ),
             2 => self.around(
                 at,
-                LoopEvent::InferenceStarted {
+                SessionEvent::InferenceStarted {
                     attempt: 1,
                     messages: number,
                     tools: 10,
                 },
             ),
             3 => {
-                let (id, call_id) = (
-                    CallId::new(Uuid::from_u128(1_000 + u128::from(number))),
-                    format!("c{number}"),
-                );
-                let (tool, turn) = ("read_file".into(), self.turn.clone());
+                let id = CallId::new(Uuid::from_u128(1_000 + u128::from(number)));
+                let call_id = format!("c{number}");
+                let tool = "read_file".into();
+                let turn = self.turn.clone();
                 self.call = Some(Arc::new(Invocation {
                     id,
                     call_id: call_id.into(),
@@ -156,7 +158,8 @@ impl Events {
                 let arguments =
                     Json::new(json!({ "path": format!("src/file_{number}.rs"), "limit": 200 }))
                         .ok();
-                let (arguments_digest, executor) = (Digest::of_bytes(b""), None);
+                let arguments_digest = Digest::of_bytes(b"");
+                let executor = None;
                 self.tool(
                     at,
                     ToolEvent::ToolRequested {
@@ -168,7 +171,8 @@ impl Events {
                 )
             }
             4 => {
-                let (arguments_digest, executor) = (Digest::of_bytes(b""), None);
+                let arguments_digest = Digest::of_bytes(b"");
+                let executor = None;
                 let started = ToolEvent::ToolExecutionStarted {
                     attempt: 1,
                     executor,
@@ -180,14 +184,16 @@ impl Events {
             5 => self.tool(
                 at,
                 ToolEvent::ToolLog {
-                    level: toolgate::LogLevel::Info,
+                    level: toolgate::stack::LogLevel::Info,
                     message: "reading".to_owned(),
                 },
             ),
             6 => {
                 let result = Json::new(json!({ "text": "fn add(a: i32, b: i32) -> i32 {}" })).ok();
-                let (result_digest, attempts, cached, duration_ms) =
-                    (Digest::of_bytes(b""), 1, false, 12);
+                let result_digest = Digest::of_bytes(b"");
+                let attempts = 1;
+                let cached = false;
+                let duration_ms = 12;
                 self.tool(
                     at,
                     ToolEvent::ToolExecutionSucceeded {
@@ -202,11 +208,13 @@ impl Events {
                 )
             }
             7 => {
-                let (usage, cost) = (Some(Usage::default()), Cost::NanoUsd(1_000));
-                let (text, finish) = (Some(REPLY.to_owned()), Finish::Stop);
+                let usage = Some(Usage::default());
+                let cost = Cost::NanoUsd(1_000);
+                let text = Some(REPLY.to_owned());
+                let finish = FinishReason::Stop;
                 self.around(
                     at,
-                    LoopEvent::InferenceFinished {
+                    SessionEvent::InferenceFinished {
                         message: number,
                         text,
                         calls: 0,
@@ -217,10 +225,11 @@ impl Events {
                 )
             }
             _ => {
-                let (usage, cost) = (Usage::default(), Cost::NanoUsd(1_000));
+                let usage = Usage::default();
+                let cost = Cost::NanoUsd(1_000);
                 self.around(
                     at,
-                    LoopEvent::RunEnded {
+                    SessionEvent::RunEnded {
                         end: RunEnd::Completed,
                         error: None,
                         iterations: 1,
@@ -233,13 +242,13 @@ impl Events {
         Arc::new(event)
     }
 
-    fn around(&self, at: Timestamp, event: LoopEvent) -> Event {
-        Event::around(self.sequence, at, self.turn.clone(), event).expect("valid")
+    fn around(&self, at: Timestamp, event: SessionEvent) -> Event {
+        Event::for_run(self.sequence, at, self.turn.clone(), event).expect("valid")
     }
 
     fn tool(&self, at: Timestamp, event: ToolEvent) -> Event {
         let call = self.call.clone().expect("a call was asked for before");
-        Event::tool(self.sequence, at, call, event).expect("valid")
+        Event::for_invocation(self.sequence, at, call, event).expect("valid")
     }
 }
 

@@ -1,21 +1,22 @@
-//! What a program of its own has used: processor time and memory, as the program itself sees it at its end.
+//! The resources that a separate program has used: processor time and memory, as the program itself
+//! sees them at its end.
 //!
-//! What the system tells about a child that has ended is not it: the memory of the process that started it counts there
-//! until the child's own program is loaded.
+//! What the system reports about a child that has ended is different: the memory of the process
+//! that started it counts until the child's own program is loaded.
 
 use std::process::Command;
 
 use crate::measure::cpu_ns;
 
-/// What a process has used since it was started.
+/// The resources that a process has used since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct ResourceUse {
     pub(crate) cpu_ns: u64,
     pub(crate) peak_kib: u64,
 }
 
-impl Used {
-    /// By this process, so far.
+impl ResourceUse {
+    /// Returns the use of this process so far.
     pub(crate) fn here() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         Self {
@@ -24,7 +25,7 @@ impl Used {
         }
     }
 
-    /// By this program, started anew with one word.
+    /// Starts this program with one argument, and returns its use.
     pub(crate) fn by_program(word: &str) -> Self {
         let program = std::env::current_exe().expect("this program has a name");
         let output = Command::new(program)
@@ -36,7 +37,7 @@ impl Used {
         Self::read(&text).expect("the child says what it has used")
     }
 
-    /// As one line.
+    /// Formats it as one line.
     pub(crate) fn line(self) -> String {
         format!("{} {}", self.cpu_ns, self.peak_kib)
     }
@@ -50,7 +51,7 @@ impl Used {
     }
 }
 
-/// The most memory that was resident at a time.
+/// Returns the largest resident memory.
 fn peak_kib(status: &str) -> Option<u64> {
     let line = status
         .lines()
@@ -64,12 +65,12 @@ mod tests {
 
     #[test]
     fn what_a_program_says_of_itself_is_read_back() {
-        let used = Used {
+        let used = ResourceUse {
             cpu_ns: 5_000_000,
             peak_kib: 7_096,
         };
-        assert_eq!(Used::read(&(used.line() + "\n")), Some(used));
-        assert_eq!(Used::read("nothing"), None);
+        assert_eq!(ResourceUse::read(&(used.line() + "\n")), Some(used));
+        assert_eq!(ResourceUse::read("nothing"), None);
     }
 
     #[test]
@@ -78,6 +79,6 @@ mod tests {
             peak_kib("VmPeak:\t    9000 kB\nVmHWM:\t    7096 kB\nVmRSS:\t 5000 kB\n"),
             Some(7_096)
         );
-        assert!(Used::here().peak_kib > 0);
+        assert!(ResourceUse::here().peak_kib > 0);
     }
 }

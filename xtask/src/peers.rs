@@ -1,4 +1,5 @@
-//! A Python with the official clients of the model providers, for the tests: under `target`, made once per version.
+//! A Python with the official clients of the model providers, for the tests: under `target`,
+//! installed once per version.
 
 use std::{
     fs,
@@ -8,13 +9,13 @@ use std::{
 
 use crate::postgres::is_root;
 
-/// Where the tests look for it.
+/// The environment variable that names it for the tests.
 pub(crate) const VARIABLE: &str = "TOOLGATE_TEST_PYTHON";
 
-/// What has to be installed, below the root of the project.
+/// The list of packages to install, relative to the root of the project.
 const REQUIREMENTS: &str = "crates/toolgate-models/tests/peers/requirements.txt";
 
-/// The Python that the environment names, or else one that is made here.
+/// Returns the Python that the environment names, or else installs one.
 pub(crate) fn given_or_made(root: &Path) -> Result<PathBuf, String> {
     match std::env::var_os(VARIABLE) {
         Some(python) if !python.is_empty() => Ok(python.into()),
@@ -37,7 +38,7 @@ fn made(root: &Path) -> Result<PathBuf, String> {
     let dir = target.join("peers");
     let stamp = dir.join("installed.txt");
     let python = dir.join("python");
-    // The stamp is written last, so what was interrupted is made anew.
+    // The stamp is written last, so an interrupted installation is repeated.
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) && runs(&python) {
         return Ok(python);
     }
@@ -89,16 +90,17 @@ fn pip(python: &Path, requirements: &Path, target: Option<&Path>) -> Result<(), 
     if let Some(target) = target {
         command.arg("--target").arg(target);
     }
-    match done(&mut command) {
-        true => Ok(()),
-        false => Err(format!(
+    if done(&mut command) {
+        Ok(())
+    } else {
+        Err(format!(
             "the official clients could not be installed with pip\nhint: install `python3-venv` and `python3-pip`, or set \
              {VARIABLE} to a Python that has what {REQUIREMENTS} lists"
-        )),
+        ))
     }
 }
 
-/// A program of one name, whichever way the packages were installed.
+/// Returns a program of one name, whichever way the packages were installed.
 fn write_launcher(dir: &Path, python: &Path, packages: Option<&Path>) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     let launcher = dir.join("python");
@@ -111,7 +113,7 @@ fn write_launcher(dir: &Path, python: &Path, packages: Option<&Path>) -> Result<
     written.map_err(|error| format!("{} cannot be written: {error}", launcher.display()))
 }
 
-/// A Python of this system that is new enough; Debian's is installed where there is none.
+/// Returns a Python of this system that is new enough; installs Debian's if there is none.
 fn system_python() -> Result<String, String> {
     let find = || {
         ["python3", "python"]
@@ -143,7 +145,7 @@ fn system_python() -> Result<String, String> {
     ))
 }
 
-/// Whether it is a Python that can run the stub server.
+/// Checks whether it is a Python that can run the stub server.
 fn runs(python: &Path) -> bool {
     done(Command::new(python).args(["-c", "import sys; sys.exit(sys.version_info < (3, 10))"]))
 }

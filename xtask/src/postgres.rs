@@ -1,4 +1,5 @@
-//! A PostgreSQL for the tests: from local binaries, in a temporary directory, on a socket only, gone again afterwards.
+//! A PostgreSQL for the tests: from local binaries, in a temporary directory, on a socket only,
+//! deleted afterwards.
 
 use std::{
     fs,
@@ -11,10 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where the tests look for a server.
+/// The environment variable that names a server for the tests.
 pub(crate) const VARIABLE: &str = "TOOLGATE_TEST_POSTGRES";
 
-/// Runs the server and waits for its input to end: that is when the task that started it is over, in whatever way.
+/// Runs the server until its input ends, which happens when the task that started it ends in any
+/// way.
 const KEEPER: &str = r#"
 dir=$1; shift
 "$@" </dev/null >"$dir/log" 2>&1 &
@@ -25,14 +27,15 @@ wait "$server"
 rm -rf "$dir"
 "#;
 
-/// A server that runs as long as this is kept. It is stopped and removed also when this process is killed.
+/// A server that runs as long as this value exists. It is stopped and deleted even if this process
+/// is killed.
 pub(crate) struct Postgres {
     url: String,
     keeper: Option<Child>,
 }
 
 impl Postgres {
-    /// The server that the environment names, or else a new one.
+    /// Returns the server that the environment names, or else starts one.
     pub(crate) fn given_or_started() -> Result<Self, String> {
         match std::env::var(VARIABLE) {
             Ok(url) if !url.is_empty() => Ok(Self { url, keeper: None }),
@@ -40,14 +43,14 @@ impl Postgres {
         }
     }
 
-    /// Starts a new one.
+    /// Starts a new server.
     pub(crate) fn start() -> Result<Self, String> {
         let binaries = Binaries::find_or_install()?;
         let user = User::to_run_as()?;
         let dir = directory(&user)?;
         let started = Self::start_in(&dir, &binaries, &user);
         if started.is_err() {
-            // The keeper may have been quicker.
+            // The keeper may have deleted it first.
             let _ = fs::remove_dir_all(&dir);
         }
         started
@@ -77,7 +80,7 @@ impl Postgres {
             ));
         }
         let mut server = user.command(&binaries.postgres);
-        // The tests are about durability, so writes are synced as they would be in earnest.
+        // The tests are about durability, so writes are synced as in production.
         server.arg("-D").arg(&data).arg("-k").arg(dir).args([
             "-c",
             "listen_addresses=",
@@ -91,7 +94,7 @@ impl Postgres {
             .arg(dir)
             .arg(server.get_program())
             .args(server.get_args());
-        // A group of its own: Ctrl-C reaches this process, and the keeper clears up once it is gone.
+        // A separate group: Ctrl-C reaches this process, and the keeper cleans up once it is gone.
         keeper
             .current_dir(dir)
             .stdin(Stdio::piped())
@@ -110,7 +113,7 @@ impl Postgres {
         wait_until_ready(dir).map(|()| started)
     }
 
-    /// How to reach it.
+    /// Returns the connection URL.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -125,7 +128,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Starts a server for people and lets it run until Ctrl-C.
+/// Starts a server for interactive use and runs it until Ctrl-C.
 pub(crate) fn run_until_stopped() -> Result<(), String> {
     let postgres = Postgres::start()?;
     println!("export {VARIABLE}='{}'", postgres.url());
@@ -169,7 +172,7 @@ impl Binaries {
         }
     }
 
-    /// Looks on the PATH, then where Debian puts them, newest version first.
+    /// Searches the PATH, then Debian's directories, newest version first.
     fn find() -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
@@ -195,7 +198,7 @@ impl Binaries {
     }
 }
 
-/// Who the server runs as. PostgreSQL refuses to run as root.
+/// The user that the server runs as. PostgreSQL does not run as root.
 enum User {
     Me,
     Other {
@@ -258,7 +261,7 @@ impl User {
     }
 }
 
-/// Whether this process may do everything.
+/// Checks whether this process runs as root.
 pub(crate) fn is_root() -> Result<bool, String> {
     let me = Command::new("id")
         .arg("-u")
@@ -276,7 +279,8 @@ fn id(which: &str, name: &str) -> Option<u32> {
     String::from_utf8(found.stdout).ok()?.trim().parse().ok()
 }
 
-/// A new directory that belongs to the user, with a short name: the path of a socket has room for about 100 bytes.
+/// Creates a directory that belongs to the user, with a short name: the path of a socket is limited
+/// to about 100 bytes.
 fn directory(user: &User) -> Result<PathBuf, String> {
     let temporary = Some(std::env::temp_dir()).filter(|dir| dir.as_os_str().len() < 60);
     let dir = temporary
@@ -293,7 +297,7 @@ fn directory(user: &User) -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-/// Waits until the server says in its own file that it takes connections.
+/// Waits until the server reports in its own file that it accepts connections.
 fn wait_until_ready(dir: &Path) -> Result<(), String> {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(30) {

@@ -1,4 +1,4 @@
-//! The command line: what can be said to `toolgate`, and what `--help` teaches.
+//! The command line of `toolgate`: commands, global options and their `--help` texts.
 
 use std::path::PathBuf;
 
@@ -21,34 +21,34 @@ use crate::commands;
 Examples:
   toolgate demo                              see what it does, without a key
   toolgate run \"why does the test fail?\"     let an agent work in this directory
-  git diff | toolgate run \"review this\"      with something to read
-  toolgate approvals list                    what waits for a decision
+  git diff | toolgate run \"review this\"      with input from a pipe
+  toolgate approvals list                    the pending approval requests
 
-Where nothing is said, sessions are kept in one SQLite file below ~/.local/share/toolgate."
+By default, sessions are stored in one SQLite file below ~/.local/share/toolgate."
 )]
 pub struct Cli {
-    /// What holds for every command.
+    /// The options of every command.
     #[command(flatten)]
-    pub global: Global,
-    /// What to do.
+    pub global: GlobalArgs,
+    /// The command to run.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
-/// What holds for every command.
+/// The options of every command.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
-pub struct Global {
+pub struct GlobalArgs {
     /// Print JSON for machines, one value per line
     #[arg(long, global = true)]
     pub json: bool,
     /// Print nothing but the result
     #[arg(long, short, global = true)]
     pub quiet: bool,
-    /// When to use colours
+    /// Colour the output
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
-    pub color: Color,
-    /// Another configuration than the project's own
+    pub color: ColorMode,
+    /// Use this configuration instead of the project's
     #[arg(
         long,
         global = true,
@@ -70,7 +70,7 @@ pub struct Global {
     #[arg(long, short = 'C', global = true, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Print this help
-    // The long form, with a line between any two options, fits no screen.
+    // The long form puts an empty line between any two options, so that no page fits on a screen.
     #[arg(long, short, global = true, action = ArgAction::HelpShort)]
     pub help: Option<bool>,
     /// Print the version
@@ -78,9 +78,9 @@ pub struct Global {
     pub version: Option<bool>,
 }
 
-/// When colours are used.
+/// The setting of `--color`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Color {
+pub enum ColorMode {
     /// On a terminal, unless NO_COLOR is set.
     #[default]
     Auto,
@@ -90,24 +90,24 @@ pub enum Color {
     Never,
 }
 
-/// What to do.
+/// A command of the program.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Let an agent work on a task
     Run(Box<commands::run::RunArgs>),
-    /// Talk with an agent in the terminal
+    /// Chat with an agent in the terminal
     Chat(commands::chat::ChatArgs),
     /// Show what Toolgate does, in a temporary project, without a key
     Demo(commands::demo::DemoArgs),
-    /// Show what waits for a decision, and decide
+    /// List pending approvals, approve or deny them
     Approvals(commands::approvals::ApprovalsArgs),
-    /// Show what was done in sessions, take changes back, hide or erase sessions
+    /// Show and resume sessions, undo their file changes, hide or erase them
     Sessions(commands::sessions::SessionsArgs),
     /// List, show, verify and export the receipts of calls
     Receipts(commands::receipts::ReceiptsArgs),
     /// Show what is left of budgets, and what models cost
     Budget(commands::budget::BudgetArgs),
-    /// Say what the gate would do with a call, and why, without doing it
+    /// Explain what the gate would do with a call, and why, without executing it
     Explain(commands::explain::ExplainArgs),
     /// Show the layers that every call passes, and check their order
     Stack(commands::stack::StackArgs),
@@ -115,9 +115,9 @@ pub enum Command {
     Tools(commands::tools::ToolsArgs),
     /// Check, show, write and trust the configuration
     Config(commands::config::ConfigArgs),
-    /// Look for what keeps Toolgate from working here, and say how to mend it
+    /// Find problems that keep Toolgate from working here, and suggest fixes
     Doctor(commands::doctor::DoctorArgs),
-    /// Print a script that completes commands in a shell
+    /// Print a completion script for a shell
     Completions(commands::completions::CompletionsArgs),
     /// Write the manual pages
     Man(commands::man::ManArgs),

@@ -1,17 +1,17 @@
-//! What a person is told when a command could not do its work: the whole chain of causes, and what to do next.
+//! The error of a command: the whole chain of causes, and a hint about the next step.
 
 use std::{error::Error, fmt, io};
 
 use toolgate::{
-    ConfigError, DispatchError, SessionBuildError, SessionError, StoreError,
-    layers::{BuildError, LedgerError, RuleError},
-    models::SetupError,
-    store::DatabaseError,
+    layers::{BuildError, ConfigError, LedgerError, RuleError},
+    model::SetupError,
+    session::{DispatchError, SessionBuildError, SessionError},
+    store::{DatabaseError, StoreError},
 };
 
 use crate::Exit;
 
-/// Why a command could not do its work.
+/// The error of a command, with its causes, a hint and the exit code.
 #[derive(Debug)]
 pub struct CliError {
     problem: String,
@@ -21,7 +21,7 @@ pub struct CliError {
 }
 
 impl CliError {
-    /// A problem in a sentence.
+    /// Creates an error from one sentence.
     pub fn new(problem: impl Into<String>) -> Self {
         Self {
             problem: problem.into(),
@@ -31,7 +31,7 @@ impl CliError {
         }
     }
 
-    /// A problem with the command line or the configuration.
+    /// Creates an error about the command line or the configuration.
     pub fn usage(problem: impl Into<String>) -> Self {
         Self {
             exit: Exit::Usage,
@@ -39,13 +39,13 @@ impl CliError {
         }
     }
 
-    /// What an error says, with all that it says about its causes.
-    pub fn of(error: &(dyn Error + 'static)) -> Self {
+    /// Builds the error from `error` and its chain of causes, with a hint if one is known.
+    pub fn from_error(error: &(dyn Error + 'static)) -> Self {
         let mut causes = Vec::new();
         let mut next = error.source();
         while let Some(cause) = next {
             let said = cause.to_string();
-            // Many libraries repeat their cause in their own words.
+            // Many libraries repeat their cause in their own message; print it once.
             let before = causes.last().cloned().unwrap_or_else(|| error.to_string());
             if !said.contains(&before) && !before.contains(&said) {
                 causes.push(said);
@@ -54,47 +54,47 @@ impl CliError {
         }
         Self {
             causes,
-            hint: crate::hints::hint(error),
+            hint: crate::hints::find_hint(error),
             ..Self::new(error.to_string())
         }
     }
 
-    /// Says what could not be done, in front of what went wrong.
+    /// Puts the failed action in front of the problem, which becomes the first cause.
     pub fn while_doing(mut self, what: impl Into<String>) -> Self {
         self.causes
             .insert(0, std::mem::replace(&mut self.problem, what.into()));
         self
     }
 
-    /// Says what to do next.
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    /// Sets the hint about the next step.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Says how the program ends.
-    pub fn exit(mut self, exit: Exit) -> Self {
+    /// Sets the exit code.
+    pub fn with_exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// How the program ends.
-    pub fn code(&self) -> Exit {
+    /// Returns the exit code.
+    pub fn exit_status(&self) -> Exit {
         self.exit
     }
 
-    /// What to do next, if there is something.
-    pub fn next_step(&self) -> Option<&str> {
+    /// Returns the hint about the next step.
+    pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// Whether whoever reads our output has gone away: no reason to complain.
+    /// Returns true if the reader of the output closed the pipe, which is not worth a message.
     pub fn is_broken_pipe(&self) -> bool {
         self.problem == BROKEN_PIPE
     }
 }
 
-const BROKEN_PIPE: &str = "nobody reads the output any more";
+const BROKEN_PIPE: &str = "the output pipe was closed";
 
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,8 +110,8 @@ impl Error for CliError {}
 impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::new(BROKEN_PIPE).exit(Exit::Done),
-            _ => Self::of(&error),
+            io::ErrorKind::BrokenPipe => Self::new(BROKEN_PIPE).with_exit(Exit::Done),
+            _ => Self::from_error(&error),
         }
     }
 }
@@ -120,11 +120,11 @@ impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         let hint = error
             .hint()
-            .unwrap_or("`toolgate config schema` says what each option takes");
+            .unwrap_or("`toolgate config schema` describes the values of each option");
         Self {
             hint: Some(hint.to_owned()),
             exit: Exit::Usage,
-            ..Self::of(&error)
+            ..Self::from_error(&error)
         }
     }
 }
@@ -138,17 +138,17 @@ impl From<SetupError> for CliError {
         };
         Self {
             exit,
-            ..Self::of(&error)
+            ..Self::from_error(&error)
         }
     }
 }
 
-/// Errors whose chain says it all.
+/// Implements `ValueSource` for errors that need no more than their chain of causes.
 macro_rules! from_errors {
     ($($error:ty),* $(,)?) => {
         $(impl From<$error> for CliError {
             fn from(error: $error) -> Self {
-                Self::of(&error)
+                Self::from_error(&error)
             }
         })*
     };
@@ -164,9 +164,9 @@ from_errors!(
     LedgerError,
     RuleError,
     serde_json::Error,
-    toolgate::PostError,
-    toolgate::RegisterError,
-    toolgate::ViewError,
-    toolgate::StackError,
-    toolgate::KeyFileError,
+    toolgate::session::DeliverError,
+    toolgate::tool::RegisterError,
+    toolgate::tool::ViewError,
+    toolgate::stack::StackError,
+    toolgate::approval::KeyFileError,
 );

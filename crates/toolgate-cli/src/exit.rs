@@ -1,77 +1,76 @@
-//! How the program ends, as a number for scripts.
+//! The exit codes of the program, for scripts.
 
 use std::process::ExitCode;
 
 use toolgate::{RunEnd, Status};
 
-/// How a command ended. The numbers are part of the interface: scripts rely on them.
+/// The end of a command. The numbers are part of the interface: scripts rely on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Everything that was asked for is done.
+    /// The command completed.
     Done,
-    /// Something went wrong.
+    /// The command failed.
     Failed,
-    /// The command line or the configuration is not understood.
+    /// The command line or the configuration is invalid.
     Usage,
-    /// Somebody has to decide before it goes on.
+    /// The run is suspended until an approver decides.
     Suspended,
-    /// There is no budget left.
-    Budget,
-    /// Policy or a person refused the call.
-    Refused,
-    /// Stopped before it was complete: rounds used up, or going round in circles.
+    /// A budget limit was reached.
+    BudgetReached,
+    /// Policy blocked the call, or a person denied it.
+    NotAllowed,
+    /// The run stopped early: iteration limit reached, or loop detected.
     Incomplete,
-    /// Receipts are not what they were.
-    Tampered,
-    /// Somebody pressed Ctrl-C.
+    /// The verification of receipts failed.
+    VerificationFailed,
+    /// The user pressed Ctrl-C.
     Interrupted,
 }
 
 impl Exit {
-    /// Every way to end, for documentation.
+    /// All variants, for documentation.
     pub const ALL: [Self; 9] = [
         Self::Done,
         Self::Failed,
         Self::Usage,
         Self::Suspended,
-        Self::Budget,
-        Self::Refused,
+        Self::BudgetReached,
+        Self::NotAllowed,
         Self::Incomplete,
-        Self::Tampered,
+        Self::VerificationFailed,
         Self::Interrupted,
     ];
 
-    /// The number.
+    /// Returns the exit code.
     pub const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::Failed => 1,
             Self::Usage => 2,
             Self::Suspended => 3,
-            Self::Budget => 4,
-            Self::Refused => 5,
+            Self::BudgetReached => 4,
+            Self::NotAllowed => 5,
             Self::Incomplete => 6,
-            Self::Tampered => 7,
+            Self::VerificationFailed => 7,
+            // As a shell reports a program that Ctrl-C has ended: 128 plus the signal.
             Self::Interrupted => 130,
         }
     }
 
-    /// What it means, in a line.
+    /// Returns the meaning in one line.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Done => "done",
-            Self::Failed => "something went wrong; the message says what",
-            Self::Usage => "the command line or the configuration is not understood",
+            Self::Failed => "failed; the error message gives the reason",
+            Self::Usage => "the command line or the configuration is invalid",
             Self::Suspended => {
-                "stopped until somebody decides; `toolgate approvals list` shows on what"
+                "suspended until an approver decides; `toolgate approvals list` shows the requests"
             }
-            Self::Budget => "a budget is used up",
-            Self::Refused => "the call was refused by policy or by a person",
-            Self::Incomplete => {
-                "stopped before it was complete: rounds used up, or going round in circles"
-            }
-            Self::Tampered => "receipts are not what they were",
-            Self::Interrupted => "interrupted; what was done is saved, and `--resume` goes on",
+            Self::BudgetReached => "a budget limit was reached",
+            Self::NotAllowed => "the call was blocked by policy or denied by a person",
+            Self::Incomplete => "stopped early: iteration limit reached, or loop detected",
+            Self::VerificationFailed => "the verification of receipts failed",
+            Self::Interrupted => "interrupted; the session is saved, and `--resume` continues it",
         }
     }
 }
@@ -82,7 +81,7 @@ impl From<RunEnd> for Exit {
             RunEnd::Completed => Self::Done,
             RunEnd::Suspended => Self::Suspended,
             RunEnd::MaxIterations | RunEnd::LoopGuard => Self::Incomplete,
-            RunEnd::BudgetExceeded => Self::Budget,
+            RunEnd::BudgetExceeded => Self::BudgetReached,
             RunEnd::Cancelled => Self::Interrupted,
             RunEnd::Failed => Self::Failed,
         }
@@ -94,13 +93,13 @@ impl From<Status> for Exit {
         match status {
             Status::Ok | Status::DryRun => Self::Done,
             Status::ToolNotFound | Status::SchemaViolation => Self::Usage,
-            Status::BudgetExceeded => Self::Budget,
+            Status::BudgetExceeded => Self::BudgetReached,
             Status::Denied
             | Status::Expired
             | Status::Blocked
             | Status::OutOfScope
             | Status::RateLimited
-            | Status::LoopGuard => Self::Refused,
+            | Status::LoopGuard => Self::NotAllowed,
             Status::Cancelled => Self::Interrupted,
             Status::ExecutorError
             | Status::Timeout
@@ -123,17 +122,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_to_end_has_a_number_of_its_own() {
+    fn every_variant_has_its_own_code() {
         let mut codes: Vec<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
         codes.dedup();
         assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 130]);
     }
 
     #[test]
-    fn a_call_that_was_refused_never_ends_as_if_it_was_done() {
+    fn a_blocked_or_denied_call_never_exits_as_done() {
         for status in Status::ALL.into_iter().filter(|status| status.is_refusal()) {
             assert!(
-                matches!(Exit::from(status), Exit::Refused | Exit::Budget),
+                matches!(Exit::from(status), Exit::NotAllowed | Exit::BudgetReached),
                 "{status}"
             );
         }

@@ -1,14 +1,14 @@
-//! What to do next about an error, for those that a newcomer meets.
+//! Hints about the next step, for the errors that newcomers meet.
 
 use std::{error::Error, io};
 
-use toolgate::{Status, models::SetupError, store::DatabaseError};
+use toolgate::{Status, model::SetupError, store::DatabaseError};
 
-/// What to do about `error` or one of its causes, if that is known.
-pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
+/// Returns a hint for `error` or the nearest of its causes that has one.
+pub(crate) fn find_hint(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(hint) = about(error) {
+        if let Some(hint) = hint_for_error(error) {
             return Some(hint);
         }
         next = error.source();
@@ -16,12 +16,12 @@ pub(crate) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
-fn about(error: &(dyn Error + 'static)) -> Option<String> {
+fn hint_for_error(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<SetupError>() {
-        return about_model(error);
+        return model_hint(error);
     }
     if let Some(error) = error.downcast_ref::<DatabaseError>() {
-        return Some(about_database(error));
+        return Some(database_hint(error));
     }
     let error = error.downcast_ref::<io::Error>()?;
     match error.kind() {
@@ -35,15 +35,15 @@ fn about(error: &(dyn Error + 'static)) -> Option<String> {
     }
 }
 
-/// What the store itself has to say, in words of the command line.
-fn about_database(error: &DatabaseError) -> String {
-    let other = "--db or TOOLGATE_DB names another database; `toolgate doctor` looks at this one";
+/// Returns the hint of the store, reworded where the command line has an option for it.
+fn database_hint(error: &DatabaseError) -> String {
+    let other = "--db or TOOLGATE_DB names another database; `toolgate doctor` checks this one";
     match (error, error.hint()) {
         (DatabaseError::ReadOnly { .. } | DatabaseError::NoDirectory { .. }, _) => {
             "set TOOLGATE_HOME to a directory that you can write to, or name another database with --db".to_owned()
         }
         (DatabaseError::Damaged { .. }, _) => {
-            "`toolgate doctor --deep` says what is damaged; move the file away to begin with a new one, or restore a backup"
+            "`toolgate doctor --deep` reports what is damaged; move the file away to start with a new one, or restore a backup"
                 .to_owned()
         }
         (DatabaseError::NotADatabase { .. } | DatabaseError::NotOurs { .. } | DatabaseError::Failed { .. }, _)
@@ -52,7 +52,7 @@ fn about_database(error: &DatabaseError) -> String {
     }
 }
 
-fn about_model(error: &SetupError) -> Option<String> {
+fn model_hint(error: &SetupError) -> Option<String> {
     match error {
         SetupError::MissingKey { variable } => Some(format!(
             "export {variable}=…, or try `toolgate demo`, which needs no key"
@@ -64,15 +64,15 @@ fn about_model(error: &SetupError) -> Option<String> {
     }
 }
 
-/// What to do about a call that settled like this, if that is known.
-pub(crate) fn about_status(status: Status) -> Option<&'static str> {
+/// Returns a hint for a call that settled with `status`.
+pub(crate) fn status_hint(status: Status) -> Option<&'static str> {
     match status {
         Status::ToolNotFound => Some("`toolgate tools list` shows them all"),
-        Status::SchemaViolation => Some("`toolgate tools show TOOL` says what it takes"),
+        Status::SchemaViolation => Some("`toolgate tools show TOOL` lists its parameters"),
         Status::Blocked | Status::OutOfScope | Status::Denied => {
-            Some("`toolgate explain` with the same words says which layer refuses, and why")
+            Some("`toolgate explain` with the same arguments shows which layer blocks it, and why")
         }
-        Status::OutcomeUnknown => Some("look whether it had its effect before you call it again"),
+        Status::OutcomeUnknown => Some("check whether it took effect before you call it again"),
         Status::BudgetExceeded => Some("`toolgate budget` shows what is left"),
         Status::Ok
         | Status::Expired

@@ -1,68 +1,46 @@
 //! Toolgate in a terminal: the program `toolgate`.
 //!
-//! It puts the parts of Toolgate together and shows what happens. Nothing is decided here that the library does not
-//! decide: every call passes [`Stack::run`](toolgate::Stack::run), every screen renders from lifecycle events, and every
-//! flag about the gate is a line of `toolgate.toml` ([`settings`]).
+//! It assembles the parts of Toolgate and displays what happens. The library makes every decision:
+//! every call passes [`Stack::run`](toolgate::Stack::run), every screen renders from lifecycle
+//! events, and every flag about the gate is a line of `toolgate.toml`
+//! ([`settings`](env::settings)).
 //!
-//! - [`Cli`] is what can be said, [`run`] does it, [`Exit`] says how it ended.
-//! - [`Cx`] is what a command is handed; [`Gate`] is tools, layers, store and keys, put together.
-//! - [`Screen`](screen::Screen) is what there is to show: a fold of events that the live display and the terminal UI share.
+//! - [`Cli`] is the parsed command line, [`run`] executes it, [`Exit`] is the exit code.
+//! - [`CommandContext`] is the context of a command; [`CliGate`] is the assembly of tools, layers, store and keys.
+//! - [`SessionScreen`](crate::show::screen::SessionScreen) is the displayed state: a fold of events that the live display and
+//!   the terminal UI share.
 
-mod agents;
 pub mod args;
-mod arguments;
+mod assembly;
 pub mod commands;
-mod config_file;
-mod confirm;
-mod context;
-mod cx;
 mod demo;
+pub mod env;
 mod error;
 mod exit;
-mod family;
-pub mod feed;
-mod gate;
 mod hints;
-pub mod ids;
-mod model;
-mod out;
-pub mod paths;
-mod preview;
-pub mod render;
-mod rules;
-mod runtime;
-pub mod screen;
-pub mod settings;
-mod style;
-mod table;
-mod talk;
-mod times;
-mod tools;
-mod trust;
-pub mod tui;
-mod watch;
+pub mod show;
 
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::Parser;
 
 pub use args::Cli;
-pub use arguments::CallArgs;
-pub use cx::Cx;
+pub use assembly::arguments::CallArgs;
+pub use assembly::gate::{CliGate, GateArgs, INSTRUCTIONS};
+pub use assembly::session_args::SessionArgs;
+pub use env::context::CommandContext;
+pub use env::output::CommandOutput;
 pub use error::CliError;
 pub use exit::Exit;
-pub use gate::{Gate, GateArgs, INSTRUCTIONS};
-pub use out::Out;
-pub use talk::TalkArgs;
 
-use args::Command;
+use args::CliCommand;
 
-/// Does what the command line says.
+/// Runs the command that `arguments` name and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and versions are no mistakes, and go to the standard output.
+            // Help and versions are not errors: clap prints them to the standard output.
             let _ = error.print();
             return if error.use_stderr() {
                 Exit::Usage.into()
@@ -71,33 +49,35 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             };
         }
     };
-    let out = Out::new(cli.global.json, cli.global.quiet, cli.global.color);
-    match Cx::new(&cli.global).and_then(|cx| dispatch(cli.command, &cx)) {
+    // Apart from the context, so that its own errors are printed in the chosen format, too.
+    let out = CommandOutput::new(cli.global.json, cli.global.quiet, cli.global.color);
+    match CommandContext::new(&cli.global).and_then(|cx| dispatch_command(cli.command, &cx)) {
         Ok(exit) => exit.into(),
         Err(error) => {
+            // `toolgate … | head` closes the pipe early; a message about that would only be noise.
             if !error.is_broken_pipe() {
-                out.error(&error);
+                out.print_error(&error);
             }
-            error.code().into()
+            error.exit_status().into()
         }
     }
 }
 
-fn dispatch(command: Command, cx: &Cx) -> Result<Exit, CliError> {
+fn dispatch_command(command: CliCommand, cx: &CommandContext) -> Result<Exit, CliError> {
     match command {
-        Command::Demo(args) => commands::demo::run(&args, cx),
-        Command::Run(args) => commands::run::run(&args, cx),
-        Command::Chat(args) => commands::chat::run(&args, cx),
-        Command::Approvals(args) => commands::approvals::run(&args, cx),
-        Command::Sessions(args) => commands::sessions::run(&args, cx),
-        Command::Receipts(args) => commands::receipts::run(&args, cx),
-        Command::Budget(args) => commands::budget::run(&args, cx),
-        Command::Explain(args) => commands::explain::run(&args, cx),
-        Command::Stack(args) => commands::stack::run(&args, cx),
-        Command::Tools(args) => commands::tools::run(&args, cx),
-        Command::Config(args) => commands::config::run(&args, cx),
-        Command::Doctor(args) => commands::doctor::run(&args, cx),
-        Command::Completions(args) => commands::completions::run(&args, cx),
-        Command::Man(args) => commands::man::run(&args, cx),
+        CliCommand::Demo(args) => commands::demo::run(&args, cx),
+        CliCommand::Run(args) => commands::run::run(&args, cx),
+        CliCommand::Chat(args) => commands::chat::run(&args, cx),
+        CliCommand::Approvals(args) => commands::approvals::run(&args, cx),
+        CliCommand::Sessions(args) => commands::sessions::run(&args, cx),
+        CliCommand::Receipts(args) => commands::receipts::run(&args, cx),
+        CliCommand::Budget(args) => commands::budget::run(&args, cx),
+        CliCommand::Explain(args) => commands::explain::run(&args, cx),
+        CliCommand::Stack(args) => commands::stack::run(&args, cx),
+        CliCommand::Tools(args) => commands::tools::run(&args, cx),
+        CliCommand::Config(args) => commands::config::run(&args, cx),
+        CliCommand::Doctor(args) => commands::doctor::run(&args, cx),
+        CliCommand::Completions(args) => commands::completions::run(&args, cx),
+        CliCommand::Man(args) => commands::man::run(&args, cx),
     }
 }

@@ -1,9 +1,10 @@
 //! The vocabulary, rules and traits of Toolgate.
 //!
-//! A model asks for calls. A [`View`] checks each request against what the model was shown, a [`Stack`] of
-//! [`Layer`]s decides on it, shapes it and bounds it, an [`Executor`] runs it, and a [`Turn`] settles each
-//! invocation once. Nothing here performs I/O, reads a clock or needs an async runtime: ids and time come in
-//! from outside, so that every interleaving can be tested and replayed.
+//! A model asks for calls. A [`View`] checks each request against what the model was shown, a
+//! [`Stack`] of [`Layer`]s decides on it, shapes it and bounds it, an [`Executor`] runs it, and a
+//! [`Turn`] settles each invocation once. Nothing here performs I/O, reads a clock or needs an
+//! async runtime: ids and time come from the caller, so that every interleaving can be tested and
+//! replayed.
 //!
 //! ```
 //! use toolgate_core::{Call, Arguments, Registry, Stack, ToolError, tool_fn};
@@ -13,7 +14,7 @@
 //!
 //! # futures::executor::block_on(async {
 //! let registry = Registry::new();
-//! registry.register(tool_fn("greet", "Greets somebody.", async |input: Greet, _cx| {
+//! registry.register(tool_fn("greet", "Greets a person.", async |input: Greet, _cx| {
 //!     Ok::<_, ToolError>(format!("Hello, {}!", input.name))
 //! }))?;
 //! let stack = Stack::over(registry).build()?;
@@ -23,150 +24,125 @@
 //! # }).unwrap();
 //! ```
 //!
-//! The three types to know are [`Call`], [`Outcome`] and [`Layer`]. Running many calls at once, writing events
-//! to a store and publishing them is left to `toolgate-runtime`; models, real stores and bundled layers to the
-//! other crates.
+//! The three types to know are [`Call`], [`Outcome`] and [`Layer`]. Running many calls at once,
+//! writing events to a store and publishing them is left to `toolgate-runtime`; models, real stores
+//! and bundled layers to the other crates.
 
-mod annotations;
 mod approval;
-mod approval_rules;
 mod budget;
-mod budget_rule;
 mod call;
-mod charge;
-mod checkpoint;
-mod clock;
-mod diff;
-mod digest;
-mod env;
-mod event;
-mod executor;
-mod hooks;
-mod ids;
-mod json;
-mod keys;
-mod last_step;
-mod layer;
-mod lease;
 mod ledger;
-mod lifecycle;
-mod loop_event;
-mod matcher;
-mod memory;
-mod memory_accounts;
-mod memory_erase;
-mod message;
 mod model;
-mod notes;
-mod outcome;
-mod panic;
-mod price;
-mod registry;
-mod rows;
-mod run;
-mod schema;
-mod schema_dialect;
 mod stack;
-mod status;
-mod stop;
 mod store;
-mod store_handle;
-mod sugar;
-mod text;
-mod token;
 mod tool;
-#[cfg(feature = "tower")]
-mod tower;
-mod traces;
-mod transform;
 mod turn;
-mod verify;
-mod view;
+mod value;
 
-pub use annotations::{Annotations, ConflictKey, Hints, Kind, Resource, ResourceKind, SideEffect};
+pub use approval::keys::{InvalidKeyId, KeyId, KeyKind, Keyring, SecretKey};
+pub use approval::rules::{AdmittedDecision, Vote, admit_decision};
+pub use approval::token::{AskClaims, GrantClaims, TokenError, unverified_approval_id};
 pub use approval::{
-    Answer, ApprovalRequest, Approver, Changed, Decision, DynApprover, Edits, FileState, Question,
-    Quorum, Verdict,
+    ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef, Approver, Decision,
+    DynApprover, EditStage, FileState, Quorum, Verdict,
 };
-pub use approval_rules::{Admitted, Vote, admit};
+pub use budget::charge::{
+    AccountKey, AccountMovement, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId,
+    ChargeLine, InvalidAccountKey, InvalidChargeId, MAX_AMOUNT,
+};
+pub use budget::price::{
+    CacheLife, DollarsPerMillion, Price, PriceTable, PriceTier, Prices, ProviderPrices,
+};
+pub use budget::rule::{BudgetRule, InvalidBudget, MissingPayer};
 pub use budget::{
-    BudgetAlert, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, Budgets, Expense, Payer,
-    THRESHOLDS, UnknownPrice, crossed,
+    ALERT_THRESHOLDS, BudgetAlert, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, Budgets,
+    Expense, Payer, UnknownPrice, crossed_thresholds,
 };
-pub use budget_rule::{BadBudget, BudgetRule, MissingPayer};
-pub use call::{Call, CallData, CallSeed, RawArguments, Resumed, ToolRequest, TurnInfo};
-pub use charge::{
-    AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId, ChargeLine,
-    InvalidAccountKey, InvalidChargeId, MAX_AMOUNT, Movement,
+pub use call::env::{
+    CallEnv, LogLevel, NoProbe, Probe, Progress, ProgressKind, RedactionError, Redactor,
+    StartPermit, StopReason,
 };
-pub use checkpoint::{
-    Checkpoint, DoubtfulCheckpoint, InvalidLedgerKey, InvalidLedgerSignature, LedgerKey,
+pub use call::notes::{
+    ChangeSubject, ConsentNote, LayerNote, LayerStatus, NoteFields, Notes, Provenance,
+    SupersededNote, UnsettledReason,
+};
+pub use call::outcome::{
+    CallError, ErrorCategory, Outcome, SettledOutcome, Suspension, denied_text,
+};
+pub use call::status::{Status, UnknownStatus};
+pub use call::stop::{StopActions, StopConfirmation, StopHandle};
+pub use call::{Call, CallData, CallSeed, RawArguments, ResumeState, ToolRequest, TurnInfo};
+pub use ledger::checkpoint::{
+    Checkpoint, CheckpointError, InvalidLedgerKey, InvalidLedgerSignature, LedgerKey,
     LedgerSignature, LedgerVerifier,
 };
-pub use clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
-pub use diff::{Change, ChangeOp};
-pub(crate) use digest::is_canonical_object;
-pub use digest::{Digest, InvalidDigest, canonical_json};
-pub use env::{
-    Env, LogLevel, Probe, Progress, ProgressKind, RedactionFailed, Redactor, Starting, StopReason,
-    Unwatched,
-};
-pub use event::{Event, EventBody, InvalidEvent, Invocation, PostKind, TurnEvent};
-pub use executor::{Executor, ExecutorTag, HostExecutor, Reconciled, UnknownExecutor};
-pub use hooks::{HookAction, Hooks};
-pub use ids::{
-    AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName,
-    LayerName, Principal, SessionId, ToolName, TurnId,
-};
-pub use json::{Arguments, Json, JsonError, MAX_DEPTH};
-pub use keys::{InvalidKeyId, KeyId, KeyKind, Keyring, SecretKey};
-pub use layer::{Adjusted, AnyLayer, Band, Layer, LayerExt, LayerTraits, Next};
-pub use lease::{Lease, LeaseRequest, Post};
+pub use ledger::verify::{LedgerVerification, TamperKind, TamperedLedger, VerifiedLedger};
 pub use ledger::{
     EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry,
 };
-pub use lifecycle::{IllegalEvent, Phase, ToolEvent};
-pub use loop_event::{Cost, LoopEvent, RunEnd};
-pub use matcher::{Matcher, MatcherError};
-pub use memory::MemoryStore;
-pub use message::{
-    Content, Media, MediaSource, Message, Native, Part, ProviderCall, Role, Said, ToolAnswer,
+pub use model::message::{
+    Media, MediaSource, Message, MessagePart, MessageRecord, NativeItem, PartContent, ProviderCall,
+    Role, ToolAnswer,
 };
 pub use model::{
-    Delta, Effort, Finish, InvalidModelName, Model, ModelError, ModelErrorKind, ModelName,
-    ModelRequest, OutputFormat, Reply, Routed, ToolChoice, Usage, Weight,
+    Delta, Effort, FinishReason, InvalidModelName, Model, ModelError, ModelErrorKind, ModelName,
+    ModelRequest, OutputFormat, Reply, RoutedModel, TaskComplexity, ToolChoice, Usage,
 };
-pub use notes::{
-    Consent, LayerNote, LayerStatus, NoteFields, Notes, Provenance, Subject, Superseded, Unsettled,
+pub use stack::adapters::{
+    FromFn, after, around, before, from_fn, map_call, map_outcome, observe, on_error,
 };
-pub use outcome::{CallError, ErrorCategory, Outcome, Settled, Suspension, denied_text};
-pub use panic::{contained, contained_sync};
-pub use price::{CacheLife, Dollars, Price, PriceTable, PriceTier, Prices, ProviderPrices};
-pub use registry::{Existing, RegisterError, Registered, Registry, ToolEntry, Trust};
-pub use rows::{
-    ApprovalFilter, ApprovalRow, ApprovalState, Hidden, RowChange, SessionFilter, SessionRow,
-    TurnFilter, TurnRow,
+pub use stack::executor::{
+    Executor, ExecutorTag, HostExecutor, ReconciledAttempt, UnknownExecutor,
 };
-pub use run::Trail;
-pub use schema::{Problem, Schema, SchemaError};
-pub use stack::{Stack, StackBuilder, StackError, StackWarning};
-pub use status::{Status, UnknownStatus};
-pub use stop::{StopHandle, Stopped, Stops};
-pub use store::{Batch, Position, Record, RecordKey, Store, StoreError, TakenCall, TurnRequests};
-pub use store_handle::StoreHandle;
-pub use sugar::{FromFn, after, around, before, from_fn, map_call, map_outcome, observe, on_error};
-pub use token::{AskClaims, GrantClaims, TokenError, claimed_approval};
-pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, tool_fn, typed};
+pub use stack::hooks::{HookAction, Hooks};
+pub use stack::layer::{AdjustedLayer, AnyLayer, Band, Layer, LayerCapabilities, LayerExt, Next};
+pub use stack::matcher::{Matcher, MatcherError};
+pub use stack::panic::{run_contained, run_contained_sync};
 #[cfg(feature = "tower")]
-pub use tower::{Below, Passage, TowerLayer};
-pub use traces::{Erased, TraceNames, Traces};
-pub use transform::Transform;
-pub use turn::{PostCode, Slot, Step, Turn, TurnError};
-pub use verify::{LedgerCheck, Tampered, Tampering, Verified};
-pub use view::{Admission, Injected, ShownTool, View, ViewError};
+pub use stack::tower::{NextService, TowerLayer, TowerRequest};
+pub use stack::trail::Trail;
+pub use stack::{Stack, StackBuilder, StackError, StackWarning};
+pub use store::erasure::{ErasedSessions, ErasureNames, ErasureScope};
+pub use store::handle::StoreHandle;
+pub use store::lease::{Lease, LeaseRequest, MailboxItem};
+pub use store::memory::MemoryStore;
+pub use store::rows::{
+    ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, RowChange, SessionFilter,
+    SessionRow, TurnFilter, TurnRow,
+};
+pub use store::{
+    AcceptedCall, LogPosition, RecordKey, Store, StoreError, StoreRecord, TurnRequests, WriteBatch,
+};
+pub use tool::annotations::{
+    Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,
+};
+pub use tool::registry::{
+    OnExisting, RegisterError, Registration, Registry, SourceTrust, ToolEntry,
+};
+pub use tool::transform::Transform;
+pub use tool::view::{Admission, InjectedParameter, ShownTool, View, ViewError};
+pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, parse_arguments, tool_fn};
+pub use turn::event::{Event, EventBody, InputKind, InvalidEvent, Invocation, TurnEvent};
+pub use turn::lifecycle::{IllegalEvent, Phase, ToolEvent};
+pub use turn::session_event::{Cost, RunEnd, SessionEvent};
+pub use turn::{InvocationSlot, RejectCode, Turn, TurnError, TurnStep};
+pub use value::clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
+pub use value::diff::{JsonChange, JsonChangeOp};
+pub(crate) use value::digest::is_canonical_object;
+pub use value::digest::{Digest, InvalidDigest, canonical_json};
+pub use value::ids::{
+    AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName,
+    LayerName, Principal, SessionId, ToolName, TurnId,
+};
+pub use value::json::{Arguments, Json, JsonError, MAX_DEPTH};
+pub use value::schema::{Schema, SchemaError, SchemaProblem};
 
-/// What the code that `#[tool]` writes needs; not for use by hand.
+/// Dependencies of the code that `#[tool]` generates; not for direct use.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::{
+        Annotations, Arguments, Context, Resource, Schema, SideEffect, Tool, ToolError, ToolKind,
+        ToolOutput, ToolSpec, parse_arguments,
+    };
     pub use {schemars, serde};
 }

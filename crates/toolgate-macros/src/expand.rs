@@ -1,28 +1,28 @@
-//! Writes the code of a tool: the struct, the function and the implementation of `Tool`.
+//! Generates the code of a tool: the struct, the function and the implementation of `Tool`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::{Error, LitStr, Path, Result, ext::IdentExt, parse_quote, spanned::Spanned};
 
 use crate::{
-    function::Function,
-    options::{Options, Resource},
-    parameter::{Argument, By, Parameter},
-    returns::Returns,
+    function::ToolFunction,
+    options::{MacroOptions, ResourceOption},
+    parameter::{PassMode, ToolArgument, ToolParameter},
+    returns::ReturnedType,
     words::is_tool_name,
 };
 
-/// The tool that `function` becomes under `options`.
-pub(crate) fn tool(options: &Options, function: &Function) -> Result<TokenStream> {
+/// Generates the tool from `function` and `options`.
+pub(crate) fn expand_tool(options: &MacroOptions, function: &ToolFunction) -> Result<TokenStream> {
     let toolgate = options
         .toolgate
         .clone()
         .unwrap_or_else(|| parse_quote!(::toolgate));
-    let description = description(options, function)?;
-    let spec = spec(&toolgate, options, function, &description)?;
-    let invoke = invoke(&toolgate, function);
-    let input = input(&toolgate, function);
-    let Function {
+    let description = tool_description(options, function)?;
+    let spec = spec_method(&toolgate, options, function, &description)?;
+    let invoke = invoke_method(&toolgate, function);
+    let input = input_struct(&toolgate, function);
+    let ToolFunction {
         vis,
         ident,
         attributes,
@@ -30,7 +30,7 @@ pub(crate) fn tool(options: &Options, function: &Function) -> Result<TokenStream
         ..
     } = function;
     let cfgs = &attributes.cfgs;
-    // The doc comment, or else the description, so that `missing_docs` is content.
+    // Without a doc comment the description is used, so that `missing_docs` does not fire.
     let docs = if attributes.docs.is_empty() {
         quote!(#[doc = #description])
     } else {
@@ -48,12 +48,13 @@ pub(crate) fn tool(options: &Options, function: &Function) -> Result<TokenStream
             #call
         }
 
-        // A scope of its own: the input has no name outside, and what the user names is still in sight.
+        // An anonymous scope: the input struct is not visible outside, but the user's names are
+        // visible inside.
         #(#cfgs)*
         const _: () = {
             #input
 
-            impl #toolgate::Tool for #ident {
+            impl #toolgate::__private::Tool for #ident {
                 #spec
                 #invoke
             }
@@ -61,7 +62,7 @@ pub(crate) fn tool(options: &Options, function: &Function) -> Result<TokenStream
     })
 }
 
-fn description(options: &Options, function: &Function) -> Result<LitStr> {
+fn tool_description(options: &MacroOptions, function: &ToolFunction) -> Result<LitStr> {
     let given = options.description.clone();
     let description =
         given.unwrap_or_else(|| LitStr::new(&function.doc_text(), function.ident.span()));
@@ -74,27 +75,28 @@ fn description(options: &Options, function: &Function) -> Result<LitStr> {
     Ok(description)
 }
 
-fn name(options: &Options, function: &Function) -> Result<LitStr> {
+fn resolve_tool_name(options: &MacroOptions, function: &ToolFunction) -> Result<LitStr> {
     if let Some(name) = &options.name {
         return Ok(name.clone());
     }
     let name = function.ident.unraw().to_string();
     if !is_tool_name(&name) {
         let text = format!(
-            "{name:?} is no tool name (1 to 128 of A-Z a-z 0-9 _ . -): add `name = \"...\"`"
+            "{name:?} is not a valid tool name (1 to 128 of A-Z a-z 0-9 _ . -): add `name = \"...\"`"
         );
         return Err(Error::new(function.ident.span(), text));
     }
     Ok(LitStr::new(&name, function.ident.span()))
 }
 
-/// The struct that the arguments are read into and that the schema is made from.
-fn input(toolgate: &Path, function: &Function) -> TokenStream {
+/// Generates the struct that the arguments are deserialized into and the schema is derived from.
+fn input_struct(toolgate: &Path, function: &ToolFunction) -> TokenStream {
     let serde = quote!(#toolgate::__private::serde);
     let schemars = quote!(#toolgate::__private::schemars);
-    let (serde_path, schemars_path) = (serde.to_string(), schemars.to_string());
-    let fields = arguments(function).map(
-        |Argument {
+    let serde_path = serde.to_string();
+    let schemars_path = schemars.to_string();
+    let fields = function_arguments(function).map(
+        |ToolArgument {
              ident,
              ty,
              attributes,
@@ -103,7 +105,7 @@ fn input(toolgate: &Path, function: &Function) -> TokenStream {
     );
     quote! {
         #[derive(#serde::Deserialize, #schemars::JsonSchema)]
-        // A misspelt optional argument would otherwise be dropped without a word.
+        // A misspelled optional argument would otherwise be ignored silently.
         #[serde(crate = #serde_path, deny_unknown_fields)]
         #[schemars(crate = #schemars_path)]
         #[allow(non_snake_case)]
@@ -113,25 +115,29 @@ fn input(toolgate: &Path, function: &Function) -> TokenStream {
     }
 }
 
-fn spec(
+fn spec_method(
     toolgate: &Path,
-    options: &Options,
-    function: &Function,
+    options: &MacroOptions,
+    function: &ToolFunction,
     description: &LitStr,
 ) -> Result<TokenStream> {
-    let name = name(options, function)?;
-    let annotations = annotations(toolgate, options, function)?;
-    let output = output(toolgate, options, function)?;
+    let name = resolve_tool_name(options, function)?;
+    let annotations = annotations_block(toolgate, options, function)?;
+    let output = output_schema(toolgate, options, function)?;
     Ok(quote! {
-        fn spec(&self) -> #toolgate::ToolSpec {
-            #toolgate::ToolSpec::new(#name, #description, #toolgate::Schema::of::<__Input>())
+        fn spec(&self) -> #toolgate::__private::ToolSpec {
+            #toolgate::__private::ToolSpec::new(#name, #description, #toolgate::__private::Schema::for_type::<__Input>())
                 .with_annotations(#annotations)
                 #output
         }
     })
 }
 
-fn output(toolgate: &Path, options: &Options, function: &Function) -> Result<Option<TokenStream>> {
+fn output_schema(
+    toolgate: &Path,
+    options: &MacroOptions,
+    function: &ToolFunction,
+) -> Result<Option<TokenStream>> {
     let Some(word) = &options.output else {
         return Ok(None);
     };
@@ -141,17 +147,21 @@ fn output(toolgate: &Path, options: &Options, function: &Function) -> Result<Opt
             "a `ToolOutput` has no schema: return the value itself to use `output`",
         )),
         Some(value) => Ok(Some(
-            quote!(.with_output(#toolgate::Schema::of::<#value>())),
+            quote!(.with_output(#toolgate::__private::Schema::for_type::<#value>())),
         )),
         None => Err(Error::new_spanned(
             &function.returns.whole,
-            "`output` needs the type written out: Result<T, E>",
+            "`output` needs the full type: Result<T, E>",
         )),
     }
 }
 
-fn annotations(toolgate: &Path, options: &Options, function: &Function) -> Result<TokenStream> {
-    let Options {
+fn annotations_block(
+    toolgate: &Path,
+    options: &MacroOptions,
+    function: &ToolFunction,
+) -> Result<TokenStream> {
+    let MacroOptions {
         kind,
         side_effect,
         hints,
@@ -161,33 +171,34 @@ fn annotations(toolgate: &Path, options: &Options, function: &Function) -> Resul
         ..
     } = options;
     let fields = [
-        assign(
+        assign_field(
             "kind",
-            kind.as_ref().map(|kind| quote!(#toolgate::Kind::#kind)),
+            kind.as_ref()
+                .map(|kind| quote!(#toolgate::__private::ToolKind::#kind)),
         ),
-        assign(
+        assign_field(
             "side_effect",
             side_effect
                 .as_ref()
-                .map(|effect| quote!(#toolgate::SideEffect::#effect)),
+                .map(|effect| quote!(#toolgate::__private::SideEffect::#effect)),
         ),
-        assign("timeout_ms", timeout_ms.map(|ms| quote!(#ms))),
-        assign(
+        assign_field("timeout_ms", timeout_ms.map(|ms| quote!(#ms))),
+        assign_field(
             "long_running",
             long_running
                 .as_ref()
                 .map(|label| quote!(::std::string::String::from(#label))),
         ),
-        assign("cost", cost.map(|cost| quote!(#cost))),
+        assign_field("cost", cost.map(|cost| quote!(#cost))),
     ];
     let resources: Vec<_> = options
         .resources
         .iter()
-        .map(|one| resource(toolgate, one, function))
+        .map(|one| resource_expr(toolgate, one, function))
         .collect::<Result<_>>()?;
     Ok(quote!({
         #[allow(unused_mut)]
-        let mut __annotations = #toolgate::Annotations::default();
+        let mut __annotations = #toolgate::__private::Annotations::default();
         #(#fields)*
         #(__annotations.hints.#hints = ::core::option::Option::Some(true);)*
         #(__annotations.resources.push(#resources);)*
@@ -195,21 +206,26 @@ fn annotations(toolgate: &Path, options: &Options, function: &Function) -> Resul
     }))
 }
 
-/// Sets a field of the annotations, if there is a value for it.
-fn assign(field: &str, value: Option<TokenStream>) -> Option<TokenStream> {
+/// Generates the assignment of a field of the annotations, if there is a value for it.
+fn assign_field(field: &str, value: Option<TokenStream>) -> Option<TokenStream> {
     let field = format_ident!("{field}");
     value.map(|value| quote!(__annotations.#field = ::core::option::Option::Some(#value);))
 }
 
-fn resource(toolgate: &Path, resource: &Resource, function: &Function) -> Result<TokenStream> {
-    let Resource {
+fn resource_expr(
+    toolgate: &Path,
+    resource: &ResourceOption,
+    function: &ToolFunction,
+) -> Result<TokenStream> {
+    let ResourceOption {
         constructor,
         parameter,
     } = resource;
     let wanted = parameter.value();
-    let Some(argument) = arguments(function).find(|argument| argument.ident.unraw() == wanted)
+    let Some(argument) =
+        function_arguments(function).find(|argument| argument.ident.unraw() == wanted)
     else {
-        let known: Vec<_> = arguments(function)
+        let known: Vec<_> = function_arguments(function)
             .map(|argument| argument.ident.unraw().to_string())
             .collect();
         let known = if known.is_empty() {
@@ -221,57 +237,63 @@ fn resource(toolgate: &Path, resource: &Resource, function: &Function) -> Result
         return Err(Error::new(parameter.span(), text));
     };
     let name = &argument.wire_name;
-    Ok(quote!(#toolgate::Resource::#constructor(#name)))
+    Ok(quote!(#toolgate::__private::Resource::#constructor(#name)))
 }
 
-fn invoke(toolgate: &Path, function: &Function) -> TokenStream {
-    let Function {
+fn invoke_method(toolgate: &Path, function: &ToolFunction) -> TokenStream {
+    let ToolFunction {
         ident,
         parameters,
         returns,
         ..
     } = function;
     let passed = parameters.iter().map(|parameter| match parameter {
-        Parameter::Argument(argument) => {
+        ToolParameter::Argument(argument) => {
             let field = &argument.ident;
             quote!(__input.#field)
         }
-        Parameter::Context(By::Reference) => quote!(&__context),
-        Parameter::Context(By::Value) => quote!(__context),
+        ToolParameter::Context(PassMode::Reference) => quote!(&__context),
+        ToolParameter::Context(PassMode::Value) => quote!(__context),
     });
-    let output = output_of(toolgate, returns);
+    let output = output_expr(toolgate, returns);
     // A future that cannot be sent between threads is reported at the name of the function.
     quote_spanned! {generated_at(ident)=>
         async fn invoke(
             &self,
-            __arguments: #toolgate::Arguments,
-            __context: #toolgate::Context,
-        ) -> ::core::result::Result<#toolgate::ToolOutput, #toolgate::ToolError> {
-            let __input = #toolgate::typed::<__Input>(&__arguments)?;
+            __arguments: #toolgate::__private::Arguments,
+            __context: #toolgate::__private::Context,
+        ) -> ::core::result::Result<#toolgate::__private::ToolOutput, #toolgate::__private::ToolError> {
+            let __input = #toolgate::__private::parse_arguments::<__Input>(&__arguments)?;
             let __returned = #ident::call(#(#passed),*).await;
             #output
         }
     }
 }
 
-/// Turns what the function returned into the output. What does not fit is reported at the return type.
-fn output_of(toolgate: &Path, returns: &Returns) -> TokenStream {
+/// Generates the conversion of the returned value into the output. A type error in it is reported at
+/// the return type.
+fn output_expr(toolgate: &Path, returns: &ReturnedType) -> TokenStream {
     let at = generated_at(&returns.whole);
     let unwrap = returns
         .fallible
         .then(|| quote_spanned!(at=> let __returned = __returned?;));
-    let output = match returns.is_tool_output() {
-        true => quote!(::core::result::Result::Ok),
-        false => quote!(#toolgate::ToolOutput::of),
+    let output = if returns.is_tool_output() {
+        quote!(::core::result::Result::Ok)
+    } else {
+        quote!(#toolgate::__private::ToolOutput::from_value)
     };
     quote_spanned!(at=> #unwrap #output(__returned))
 }
 
-/// The place of what the user wrote, for code that is still known to be generated, so that lints leave it alone.
+/// Returns the location of the user's code for generated code. The code still counts as generated,
+/// so that lints skip it.
 fn generated_at(written: &impl Spanned) -> Span {
     Span::call_site().located_at(written.span())
 }
 
-fn arguments(function: &Function) -> impl Iterator<Item = &Argument> {
-    function.parameters.iter().filter_map(Parameter::argument)
+fn function_arguments(function: &ToolFunction) -> impl Iterator<Item = &ToolArgument> {
+    function
+        .parameters
+        .iter()
+        .filter_map(ToolParameter::argument)
 }

@@ -1,4 +1,4 @@
-//! Reads the function under `#[tool]`: its docs, what it takes and what it returns.
+//! Parses the function under `#[tool]`: its docs, parameters and return type.
 
 use proc_macro2::TokenStream;
 use syn::{
@@ -6,50 +6,50 @@ use syn::{
     Signature, Visibility, ext::IdentExt, parse_quote,
 };
 
-use crate::{parameter::Parameter, returns::Returns};
+use crate::{parameter::ToolParameter, returns::ReturnedType};
 
 /// A function that can become a tool.
-pub(crate) struct Function {
+pub(crate) struct ToolFunction {
     pub(crate) vis: Visibility,
     pub(crate) ident: Ident,
-    pub(crate) attributes: Attributes,
-    pub(crate) parameters: Vec<Parameter>,
-    pub(crate) returns: Returns,
-    /// The function itself, called `call` and free of everything that is only for the macro.
+    pub(crate) attributes: FunctionAttributes,
+    pub(crate) parameters: Vec<ToolParameter>,
+    pub(crate) returns: ReturnedType,
+    /// The function itself, renamed to `call` and without attributes that are only for the macro.
     pub(crate) call: ItemFn,
 }
 
-/// The attributes of a function by where they go.
+/// The attributes of a function, sorted by destination.
 #[derive(Default)]
-pub(crate) struct Attributes {
-    /// For the struct, where people look for them.
+pub(crate) struct FunctionAttributes {
+    /// Doc comments, for the struct.
     pub(crate) docs: Vec<Attribute>,
-    /// For everything that is generated.
+    /// `cfg` attributes, for all generated items.
     pub(crate) cfgs: Vec<Attribute>,
-    /// For the function.
+    /// All others, for the function.
     others: Vec<Attribute>,
 }
 
-impl Function {
-    /// Reads the item the attribute stands on.
+impl ToolFunction {
+    /// Parses the item that has the attribute.
     pub(crate) fn parse(item: TokenStream) -> Result<Self> {
         let mut call = match syn::parse2(item)? {
             Item::Fn(function) => function,
             other => {
                 return Err(Error::new_spanned(
                     other,
-                    "#[tool] goes on an async function",
+                    "#[tool] can only be applied to an async function",
                 ));
             }
         };
-        refuse_signature(&call.sig)?;
+        reject_signature(&call.sig)?;
         let ident = call.sig.ident.clone();
-        let parameters = parameters(&mut call.sig)?;
-        let attributes = Attributes::sort(std::mem::take(&mut call.attrs));
-        let returns = Returns::of(&call.sig.output);
+        let parameters = take_parameters(&mut call.sig)?;
+        let attributes = FunctionAttributes::from_attributes(std::mem::take(&mut call.attrs));
+        let returns = ReturnedType::from_output(&call.sig.output);
         call.sig.ident = Ident::new("call", ident.span());
         call.attrs.push(
-            parse_quote!(#[doc = "Runs the function itself, for calling it from code and tests."]),
+            parse_quote!(#[doc = "Runs the function itself, for calls from code and tests."]),
         );
         call.attrs.extend(attributes.others.iter().cloned());
         Ok(Self {
@@ -62,15 +62,15 @@ impl Function {
         })
     }
 
-    /// The doc comment as text: every line, without the space after the slashes.
+    /// Returns the doc comment as text: every line, without the space after the slashes.
     pub(crate) fn doc_text(&self) -> String {
         let lines: Vec<String> = self.attributes.docs.iter().filter_map(doc_line).collect();
         lines.join("\n").trim().to_owned()
     }
 }
 
-impl Attributes {
-    fn sort(attributes: Vec<Attribute>) -> Self {
+impl FunctionAttributes {
+    fn from_attributes(attributes: Vec<Attribute>) -> Self {
         let mut sorted = Self::default();
         for attribute in attributes {
             match attribute.path() {
@@ -100,20 +100,20 @@ fn doc_line(attribute: &Attribute) -> Option<String> {
     )
 }
 
-/// A tool is called by a model, so it is a plain async function with one meaning.
-fn refuse_signature(sig: &Signature) -> Result<()> {
+/// Rejects signatures that a tool cannot have.
+fn reject_signature(sig: &Signature) -> Result<()> {
     if let Some(receiver) = sig.receiver() {
-        let text = "a tool takes no `self`: use a free function, or implement `Tool` by hand if it needs state";
+        let text = "a tool cannot take `self`: use a free function, or implement `Tool` by hand if it needs state";
         return Err(Error::new_spanned(receiver, text));
     }
     if sig.asyncness.is_none() {
         let text = format!(
-            "a tool is an async function: write `async fn {}`",
+            "a tool must be an async function: write `async fn {}`",
             sig.ident
         );
         return Err(Error::new_spanned(sig.fn_token, text));
     }
-    let generic = "a tool has no generics or lifetimes: its schema describes one set of types";
+    let generic = "a tool cannot have generics or lifetimes: its schema describes one set of types";
     if !sig.generics.params.is_empty() {
         return Err(Error::new_spanned(&sig.generics, generic));
     }
@@ -124,22 +124,22 @@ fn refuse_signature(sig: &Signature) -> Result<()> {
         (Safety::Default, None) => Ok(()),
         _ => Err(Error::new_spanned(
             sig,
-            "a tool is a plain `async fn`, neither unsafe nor extern",
+            "a tool must be a plain `async fn`, neither unsafe nor extern",
         )),
     }
 }
 
-/// Reads the parameters and leaves in the signature only what a function may have.
-fn parameters(sig: &mut Signature) -> Result<Vec<Parameter>> {
+/// Parses the parameters and removes the attributes that are only for the macro.
+fn take_parameters(sig: &mut Signature) -> Result<Vec<ToolParameter>> {
     let tool = sig.ident.unraw();
-    let mut parameters: Vec<Parameter> = Vec::new();
+    let mut parameters: Vec<ToolParameter> = Vec::new();
     for input in &mut sig.inputs {
         let FnArg::Typed(input) = input else { continue };
-        let parameter = Parameter::take(input)?;
-        if parameter.is_context() && parameters.iter().any(Parameter::is_context) {
+        let parameter = ToolParameter::from_input(input)?;
+        if parameter.is_context() && parameters.iter().any(ToolParameter::is_context) {
             return Err(Error::new_spanned(
                 input,
-                "a tool takes one context: there are two here",
+                "a tool can take only one context",
             ));
         }
         // The tool is a unit struct, which no parameter can shadow.

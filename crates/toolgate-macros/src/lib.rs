@@ -3,14 +3,14 @@
 //! Use it through the `toolgate` crate, which the generated code refers to.
 //!
 //! ```
-//! use toolgate::{Arguments, Call, Context, Registry, Stack, ToolError, tool};
+//! use toolgate::{Arguments, Call, Registry, Stack, ToolError, tool, tool::{Context}};
 //!
-//! /// Greets somebody by name.
+//! /// Greets a person by name.
 //! #[tool(kind = "think", side_effect = "none", idempotent)]
 //! async fn greet(
-//!     /// Who is greeted.
+//!     /// The person to greet.
 //!     name: String,
-//!     /// How often; once if not given.
+//!     /// The number of greetings; 1 if not given.
 //!     times: Option<usize>,
 //!     cx: &Context,
 //! ) -> Result<String, ToolError> {
@@ -39,37 +39,38 @@ mod parameter;
 mod returns;
 mod words;
 
-/// Makes a tool from an async function.
+/// Turns an async function into a tool.
 ///
 /// The function's name becomes a unit struct that implements `Tool` and can be registered. The function
 /// itself is still there as `name::call(...)`, for code and tests.
 ///
 /// - The doc comment is the description the model reads. Docs on parameters go into the schema.
-/// - Parameters are the arguments. An `Option` may be left out, an unknown argument is refused, and
+/// - Parameters are the arguments. An `Option` may be omitted, an unknown argument is rejected, and
 ///   `#[serde(...)]` and `#[schemars(...)]` work as on a struct field.
 /// - A parameter of type `&Context` or `Context` is not shown to the model; the runtime fills it in.
-/// - A returned `Result` may hold any error that converts into `ToolError`. Any other value is serialised,
-///   except a `ToolOutput`, which is taken as it is. Only the written name counts, so call a result `Result`.
+/// - A returned `Result` may hold any error that converts into `ToolError`. Any other value is
+///   serialized, except a `ToolOutput`, which is returned unchanged. The macro sees only the written
+///   name of the type, so a result must be called `Result`.
 /// - Where the tool is in scope, no variable or parameter can have its name, as with any unit struct.
 ///
 /// # Options
 ///
-/// | Option | Says |
+/// | Option | Meaning |
 /// |---|---|
-/// | `name = "..."` | what the model calls the tool, if not as the function is called |
+/// | `name = "..."` | the tool's name for the model, if it differs from the function's name |
 /// | `description = "..."` | the description, in place of the doc comment |
 /// | `kind = "..."` | `read`, `edit`, `delete`, `move`, `search`, `execute`, `think`, `fetch` or `other` |
 /// | `side_effect = "..."` | `none`, `read_only`, `workspace_write`, `process_exec` or `network` |
-/// | `read_only`, `destructive`, `idempotent`, `open_world` | the hint holds |
-/// | `resource = "parameter"` | the parameter is a path that two calls could fight over; may be repeated |
+/// | `read_only`, `destructive`, `idempotent`, `open_world` | sets the hint to true |
+/// | `resource = "parameter"` | the parameter is a path for which two calls can conflict; may be repeated |
 /// | `resource_name = "parameter"` | the same for a name of any other kind |
-/// | `timeout = "30s"` | how long one attempt may take, in `ms`, `s` or `m` |
+/// | `timeout = "30s"` | the time limit of one attempt, in `ms`, `s` or `m` |
 /// | `long_running = "label"` | the tool takes long; the label is for a progress display |
-/// | `cost = 0.5` | what one call costs |
-/// | `output` | the model is also told the schema of what the tool returns |
-/// | `crate = "path"` | where Toolgate is, if not at `::toolgate` |
+/// | `cost = 0.5` | the cost of one call |
+/// | `output` | adds the schema of the returned value to the spec |
+/// | `crate = "path"` | the path of Toolgate, if it is not `::toolgate` |
 ///
-/// A tool that says nothing about its effects counts as able to do anything.
+/// A tool that declares no effects is treated as if it could do anything.
 ///
 /// # Example
 ///
@@ -95,8 +96,9 @@ mod words;
 /// ```
 #[proc_macro_attribute]
 pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
-    let expanded = options::Options::parse(options.into())
-        .and_then(|options| expand::tool(&options, &function::Function::parse(item.into())?));
+    let expanded = options::MacroOptions::parse(options.into()).and_then(|options| {
+        expand::expand_tool(&options, &function::ToolFunction::parse(item.into())?)
+    });
     expanded
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()

@@ -1,15 +1,18 @@
-//! Reads what stands in the brackets of `#[tool(...)]` and refuses what makes no sense.
+//! Parses the options of `#[tool(...)]` and rejects invalid ones.
 
 use proc_macro2::TokenStream;
 use quote::format_ident;
 use syn::{Error, Ident, Lit, LitStr, Path, Result, Token, meta::ParseNestedMeta, parse::Parser};
 
-use crate::words::{KINDS, OPTIONS, SIDE_EFFECTS, Words, is_tool_name, milliseconds, nearest};
+use crate::words::{
+    KINDS, OPTION_NAMES, SIDE_EFFECTS, ValueVariants, find_nearest, is_tool_name,
+    parse_milliseconds,
+};
 
-/// The options of one tool, checked as far as that goes without the function.
+/// The options of one tool, checked as far as possible without the function.
 #[derive(Default)]
-pub(crate) struct Options {
-    /// Where the generated code finds Toolgate; `::toolgate` if not given.
+pub(crate) struct MacroOptions {
+    /// The path of Toolgate in the generated code; `::toolgate` if not given.
     pub(crate) toolgate: Option<Path>,
     pub(crate) name: Option<LitStr>,
     pub(crate) description: Option<LitStr>,
@@ -17,25 +20,25 @@ pub(crate) struct Options {
     pub(crate) kind: Option<Ident>,
     /// A variant of `SideEffect`.
     pub(crate) side_effect: Option<Ident>,
-    /// Fields of `Hints` that are true.
+    /// Fields of `ToolHints` that are true.
     pub(crate) hints: Vec<Ident>,
-    pub(crate) resources: Vec<Resource>,
+    pub(crate) resources: Vec<ResourceOption>,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) long_running: Option<LitStr>,
     pub(crate) cost: Option<f64>,
-    /// The word `output`, if an output schema is wanted.
+    /// The word `output`, if an output schema is requested.
     pub(crate) output: Option<Ident>,
 }
 
-/// A parameter that names something two calls could fight over.
-pub(crate) struct Resource {
+/// A parameter that names a resource for which two calls can conflict.
+pub(crate) struct ResourceOption {
     /// The constructor: `path` or `name`.
     pub(crate) constructor: Ident,
     pub(crate) parameter: LitStr,
 }
 
-impl Options {
-    /// Reads the tokens between the brackets.
+impl MacroOptions {
+    /// Parses the tokens between the parentheses.
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
         let mut options = Self::default();
         let mut seen: Vec<String> = Vec::new();
@@ -45,43 +48,52 @@ impl Options {
                 .get_ident()
                 .map(Ident::to_string)
                 .unwrap_or_default();
+            // Only `resource` and `resource_name` may be repeated.
             if seen.contains(&word) && !word.starts_with("resource") {
-                return Err(meta.error(format!("`{word}` is given twice")));
+                return Err(meta.error(format!("duplicate option `{word}`")));
             }
-            options.read(&word, &meta)?;
+            options.apply_option(&word, &meta)?;
             seen.push(word);
             Ok(())
         });
         parser.parse2(tokens)?;
-        options.refuse_contradictions()?;
+        options.reject_contradictions()?;
         Ok(options)
     }
 
-    fn read(&mut self, word: &str, meta: &ParseNestedMeta<'_>) -> Result<()> {
+    fn apply_option(&mut self, word: &str, meta: &ParseNestedMeta<'_>) -> Result<()> {
         match word {
-            "name" => self.name = Some(tool_name(text(meta)?)?),
-            "description" => self.description = Some(text(meta)?),
-            "crate" => self.toolgate = Some(text(meta)?.parse_with(Path::parse_mod_style)?),
-            "kind" => self.kind = Some(variant("kind", KINDS, &text(meta)?)?),
+            "name" => self.name = Some(parse_tool_name(parse_text(meta)?)?),
+            "description" => self.description = Some(parse_text(meta)?),
+            "crate" => self.toolgate = Some(parse_text(meta)?.parse_with(Path::parse_mod_style)?),
+            "kind" => self.kind = Some(parse_variant("kind", KINDS, &parse_text(meta)?)?),
             "side_effect" => {
-                self.side_effect = Some(variant("side effect", SIDE_EFFECTS, &text(meta)?)?)
+                self.side_effect = Some(parse_variant(
+                    "side effect",
+                    SIDE_EFFECTS,
+                    &parse_text(meta)?,
+                )?)
             }
             "read_only" | "destructive" | "idempotent" | "open_world" => {
-                self.hints.push(flag(meta)?)
+                self.hints.push(parse_flag(meta)?)
             }
-            "resource" => self.resources.push(Resource::new("path", text(meta)?)),
-            "resource_name" => self.resources.push(Resource::new("name", text(meta)?)),
-            "timeout" => self.timeout_ms = Some(timeout(&text(meta)?)?),
-            "long_running" => self.long_running = Some(text(meta)?),
-            "cost" => self.cost = Some(cost(meta)?),
-            "output" => self.output = Some(flag(meta)?),
-            _ => return Err(unknown(meta)),
+            "resource" => self
+                .resources
+                .push(ResourceOption::new("path", parse_text(meta)?)),
+            "resource_name" => self
+                .resources
+                .push(ResourceOption::new("name", parse_text(meta)?)),
+            "timeout" => self.timeout_ms = Some(parse_timeout(&parse_text(meta)?)?),
+            "long_running" => self.long_running = Some(parse_text(meta)?),
+            "cost" => self.cost = Some(parse_cost(meta)?),
+            "output" => self.output = Some(parse_flag(meta)?),
+            _ => return Err(unknown_option(meta)),
         }
         Ok(())
     }
 
-    /// A tool that says of itself both that it changes things and that it does not is not to be believed.
-    fn refuse_contradictions(&self) -> Result<()> {
+    /// Rejects a tool that declares both that it changes something and that it does not.
+    fn reject_contradictions(&self) -> Result<()> {
         let given = |ident: &&Ident, words: &[&str]| words.iter().any(|word| *ident == word);
         let said = || self.hints.iter().chain(&self.side_effect);
         let looks = said().find(|ident| given(ident, &["read_only", "None", "ReadOnly"]));
@@ -89,14 +101,14 @@ impl Options {
         match (looks, writes) {
             (Some(_), Some(writes)) => Err(Error::new(
                 writes.span(),
-                "a tool that only looks cannot also change things",
+                "a read-only tool cannot also be declared to change something",
             )),
             _ => Ok(()),
         }
     }
 }
 
-impl Resource {
+impl ResourceOption {
     fn new(constructor: &str, parameter: LitStr) -> Self {
         Self {
             constructor: format_ident!("{constructor}"),
@@ -105,30 +117,30 @@ impl Resource {
     }
 }
 
-fn text(meta: &ParseNestedMeta<'_>) -> Result<LitStr> {
-    match value(meta)? {
+fn parse_text(meta: &ParseNestedMeta<'_>) -> Result<LitStr> {
+    match parse_value(meta)? {
         Lit::Str(text) => Ok(text),
-        other => Err(Error::new_spanned(other, "expected text in quotes")),
+        other => Err(Error::new_spanned(other, "expected a string literal")),
     }
 }
 
-fn value(meta: &ParseNestedMeta<'_>) -> Result<Lit> {
+fn parse_value(meta: &ParseNestedMeta<'_>) -> Result<Lit> {
     if meta.input.peek(Token![=]) {
         return meta.value()?.parse();
     }
-    let word = word(meta);
+    let word = option_name(meta);
     Err(meta.error(format!("`{word}` needs a value: {word} = ...")))
 }
 
-fn flag(meta: &ParseNestedMeta<'_>) -> Result<Ident> {
+fn parse_flag(meta: &ParseNestedMeta<'_>) -> Result<Ident> {
     if meta.input.peek(Token![=]) {
-        let word = word(meta);
-        return Err(meta.error(format!("`{word}` takes no value: it holds if it is there")));
+        let word = option_name(meta);
+        return Err(meta.error(format!("`{word}` takes no value: write only the name")));
     }
     meta.path.require_ident().cloned()
 }
 
-fn word(meta: &ParseNestedMeta<'_>) -> String {
+fn option_name(meta: &ParseNestedMeta<'_>) -> String {
     meta.path
         .segments
         .iter()
@@ -137,65 +149,67 @@ fn word(meta: &ParseNestedMeta<'_>) -> String {
         .join("::")
 }
 
-fn unknown(meta: &ParseNestedMeta<'_>) -> Error {
-    let word = word(meta);
-    let hint = nearest(&word, OPTIONS)
+fn unknown_option(meta: &ParseNestedMeta<'_>) -> Error {
+    let word = option_name(meta);
+    let hint = find_nearest(&word, OPTION_NAMES)
         .map(|near| format!(", did you mean `{near}`?"))
         .unwrap_or_default();
     Error::new_spanned(
         &meta.path,
         format!(
             "unknown option `{word}`{hint}\nvalid options: {}",
-            OPTIONS.join(", ")
+            OPTION_NAMES.join(", ")
         ),
     )
 }
 
-/// The variant that `given` stands for, at the place where it was written.
-fn variant(what: &str, words: Words, given: &LitStr) -> Result<Ident> {
+/// Returns the variant that `given` stands for, with the span of `given`.
+fn parse_variant(what: &str, words: ValueVariants, given: &LitStr) -> Result<Ident> {
     let wanted = given.value();
     match words.iter().find(|(word, _)| *word == wanted) {
         Some((_, variant)) => Ok(Ident::new(variant, given.span())),
         None => {
             let valid: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-            let hint = nearest(&wanted, &valid)
+            let hint = find_nearest(&wanted, &valid)
                 .map(|near| format!(", did you mean `{near}`?"))
                 .unwrap_or_default();
             let list = valid.join(", ");
             Err(Error::new(
                 given.span(),
-                format!("`{wanted}` is no {what}{hint}\nvalid words: {list}"),
+                format!("`{wanted}` is not a valid {what}{hint}\nvalid values: {list}"),
             ))
         }
     }
 }
 
-fn tool_name(given: LitStr) -> Result<LitStr> {
+fn parse_tool_name(given: LitStr) -> Result<LitStr> {
     let name = given.value();
-    match is_tool_name(&name) {
-        true => Ok(given),
-        false => Err(Error::new(
+    if is_tool_name(&name) {
+        Ok(given)
+    } else {
+        Err(Error::new(
             given.span(),
-            format!("{name:?} is no tool name: use 1 to 128 of A-Z a-z 0-9 _ . -"),
-        )),
+            format!("{name:?} is not a valid tool name: use 1 to 128 of A-Z a-z 0-9 _ . -"),
+        ))
     }
 }
 
-fn timeout(given: &LitStr) -> Result<u64> {
+fn parse_timeout(given: &LitStr) -> Result<u64> {
     let text = given.value();
     let bad = || {
         format!(
-            "{text:?} is no timeout: use a whole number above 0 and a unit, like \"500ms\", \"30s\" or \"2m\""
+            "{text:?} is not a valid timeout: use a whole number above 0 and a unit, like \"500ms\", \"30s\" or \"2m\""
         )
     };
-    milliseconds(&text).ok_or_else(|| Error::new(given.span(), bad()))
+    parse_milliseconds(&text).ok_or_else(|| Error::new(given.span(), bad()))
 }
 
-fn cost(meta: &ParseNestedMeta<'_>) -> Result<f64> {
-    let given = value(meta)?;
+fn parse_cost(meta: &ParseNestedMeta<'_>) -> Result<f64> {
+    let given = parse_value(meta)?;
     let number = match &given {
         Lit::Float(number) => number.base10_parse::<f64>()?,
         Lit::Int(number) => number.base10_parse::<f64>()?,
+        // Rejected below, with the same message as a negative number.
         _ => f64::NAN,
     };
     if number.is_finite() && number >= 0.0 {
@@ -203,6 +217,6 @@ fn cost(meta: &ParseNestedMeta<'_>) -> Result<f64> {
     }
     Err(Error::new_spanned(
         given,
-        "a cost is a number from 0 up, like 0.5",
+        "a cost is a number of at least 0, like 0.5",
     ))
 }

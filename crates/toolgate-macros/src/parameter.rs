@@ -1,4 +1,4 @@
-//! Reads one parameter of the function: an argument the model gives, or the context.
+//! Parses one parameter of the function: an argument from the model, or the context.
 
 use quote::ToTokens;
 use syn::{
@@ -6,39 +6,39 @@ use syn::{
     TypeReference, ext::IdentExt, meta::ParseNestedMeta, token::Paren, visit::Visit,
 };
 
-use crate::returns::{last_segment, plain};
+use crate::returns::{last_segment, strip_parens};
 
 /// One parameter.
-pub(crate) enum Parameter {
-    /// Given by the model.
-    Argument(Box<Argument>),
-    /// Lent by the runtime; not in the schema.
-    Context(By),
+pub(crate) enum ToolParameter {
+    /// An argument from the model.
+    Argument(Box<ToolArgument>),
+    /// The context from the runtime; not in the schema.
+    Context(PassMode),
 }
 
-/// How the function takes the context.
-pub(crate) enum By {
+/// The way the function takes the context.
+pub(crate) enum PassMode {
     Value,
     Reference,
 }
 
-/// A parameter the model gives a value for.
-pub(crate) struct Argument {
+/// A parameter whose value comes from the model.
+pub(crate) struct ToolArgument {
     pub(crate) ident: Ident,
     pub(crate) ty: Type,
     /// Docs and the attributes of serde and schemars.
     pub(crate) attributes: Vec<Attribute>,
-    /// What the model calls it.
+    /// The name in the schema.
     pub(crate) wire_name: String,
 }
 
-impl Parameter {
-    /// Reads a parameter and takes away the attributes that belong to the schema.
-    pub(crate) fn take(input: &mut PatType) -> Result<Self> {
+impl ToolParameter {
+    /// Parses a parameter and removes the attributes that belong to the schema.
+    pub(crate) fn from_input(input: &mut PatType) -> Result<Self> {
         let ident = plain_name(&input.pat)?;
         let (attributes, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut input.attrs)
             .into_iter()
-            .partition(for_schema);
+            .partition(is_schema_attribute);
         input.attrs = rest;
         if let Some(cfg) = input
             .attrs
@@ -47,16 +47,17 @@ impl Parameter {
         {
             return Err(Error::new_spanned(
                 cfg,
-                "a parameter is always there: put `cfg` on the whole tool",
+                "a parameter cannot be conditional: put `cfg` on the whole tool",
             ));
         }
-        if let Some(by) = context(&input.ty) {
+        // Before the type check: `&Context` is the only reference that is allowed.
+        if let Some(by) = context_mode(&input.ty) {
             return Ok(Self::Context(by));
         }
-        refuse_type(&input.ty)?;
+        reject_type(&input.ty)?;
         let wire_name = wire_name(&ident, &attributes)?;
         let ty = (*input.ty).clone();
-        Ok(Self::Argument(Box::new(Argument {
+        Ok(Self::Argument(Box::new(ToolArgument {
             ident,
             ty,
             attributes,
@@ -68,8 +69,8 @@ impl Parameter {
         matches!(self, Self::Context(_))
     }
 
-    /// The argument, if it is one.
-    pub(crate) fn argument(&self) -> Option<&Argument> {
+    /// Returns the argument, if it is one.
+    pub(crate) fn argument(&self) -> Option<&ToolArgument> {
         match self {
             Self::Argument(argument) => Some(argument),
             Self::Context(_) => None,
@@ -87,66 +88,66 @@ fn plain_name(pat: &Pat) -> Result<Ident> {
         }) => Ok(ident.clone()),
         other => Err(Error::new_spanned(
             other,
-            "a parameter needs a plain name: the model fills it in by that name",
+            "a parameter needs a plain name: the model passes the argument by that name",
         )),
     }
 }
 
-fn for_schema(attribute: &Attribute) -> bool {
+fn is_schema_attribute(attribute: &Attribute) -> bool {
     ["doc", "serde", "schemars"]
         .iter()
         .any(|word| attribute.path().is_ident(word))
 }
 
-/// Whether the type is the context, judged by its name.
-fn context(ty: &Type) -> Option<By> {
+/// Returns how the context is taken, if the type is called `Context`.
+fn context_mode(ty: &Type) -> Option<PassMode> {
     let named = |ty: &Type| {
         last_segment(ty).is_some_and(|last| last.ident == "Context" && last.arguments.is_none())
     };
-    match plain(ty) {
+    match strip_parens(ty) {
         Type::Reference(TypeReference {
             mutability: None,
             elem,
             ..
-        }) if named(elem) => Some(By::Reference),
-        owned if named(owned) => Some(By::Value),
+        }) if named(elem) => Some(PassMode::Reference),
+        owned if named(owned) => Some(PassMode::Value),
         _ => None,
     }
 }
 
-/// Refuses types that cannot be read from JSON and kept, also deep inside.
-fn refuse_type(ty: &Type) -> Result<()> {
-    let mut finder = Finder(None);
+/// Rejects types that cannot be deserialized into owned values, also in nested positions.
+fn reject_type(ty: &Type) -> Result<()> {
+    let mut finder = UnsupportedTypeFinder(None);
     finder.visit_type(ty);
     finder.0.map_or(Ok(()), Err)
 }
 
 /// Finds the first part of a type that an argument cannot have.
-struct Finder(Option<Error>);
+struct UnsupportedTypeFinder(Option<Error>);
 
-impl<'ast> Visit<'ast> for Finder {
+impl<'ast> Visit<'ast> for UnsupportedTypeFinder {
     fn visit_type_reference(&mut self, borrowed: &'ast TypeReference) {
         let text = format!(
-            "an argument is owned, not borrowed: use `{}`",
-            owned(borrowed)
+            "an argument must be owned, not borrowed: use `{}`",
+            owned_equivalent(borrowed)
         );
         self.0
             .get_or_insert_with(|| Error::new_spanned(borrowed, text));
     }
 
     fn visit_type_impl_trait(&mut self, generic: &'ast TypeImplTrait) {
-        let text = "an argument has one type: name it instead of `impl`";
+        let text = "an argument needs a concrete type: name it instead of `impl`";
         self.0
             .get_or_insert_with(|| Error::new_spanned(generic, text));
     }
 }
 
-/// The type to use in place of a borrowed one, as the user would write it.
-fn owned(borrowed: &TypeReference) -> String {
-    if let Type::Slice(slice) = plain(&borrowed.elem) {
+/// Returns the type to use instead of a borrowed one, as the user would write it.
+fn owned_equivalent(borrowed: &TypeReference) -> String {
+    if let Type::Slice(slice) = strip_parens(&borrowed.elem) {
         return format!("Vec<{}>", slice.elem.to_token_stream());
     }
-    if borrowed.mutability.is_some() && context(&borrowed.elem).is_some() {
+    if borrowed.mutability.is_some() && context_mode(&borrowed.elem).is_some() {
         return "&Context".to_owned();
     }
     match last_segment(&borrowed.elem)
@@ -159,7 +160,7 @@ fn owned(borrowed: &TypeReference) -> String {
     }
 }
 
-/// The name in the schema: that of the parameter, unless serde renames it.
+/// Returns the name in the schema: that of the parameter, unless serde renames it.
 fn wire_name(ident: &Ident, attributes: &[Attribute]) -> Result<String> {
     let mut name = ident.unraw().to_string();
     for attribute in attributes
@@ -167,25 +168,27 @@ fn wire_name(ident: &Ident, attributes: &[Attribute]) -> Result<String> {
         .filter(|attribute| attribute.path().is_ident("serde"))
     {
         attribute.parse_nested_meta(|meta| {
+            // `rename(serialize = …, deserialize = …)`: the model's arguments are deserialized.
             let both = meta.path.is_ident("rename") && meta.input.peek(Paren);
             if both {
-                meta.parse_nested_meta(|side| rename(&side, "deserialize", &mut name))
+                meta.parse_nested_meta(|side| read_rename(&side, "deserialize", &mut name))
             } else {
-                rename(&meta, "rename", &mut name)
+                read_rename(&meta, "rename", &mut name)
             }
         })?;
     }
     Ok(name)
 }
 
-/// Reads `word = "..."` into `name` and steps over everything else.
-fn rename(meta: &ParseNestedMeta<'_>, word: &str, name: &mut String) -> Result<()> {
+/// Reads `word = "..."` into `name` and skips everything else.
+fn read_rename(meta: &ParseNestedMeta<'_>, word: &str, name: &mut String) -> Result<()> {
     if meta.path.is_ident(word) {
         *name = meta.value()?.parse::<LitStr>()?.value();
     } else if meta.input.peek(Token![=]) {
+        // Values of other attributes must be consumed, or the parser fails on them.
         meta.value()?.parse::<syn::Expr>()?;
     } else if meta.input.peek(Paren) {
-        meta.parse_nested_meta(|inner| rename(&inner, "", name))?;
+        meta.parse_nested_meta(|inner| read_rename(&inner, "", name))?;
     }
     Ok(())
 }

@@ -1,20 +1,20 @@
-//! Reads the return type: a plain value or a `Result`, and what a good outcome holds.
+//! Parses the return type: a plain value or a `Result`, and the type of the value.
 
 use syn::{GenericArgument, PathArguments, PathSegment, ReturnType, Type, parse_quote};
 
-/// What the function returns, judged by how the type is written.
-pub(crate) struct Returns {
+/// The return type of the function, as far as its written form tells.
+pub(crate) struct ReturnedType {
     /// The type as written; `()` if there is none.
     pub(crate) whole: Type,
-    /// Whether it is a `Result`.
+    /// True if it is a `Result`.
     pub(crate) fallible: bool,
-    /// The value when all goes well, unless an alias hides it.
+    /// The type of a successful value, unless an alias hides it.
     pub(crate) value: Option<Type>,
 }
 
-impl Returns {
-    /// Reads the part after the arrow.
-    pub(crate) fn of(output: &ReturnType) -> Self {
+impl ReturnedType {
+    /// Parses the part after the arrow.
+    pub(crate) fn from_output(output: &ReturnType) -> Self {
         let whole: Type = match output {
             ReturnType::Default => parse_quote!(()),
             ReturnType::Type(_, ty) => (**ty).clone(),
@@ -22,7 +22,7 @@ impl Returns {
         match last_segment(&whole).filter(|last| last.ident == "Result") {
             Some(result) => Self {
                 fallible: true,
-                value: first_type(result),
+                value: first_generic_type(result),
                 whole,
             },
             None => Self {
@@ -33,7 +33,7 @@ impl Returns {
         }
     }
 
-    /// Whether the value is a `ToolOutput` already.
+    /// Checks whether the value is a `ToolOutput` already.
     pub(crate) fn is_tool_output(&self) -> bool {
         self.value
             .as_ref()
@@ -42,24 +42,24 @@ impl Returns {
     }
 }
 
-/// The type without parentheses, and without the invisible ones that macros leave.
-pub(crate) fn plain(ty: &Type) -> &Type {
+/// Returns the type without parentheses, and without the invisible groups that macros produce.
+pub(crate) fn strip_parens(ty: &Type) -> &Type {
     match ty {
-        Type::Group(group) => plain(&group.elem),
-        Type::Paren(paren) => plain(&paren.elem),
+        Type::Group(group) => strip_parens(&group.elem),
+        Type::Paren(paren) => strip_parens(&paren.elem),
         other => other,
     }
 }
 
-/// The last name of a path, which is what people know a type by.
+/// Returns the last segment of a path, which is the name of the type.
 pub(crate) fn last_segment(ty: &Type) -> Option<&PathSegment> {
-    match plain(ty) {
+    match strip_parens(ty) {
         Type::Path(path) => path.path.segments.last(),
         _ => None,
     }
 }
 
-fn first_type(segment: &PathSegment) -> Option<Type> {
+fn first_generic_type(segment: &PathSegment) -> Option<Type> {
     let PathArguments::AngleBracketed(arguments) = &segment.arguments else {
         return None;
     };

@@ -1,9 +1,9 @@
-//! The words `#[tool]` understands, and what to say about those it does not.
+//! The options and values of `#[tool]`, and suggestions for misspelled ones.
 
-/// Words a user writes, each with the variant it stands for.
-pub(crate) type Words = &'static [(&'static str, &'static str)];
+/// The values a user writes, each with the variant it stands for.
+pub(crate) type ValueVariants = &'static [(&'static str, &'static str)];
 
-pub(crate) const OPTIONS: &[&str] = &[
+pub(crate) const OPTION_NAMES: &[&str] = &[
     "name",
     "description",
     "kind",
@@ -21,7 +21,7 @@ pub(crate) const OPTIONS: &[&str] = &[
     "crate",
 ];
 
-pub(crate) const KINDS: Words = &[
+pub(crate) const KINDS: ValueVariants = &[
     ("read", "Read"),
     ("edit", "Edit"),
     ("delete", "Delete"),
@@ -33,7 +33,7 @@ pub(crate) const KINDS: Words = &[
     ("other", "Other"),
 ];
 
-pub(crate) const SIDE_EFFECTS: Words = &[
+pub(crate) const SIDE_EFFECTS: ValueVariants = &[
     ("none", "None"),
     ("read_only", "ReadOnly"),
     ("workspace_write", "WorkspaceWrite"),
@@ -41,8 +41,8 @@ pub(crate) const SIDE_EFFECTS: Words = &[
     ("network", "Network"),
 ];
 
-/// The valid word that `given` was probably meant to be.
-pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
+/// Returns the valid word that is most similar to `given`, if one is similar enough.
+pub(crate) fn find_nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
     let alike = |word: &str| strsim::jaro_winkler(given, word);
     let best = valid
         .iter()
@@ -51,14 +51,14 @@ pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
     (alike(best) > 0.7).then_some(best)
 }
 
-/// Whether a tool can be registered under `name`; the rule of `ToolName::check`.
+/// Checks whether a tool can be registered under `name`; the same rule as `ToolName::check_characters`.
 pub(crate) fn is_tool_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     (1..=128).contains(&name.len()) && name.bytes().all(plain)
 }
 
-/// Reads `500ms`, `30s` or `2m`.
-pub(crate) fn milliseconds(text: &str) -> Option<u64> {
+/// Parses `500ms`, `30s` or `2m` into milliseconds.
+pub(crate) fn parse_milliseconds(text: &str) -> Option<u64> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);
     let factor = match unit {
@@ -79,9 +79,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_whole_number_and_a_unit() {
+    fn a_timeout_is_a_whole_number_and_a_unit() {
         for (text, ms) in [("500ms", 500), ("30s", 30_000), ("2m", 120_000)] {
-            assert_eq!(milliseconds(text), Some(ms), "{text}");
+            assert_eq!(parse_milliseconds(text), Some(ms), "{text}");
         }
         for text in [
             "",
@@ -95,16 +95,19 @@ mod tests {
             "99999999999999999999s",
             "18446744073709551615m",
         ] {
-            assert_eq!(milliseconds(text), None, "{text}");
+            assert_eq!(parse_milliseconds(text), None, "{text}");
         }
     }
 
     #[test]
-    fn a_slip_of_the_pen_is_recognised_and_nonsense_is_not() {
-        assert_eq!(nearest("idempotnt", OPTIONS), Some("idempotent"));
-        assert_eq!(nearest("sideeffect", OPTIONS), Some("side_effect"));
-        assert_eq!(nearest("readonly", OPTIONS), Some("read_only"));
-        assert_eq!(nearest("xyz", OPTIONS), None);
+    fn a_misspelled_option_is_recognized_and_nonsense_is_not() {
+        assert_eq!(find_nearest("idempotnt", OPTION_NAMES), Some("idempotent"));
+        assert_eq!(
+            find_nearest("sideeffect", OPTION_NAMES),
+            Some("side_effect")
+        );
+        assert_eq!(find_nearest("readonly", OPTION_NAMES), Some("read_only"));
+        assert_eq!(find_nearest("xyz", OPTION_NAMES), None);
     }
 
     #[test]

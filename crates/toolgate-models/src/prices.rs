@@ -1,4 +1,4 @@
-//! The prices that come with the program, and those that a user lays over them.
+//! The bundled prices, and price files of the user that override them.
 
 use std::{
     fs, io,
@@ -7,23 +7,27 @@ use std::{
 
 use toolgate_core::{PriceTable, Prices};
 
-/// The prices that come with the program: facts from the providers' public price pages at the date that the table
-/// names. They may be out of date; what they say of themselves is in [`Prices::as_of`] and [`Prices::source`].
+/// Returns the bundled prices: facts from the providers' public price pages at the date that the
+/// table names.
+///
+/// They may be out of date; [`Prices::as_of`] and [`Prices::source`] say when and where they were
+/// taken from.
 ///
 /// ```
 /// use toolgate_core::{Cost, ModelName, Usage};
 /// let prices = toolgate_models::bundled_prices();
 /// let usage = Usage { input: 1_000, output: 1_000, ..Usage::default() };
-/// assert_eq!(prices.cost(&ModelName::new("openai", "gpt-5"), usage), Cost::NanoUsd(11_250_000));
-/// assert_eq!(prices.cost(&ModelName::new("openai", "gpt-nobody-knows"), usage), Cost::Unknown);
+/// assert_eq!(prices.request_cost(&ModelName::new("openai", "gpt-5"), usage), Cost::NanoUsd(11_250_000));
+/// assert_eq!(prices.request_cost(&ModelName::new("openai", "gpt-unknown"), usage), Cost::Unknown);
 /// ```
 pub fn bundled_prices() -> Prices {
     let table: PriceTable =
-        serde_json::from_str(include_str!("../prices.json")).expect("a test reads the same text");
+        serde_json::from_str(include_str!("../prices.json")).expect("a test parses the same text");
     table.into()
 }
 
-/// Lays a file with prices over others: JSON or TOML, by its name, in the shape of the table that comes along.
+/// Loads a price file (JSON or TOML, by its extension) and lets its entries override `prices`. It
+/// has the shape of the bundled table.
 ///
 /// ```toml
 /// as_of = "2026-11-16"
@@ -34,7 +38,7 @@ pub fn bundled_prices() -> Prices {
 /// input = 0
 /// output = 0
 /// ```
-pub fn prices_with(prices: Prices, path: impl AsRef<Path>) -> Result<Prices, PriceFileError> {
+pub fn load_prices_over(prices: Prices, path: impl AsRef<Path>) -> Result<Prices, PriceFileError> {
     let path = path.as_ref();
     let text = fs::read_to_string(path).map_err(|source| PriceFileError::Unreadable {
         path: path.to_owned(),
@@ -55,34 +59,34 @@ pub fn prices_with(prices: Prices, path: impl AsRef<Path>) -> Result<Prices, Pri
             });
         }
     };
-    Ok(prices.with(table))
+    Ok(prices.with_table(table))
 }
 
-/// Why a file with prices cannot be used.
+/// The reason why a price file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PriceFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the prices in {} cannot be read", path.display())]
     Unreadable {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// Something in it is wrong.
-    #[error("the prices in {} make no sense: {detail}", path.display())]
+    /// The file does not have the expected shape.
+    #[error("the prices in {} are invalid: {detail}", path.display())]
     Malformed {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The problem and its position in the file.
         detail: String,
     },
-    /// It is neither JSON nor TOML.
-    #[error("{} is called neither .json nor .toml", path.display())]
+    /// The file is neither JSON nor TOML.
+    #[error("{} ends in neither .json nor .toml", path.display())]
     UnknownFormat {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
     },
 }
@@ -92,11 +96,11 @@ mod tests {
     use super::*;
     use toolgate_core::{Cost, ModelName, Usage};
 
-    fn cost(prices: &Prices, model: &str, usage: Usage) -> Cost {
-        prices.cost(&model.parse::<ModelName>().expect("a name"), usage)
+    fn price_of(prices: &Prices, model: &str, usage: Usage) -> Cost {
+        prices.request_cost(&model.parse::<ModelName>().expect("a name"), usage)
     }
 
-    fn read(input: u64) -> Usage {
+    fn input_tokens(input: u64) -> Usage {
         Usage {
             input,
             ..Usage::default()
@@ -104,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bundled_table_has_a_date_and_says_where_it_is_from() {
+    fn the_bundled_table_has_a_date_and_a_source() {
         let prices = bundled_prices();
         assert!(prices.as_of().is_some_and(|date| date.len() == 10));
         assert!(
@@ -127,11 +131,11 @@ mod tests {
         {
             assert!(
                 price.output >= price.input,
-                "{model}: writing costs at least as much as reading"
+                "{model}: output costs at least as much as input"
             );
             assert!(
                 price.cache_read.is_none_or(|read| read < price.input),
-                "{model}: remembering is cheaper"
+                "{model}: cached input is cheaper"
             );
             assert!(
                 price.cache_write.is_none_or(|write| write > price.input),
@@ -139,19 +143,19 @@ mod tests {
             );
             assert!(
                 price.cache_write_1h >= price.cache_write,
-                "{model}: longer is not cheaper"
+                "{model}: longer caching is not cheaper"
             );
             for tier in &price.tiers {
                 assert!(
                     tier.input > price.input && tier.output > price.output,
-                    "{model}: much costs more"
+                    "{model}: long prompts cost more"
                 );
             }
         }
     }
 
     #[test]
-    fn models_are_found_under_the_names_that_providers_give_them() {
+    fn models_are_found_under_the_names_their_providers_use() {
         let prices = bundled_prices();
         for (model, nano) in [
             ("openai:gpt-4o-2024-08-06", 2_500),
@@ -162,24 +166,24 @@ mod tests {
             ("google:gemini-2.5-pro", 1_250),
         ] {
             assert_eq!(
-                cost(&prices, model, read(1)),
+                price_of(&prices, model, input_tokens(1)),
                 Cost::NanoUsd(nano),
                 "{model}"
             );
         }
         assert_eq!(
-            cost(&prices, "google:gemini-2.5-pro", read(200_001)),
+            price_of(&prices, "google:gemini-2.5-pro", input_tokens(200_001)),
             Cost::NanoUsd(200_001 * 2_500)
         );
         assert_eq!(
-            cost(&prices, "openai:gpt-5-turbo", read(1)),
+            price_of(&prices, "openai:gpt-5-turbo", input_tokens(1)),
             Cost::Unknown,
-            "no likeness counts"
+            "similar names do not match"
         );
     }
 
     #[test]
-    fn a_file_of_the_user_goes_over_the_table() {
+    fn a_price_file_of_the_user_overrides_the_table() {
         let directory = tempfile::tempdir().expect("a directory");
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
@@ -190,22 +194,25 @@ mod tests {
             "mine.toml",
             "[providers.openai.models.gpt-5]\ninput = 1\noutput = 8.5\n",
         );
-        let prices = prices_with(bundled_prices(), toml).expect("a table");
-        assert_eq!(cost(&prices, "openai:gpt-5", read(1)), Cost::NanoUsd(1_000));
+        let prices = load_prices_over(bundled_prices(), toml).expect("a table");
         assert_eq!(
-            cost(&prices, "openai:gpt-5-mini", read(1)),
+            price_of(&prices, "openai:gpt-5", input_tokens(1)),
+            Cost::NanoUsd(1_000)
+        );
+        assert_eq!(
+            price_of(&prices, "openai:gpt-5-mini", input_tokens(1)),
             Cost::NanoUsd(250),
-            "the rest stays"
+            "other prices stay"
         );
         let json = write(
             "more.json",
             r#"{ "providers": { "home": { "models": { "m": { "input": 0, "output": 0 } } } } }"#,
         );
         assert_eq!(
-            cost(
-                &prices_with(prices, json).expect("a table"),
+            price_of(
+                &load_prices_over(prices, json).expect("a table"),
                 "home:m",
-                read(9)
+                input_tokens(9)
             ),
             Cost::NanoUsd(0)
         );
@@ -213,16 +220,16 @@ mod tests {
             "wrong.toml",
             "[providers.openai.models.gpt-5]\ninput = 1\nouput = 8\n",
         );
-        let error = prices_with(Prices::default(), wrong)
+        let error = load_prices_over(Prices::default(), wrong)
             .expect_err("a wrong key")
             .to_string();
         assert!(
             error.contains("wrong.toml") && error.contains("ouput"),
             "{error}"
         );
-        let other = prices_with(Prices::default(), write("prices.txt", ""));
+        let other = load_prices_over(Prices::default(), write("prices.txt", ""));
         assert!(matches!(other, Err(PriceFileError::UnknownFormat { .. })));
-        let missing = prices_with(Prices::default(), directory.path().join("none.json"));
+        let missing = load_prices_over(Prices::default(), directory.path().join("none.json"));
         assert!(matches!(missing, Err(PriceFileError::Unreadable { .. })));
     }
 }

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use toolgate_core::{Clock, IdSource, Timestamp};
 use uuid::Uuid;
 
-/// The system's time, anchored once: it never runs backwards while the process lives.
+/// The system's time, anchored once: it never runs backwards while the process runs.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     anchor: Instant,
@@ -42,7 +42,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Ids that sort by the time they were made (UUID version 7).
+/// Ids that sort by the time they were created (UUID version 7).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TimeOrderedIds;
 

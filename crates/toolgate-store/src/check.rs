@@ -1,87 +1,89 @@
-//! What a check of a database can find.
+//! The problems that a check of a database can find.
 
 use toolgate_core::{CallId, LedgerHead, LedgerName, SealedEntry, SessionId};
 
-/// Something that is wrong with what a database holds.
+/// A problem with the content of a database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
-    /// The database itself says that it is damaged.
+pub enum IntegrityProblem {
+    /// The database itself reports that it is damaged.
     #[error("the database reports: {message}")]
     Database {
-        /// What it says.
+        /// The message of the database.
         message: String,
     },
-    /// The log of a session does not have the events 1 to its revision.
+    /// The log of a session does not consist of the events 1 to its revision.
     #[error(
         "session {session} is at revision {revision}, but has {events} events and ends with {last}"
     )]
     Log {
-        /// Which session.
+        /// The session.
         session: SessionId,
-        /// Where it says its log ends.
+        /// The revision that the session's row states.
         revision: u64,
-        /// How many events there are.
+        /// The number of events in the log.
         events: u64,
-        /// The number of the last one.
+        /// The sequence number of the last event.
         last: u64,
     },
     /// A chain is broken: this entry is missing, was changed, or does not follow the one before it.
     #[error("ledger {ledger} is broken at entry {counter}")]
     Chain {
-        /// Which chain.
+        /// The ledger.
         ledger: LedgerName,
         /// The first bad entry.
         counter: u64,
     },
-    /// The end of a chain is not where the list of chains says it is.
+    /// A chain does not end where the list of ledgers says.
     #[error("ledger {ledger} should end with entry {expected}, but ends with {found}")]
-    End {
-        /// Which chain.
+    ChainEnd {
+        /// The ledger.
         ledger: LedgerName,
-        /// Where it should end.
+        /// The last entry according to the list of ledgers.
         expected: u64,
-        /// Where it ends.
+        /// The last entry that was found.
         found: u64,
     },
-    /// An approval is listed, but its question is not there.
-    #[error("the question {generation} about call {call} is missing")]
-    Question {
-        /// About which call.
+    /// An approval is listed, but its approval request is missing.
+    #[error("approval request {generation} of call {call} is missing")]
+    MissingRequest {
+        /// The call.
         call: CallId,
-        /// Asked for the how-manieth time.
+        /// The generation: how often approval of the call was requested.
         generation: u32,
     },
-    /// Something that is stored cannot be read.
+    /// A stored value cannot be parsed.
     #[error("{what} cannot be read")]
     Unreadable {
-        /// What it is.
+        /// A description of the value.
         what: String,
     },
 }
 
-/// Follows one chain after the other and notes the first bad entry of each.
+/// Verifies one chain after the other and records the first bad entry of each.
 #[derive(Default)]
 pub(crate) struct ChainCheck {
     at: Option<(LedgerHead, bool)>,
     ends: Vec<LedgerHead>,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<IntegrityProblem>,
 }
 
 impl ChainCheck {
-    /// Takes the next entry; entries come by ledger and number.
-    pub(crate) fn entry(&mut self, entry: &SealedEntry) {
+    /// Checks the next entry; entries have to come sorted by ledger and counter.
+    pub(crate) fn add_entry(&mut self, entry: &SealedEntry) {
         let (before, broken) = match self.at.take() {
             Some((head, broken)) if head.ledger == entry.ledger => (head, broken),
             other => {
                 self.ends.extend(other.map(|(head, _)| head));
-                (LedgerHead::start(entry.ledger.clone()), false)
+                (LedgerHead::start_of(entry.ledger.clone()), false)
             }
         };
+        // After the first break every later entry would mismatch, too; one problem per chain is
+        // enough.
         let breaks = !broken && !entry.follows(&before);
         if breaks {
             let counter = entry.counter.min(before.counter + 1);
-            self.problems.push(Problem::Chain {
+            self.problems.push(IntegrityProblem::Chain {
                 ledger: entry.ledger.clone(),
                 counter,
             });
@@ -89,26 +91,29 @@ impl ChainCheck {
         self.at = Some((entry.head(), broken || breaks));
     }
 
-    /// Compares the ends with those that the list of chains names.
-    pub(crate) fn finish(mut self, heads: &[LedgerHead]) -> Vec<Problem> {
+    /// Compares the ends with those in the list of ledgers.
+    pub(crate) fn finish(mut self, heads: &[LedgerHead]) -> Vec<IntegrityProblem> {
         self.ends.extend(self.at.take().map(|(head, _)| head));
         for head in heads {
             let end = self.ends.iter().find(|end| end.ledger == head.ledger);
             if end != Some(head) {
-                let (expected, found) = (head.counter, end.map_or(0, |end| end.counter));
-                self.problems.push(Problem::End {
+                let expected = head.counter;
+                let found = end.map_or(0, |end| end.counter);
+                self.problems.push(IntegrityProblem::ChainEnd {
                     ledger: head.ledger.clone(),
                     expected,
                     found,
                 });
             }
         }
+        // Entries without a listed ledger are a problem as well: dropping a row from the list must
+        // not hide them.
         for end in self
             .ends
             .iter()
             .filter(|end| !heads.iter().any(|head| head.ledger == end.ledger))
         {
-            self.problems.push(Problem::End {
+            self.problems.push(IntegrityProblem::ChainEnd {
                 ledger: end.ledger.clone(),
                 expected: 0,
                 found: end.counter,
@@ -123,23 +128,23 @@ mod tests {
     use super::*;
 
     fn chain() -> Vec<SealedEntry> {
-        let mut head = LedgerHead::start(LedgerName::main());
+        let mut head = LedgerHead::start_of(LedgerName::main());
         let mut chain = Vec::new();
         for n in 1..=4 {
-            chain.push(head.seal(format!("{{\"n\":{n}}}").into()));
+            chain.push(head.seal_entry(format!("{{\"n\":{n}}}").into()));
             head = chain[n - 1].head();
         }
         chain
     }
 
-    fn check(chain: &[SealedEntry], head: LedgerHead) -> Vec<Problem> {
+    fn check(chain: &[SealedEntry], head: LedgerHead) -> Vec<IntegrityProblem> {
         let mut check = ChainCheck::default();
-        chain.iter().for_each(|entry| check.entry(entry));
+        chain.iter().for_each(|entry| check.add_entry(entry));
         check.finish(&[head])
     }
 
     #[test]
-    fn a_whole_chain_has_no_problems() {
+    fn an_intact_chain_has_no_problems() {
         let chain = chain();
         assert_eq!(check(&chain, chain[3].head()), []);
     }
@@ -153,7 +158,7 @@ mod tests {
         changed[1].body = "{}".into();
         assert_eq!(
             check(&changed, head.clone()),
-            [Problem::Chain {
+            [IntegrityProblem::Chain {
                 ledger: main.clone(),
                 counter: 2
             }]
@@ -162,7 +167,7 @@ mod tests {
         short.remove(2);
         assert_eq!(
             check(&short, head.clone()),
-            [Problem::Chain {
+            [IntegrityProblem::Chain {
                 ledger: main.clone(),
                 counter: 3
             }]
@@ -170,7 +175,7 @@ mod tests {
         let truncated = &whole[..3];
         assert_eq!(
             check(truncated, head),
-            [Problem::End {
+            [IntegrityProblem::ChainEnd {
                 ledger: main,
                 expected: 4,
                 found: 3

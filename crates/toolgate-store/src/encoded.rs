@@ -1,17 +1,17 @@
-//! What is written and read, as text. It is made where the caller waits, so that the writer only writes.
+//! Batches and rows as text. Encoding happens on the caller's task, so that the writer only writes.
 
 use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
 use toolgate_core::{
-    AccountKey, ApprovalState, Batch, Event, Hidden, LedgerDraft, Record, RecordKey, RowChange,
-    Said, SessionId, StoreError, Timestamp,
+    AccountKey, ApprovalState, Event, HiddenSessions, LedgerDraft, MessageRecord, RecordKey,
+    RowChange, SessionId, StoreError, StoreRecord, Timestamp, WriteBatch,
 };
 
-/// The bytes of one piece of a blob.
-pub(crate) const PIECE: u64 = 256 * 1024;
+/// The size in bytes of one piece of a blob.
+pub(crate) const BLOB_PIECE_BYTES: u64 = 256 * 1024;
 
-/// A batch in the form in which it is written.
+/// A batch in its encoded form.
 pub(crate) struct EncodedBatch {
     pub(crate) events: Vec<EncodedEvent>,
     pub(crate) records: Vec<EncodedRecord>,
@@ -19,7 +19,7 @@ pub(crate) struct EncodedBatch {
     pub(crate) taken_posts: Option<u64>,
 }
 
-/// An event in the form in which it is written.
+/// An event in its encoded form.
 pub(crate) struct EncodedEvent {
     pub(crate) sequence: u64,
     pub(crate) at: Timestamp,
@@ -27,7 +27,7 @@ pub(crate) struct EncodedEvent {
     pub(crate) change: Option<RowChange>,
 }
 
-/// A record in the form in which it is written.
+/// A record in its encoded form.
 pub(crate) struct EncodedRecord {
     pub(crate) key: RecordKey,
     pub(crate) name: String,
@@ -35,7 +35,7 @@ pub(crate) struct EncodedRecord {
 }
 
 impl EncodedBatch {
-    pub(crate) fn new(batch: Batch) -> Result<Self, StoreError> {
+    pub(crate) fn new(batch: WriteBatch) -> Result<Self, StoreError> {
         let events = batch
             .events
             .into_iter()
@@ -50,11 +50,11 @@ impl EncodedBatch {
         })
     }
 
-    /// Checks that the events continue a log that ends with number `revision`.
+    /// Checks that the events continue a log that ends at `revision`.
     pub(crate) fn check_sequence(&self, revision: u64) -> Result<(), StoreError> {
         for (before, event) in (revision..).zip(&self.events) {
             if event.sequence != before + 1 {
-                return Err(StoreError::Gap {
+                return Err(StoreError::SequenceGap {
                     expected: before,
                     found: event.sequence,
                 });
@@ -66,28 +66,28 @@ impl EncodedBatch {
 
 impl EncodedEvent {
     fn new(event: Arc<Event>) -> Result<Self, StoreError> {
-        let change = RowChange::of(&event);
+        let change = RowChange::from_event(&event);
         Ok(Self {
             sequence: event.sequence(),
             at: event.at(),
-            body: to_text(&*event)?,
+            body: encode_json(&*event)?,
             change,
         })
     }
 }
 
 impl EncodedRecord {
-    pub(crate) fn new(key: RecordKey, record: &Record) -> Result<Self, StoreError> {
+    pub(crate) fn new(key: RecordKey, record: &StoreRecord) -> Result<Self, StoreError> {
         Ok(Self {
             name: key.to_string(),
-            body: to_text(record)?,
+            body: encode_json(record)?,
             key,
         })
     }
 }
 
 pub(crate) fn encode_records(
-    records: Vec<(RecordKey, Record)>,
+    records: Vec<(RecordKey, StoreRecord)>,
 ) -> Result<Vec<EncodedRecord>, StoreError> {
     records
         .into_iter()
@@ -95,13 +95,13 @@ pub(crate) fn encode_records(
         .collect()
 }
 
-/// Writes something as JSON.
-pub(crate) fn to_text(value: &impl Serialize) -> Result<String, StoreError> {
+/// Encodes a value as JSON.
+pub(crate) fn encode_json(value: &impl Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::Backend(Box::new(error)))
 }
 
-/// Reads what [`to_text`] wrote; `what` names it if it is damaged.
-pub(crate) fn from_text<T: DeserializeOwned>(
+/// Parses what [`encode_json`] encoded; `what` names the value in an error.
+pub(crate) fn decode_json<T: DeserializeOwned>(
     text: &str,
     what: impl FnOnce() -> String,
 ) -> Result<T, StoreError> {
@@ -111,51 +111,47 @@ pub(crate) fn from_text<T: DeserializeOwned>(
     })
 }
 
-/// The names of a session's messages: the first there can be, and the end of those before number `before`.
+/// Returns the key range of a session's messages: the smallest key, and the end of those before
+/// number `before`.
 pub(crate) fn message_keys(session: SessionId, before: u64) -> [String; 2] {
-    // Names sort like numbers only up to a number of digits that no session reaches.
+    // Keys are zero-padded: they sort like numbers only up to a number of digits that no session
+    // reaches.
     [0, before.min(999_999_999_999)].map(|number| RecordKey::Message(session, number).to_string())
 }
 
-/// A message and its number.
-pub(crate) fn message(key: &str, record: Record) -> Result<(u64, Arc<Said>), StoreError> {
+/// Returns the number of a message and the message.
+pub(crate) fn decode_message(
+    key: &str,
+    record: StoreRecord,
+) -> Result<(u64, Arc<MessageRecord>), StoreError> {
     let number = key
         .rsplit_once('/')
         .and_then(|(_, number)| number.parse().ok());
     match (number, record) {
-        (Some(number), Record::Message(said)) => Ok((number, said)),
+        (Some(number), StoreRecord::Message(said)) => Ok((number, said)),
         _ => Err(StoreError::Damaged {
             what: key.to_owned(),
-            source: "it is no message".into(),
+            source: "it is not a message".into(),
         }),
     }
 }
 
-/// The end of all names that start like `start`, which ends with a slash.
-pub(crate) fn end_of(start: &str) -> String {
-    // The character after the slash.
+/// Returns the end of the key range that starts with `start`, which ends with a slash.
+pub(crate) fn prefix_end(start: &str) -> String {
+    // `0` is the character after the slash.
     format!("{}0", start.strip_suffix('/').unwrap_or(start))
 }
 
-/// Reads the name of an account.
-pub(crate) fn account_key(text: &str) -> Result<AccountKey, StoreError> {
+/// Parses the key of an account.
+pub(crate) fn parse_account_key(text: &str) -> Result<AccountKey, StoreError> {
     text.parse().map_err(|error| StoreError::Damaged {
         what: "the name of an account".into(),
         source: Box::new(error),
     })
 }
 
-/// The state of an approval as it is kept: a word of its own, or the word of a status.
-pub(crate) fn state_word(state: ApprovalState) -> &'static str {
-    match state {
-        ApprovalState::Pending => "pending",
-        ApprovalState::Answered => "answered",
-        ApprovalState::Settled(status) => status.as_str(),
-    }
-}
-
-/// Reads what [`state_word`] wrote.
-pub(crate) fn state_of(word: &str) -> Result<ApprovalState, StoreError> {
+/// Parses the stored word for the state of an approval, [`ApprovalState::as_str`].
+pub(crate) fn parse_state(word: &str) -> Result<ApprovalState, StoreError> {
     match word {
         "pending" => Ok(ApprovalState::Pending),
         "answered" => Ok(ApprovalState::Answered),
@@ -169,27 +165,27 @@ pub(crate) fn state_of(word: &str) -> Result<ApprovalState, StoreError> {
     }
 }
 
-/// The condition that leaves out what a list of sessions does not show.
-pub(crate) fn hidden_condition(hidden: Hidden) -> &'static str {
+/// Returns the SQL condition for hidden sessions in a list.
+pub(crate) fn hidden_condition(hidden: HiddenSessions) -> &'static str {
     match hidden {
-        Hidden::LeftOut => "AND hidden_at IS NULL",
-        Hidden::Included => "",
-        Hidden::Only => "AND hidden_at IS NOT NULL",
+        HiddenSessions::Excluded => "AND hidden_at IS NULL",
+        HiddenSessions::Included => "",
+        HiddenSessions::Only => "AND hidden_at IS NOT NULL",
     }
 }
 
-/// A number as databases count; nothing real is larger than they can.
+/// Converts a number for the database; a value beyond its range becomes the largest.
 pub(crate) fn to_db(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number back from a database.
+/// Converts a number from the database.
 pub(crate) fn from_db(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// A limit as databases count.
-pub(crate) fn limit(limit: usize) -> i64 {
+/// Converts a limit for the database.
+pub(crate) fn limit_to_db(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
@@ -199,13 +195,13 @@ mod tests {
     use toolgate_core::Status;
 
     #[test]
-    fn every_state_of_an_approval_is_read_back() {
+    fn every_state_of_an_approval_survives_encoding() {
         let states = Status::ALL.into_iter().map(ApprovalState::Settled);
         for state in states.chain([ApprovalState::Pending, ApprovalState::Answered]) {
-            assert_eq!(state_of(state_word(state)).expect("a known word"), state);
+            assert_eq!(parse_state(state.as_str()).expect("a known word"), state);
         }
         assert!(matches!(
-            state_of("approved"),
+            parse_state("approved"),
             Err(StoreError::Damaged { .. })
         ));
     }

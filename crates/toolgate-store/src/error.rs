@@ -1,16 +1,16 @@
-//! What can be wrong with a database, in words for whoever has to put it right.
+//! The errors of opening and using a database, worded for the operator who has to fix them.
 
 use std::{error::Error, path::PathBuf, sync::Arc};
 
 use toolgate_core::StoreError;
 
-/// The cause of a [`DatabaseError`], shared by everybody whose write it was.
-pub type Cause = Arc<dyn Error + Send + Sync>;
+/// The cause of a [`DatabaseError`], shared by all callers whose write was in the failed group.
+pub type DatabaseCause = Arc<dyn Error + Send + Sync>;
 
-/// Why a database could not be opened or did not do what was asked.
+/// The reason why a database could not be opened or did not complete a request.
 ///
-/// Errors of a store carry it as their `source()`. `database` is the path of a file, or the name and host of a
-/// PostgreSQL database; never its password.
+/// Errors of a store carry it as their `source()`. `database` is the path of a file, or the name
+/// and host of a PostgreSQL database; never its password.
 ///
 /// ```
 /// use toolgate_store::{DatabaseError, SqliteStore};
@@ -24,143 +24,146 @@ pub enum DatabaseError {
     /// The directory of the file does not exist.
     #[error("there is no directory {}", directory.display())]
     NoDirectory {
-        /// Which directory.
+        /// The missing directory.
         directory: PathBuf,
     },
-    /// The file or its directory may not be written.
+    /// The file or its directory is not writable.
     #[error("{database} cannot be written")]
     ReadOnly {
-        /// Which database.
+        /// The name of the database.
         database: String,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
-        source: Cause,
+        source: DatabaseCause,
     },
-    /// The file is something else.
+    /// The file is not an SQLite database.
     #[error("{database} is not an SQLite database")]
     NotADatabase {
-        /// Which file.
+        /// The path of the file.
         database: String,
     },
     /// The database belongs to another program.
     #[error("{database} is a database of another program")]
     NotOurs {
-        /// Which database.
+        /// The name of the database.
         database: String,
     },
     /// The database was written by a newer version of this program.
     #[error("{database} has schema version {found}; this program knows versions up to {known}")]
-    Newer {
-        /// Which database.
+    NewerSchema {
+        /// The name of the database.
         database: String,
-        /// Its version.
+        /// The schema version of the database.
         found: i64,
-        /// The newest version that is known here.
+        /// The newest version that this program knows.
         known: i64,
     },
-    /// The database was made by another text of a migration than the one in this program.
-    #[error("{database} was made by another migration {version} than the one of this program")]
-    Changed {
-        /// Which database.
+    /// A migration of the database has another text than the migration in this program.
+    #[error(
+        "{database} was created with another text of migration {version} than this program has"
+    )]
+    ChangedMigration {
+        /// The name of the database.
         database: String,
-        /// Which step.
+        /// The version of the migration.
         version: i64,
     },
-    /// Somebody else held the database for too long.
+    /// Another process held the lock of the database for too long.
     #[error("{database} is locked by another process")]
     Locked {
-        /// Which database.
+        /// The name of the database.
         database: String,
-        /// What the database said.
+        /// The error of the database.
         #[source]
-        source: Cause,
+        source: DatabaseCause,
     },
-    /// There is no room left.
-    #[error("there is no room left for {database}")]
+    /// There is no space left.
+    #[error("there is no space left for {database}")]
     Full {
-        /// Which database.
+        /// The name of the database.
         database: String,
-        /// What the database said.
+        /// The error of the database.
         #[source]
-        source: Cause,
+        source: DatabaseCause,
     },
     /// The content of the database is damaged.
     #[error("{database} is damaged")]
     Damaged {
-        /// Which database.
+        /// The name of the database.
         database: String,
-        /// What the database said.
+        /// The error of the database.
         #[source]
-        source: Cause,
+        source: DatabaseCause,
     },
-    /// The address names no kind of store.
-    #[error("{scheme:?} names no kind of store")]
-    Unknown {
-        /// What the address starts with.
+    /// The address has an unknown scheme.
+    #[error("{scheme:?} is not a known kind of store")]
+    UnknownScheme {
+        /// The scheme of the address.
         scheme: String,
     },
-    /// The address of the database cannot be read. It is not repeated here, because it may hold a password.
-    #[error("the address of the database cannot be read")]
+    /// The address of the database is invalid. It is not repeated here, because it may contain a
+    /// password.
+    #[error("the address of the database is invalid")]
     BadAddress,
     /// The database could not be reached.
     #[error("{database} cannot be reached")]
     Unreachable {
-        /// Which database.
+        /// The name of the database.
         database: String,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
-        source: Cause,
+        source: DatabaseCause,
     },
-    /// The connection was lost while writing; whether it was written is not known.
+    /// The connection was lost during a write; the outcome is unknown.
     #[error(
-        "the connection to {database} was lost while writing; what was being written may be there or not"
+        "the connection to {database} was lost during a write; whether it was committed is unknown"
     )]
     Lost {
-        /// Which database.
+        /// The name of the database.
         database: String,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
-        source: Cause,
+        source: DatabaseCause,
     },
     /// A copy would overwrite a file.
     #[error("{} exists already", path.display())]
     Exists {
-        /// Which file.
+        /// The path of the existing file.
         path: PathBuf,
     },
-    /// A copy was made but is not whole. It was removed.
-    #[error("the copy at {} is not whole: {problem}", path.display())]
+    /// A copy was made but failed its check. It was deleted.
+    #[error("the copy at {} is not intact: {problem}", path.display())]
     BadCopy {
-        /// Which file.
+        /// The path of the copy.
         path: PathBuf,
-        /// The first thing that is wrong with it.
+        /// The first problem that was found.
         problem: String,
     },
-    /// The database cannot do this.
+    /// The database does not support copying.
     #[error("{database} cannot be copied from here")]
-    NoCopies {
-        /// Which database.
+    CopyUnsupported {
+        /// The name of the database.
         database: String,
     },
     /// The store was closed.
     #[error("{database} is closed")]
     Closed {
-        /// Which database.
+        /// The name of the database.
         database: String,
     },
-    /// Something else went wrong.
-    #[error("{database} did not do what was asked")]
+    /// Another error of the database.
+    #[error("{database} did not complete the request")]
     Failed {
-        /// Which database.
+        /// The name of the database.
         database: String,
-        /// What the database said.
+        /// The error of the database.
         #[source]
-        source: Cause,
+        source: DatabaseCause,
     },
 }
 
 impl DatabaseError {
-    /// What can be done about it, if there is something.
+    /// Returns what the operator can do about the error, if anything.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::NoDirectory { .. } => "create the directory first, or choose another path",
@@ -170,20 +173,20 @@ impl DatabaseError {
             Self::NotADatabase { .. } | Self::NotOurs { .. } => {
                 "choose another path; nothing in the file was changed"
             }
-            Self::Newer { .. } => {
+            Self::NewerSchema { .. } => {
                 "upgrade this program, or open the database with the version that wrote it"
             }
-            Self::Changed { .. } => {
-                "use the released version of this program that made the database"
+            Self::ChangedMigration { .. } => {
+                "use the released version of this program that created the database"
             }
             Self::Locked { .. } => {
-                "another process writes or copies the database; try again when it is done"
+                "another process is writing or copying the database; retry when it is done"
             }
-            Self::Full { .. } => "make room on the disk; what was acknowledged is kept",
+            Self::Full { .. } => "free space on the disk; acknowledged writes are kept",
             Self::Damaged { .. } => {
                 "run a check, and restore the newest backup if it finds problems"
             }
-            Self::Unknown { .. } => "use sqlite:PATH, a plain path, postgres://… or memory:",
+            Self::UnknownScheme { .. } => "use sqlite:PATH, a plain path, postgres://… or memory:",
             Self::BadAddress => "an address reads postgres://user@host/database",
             Self::Unreachable { .. } => "check that the server runs and that the address is right",
             Self::Lost { .. } => {
@@ -191,7 +194,7 @@ impl DatabaseError {
             }
             Self::Exists { .. } => "choose another path; a copy never overwrites a file",
             Self::BadCopy { .. } => "run a check of the original",
-            Self::NoCopies { .. } => "use pg_dump",
+            Self::CopyUnsupported { .. } => "use pg_dump",
             Self::Closed { .. } | Self::Failed { .. } => return None,
         })
     }

@@ -1,4 +1,4 @@
-//! The versions of the schema, and what has to be done to a database to bring it to the newest one.
+//! The versions of the schema, and the migrations that bring a database to the newest one.
 
 use std::fmt::Write as _;
 
@@ -6,20 +6,20 @@ use toolgate_core::Digest;
 
 use crate::DatabaseError;
 
-/// One step from a version of the schema to the next. A step that was released is never changed again.
+/// One migration from a schema version to the next. A released migration is never changed.
 pub(crate) struct Migration {
     pub(crate) version: i64,
     pub(crate) name: &'static str,
     pub(crate) sql: &'static str,
 }
 
-/// A step that a database says it has gone through.
-pub(crate) struct Applied {
+/// A migration that a database records as applied.
+pub(crate) struct AppliedMigration {
     pub(crate) version: i64,
     pub(crate) checksum: String,
 }
 
-/// The steps for SQLite.
+/// The migrations for SQLite.
 #[cfg(feature = "sqlite")]
 pub(crate) const SQLITE: &[Migration] = &[
     Migration {
@@ -39,7 +39,7 @@ pub(crate) const SQLITE: &[Migration] = &[
     },
 ];
 
-/// The steps for PostgreSQL.
+/// The migrations for PostgreSQL.
 #[cfg(feature = "postgres")]
 pub(crate) const POSTGRES: &[Migration] = &[
     Migration {
@@ -60,7 +60,7 @@ pub(crate) const POSTGRES: &[Migration] = &[
 ];
 
 impl Migration {
-    /// The SHA-256 of the text, by which a database can tell whether it went through the same step.
+    /// Returns the SHA-256 of the SQL, by which a changed migration is detected.
     pub(crate) fn checksum(&self) -> String {
         Digest::of_bytes(self.sql.as_bytes())
             .as_bytes()
@@ -72,10 +72,11 @@ impl Migration {
     }
 }
 
-/// The steps that `database` still has to go through, unless it went through others than we know.
-pub(crate) fn missing<'a>(
+/// Returns the migrations that `database` still needs. Fails if it was migrated by a newer or
+/// different program.
+pub(crate) fn missing_migrations<'a>(
     known: &'a [Migration],
-    applied: &[Applied],
+    applied: &[AppliedMigration],
     database: &str,
 ) -> Result<&'a [Migration], DatabaseError> {
     let newest = known.last().map_or(0, |step| step.version);
@@ -85,15 +86,16 @@ pub(crate) fn missing<'a>(
         .filter(|version| *version > newest)
         .max()
     {
-        return Err(DatabaseError::Newer {
+        return Err(DatabaseError::NewerSchema {
             database: database.to_owned(),
             found: newer,
             known: newest,
         });
     }
+    // A changed checksum means that the tables may differ from what this program's SQL expects.
     for (step, known) in applied.iter().zip(known) {
         if step.version != known.version || step.checksum != known.checksum() {
-            return Err(DatabaseError::Changed {
+            return Err(DatabaseError::ChangedMigration {
                 database: database.to_owned(),
                 version: known.version,
             });
@@ -119,10 +121,10 @@ mod tests {
         },
     ];
 
-    fn applied(count: usize) -> Vec<Applied> {
+    fn applied_migrations(count: usize) -> Vec<AppliedMigration> {
         KNOWN[..count]
             .iter()
-            .map(|step| Applied {
+            .map(|step| AppliedMigration {
                 version: step.version,
                 checksum: step.checksum(),
             })
@@ -130,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_steps_that_are_missing_are_taken() {
+    fn only_missing_migrations_are_applied() {
         for done in 0..=2 {
             assert_eq!(
-                missing(KNOWN, &applied(done), "db")
+                missing_migrations(KNOWN, &applied_migrations(done), "db")
                     .expect("known steps")
                     .len(),
                 2 - done
@@ -142,15 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_schema_is_refused() {
-        let mut newer = applied(2);
-        newer.push(Applied {
+    fn a_newer_schema_is_rejected() {
+        let mut newer = applied_migrations(2);
+        newer.push(AppliedMigration {
             version: 3,
             checksum: String::new(),
         });
         assert!(matches!(
-            missing(KNOWN, &newer, "db"),
-            Err(DatabaseError::Newer {
+            missing_migrations(KNOWN, &newer, "db"),
+            Err(DatabaseError::NewerSchema {
                 found: 3,
                 known: 2,
                 ..
@@ -159,12 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_was_another_one_is_refused() {
-        let mut changed = applied(2);
+    fn a_changed_migration_is_rejected() {
+        let mut changed = applied_migrations(2);
         changed[0].checksum = "0".into();
         assert!(matches!(
-            missing(KNOWN, &changed, "db"),
-            Err(DatabaseError::Changed { version: 1, .. })
+            missing_migrations(KNOWN, &changed, "db"),
+            Err(DatabaseError::ChangedMigration { version: 1, .. })
         ));
     }
 }

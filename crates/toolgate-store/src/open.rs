@@ -1,4 +1,4 @@
-//! Opens whatever store an address names.
+//! Opens the store that an address names.
 
 use toolgate_core::{MemoryStore, StoreHandle};
 
@@ -6,16 +6,21 @@ use crate::DatabaseError;
 
 /// Opens a store by its address: `sqlite:PATH`, a plain path, `postgres://…`, or `memory:`.
 ///
-/// A database that does not exist yet is made, and one of an older version is brought up to date.
+/// A database that does not exist yet is created, and one with an older schema is migrated.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let store = toolgate_store::open("memory:").await?;
+/// let store = toolgate_store::open_store("memory:").await?;
 /// assert!(store.ledgers().await?.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-pub async fn open(address: &str) -> Result<StoreHandle, DatabaseError> {
+///
+/// # Errors
+///
+/// Fails with [`DatabaseError::UnknownScheme`] if the scheme is not known, and with the error of the
+/// backend otherwise.
+pub async fn open_store(address: &str) -> Result<StoreHandle, DatabaseError> {
     let scheme = address
         .split_once(':')
         .map(|(scheme, _)| scheme)
@@ -36,13 +41,14 @@ pub async fn open(address: &str) -> Result<StoreHandle, DatabaseError> {
         }
         #[cfg(feature = "sqlite")]
         None => Ok(StoreHandle::new(crate::SqliteStore::open(address)?)),
-        other => Err(DatabaseError::Unknown {
+        other => Err(DatabaseError::UnknownScheme {
             scheme: other.unwrap_or_default().to_owned(),
         }),
     }
 }
 
-/// Whether the part before the colon can be the name of a scheme. A single letter is a drive, not a scheme.
+/// Checks whether the part before the colon can be a scheme. A single letter is a drive, not a
+/// scheme.
 fn is_scheme(text: &str) -> bool {
     text.len() > 1
         && text
@@ -55,11 +61,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_address_without_a_known_scheme_is_refused_without_repeating_the_rest() {
-        let error = open("mysql://root:secret@host/db")
+    async fn an_unknown_scheme_is_rejected_without_repeating_the_address() {
+        let error = open_store("mysql://root:secret@host/db")
             .await
             .expect_err("no such kind");
-        assert!(matches!(&error, DatabaseError::Unknown { scheme } if scheme == "mysql"));
+        assert!(matches!(&error, DatabaseError::UnknownScheme { scheme } if scheme == "mysql"));
         assert!(!format!("{error} {error:?}").contains("secret"));
     }
 
@@ -70,15 +76,15 @@ mod tests {
         let path = directory.path().join("a.db");
         let path = path.to_str().expect("a path that is text");
         let key = toolgate_core::RecordKey::Other("k".into());
-        let record = toolgate_core::Record::Json(toolgate_core::Json::from("one"));
-        open(path)
+        let record = toolgate_core::StoreRecord::Json(toolgate_core::Json::from("one"));
+        open_store(path)
             .await
             .expect("opens")
             .once(key.clone(), record.clone())
             .await
             .expect("writes");
         for address in [format!("sqlite:{path}"), format!("sqlite://{path}")] {
-            let store = open(&address).await.expect("opens");
+            let store = open_store(&address).await.expect("opens");
             assert_eq!(
                 store.record(&key).await.expect("reads"),
                 Some(record.clone()),

@@ -1,4 +1,4 @@
-//! A clock that only moves when a test says so, and ids that count.
+//! A clock that only a test moves, and ids that count up.
 
 use std::{
     future::Future,
@@ -27,10 +27,10 @@ use uuid::Uuid;
 /// assert_eq!(clock.now().since(before), Duration::from_secs(3600));
 /// ```
 #[derive(Clone, Debug)]
-pub struct TestClock(Arc<Mutex<Hands>>);
+pub struct TestClock(Arc<Mutex<ClockState>>);
 
 #[derive(Debug)]
-struct Hands {
+struct ClockState {
     now: Timestamp,
     next_id: u64,
     sleepers: Vec<Sleeper>,
@@ -44,23 +44,23 @@ struct Sleeper {
 }
 
 impl TestClock {
-    /// A clock that shows the first of January 2026, UTC.
+    /// Creates a clock that shows the first of January 2026, UTC.
     pub fn new() -> Self {
         Self::at(Timestamp::from_micros(1_767_225_600_000_000))
     }
 
-    /// A clock that shows `now`.
+    /// Creates a clock that shows `now`.
     pub fn at(now: Timestamp) -> Self {
-        Self(Arc::new(Mutex::new(Hands {
+        Self(Arc::new(Mutex::new(ClockState {
             now,
             next_id: 0,
             sleepers: Vec::new(),
         })))
     }
 
-    /// Moves the time on and wakes whoever slept until then.
+    /// Moves the time forward and wakes the sleepers that are due.
     pub fn advance(&self, span: Duration) {
-        let mut hands = self.hands();
+        let mut hands = self.lock_state();
         hands.now = hands.now.plus(span);
         let now = hands.now;
         let due: Vec<Waker> = hands
@@ -69,16 +69,17 @@ impl TestClock {
             .filter(|s| s.until <= now)
             .filter_map(|s| s.waker.take())
             .collect();
+        // Outside the lock: a waker may poll the sleeper at once, which locks the clock again.
         drop(hands);
         due.into_iter().for_each(Waker::wake);
     }
 
-    /// How many are asleep on this clock.
-    pub fn sleepers(&self) -> usize {
-        self.hands().sleepers.len()
+    /// Returns how many futures are asleep on this clock.
+    pub fn sleeper_count(&self) -> usize {
+        self.lock_state().sleepers.len()
     }
 
-    fn hands(&self) -> MutexGuard<'_, Hands> {
+    fn lock_state(&self) -> MutexGuard<'_, ClockState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -91,19 +92,22 @@ impl Default for TestClock {
 
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
-        self.hands().now
+        self.lock_state().now
     }
 
     fn sleep(&self, span: Duration) -> BoxFuture<'static, ()> {
-        let mut hands = self.hands();
-        let (id, until) = (hands.next_id, hands.now.plus(span));
+        let mut hands = self.lock_state();
+        let id = hands.next_id;
+        let until = hands.now.plus(span);
         hands.next_id += 1;
+        // Registered now, not at the first poll: a test may advance the clock before the future
+        // runs.
         hands.sleepers.push(Sleeper {
             id,
             until,
             waker: None,
         });
-        Box::pin(Sleep {
+        Box::pin(SleepFuture {
             clock: self.clone(),
             id,
             until,
@@ -111,16 +115,17 @@ impl Clock for TestClock {
     }
 }
 
-struct Sleep {
+struct SleepFuture {
     clock: TestClock,
     id: u64,
     until: Timestamp,
 }
 
-impl Future for Sleep {
+impl Future for SleepFuture {
     type Output = ();
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut hands = self.clock.hands();
+        // Checked and registered under one lock, or an advance in between would be missed.
+        let mut hands = self.clock.lock_state();
         if hands.now >= self.until {
             return Poll::Ready(());
         }
@@ -135,10 +140,12 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for SleepFuture {
     fn drop(&mut self) {
+        // Tests wait for `sleeper_count` before they advance the clock: a dropped sleep must not
+        // count.
         self.clock
-            .hands()
+            .lock_state()
             .sleepers
             .retain(|sleeper| sleeper.id != self.id);
     }
@@ -149,12 +156,12 @@ impl Drop for Sleep {
 pub struct CountingIds(AtomicU64);
 
 impl CountingIds {
-    /// Starts at 1.
+    /// Creates a source that starts at 1.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Starts after `used`, for a second source in one test.
+    /// Creates a source that starts after `used`, for a second source in one test.
     pub fn after(used: u64) -> Self {
         Self(AtomicU64::new(used))
     }

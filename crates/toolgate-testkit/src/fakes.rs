@@ -1,4 +1,4 @@
-//! Calls, executors and stacks for trying out a layer.
+//! Calls, executors and stacks for testing a layer.
 
 use std::{
     collections::VecDeque,
@@ -8,25 +8,25 @@ use std::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admission, ApprovalRequest, Arguments, Band, Call, CallId, CallSeed, Env, Executor, Layer,
-    MemoryStore, Next, Outcome, Resumed, SessionId, Stack, StoreHandle, ToolRequest, TurnId,
-    TurnInfo, Unwatched, Verdict, View,
+    Admission, ApprovalRequest, Arguments, Band, Call, CallEnv, CallId, CallSeed, Executor, Layer,
+    MemoryStore, Next, NoProbe, Outcome, ResumeState, SessionId, Stack, StoreHandle, ToolRequest,
+    TurnId, TurnInfo, Verdict, View,
 };
 use uuid::Uuid;
 
 use crate::TestClock;
 
-/// A call to `tool` without arguments.
+/// Creates a call to `tool` without arguments.
 pub fn call(tool: &str) -> Call {
     call_with(tool, json!({}))
 }
 
-/// A call to `tool` with arguments, which have to be an object.
+/// Creates a call to `tool` with arguments, which have to be an object.
 pub fn call_with(tool: &str, arguments: Value) -> Call {
     Call::new(seed(tool, arguments))
 }
 
-/// Everything a call to `tool` is made from, for changing before it is made.
+/// Creates the seed of a call to `tool`, to be changed before the call is made from it.
 pub fn seed(tool: &str, arguments: Value) -> CallSeed {
     let arguments =
         Arguments::try_from(arguments).expect("the arguments of a test call are an object");
@@ -43,44 +43,44 @@ pub fn seed(tool: &str, arguments: Value) -> CallSeed {
             arguments,
             refusal: None,
         },
-        resumed: Resumed::default(),
+        resumed: ResumeState::default(),
         attempts_before: 0,
         rehearsal: false,
         closing: None,
         cancel: CancellationToken::new(),
-        env: Env::detached(),
+        env: CallEnv::detached(),
     }
 }
 
-/// Everything a call of a tool that `view` shows is made from: the call knows the tool's spec and annotations, and
-/// what the view refuses is refused.
+/// Creates the seed of a call to a tool that `view` shows: the call knows the tool's spec and
+/// annotations, and what the view rejects is rejected.
 pub fn seed_for(view: &View, tool: &str, arguments: Value) -> CallSeed {
-    let admission = view.admit(&ToolRequest::json("call_1", tool, arguments));
+    let admission = view.admit_request(&ToolRequest::from_json("call_1", tool, arguments));
     CallSeed {
         admission,
         ..seed(tool, json!({}))
     }
 }
 
-/// Surroundings with a clock that the test moves, a fresh store, and nobody listening.
-pub fn env_at(clock: &TestClock) -> Env {
-    Env::new(
+/// Creates an environment with the test's clock, a fresh store, and no subscriber.
+pub fn env_at(clock: &TestClock) -> CallEnv {
+    CallEnv::new(
         Arc::new(clock.clone()),
         StoreHandle::new(MemoryStore::new()),
-        Arc::new(Unwatched),
+        Arc::new(NoProbe),
     )
 }
 
-/// A layer that asks somebody before every call.
+/// A layer that asks for approval before every call.
 #[derive(Debug, Clone, Copy)]
 pub struct AskFirst;
 
 impl Layer for AskFirst {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        match next.decision(&call).map(|decision| &decision.verdict) {
+        match next.decision_on(&call).map(|decision| &decision.verdict) {
             Some(Verdict::Approve | Verdict::ApproveWithEdits { .. }) => next.run(call).await,
             Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
-            None => Outcome::ask(ApprovalRequest::about(&call)),
+            None => Outcome::await_decision(ApprovalRequest::for_call(&call)),
         }
     }
 
@@ -89,108 +89,109 @@ impl Layer for AskFirst {
     }
 }
 
-/// An executor that answers every call with its arguments.
-pub fn echo() -> Echo {
-    Echo
+/// Creates an executor that answers every call with its arguments.
+pub fn echo() -> EchoExecutor {
+    EchoExecutor
 }
 
-/// See [`echo`].
+/// The executor of [`echo`].
 #[derive(Debug, Clone, Copy)]
-pub struct Echo;
+pub struct EchoExecutor;
 
-impl Executor for Echo {
+impl Executor for EchoExecutor {
     async fn execute(&self, call: Call) -> Outcome {
         Outcome::ok(call.arguments.as_json().as_value().clone())
     }
 }
 
-/// A stack of one layer over [`echo`].
+/// Builds a stack of one layer over [`echo`].
 pub fn echo_under(layer: impl Layer) -> Stack {
     Stack::over(echo())
         .layer(layer)
         .build()
-        .expect("one layer is always in order")
+        .expect("a single layer is always in band order")
 }
 
-/// An executor that gives the answers a test wrote down, in order, and remembers what it was asked.
+/// An executor that gives prepared answers, in order, and records the calls it receives.
 ///
-/// When the script is over it answers like [`echo`].
+/// After the last answer it behaves like [`echo`].
 #[derive(Clone, Default)]
-pub struct Scripted(Arc<Mutex<Script>>);
+pub struct FakeExecutor(Arc<Mutex<FakeScript>>);
 
 #[derive(Default)]
-struct Script {
-    lines: VecDeque<Line>,
+struct FakeScript {
+    lines: VecDeque<FakeAnswer>,
     seen: Vec<Call>,
 }
 
-enum Line {
+enum FakeAnswer {
     Answer(Outcome),
     Ask,
     Panic(&'static str),
     Hang,
 }
 
-impl Scripted {
-    /// An empty script.
+impl FakeExecutor {
+    /// Creates an executor without prepared answers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Next, answer this.
+    /// Answers the next call with this outcome.
     pub fn then(self, outcome: Outcome) -> Self {
-        self.line(Line::Answer(outcome))
+        self.push_answer(FakeAnswer::Answer(outcome))
     }
 
-    /// Next, ask for a decision.
+    /// Asks for approval at the next call.
     pub fn then_ask(self) -> Self {
-        self.line(Line::Ask)
+        self.push_answer(FakeAnswer::Ask)
     }
 
-    /// Next, panic.
+    /// Panics at the next call.
     pub fn then_panic(self, text: &'static str) -> Self {
-        self.line(Line::Panic(text))
+        self.push_answer(FakeAnswer::Panic(text))
     }
 
-    /// Next, never answer.
+    /// Never answers the next call.
     pub fn then_hang(self) -> Self {
-        self.line(Line::Hang)
+        self.push_answer(FakeAnswer::Hang)
     }
 
-    /// The calls that arrived, in order.
+    /// Returns the calls that arrived, in order.
     pub fn seen(&self) -> Vec<Call> {
-        self.script(|script| script.seen.clone())
+        self.with_script(|script| script.seen.clone())
     }
 
-    fn line(self, line: Line) -> Self {
-        self.script(|script| script.lines.push_back(line));
+    fn push_answer(self, line: FakeAnswer) -> Self {
+        self.with_script(|script| script.lines.push_back(line));
         self
     }
 
-    fn script<T>(&self, f: impl FnOnce(&mut Script) -> T) -> T {
+    fn with_script<T>(&self, f: impl FnOnce(&mut FakeScript) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl std::fmt::Debug for Scripted {
+impl std::fmt::Debug for FakeExecutor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scripted")
+        f.debug_struct("FakeExecutor")
             .field("seen", &self.seen().len())
             .finish_non_exhaustive()
     }
 }
 
-impl Executor for Scripted {
+impl Executor for FakeExecutor {
     async fn execute(&self, call: Call) -> Outcome {
-        let line = self.script(|script| {
+        let line = self.with_script(|script| {
+            // Recorded before the answer: a call that panics or hangs was seen too.
             script.seen.push(call.clone());
             script.lines.pop_front()
         });
         match line {
-            Some(Line::Answer(outcome)) => outcome,
-            Some(Line::Ask) => Outcome::ask(ApprovalRequest::about(&call)),
-            Some(Line::Panic(text)) => panic!("{text}"),
-            Some(Line::Hang) => std::future::pending().await,
+            Some(FakeAnswer::Answer(outcome)) => outcome,
+            Some(FakeAnswer::Ask) => Outcome::await_decision(ApprovalRequest::for_call(&call)),
+            Some(FakeAnswer::Panic(text)) => panic!("{text}"),
+            Some(FakeAnswer::Hang) => std::future::pending().await,
             None => Outcome::ok(call.arguments.as_json().as_value().clone()),
         }
     }

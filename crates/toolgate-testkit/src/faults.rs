@@ -1,4 +1,5 @@
-//! A store that fails when a test wants it to: before a write, after it, slowly, or with the whole process.
+//! A store that fails when a test wants it to: before a write, after it, slowly, or with the whole
+//! process.
 
 use std::{
     fmt,
@@ -13,13 +14,13 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest,
-    Erased, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position,
-    Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store,
-    StoreError, Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountMovement, AccountRow, ApprovalFilter, ApprovalRow, Charge, ChargeFilter,
+    Digest, ErasedSessions, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
+    LogPosition, MailboxItem, MessageRecord, RecordKey, SealedEntry, SessionFilter, SessionId,
+    SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow, WriteBatch,
 };
 
-/// Which method of a store is called.
+/// A method of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is the method of the same name")]
 pub enum StoreCall {
@@ -54,8 +55,8 @@ pub enum StoreCall {
 }
 
 impl StoreCall {
-    /// Whether it changes what is stored.
-    pub const fn writes(self) -> bool {
+    /// Checks whether it changes what is stored.
+    pub const fn is_write(self) -> bool {
         use StoreCall as C;
         matches!(
             self,
@@ -67,50 +68,54 @@ impl StoreCall {
     }
 }
 
-/// What goes wrong with one call of a store.
-pub enum Fault {
-    /// Nothing.
+/// The fault of one store call.
+pub enum StoreFault {
+    /// No fault.
     Pass,
-    /// It is not done, and the caller is told so: disk full, busy.
+    /// The call is not carried out, and the caller gets the error: disk full, busy.
     Fail(StoreError),
-    /// It is done, but the caller is told that it failed: the connection was lost before the answer came.
+    /// The call is carried out, but the caller gets an error: the connection was lost before the
+    /// answer.
     DoneButFail(StoreError),
-    /// It is done after this: a slow disk.
+    /// The call is carried out after this future: a slow disk.
     Wait(BoxFuture<'static, ()>),
-    /// It panics before it is done.
+    /// The call panics before it is carried out.
     Panic(&'static str),
-    /// The process ends before it is done, with no chance to clear up.
+    /// The process is killed before the call is carried out, without any cleanup.
     KillBefore,
-    /// The process ends when it is done, before the caller hears of it.
+    /// The process is killed after the call is carried out, before the caller gets the answer.
     KillAfter,
 }
 
-/// Decides what goes wrong: is told which method is called and the how-manieth write it is, counted from 1 (0 for reads).
-type Plan = dyn Fn(StoreCall, u64) -> Fault + Send + Sync;
+/// Chooses the fault: gets the method, and the number of the write counted from 1 (0 for reads).
+type FaultPlan = dyn Fn(StoreCall, u64) -> StoreFault + Send + Sync;
 
 /// A store behind a plan of faults. Cloning shares both.
 ///
 /// ```
-/// use toolgate_core::{MemoryStore, Record, RecordKey, Store, StoreError};
-/// use toolgate_testkit::{Fault, FaultyStore};
+/// use toolgate_core::{MemoryStore, StoreRecord, RecordKey, Store, StoreError};
+/// use toolgate_testkit::{StoreFault, FaultyStore};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let full = |_, write| if write == 2 { Fault::Fail(StoreError::Backend("disk full".into())) } else { Fault::Pass };
+/// let full = |_, write| if write == 2 { StoreFault::Fail(StoreError::Backend("disk full".into())) } else { StoreFault::Pass };
 /// let store = FaultyStore::new(MemoryStore::new(), full);
-/// let write = |key: &str| store.once(RecordKey::Other(key.into()), Record::Json("x".into()));
+/// let write = |key: &str| store.once(RecordKey::Other(key.into()), StoreRecord::Json("x".into()));
 /// assert!(write("a").await.is_ok() && write("b").await.is_err() && write("c").await.is_ok());
 /// # });
 /// ```
 #[derive(Clone)]
 pub struct FaultyStore<S> {
     inner: S,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
     writes: Arc<AtomicU64>,
     reads: Arc<AtomicU64>,
 }
 
 impl<S: Store> FaultyStore<S> {
     /// Puts `plan` in front of `inner`.
-    pub fn new(inner: S, plan: impl Fn(StoreCall, u64) -> Fault + Send + Sync + 'static) -> Self {
+    pub fn new(
+        inner: S,
+        plan: impl Fn(StoreCall, u64) -> StoreFault + Send + Sync + 'static,
+    ) -> Self {
         Self {
             inner,
             plan: Arc::new(plan),
@@ -119,18 +124,18 @@ impl<S: Store> FaultyStore<S> {
         }
     }
 
-    /// The store behind the plan.
+    /// Returns the store behind the plan.
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// How many writes were asked for so far.
-    pub fn writes(&self) -> u64 {
+    /// Returns the number of writes requested so far.
+    pub fn write_count(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }
 
-    /// How many reads were asked for so far.
-    pub fn reads(&self) -> u64 {
+    /// Returns the number of reads requested so far.
+    pub fn read_count(&self) -> u64 {
         self.reads.load(Ordering::SeqCst)
     }
 
@@ -139,26 +144,29 @@ impl<S: Store> FaultyStore<S> {
         call: StoreCall,
         work: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        let counter = if call.writes() {
+        let counter = if call.is_write() {
             &self.writes
         } else {
             &self.reads
         };
         let count = counter.fetch_add(1, Ordering::SeqCst) + 1;
-        match (self.plan)(call, if call.writes() { count } else { 0 }) {
-            Fault::Pass => work.await,
-            Fault::Fail(error) => Err(error),
-            Fault::DoneButFail(error) => {
+        // Reads are not numbered: how many there are depends on timing, and a plan has to hit the
+        // same point in every run.
+        match (self.plan)(call, if call.is_write() { count } else { 0 }) {
+            StoreFault::Pass => work.await,
+            StoreFault::Fail(error) => Err(error),
+            StoreFault::DoneButFail(error) => {
+                // A real failure wins over the planned one.
                 work.await?;
                 Err(error)
             }
-            Fault::Wait(wait) => {
+            StoreFault::Wait(wait) => {
                 wait.await;
                 work.await
             }
-            Fault::Panic(text) => panic!("{text}"),
-            Fault::KillBefore => kill_this_process(),
-            Fault::KillAfter => {
+            StoreFault::Panic(text) => panic!("{text}"),
+            StoreFault::KillBefore => kill_this_process(),
+            StoreFault::KillAfter => {
                 let _ = work.await;
                 kill_this_process()
             }
@@ -166,9 +174,10 @@ impl<S: Store> FaultyStore<S> {
     }
 }
 
-/// Ends this process the way a power cut or the kernel would: nothing is flushed, nothing is cleared up.
+/// Ends this process as a power cut or the kernel would: nothing is flushed, nothing is cleaned up.
 pub fn kill_this_process() -> ! {
-    // The signal comes from the kernel directly: a program that sends it would leave other threads time to go on.
+    // The kernel delivers the signal directly: starting a program that sends it would give other
+    // threads time to continue.
     #[cfg(unix)]
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort()
@@ -186,8 +195,8 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn append(
         &self,
         session: SessionId,
-        at: Position,
-        batch: Batch,
+        at: LogPosition,
+        batch: WriteBatch,
     ) -> Result<u64, StoreError> {
         self.with_fault(StoreCall::Append, self.inner.append(session, at, batch))
             .await
@@ -205,11 +214,15 @@ impl<S: Store> Store for FaultyStore<S> {
         self.with_fault(StoreCall::Revision, self.inner.revision(session))
             .await
     }
-    async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
+    async fn once(
+        &self,
+        key: RecordKey,
+        record: StoreRecord,
+    ) -> Result<Option<StoreRecord>, StoreError> {
         self.with_fault(StoreCall::Once, self.inner.once(key, record))
             .await
     }
-    async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+    async fn record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
         self.with_fault(StoreCall::Record, self.inner.record(key))
             .await
     }
@@ -226,7 +239,7 @@ impl<S: Store> Store for FaultyStore<S> {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<(Arc<str>, Record)>, StoreError> {
+    ) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
         self.with_fault(StoreCall::List, self.inner.list(prefix, after, limit))
             .await
     }
@@ -235,7 +248,7 @@ impl<S: Store> Store for FaultyStore<S> {
         session: SessionId,
         before: u64,
         limit: usize,
-    ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
+    ) -> Result<Vec<(u64, Arc<MessageRecord>)>, StoreError> {
         self.with_fault(
             StoreCall::Messages,
             self.inner.messages(session, before, limit),
@@ -258,8 +271,8 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn post(
         &self,
         session: SessionId,
-        post: Post,
-        records: Vec<(RecordKey, Record)>,
+        post: MailboxItem,
+        records: Vec<(RecordKey, StoreRecord)>,
     ) -> Result<(), StoreError> {
         self.with_fault(StoreCall::Post, self.inner.post(session, post, records))
             .await
@@ -269,10 +282,11 @@ impl<S: Store> Store for FaultyStore<S> {
         session: SessionId,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<(u64, Post)>, StoreError> {
+    ) -> Result<Vec<(u64, MailboxItem)>, StoreError> {
         self.with_fault(StoreCall::Posts, self.inner.posts(session, after, limit))
             .await
     }
+    // A wait, not a call with an answer: there is nothing that could fail here.
     async fn posted(&self, session: SessionId, after: u64) {
         self.inner.posted(session, after).await;
     }
@@ -284,7 +298,11 @@ impl<S: Store> Store for FaultyStore<S> {
         self.with_fault(StoreCall::Hide, self.inner.hide(session, at))
             .await
     }
-    async fn erase(&self, session: SessionId, now: Timestamp) -> Result<Erased, StoreError> {
+    async fn erase(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<ErasedSessions, StoreError> {
         self.with_fault(StoreCall::Erase, self.inner.erase(session, now))
             .await
     }
@@ -321,7 +339,7 @@ impl<S: Store> Store for FaultyStore<S> {
         &self,
         charge: Charge,
         actual: Vec<u64>,
-    ) -> Result<Vec<Movement>, StoreError> {
+    ) -> Result<Vec<AccountMovement>, StoreError> {
         self.with_fault(
             StoreCall::SettleCharge,
             self.inner.settle_charge(charge, actual),

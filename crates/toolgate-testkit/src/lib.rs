@@ -1,13 +1,14 @@
-//! What you need to test something built with Toolgate.
+//! Test support for programs built with Toolgate.
 //!
-//! * [`call`], [`echo`], [`echo_under`], [`Scripted`]: a call, executors and stacks in one line.
-//! * [`TestClock`], [`CountingIds`]: time and ids that a test decides on.
+//! * [`call`], [`echo`], [`echo_under`], [`FakeExecutor`]: a call, executors and stacks in one line.
+//! * [`TestClock`], [`CountingIds`]: time and ids under the control of a test.
 //! * [`run_twice`]: sends a call through a layer again, as happens after every suspension.
 //! * [`LifecycleChecker`]: checks any stream of events against the rules.
-//! * [`FaultyStore`]: a store that fails, waits or takes the process down with it, where a test wants it to.
-//! * [`crash`]: kills a process at chosen places, restarts it and compares what came of it with a run that was never killed.
+//! * [`FaultyStore`]: a store that fails, waits or kills the process where a test wants it to.
+//! * [`crash`]: kills a process at chosen points, restarts it and compares the outcome with a run
+//!   that was never killed.
 //! * `terminal` (feature `terminal`): runs a program in a real pseudo terminal, types, and reads the screen.
-//! * [`conformance`]: suites for a store, an executor or a screen of your own.
+//! * [`conformance`]: suites for your own store, executor or screen.
 //!
 //! ```
 //! use toolgate_core::{Status, from_fn, Outcome};
@@ -31,8 +32,8 @@ mod twice;
 
 pub use clock::{CountingIds, TestClock};
 pub use fakes::{
-    AskFirst, Echo, Scripted, call, call_with, echo, echo_under, env_at, seed, seed_for,
+    AskFirst, EchoExecutor, FakeExecutor, call, call_with, echo, echo_under, env_at, seed, seed_for,
 };
-pub use faults::{Fault, FaultyStore, StoreCall, kill_this_process};
-pub use lifecycle::{LifecycleChecker, Summary, Violation};
-pub use twice::{Twice, run_twice};
+pub use faults::{FaultyStore, StoreCall, StoreFault, kill_this_process};
+pub use lifecycle::{LifecycleChecker, LifecycleSummary, LifecycleViolation};
+pub use twice::{TwoPasses, run_twice};

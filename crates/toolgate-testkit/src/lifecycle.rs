@@ -1,23 +1,24 @@
 //! Checks any stream of events against the rules of the lifecycle.
 //!
-//! The rules are written down once more here, without the state machine of the core, so that a mistake there
-//! does not hide itself.
+//! The rules are written a second time here, without the state machine of the core, so that a
+//! mistake there does not hide itself.
 
 use std::collections::{HashMap, HashSet};
 
 use toolgate_core::{CallId, Event, Invocation, SessionId, Status, ToolEvent, TurnEvent, TurnId};
 
-/// Feed it every event in order, then call [`LifecycleChecker::finish`].
+/// A checker of event streams. Feed it every event in order, then call
+/// [`LifecycleChecker::finish`].
 #[derive(Debug, Default)]
 pub struct LifecycleChecker {
     sequences: HashMap<SessionId, u64>,
-    invocations: HashMap<CallId, Life>,
-    turns: HashMap<TurnId, TurnLife>,
+    invocations: HashMap<CallId, InvocationLife>,
+    turns: HashMap<TurnId, TurnProgress>,
     turn_of_label: HashSet<(TurnId, String)>,
 }
 
 #[derive(Debug)]
-struct Life {
+struct InvocationLife {
     head: Invocation,
     asked: bool,
     asked_generation: Option<u32>,
@@ -27,7 +28,7 @@ struct Life {
 }
 
 #[derive(Debug, Default)]
-struct TurnLife {
+struct TurnProgress {
     size: Option<u32>,
     requested: u32,
     ended: u32,
@@ -36,34 +37,34 @@ struct TurnLife {
 
 /// The rule that an event broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
+pub struct LifecycleViolation {
     /// The number of the event; 0 for something that is missing at the end.
     pub sequence: u64,
-    /// What is wrong.
+    /// The broken rule.
     pub rule: String,
 }
 
-impl std::fmt::Display for Violation {
+impl std::fmt::Display for LifecycleViolation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "event {}: {}", self.sequence, self.rule)
     }
 }
 
-impl std::error::Error for Violation {}
+impl std::error::Error for LifecycleViolation {}
 
-/// What a checked stream contained.
+/// The content of a checked stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
-    /// How each settled invocation ended.
+pub struct LifecycleSummary {
+    /// The status of each settled invocation.
     pub ended: HashMap<CallId, Status>,
-    /// The invocations without an end.
+    /// The invocations that are not settled.
     pub open: HashSet<CallId>,
-    /// How many turns are settled as a whole: each of them is continued once.
+    /// The number of turns that settled as a whole: each of them is continued once.
     pub settled_turns: usize,
 }
 
 impl LifecycleChecker {
-    /// A checker that has seen nothing.
+    /// Creates a checker that has seen nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -71,7 +72,7 @@ impl LifecycleChecker {
     /// Checks a whole stream.
     pub fn check_all<'a>(
         events: impl IntoIterator<Item = &'a Event>,
-    ) -> Result<Summary, Violation> {
+    ) -> Result<LifecycleSummary, LifecycleViolation> {
         let mut checker = Self::new();
         events
             .into_iter()
@@ -80,9 +81,9 @@ impl LifecycleChecker {
     }
 
     /// Checks the next event.
-    pub fn check(&mut self, event: &Event) -> Result<(), Violation> {
+    pub fn check(&mut self, event: &Event) -> Result<(), LifecycleViolation> {
         let sequence = event.sequence();
-        let violation = |rule: String| Violation { sequence, rule };
+        let violation = |rule: String| LifecycleViolation { sequence, rule };
         let last = self.sequences.entry(event.turn_info().session).or_default();
         if sequence != *last + 1 {
             return Err(violation(format!("follows event {last}")));
@@ -96,9 +97,9 @@ impl LifecycleChecker {
         checked.map_err(violation)
     }
 
-    /// Checks what can only be said at the end.
-    pub fn finish(self) -> Result<Summary, Violation> {
-        let missing = |rule: String| Violation { sequence: 0, rule };
+    /// Checks the rules that need the whole stream.
+    pub fn finish(self) -> Result<LifecycleSummary, LifecycleViolation> {
+        let missing = |rule: String| LifecycleViolation { sequence: 0, rule };
         for (turn, life) in &self.turns {
             if life.size.is_some_and(|size| size != life.requested) {
                 return Err(missing(format!(
@@ -110,7 +111,7 @@ impl LifecycleChecker {
             .invocations
             .into_iter()
             .partition(|(_, life)| life.ended.is_some());
-        Ok(Summary {
+        Ok(LifecycleSummary {
             ended: ended
                 .into_iter()
                 .filter_map(|(id, life)| Some((id, life.ended?)))
@@ -141,38 +142,38 @@ impl LifecycleChecker {
             TurnEvent::TurnInterrupted { .. } if life.settled => {
                 Err("a settled turn is interrupted".into())
             }
-            TurnEvent::TurnInterrupted { .. } | TurnEvent::PostRefused { .. } => Ok(()),
+            TurnEvent::TurnInterrupted { .. } | TurnEvent::InputRejected { .. } => Ok(()),
         }
     }
 
     fn check_tool(&mut self, head: &Invocation, event: &ToolEvent) -> Result<(), String> {
         if let ToolEvent::ToolRequested { .. } = event {
-            return self.requested(head);
+            return self.check_requested(head);
         }
         let life = self
             .invocations
             .get_mut(&head.id)
-            .ok_or("something happens to an invocation before it is requested")?;
+            .ok_or("an event of the invocation before it is requested")?;
         if life.head != *head {
             return Err(
-                "the invocation has another name, label, place or turn than when it was requested"
+                "the invocation has another name, label, position or turn than when it was requested"
                     .into(),
             );
         }
         if life.ended.is_some() {
             return Err(format!("{} after the end", event.name()));
         }
-        life.step(event)?;
-        if let Some(status) = event.terminal() {
+        life.apply_event(event)?;
+        if let Some(status) = event.terminal_status() {
             life.ended = Some(status);
             self.turns.entry(head.turn.turn).or_default().ended += 1;
         }
         Ok(())
     }
 
-    fn requested(&mut self, head: &Invocation) -> Result<(), String> {
+    fn check_requested(&mut self, head: &Invocation) -> Result<(), String> {
         let turn = head.turn.turn;
-        let life = Life {
+        let life = InvocationLife {
             head: head.clone(),
             asked: false,
             asked_generation: None,
@@ -195,28 +196,33 @@ impl LifecycleChecker {
     }
 }
 
-impl Life {
-    fn step(&mut self, event: &ToolEvent) -> Result<(), String> {
+impl InvocationLife {
+    fn apply_event(&mut self, event: &ToolEvent) -> Result<(), String> {
         let started = self.attempts > 0;
         match event {
             ToolEvent::ToolApprovalRequested(_) if self.asked => {
-                return Err("asked while a question is open".into());
+                return Err("asked for approval while a request is pending".into());
             }
             ToolEvent::ToolApprovalRequested(request)
                 if self.asked_generation >= Some(request.generation) =>
             {
-                return Err("asked again for the same generation".into());
+                return Err("asked for approval again in the same generation".into());
             }
             ToolEvent::ToolApprovalRequested(request) => {
-                (self.asked, self.asked_generation, self.approved) =
-                    (true, Some(request.generation), false);
+                self.asked = true;
+                self.asked_generation = Some(request.generation);
+                self.approved = false;
             }
+            // A standing rule approves without a request, but only before the start.
             ToolEvent::ToolApproved { .. } if self.approved || (started && !self.asked) => {
-                return Err("approved although nobody asked".into());
+                return Err("approved without a pending request".into());
             }
-            ToolEvent::ToolApproved { .. } => (self.asked, self.approved) = (false, true),
+            ToolEvent::ToolApproved { .. } => {
+                self.asked = false;
+                self.approved = true;
+            }
             ToolEvent::ToolExecutionStarted { .. } if self.asked => {
-                return Err("started while a question is open".into());
+                return Err("started while an approval is pending".into());
             }
             ToolEvent::ToolExecutionStarted { attempt, .. } if *attempt != self.attempts + 1 => {
                 return Err("started twice for one attempt, or an attempt is missing".into());
@@ -229,7 +235,7 @@ impl Life {
                 return Err("a denied or skipped invocation had started".into());
             }
             ToolEvent::ToolExecutionSucceeded { .. } if self.asked => {
-                return Err("succeeded while a question is open".into());
+                return Err("succeeded while an approval is pending".into());
             }
             ToolEvent::ToolExecutionSucceeded { attempts, .. } if *attempts != self.attempts => {
                 return Err("succeeded with another number of attempts than started".into());
@@ -244,7 +250,7 @@ impl Life {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use toolgate_core::{Digest, Settled, Timestamp, TurnInfo};
+    use toolgate_core::{Digest, SettledOutcome, Timestamp, TurnInfo};
     use uuid::Uuid;
 
     fn head() -> Arc<Invocation> {
@@ -283,21 +289,23 @@ mod tests {
     }
 
     fn ended(status: Status, started: bool) -> ToolEvent {
-        let mut settled = Settled::new(status);
+        let mut settled = SettledOutcome::new(status);
         settled.attempts = u32::from(started);
-        ToolEvent::settling(&settled, started, None, None)
+        ToolEvent::from_settled(&settled, started, None, None)
     }
 
-    fn check(events: Vec<ToolEvent>) -> Result<Summary, String> {
+    fn check(events: Vec<ToolEvent>) -> Result<LifecycleSummary, String> {
         let events = (1..).zip(events);
         let events: Vec<Event> = events
-            .map(|(n, event)| Event::tool(n, Timestamp::EPOCH, head(), event).expect("valid"))
+            .map(|(n, event)| {
+                Event::for_invocation(n, Timestamp::EPOCH, head(), event).expect("valid")
+            })
             .collect();
         LifecycleChecker::check_all(&events).map_err(|violation| violation.rule)
     }
 
     #[test]
-    fn a_good_life_passes() {
+    fn a_valid_life_passes() {
         let summary = check(vec![requested(), started(1), ended(Status::Ok, true)]).expect("legal");
         assert_eq!(summary.ended.values().collect::<Vec<_>>(), [&Status::Ok]);
         check(vec![requested(), ended(Status::Blocked, false)])

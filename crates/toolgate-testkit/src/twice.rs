@@ -1,27 +1,28 @@
 //! Sends a call through a layer twice, as happens after every suspension.
 
 use toolgate_core::{
-    Answer, Arguments, Call, CallSeed, Decision, Layer, Outcome, Stack, Suspension,
+    ApprovalAnswer, Arguments, Call, CallSeed, Decision, Layer, Outcome, Stack, Suspension,
 };
 
-use crate::fakes::Scripted;
+use crate::fakes::FakeExecutor;
 
-/// What a layer did with the same call on its first and on its second way through.
+/// The behaviour of a layer on the first and the second pass of the same call.
 #[derive(Debug)]
-pub struct Twice {
-    /// What came of the first pass.
+pub struct TwoPasses {
+    /// The outcome of the first pass.
     pub first: Outcome,
-    /// What came of the second.
+    /// The outcome of the second pass.
     pub second: Outcome,
     /// The arguments that reached the executor, pass by pass.
     pub handed_down: Vec<Arguments>,
 }
 
-/// Runs a call through `layer`, lets the executor below suspend it, and runs it again with an approval.
+/// Runs a call through `layer`, lets the executor below suspend it, and runs it again with an
+/// approval.
 ///
-/// If the layer itself asks, its own question is approved. Both passes share the call's id and store, so a
-/// layer that keeps what it did once under the call's id does it once. Count in the test what the layer does
-/// and compare after this.
+/// If the layer itself asks for approval, its own request is approved. Both passes share the call's
+/// id and store, so a layer that stores under the call's id that it acted acts once. Count in the
+/// test what the layer does and compare after this.
 ///
 /// ```
 /// use toolgate_core::{before, Call};
@@ -31,23 +32,24 @@ pub struct Twice {
 /// twice.assert_replays();
 /// # });
 /// ```
-pub async fn run_twice(layer: impl Layer, seed: CallSeed) -> Twice {
-    let executor = Scripted::new().then_ask();
+pub async fn run_twice(layer: impl Layer, seed: CallSeed) -> TwoPasses {
+    let executor = FakeExecutor::new().then_ask();
     let stack = Stack::over(executor.clone())
         .layer(layer)
         .build()
-        .expect("one layer is always in order");
+        .expect("a single layer is always in band order");
     let first = stack.run(Call::new(seed.clone())).await;
     let mut again = CallSeed {
         generation: seed.generation + 1,
         ..seed
     };
     if let Some(Suspension::Decision(request)) = first.suspension() {
-        again
-            .resumed
-            .answers
-            .push(Answer::to(request, Decision::approve("testkit")));
+        again.resumed.answers.push(ApprovalAnswer::for_request(
+            request,
+            Decision::approve("testkit"),
+        ));
     }
+    // As in the runtime, attempts are counted across passes.
     again.attempts_before = u32::try_from(executor.seen().len()).unwrap_or(u32::MAX);
     let second = stack.run(Call::new(again)).await;
     let handed_down = executor
@@ -55,16 +57,16 @@ pub async fn run_twice(layer: impl Layer, seed: CallSeed) -> Twice {
         .into_iter()
         .map(|call| call.arguments.clone())
         .collect();
-    Twice {
+    TwoPasses {
         first,
         second,
         handed_down,
     }
 }
 
-impl Twice {
-    /// Checks that the second pass did what the first one did: the same arguments went down, or the layer gave
-    /// the same kind of answer without them.
+impl TwoPasses {
+    /// Checks that the second pass did what the first one did: the same arguments went down, or the
+    /// layer gave the same kind of answer without them.
     ///
     /// # Panics
     ///
@@ -72,20 +74,20 @@ impl Twice {
     pub fn assert_replays(&self) {
         match self.handed_down.as_slice() {
             [] if self.first.suspension().is_some() => {
-                panic!("the layer asked, was approved, and still did not let the call through")
+                panic!("the layer asked, was approved, and still did not pass the call on")
             }
             [] => assert_eq!(
                 self.first.status(),
                 self.second.status(),
-                "the layer answered otherwise the second time"
+                "the layer gave another answer the second time"
             ),
             [_] if self.first.settled().is_some() => {
-                panic!("the layer let the call through only once")
+                panic!("the layer passed the call on only once")
             }
             [_] => {}
             [first, .., last] => assert_eq!(
                 first, last,
-                "the layer handed down other arguments the second time"
+                "the layer passed other arguments on the second time"
             ),
         }
     }

@@ -1,8 +1,9 @@
 //! Built-in tools: files below a root, search, patches, a sandboxed shell, fetching.
 //!
-//! Every tool is one file and one type. The file tools work below the root of a [`Workspace`] and cannot leave it,
-//! whatever links are swapped in while they work. A change happens in one step and as a whole, over several files too;
-//! with a store the workspace keeps what was there before, so that a call can be taken back and a crash leaves no doubt.
+//! Every tool is one file and one type. The file tools work below the root of a [`Workspace`] and
+//! cannot leave it, even if links are swapped in while they run. A change is all or nothing, also
+//! over several files. With a store the workspace also stores the old contents, so that a call can
+//! be undone and a crash leaves no unknown outcome.
 //!
 //! ```
 //! use toolgate_core::{Arguments, Call, Registry, Stack};
@@ -21,76 +22,40 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The three types to know are [`Workspace`], [`ToolboxOptions`] (which tools there are) and [`ChangeSet`] (what a call
-//! has changed). Who may call what, asking people, time limits and long results are left to the layers.
+//! The three types to know are [`Workspace`], [`ToolboxOptions`] (selects the tools) and
+//! [`ChangeSet`] (the files a call changed). Permissions, approval, time limits and the truncation
+//! of long results are left to the layers.
 
-mod apply_patch;
-mod blocking;
-mod changes;
-mod changing;
-mod commit;
-mod edit_file;
-mod expected;
+#[cfg(feature = "http")]
+mod fetch;
 mod files;
-mod find_files;
-mod hunks;
-mod list_dir;
-mod near_miss;
-mod patch;
-mod place;
-mod read_file;
-mod replace;
-mod report;
-mod search_text;
-mod sniff;
-mod suggest;
-mod text;
+#[cfg(unix)]
+mod shell;
 mod toolbox;
-mod undo_changes;
-mod walk;
 mod workspace;
-mod write_file;
 
-#[cfg(feature = "http")]
-mod fetch_addresses;
-#[cfg(feature = "http")]
-mod fetch_options;
-#[cfg(feature = "http")]
-mod fetch_text;
-#[cfg(feature = "http")]
-mod fetch_url;
-#[cfg(unix)]
-mod run_shell;
-#[cfg(unix)]
-mod sandbox;
-#[cfg(unix)]
-mod shell_options;
-#[cfg(unix)]
-mod shell_output;
-#[cfg(unix)]
-mod shell_pipes;
-
-pub use apply_patch::ApplyPatch;
-pub use changes::{ChangeSet, ChangedFile, FileVersion};
-pub use edit_file::EditFile;
-pub use find_files::FindFiles;
-pub use list_dir::ListDir;
-pub use read_file::ReadFile;
-pub use search_text::SearchText;
+pub use files::apply_patch::ApplyPatch;
+pub use files::edit_file::EditFile;
+pub use files::find_files::FindFiles;
+pub use files::list_dir::ListDir;
+pub use files::read_file::ReadFile;
+pub use files::search_text::SearchText;
+pub use files::undo_changes::UndoChanges;
+pub use files::write_file::WriteFile;
 pub use toolbox::{ToolboxOptions, register_all};
-pub use undo_changes::UndoChanges;
+pub use workspace::changes::{ChangeSet, ChangedFile, FileVersion};
 pub use workspace::{FileLimits, Workspace, WorkspaceError};
-pub use write_file::WriteFile;
 
 #[cfg(feature = "http")]
-pub use fetch_options::{FetchOptions, FetchSetupError};
+pub use fetch::FetchUrl;
 #[cfg(feature = "http")]
-pub use fetch_url::FetchUrl;
+pub use fetch::options::{FetchOptions, FetchSetupError};
 #[cfg(unix)]
-pub use run_shell::RunShell;
+pub use shell::RunShell;
 #[cfg(unix)]
-pub use sandbox::{
-    Enforced, Kernel, Missing, Namespaces, Network, Sandbox, SandboxError, SandboxMode,
+pub use shell::options::ShellOptions;
+#[cfg(unix)]
+pub use shell::sandbox::{
+    KernelFeatures, MissingFeature, NamespaceSupport, NetworkAccess, Sandbox, SandboxEnforcement,
+    SandboxError, SandboxMode,
 };
-#[cfg(unix)]
-pub use shell_options::ShellOptions;

@@ -9,12 +9,12 @@ use crate::{
     WriteFile,
 };
 
-/// Which of the built-in tools are wanted.
+/// The selection of built-in tools.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ToolboxOptions {
-    /// Whether the model may take changes back. It needs a workspace that keeps them.
+    /// True if the model may undo changes. It needs a workspace that stores them.
     pub undo: bool,
 }
 

@@ -1,8 +1,9 @@
-//! A turn of three calls whose second one needs a person: it waits in a file, is approved by another process with
-//! edited arguments, and is run exactly once by a third.
+//! A turn of three calls whose second one needs approval: it is suspended in a file, approved by
+//! another process with edited arguments, and run exactly once by a third.
 //!
-//! `cargo run -p approve-and-resume` plays the whole story. Each step is a process of its own, and so you can take them
-//! one by one: `cargo run -p approve-and-resume -- help`. No key, no network; the "model" is a list of calls.
+//! `cargo run -p approve-and-resume` runs all steps. Each step is a separate process, so you can also
+//! run them one by one: `cargo run -p approve-and-resume -- help`. No key, no network; the "model" is
+//! a list of calls.
 
 mod office;
 mod show;
@@ -20,19 +21,19 @@ use toolgate::{Arguments, Decision};
 
 const HELP: &str = "usage: approve-and-resume [--dir DIRECTORY] COMMAND
 
-  create                             make the three calls; the one that needs a person waits
-  pending                            list what waits for a decision
-  show APPROVAL                      show one question in full
-  decide APPROVAL approve            run it as it is
+  create                             run the three calls; the one that needs approval is suspended
+  pending                            list pending approval requests
+  show APPROVAL                      show one approval request in full
+  decide APPROVAL approve            run the call unchanged
   decide APPROVAL edit ARGUMENTS     run it with these arguments (JSON) instead
   decide APPROVAL deny [REASON]      do not run it
-  resume                             go on with what was decided, and print all results in the order of the calls
+  resume                             resume after the decisions, and print all results in the order of the calls
   verify                             check the chain of receipts
   export                             print the receipts, one sealed record per line
-  check                              look for damage in the database
-  backup FILE                        copy the database, also while it is used
+  check                              check the database for damage
+  backup FILE                        copy the database, also while it is in use
 
-Without a command, the whole story is played in a temporary directory.";
+Without a command, all steps run in a temporary directory.";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -42,18 +43,18 @@ async fn main() -> ExitCode {
         dir = words.drain(..2).next_back().unwrap_or_default().into();
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match run(&dir, &words).await {
+    match run_command(&dir, &words).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", show::with_causes(&*error));
+            eprintln!("error: {}", show::format_causes(&*error));
             ExitCode::FAILURE
         }
     }
 }
 
-async fn run(dir: &Path, words: &[&str]) -> Result<(), Box<dyn Error>> {
+async fn run_command(dir: &Path, words: &[&str]) -> Result<(), Box<dyn Error>> {
     if words.is_empty() {
-        return story();
+        return run_all_steps();
     }
     if let ["help" | "--help" | "-h", ..] = words {
         println!("{HELP}");
@@ -66,7 +67,7 @@ async fn run(dir: &Path, words: &[&str]) -> Result<(), Box<dyn Error>> {
         ["show", approval] => office.show(approval.parse()?).await,
         ["decide", approval, decision @ ..] => {
             office
-                .decide(approval.parse()?, read_decision(decision)?)
+                .decide(approval.parse()?, parse_decision(decision)?)
                 .await
         }
         ["resume"] => office.resume().await,
@@ -74,13 +75,13 @@ async fn run(dir: &Path, words: &[&str]) -> Result<(), Box<dyn Error>> {
         ["export"] => office.export().await,
         ["check"] => office.check(),
         ["backup", path] => office.backup(Path::new(path)),
-        _ => Err("there is no such command\nhint: `approve-and-resume help` lists them".into()),
+        _ => Err("unknown command\nhint: `approve-and-resume help` lists all commands".into()),
     }
 }
 
-/// Whoever is logged in decides.
-fn read_decision(words: &[&str]) -> Result<Decision, Box<dyn Error>> {
-    let me = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
+/// Parses a decision; the current user is the approver.
+fn parse_decision(words: &[&str]) -> Result<Decision, Box<dyn Error>> {
+    let me = std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
     match words {
         ["approve"] => Ok(Decision::approve(me.as_str())),
         ["deny", reason @ ..] => {
@@ -101,8 +102,8 @@ fn read_decision(words: &[&str]) -> Result<Decision, Box<dyn Error>> {
     }
 }
 
-/// Plays every step in a process of its own.
-fn story() -> Result<(), Box<dyn Error>> {
+/// Runs every step in a separate process.
+fn run_all_steps() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let step = |words: &[&str]| -> Result<String, Box<dyn Error>> {
         println!("$ approve-and-resume {}", words.join(" "));
@@ -121,7 +122,7 @@ fn story() -> Result<(), Box<dyn Error>> {
     let approval = pending
         .split_whitespace()
         .find(|word| word.starts_with("approval_"))
-        .ok_or("nothing waits")?;
+        .ok_or("no approval request is pending")?;
     step(&["show", approval])?;
     step(&[
         "decide",
@@ -134,7 +135,7 @@ fn story() -> Result<(), Box<dyn Error>> {
     step(&["verify"])?;
     step(&["check"])?;
     println!(
-        "what was sent, once: {}",
+        "sent, exactly once: {}",
         std::fs::read_to_string(dir.path().join("outbox.txt"))?.trim()
     );
     Ok(())

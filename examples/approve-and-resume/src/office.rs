@@ -8,15 +8,18 @@ use std::{
 
 use serde_json::json;
 use toolgate::{
-    ApprovalFilter, ApprovalId, Approvals, Decision, Dispatcher, KeyFile, Question, SessionFilter,
-    SessionId, SideEffect, Stack, StoreHandle, ToolRequest, TurnRequest, View,
+    Decision, SideEffect, Stack, View,
+    approval::{ApprovalRequestRef, ApprovalService, KeyFile},
     layers::{Approval, Ledger, ReceiptFilter, Receipts, Validate},
-    store::SqliteStore,
+    session::{Dispatcher, TurnRequest},
+    stack::ToolRequest,
+    store::{ApprovalFilter, SessionFilter, SqliteStore, StoreHandle},
+    value::{ApprovalId, SessionId},
 };
 
-use crate::{show, tools::tools};
+use crate::{show, tools::build_registry};
 
-/// A directory in which calls wait, are decided on and run.
+/// A directory in which calls are suspended, decided and run.
 pub(crate) struct Office {
     database: SqliteStore,
     store: StoreHandle,
@@ -38,18 +41,18 @@ impl Office {
         })
     }
 
-    /// The same stack in every process: receipts outermost, then validation, then the person.
+    /// Builds the same stack in every process: receipts outermost, then validation, then approval.
     async fn dispatcher(
         &self,
         session: Option<SessionId>,
     ) -> Result<(Dispatcher, View), Box<dyn Error>> {
-        let registry = tools(self.outbox.clone())?;
+        let registry = build_registry(self.outbox.clone())?;
         let stack = Stack::over(registry.clone())
             .layer(Receipts::to_store())
             .layer(Validate::new())
             .layer(Approval::from_effect(SideEffect::Network).keyring(self.keys.keyring()))
             .build()?;
-        let view = View::under(&registry, &stack)?;
+        let view = View::for_stack(&registry, &stack)?;
         let mut builder = Dispatcher::builder(stack)
             .store_handle(self.store.clone())
             .keyring(self.keys.keyring());
@@ -59,65 +62,68 @@ impl Office {
         Ok((builder.build().await?, view))
     }
 
-    fn desk(&self) -> Approvals {
-        Approvals::new(self.store.clone()).keyring(self.keys.keyring())
+    fn approvals(&self) -> ApprovalService {
+        ApprovalService::new(self.store.clone()).keyring(self.keys.keyring())
     }
 
-    /// What a model might ask for in one message.
+    /// Runs the calls that a model might request in one message.
     pub(crate) async fn create(&self) -> Result<(), Box<dyn Error>> {
         let (dispatcher, view) = self.dispatcher(None).await?;
         let calls = vec![
-            ToolRequest::json("call_1", "look_up", json!({ "customer": "Ada" })),
-            ToolRequest::json(
+            ToolRequest::from_json("call_1", "look_up", json!({ "customer": "Ada" })),
+            ToolRequest::from_json(
                 "call_2",
                 "send_invoice",
                 json!({ "customer": "Ada", "amount": 900 }),
             ),
-            ToolRequest::json("call_3", "look_up", json!({ "customer": "Grace" })),
+            ToolRequest::from_json("call_3", "look_up", json!({ "customer": "Grace" })),
         ];
         let request = TurnRequest::new(view, calls).principal("assistant");
-        let report = dispatcher.open(request).await?.run().await?;
-        show::report(&report);
+        let report = dispatcher.open_turn(request).await?.run().await?;
+        show::print_report(&report);
         Ok(())
     }
 
     pub(crate) async fn pending(&self) -> Result<(), Box<dyn Error>> {
-        let rows = self.desk().pending(ApprovalFilter::default()).await?;
+        let rows = self
+            .approvals()
+            .list_approvals(ApprovalFilter::default())
+            .await?;
         if rows.is_empty() {
-            println!("nothing waits for a decision");
+            println!("no approval request is pending");
         }
-        rows.iter().for_each(show::line);
+        rows.iter().for_each(show::print_pending);
         Ok(())
     }
 
     pub(crate) async fn show(&self, id: ApprovalId) -> Result<(), Box<dyn Error>> {
         let shown = self
-            .desk()
-            .show(id)
+            .approvals()
+            .find_approval(id)
             .await?
-            .ok_or("there is no such approval")?;
-        show::question(&shown.row);
+            .ok_or("there is no such approval request")?;
+        show::print_request(&shown.row);
         Ok(())
     }
 
-    /// Needs nothing but the store and the key: no tool is run here.
+    /// Stores a decision. It needs only the store and the key: no tool runs here.
     pub(crate) async fn decide(
         &self,
         id: ApprovalId,
         decision: Decision,
     ) -> Result<(), Box<dyn Error>> {
         let shown = self
-            .desk()
-            .show(id)
+            .approvals()
+            .find_approval(id)
             .await?
-            .ok_or("there is no such approval")?;
-        let question = Question::from(&*shown.row.request);
-        self.desk().decide(question, decision).await?;
+            .ok_or("there is no such approval request")?;
+        let question = ApprovalRequestRef::from(&*shown.row.request);
+        self.approvals().decide(question, decision).await?;
         println!("decided; `resume` acts on it");
         Ok(())
     }
 
-    /// Takes up every turn that is not settled, wherever it was left.
+    /// Resumes every turn that is not settled.
     pub(crate) async fn resume(&self) -> Result<(), Box<dyn Error>> {
         let sessions = self
             .store
@@ -127,12 +133,12 @@ impl Office {
             })
             .await?;
         if sessions.is_empty() {
-            println!("nothing is left to do");
+            println!("no turn is left to resume");
         }
         for session in sessions {
             let (dispatcher, view) = self.dispatcher(Some(session.session)).await?;
-            for run in dispatcher.recover(&view).await?.runs {
-                show::report(&run.run().await?);
+            for run in dispatcher.recover_turns(&view).await?.runs {
+                show::print_report(&run.run().await?);
             }
         }
         Ok(())
@@ -140,22 +146,22 @@ impl Office {
 
     pub(crate) async fn verify(&self) -> Result<(), Box<dyn Error>> {
         let verified = Ledger::main(self.store.clone()).verify(&[], None).await?;
-        println!("{} receipts, and the chain is whole", verified.counter);
+        println!("{} receipts, and the chain is intact", verified.counter);
         Ok(())
     }
 
-    /// Looks for damage in the database itself.
+    /// Checks the database itself for damage.
     pub(crate) fn check(&self) -> Result<(), Box<dyn Error>> {
         let problems = self.database.check()?;
         problems.iter().for_each(|problem| println!("{problem}"));
         if problems.is_empty() {
-            println!("{} is whole", self.database.path().display());
+            println!("{} is intact", self.database.path().display());
             return Ok(());
         }
-        Err(format!("{} problems were found", problems.len()).into())
+        Err(format!("{} problems found", problems.len()).into())
     }
 
-    /// Copies the database while it may be in use.
+    /// Copies the database, also while it is in use.
     pub(crate) fn backup(&self, path: &Path) -> Result<(), Box<dyn Error>> {
         self.database.backup_to(path)?;
         println!("copied to {}", path.display());

@@ -1,15 +1,15 @@
-//! What people read.
+//! The output for people.
 
 use std::error::Error;
 
-use toolgate::{ApprovalRow, TurnReport};
+use toolgate::{session::TurnReport, store::ApprovalRow};
 
-/// What came of each call, in the order in which the model asked.
-pub(crate) fn report(report: &TurnReport) {
+/// Prints the result of each call, in the order of the calls.
+pub(crate) fn print_report(report: &TurnReport) {
     for result in &report.results {
         let said = match result.model_text() {
             Some(text) => text.into_owned(),
-            None => "(waits for a decision)".to_owned(),
+            None => "(pending approval)".to_owned(),
         };
         let status = result
             .status()
@@ -21,8 +21,8 @@ pub(crate) fn report(report: &TurnReport) {
     }
 }
 
-/// One pending approval in one line.
-pub(crate) fn line(row: &ApprovalRow) {
+/// Prints a pending approval request in one line.
+pub(crate) fn print_pending(row: &ApprovalRow) {
     println!(
         "{} {} {}",
         row.request.approval_id,
@@ -31,8 +31,8 @@ pub(crate) fn line(row: &ApprovalRow) {
     );
 }
 
-/// Everything a person needs to know before deciding.
-pub(crate) fn question(row: &ApprovalRow) {
+/// Prints everything an approver needs to know before deciding.
+pub(crate) fn print_request(row: &ApprovalRow) {
     let request = &row.request;
     println!("{}", request.approval_id);
     println!("  tool       {}", request.tool);
@@ -51,12 +51,12 @@ pub(crate) fn question(row: &ApprovalRow) {
     println!("  asked at   {}", row.asked_at);
 }
 
-/// An error with what caused it, one line each.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
+/// Formats an error with its causes, one line each.
+pub(crate) fn format_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(source) = cause {
-        text = format!("{text}\n  because {source}");
+        text = format!("{text}\n  caused by: {source}");
         cause = source.source();
     }
     text

@@ -1,4 +1,4 @@
-//! Two tools: one that only looks, and one that sends something and cannot take it back.
+//! Two tools: one that only reads, and one that sends something and cannot be undone.
 
 use std::{
     fs::OpenOptions,
@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use toolgate::{RegisterError, prelude::*};
+use toolgate::{prelude::*, tool::RegisterError};
 
-/// What is known about a customer.
+/// Looks up a customer.
 #[tool(read_only, idempotent, kind = "search")]
 async fn look_up(
-    /// Who.
+    /// The customer.
     customer: String,
 ) -> String {
     format!("{customer} pays within 30 days")
@@ -19,14 +19,14 @@ async fn look_up(
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Invoice {
-    /// To whom.
+    /// The customer.
     customer: String,
-    /// How much, in euros.
+    /// The amount in euros.
     amount: u32,
 }
 
-/// The registry. What is sent ends up in the file `outbox`.
-pub(crate) fn tools(outbox: PathBuf) -> Result<Registry, RegisterError> {
+/// Builds the registry. Sent invoices are appended to the file `outbox`.
+pub(crate) fn build_registry(outbox: PathBuf) -> Result<Registry, RegisterError> {
     let registry = Registry::new();
     registry.register(look_up)?;
     registry.register(tool_fn(
@@ -36,7 +36,7 @@ pub(crate) fn tools(outbox: PathBuf) -> Result<Registry, RegisterError> {
             let outbox = outbox.clone();
             async move {
                 let line = format!("{} euros to {}", invoice.amount, invoice.customer);
-                send(&outbox, &line)?;
+                append_to_outbox(&outbox, &line)?;
                 Ok::<_, ToolError>(format!("sent an invoice of {line}"))
             }
         },
@@ -44,7 +44,7 @@ pub(crate) fn tools(outbox: PathBuf) -> Result<Registry, RegisterError> {
     Ok(registry)
 }
 
-fn send(outbox: &Path, line: &str) -> io::Result<()> {
+fn append_to_outbox(outbox: &Path, line: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(outbox)?;
     writeln!(file, "{line}")?;
     file.sync_all()

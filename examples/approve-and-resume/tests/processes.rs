@@ -1,4 +1,4 @@
-//! The story as real processes, also with some of them killed.
+//! Tests of all steps as real processes, also with some of them killed.
 #![allow(missing_docs, reason = "a test has no public items")]
 
 use std::{
@@ -19,8 +19,8 @@ fn run(dir: &Path, words: &[&str]) -> Output {
         .expect("the example can be started")
 }
 
-/// What a command says when it succeeds.
-fn said(dir: &Path, words: &[&str]) -> String {
+/// Runs a command that must succeed, and returns its output.
+fn run_ok(dir: &Path, words: &[&str]) -> String {
     let output = run(dir, words);
     assert!(
         output.status.success(),
@@ -30,21 +30,21 @@ fn said(dir: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-fn approval(dir: &Path) -> String {
-    let pending = said(dir, &["pending"]);
+fn pending_approval(dir: &Path) -> String {
+    let pending = run_ok(dir, &["pending"]);
     pending
         .split_whitespace()
         .find(|word| word.starts_with("approval_"))
-        .expect("something waits")
+        .expect("a pending approval request")
         .to_owned()
 }
 
-fn sent(dir: &Path) -> Vec<String> {
+fn sent_lines(dir: &Path) -> Vec<String> {
     let outbox = std::fs::read_to_string(dir.join("outbox.txt")).unwrap_or_default();
     outbox.lines().map(str::to_owned).collect()
 }
 
-/// The statuses in the order in which they are printed.
+/// Returns the statuses in the order in which they are printed.
 fn statuses(report: &str) -> Vec<&str> {
     report
         .lines()
@@ -58,12 +58,12 @@ const EDIT: &str = r#"{"customer":"Ada","amount":90}"#;
 fn the_second_of_three_calls_outlives_its_process_and_runs_once_as_it_was_edited() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
-    assert_eq!(statuses(&said(dir, &["create"])), ["ok", "waiting", "ok"]);
-    let approval = approval(dir);
-    assert!(said(dir, &["show", &approval]).contains("900"));
-    assert!(sent(dir).is_empty());
-    said(dir, &["decide", &approval, "edit", EDIT]);
-    let resumed = said(dir, &["resume"]);
+    assert_eq!(statuses(&run_ok(dir, &["create"])), ["ok", "waiting", "ok"]);
+    let approval = pending_approval(dir);
+    assert!(run_ok(dir, &["show", &approval]).contains("900"));
+    assert!(sent_lines(dir).is_empty());
+    run_ok(dir, &["decide", &approval, "edit", EDIT]);
+    let resumed = run_ok(dir, &["resume"]);
     assert_eq!(statuses(&resumed), ["ok", "ok", "ok"]);
     assert!(
         resumed
@@ -72,12 +72,12 @@ fn the_second_of_three_calls_outlives_its_process_and_runs_once_as_it_was_edited
             .expect("three calls")
             .contains("90 euros to Ada")
     );
-    assert_eq!(sent(dir), ["90 euros to Ada"]);
-    assert!(said(dir, &["resume"]).contains("nothing is left"));
-    assert!(said(dir, &["pending"]).contains("nothing waits"));
-    assert_eq!(sent(dir).len(), 1);
-    assert!(said(dir, &["verify"]).starts_with("3 receipts"));
-    let receipts = said(dir, &["export"]);
+    assert_eq!(sent_lines(dir), ["90 euros to Ada"]);
+    assert!(run_ok(dir, &["resume"]).contains("no turn is left"));
+    assert!(run_ok(dir, &["pending"]).contains("no approval request is pending"));
+    assert_eq!(sent_lines(dir).len(), 1);
+    assert!(run_ok(dir, &["verify"]).starts_with("3 receipts"));
+    let receipts = run_ok(dir, &["export"]);
     assert_eq!(
         receipts
             .lines()
@@ -88,54 +88,54 @@ fn the_second_of_three_calls_outlives_its_process_and_runs_once_as_it_was_edited
 }
 
 #[test]
-fn what_is_denied_is_never_sent_and_cannot_be_approved_afterwards() {
+fn a_denied_call_is_never_sent_and_cannot_be_approved_afterwards() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
-    said(dir, &["create"]);
-    let approval = approval(dir);
-    said(dir, &["decide", &approval, "deny", "too", "much"]);
+    run_ok(dir, &["create"]);
+    let approval = pending_approval(dir);
+    run_ok(dir, &["decide", &approval, "deny", "too", "much"]);
     let again = run(dir, &["decide", &approval, "approve"]);
     assert!(!again.status.success());
-    let resumed = said(dir, &["resume"]);
+    let resumed = run_ok(dir, &["resume"]);
     assert_eq!(statuses(&resumed), ["ok", "consent_denied", "ok"]);
     assert!(resumed.contains("Tool execution denied: too much"));
-    assert!(sent(dir).is_empty());
+    assert!(sent_lines(dir).is_empty());
 }
 
 #[test]
-fn arguments_that_the_tool_does_not_take_are_not_run_whoever_wrote_them() {
+fn edited_arguments_that_violate_the_schema_are_not_run() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
-    said(dir, &["create"]);
-    said(
+    run_ok(dir, &["create"]);
+    run_ok(
         dir,
         &[
             "decide",
-            &approval(dir),
+            &pending_approval(dir),
             "edit",
             r#"{"customer":"Ada","amount":"plenty"}"#,
         ],
     );
     assert_eq!(
-        statuses(&said(dir, &["resume"])),
+        statuses(&run_ok(dir, &["resume"])),
         ["ok", "schema_violation", "ok"]
     );
-    assert!(sent(dir).is_empty());
+    assert!(sent_lines(dir).is_empty());
 }
 
 #[test]
-fn a_killed_step_can_be_taken_again_and_nothing_is_sent_twice() {
+fn a_killed_step_can_be_repeated_and_nothing_is_sent_twice() {
     for millis in [0, 2, 4, 8, 12, 16, 24, 32] {
         let dir = tempfile::tempdir().expect("a directory");
         let dir = dir.path();
-        said(dir, &["create"]);
-        let approval = approval(dir);
+        run_ok(dir, &["create"]);
+        let approval = pending_approval(dir);
         kill_after(command(dir, &["decide", &approval, "edit", EDIT]), millis);
-        // Refused if the killed one got that far.
+        // Rejected if the killed process had stored its decision.
         run(dir, &["decide", &approval, "edit", EDIT]);
         kill_after(command(dir, &["resume"]), millis);
-        let resumed = said(dir, &["resume"]);
-        let sent = sent(dir);
+        let resumed = run_ok(dir, &["resume"]);
+        let sent = sent_lines(dir);
         match statuses(&resumed).get(1).copied() {
             // The killed process had finished.
             None | Some("ok") => assert_eq!(sent, ["90 euros to Ada"]),
@@ -145,13 +145,13 @@ fn a_killed_step_can_be_taken_again_and_nothing_is_sent_twice() {
             }
         }
         assert!(
-            said(dir, &["verify"]).starts_with("3 receipts"),
+            run_ok(dir, &["verify"]).starts_with("3 receipts"),
             "after {millis} ms"
         );
     }
 }
 
-/// Kills a process that runs for some time; the time only varies where it is hit.
+/// Kills a process after some time; the time only varies the point at which it is killed.
 fn kill_after(mut command: Command, millis: u64) {
     let mut child = command.spawn().expect("the example can be started");
     std::thread::sleep(Duration::from_millis(millis));
@@ -160,31 +160,28 @@ fn kill_after(mut command: Command, millis: u64) {
 }
 
 #[test]
-fn a_copy_of_the_database_is_whole_and_a_changed_receipt_in_it_is_named() {
-    let (dir, other) = (
-        tempfile::tempdir().expect("a directory"),
-        tempfile::tempdir().expect("a directory"),
-    );
-    let (dir, copy) = (dir.path(), other.path().join("toolgate.db"));
-    said(dir, &["create"]);
-    said(dir, &["decide", &approval(dir), "approve"]);
-    said(dir, &["resume"]);
-    said(
+fn a_copy_of_the_database_is_intact_and_a_changed_receipt_in_it_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let other = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let copy = other.path().join("toolgate.db");
+    run_ok(dir, &["create"]);
+    run_ok(dir, &["decide", &pending_approval(dir), "approve"]);
+    run_ok(dir, &["resume"]);
+    run_ok(
         dir,
         &["backup", copy.to_str().expect("a path that is text")],
     );
-    assert!(said(other.path(), &["check"]).contains("is whole"));
-    assert!(said(other.path(), &["verify"]).starts_with("3 receipts"));
+    assert!(run_ok(other.path(), &["check"]).contains("is intact"));
+    assert!(run_ok(other.path(), &["verify"]).starts_with("3 receipts"));
     assert!(
         !run(dir, &["backup", copy.to_str().expect("text")])
             .status
             .success(),
         "nothing is overwritten"
     );
-    let (mut bytes, wanted) = (
-        std::fs::read(&copy).expect("reads"),
-        br#""tool_name":"send_invoice","turn_id""#,
-    );
+    let mut bytes = std::fs::read(&copy).expect("reads");
+    let wanted = br#""tool_name":"send_invoice","turn_id""#;
     let places: Vec<usize> = (0..bytes.len() - wanted.len())
         .filter(|at| bytes[*at..].starts_with(wanted))
         .collect();

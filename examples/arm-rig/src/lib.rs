@@ -1,40 +1,44 @@
-//! Toolgate's tools for an agent of rig: each call passes the gate, whatever loop makes it.
+//! Toolgate's tools for an agent of rig: each call passes the gate, although rig runs the loop.
 //!
-//! The agent keeps its own loop, its own model and its own history. What it is given are tools that decide, bound and
-//! record by themselves: a refusal comes back as a result that the model reads, and the receipt is in the store.
+//! The agent keeps its own loop, its own model and its own history. Its tools decide, limit and
+//! record by themselves: a denial comes back as a result that the model reads, and the receipt is in
+//! the store.
+
+pub mod shop;
 
 use rig_core::{
     message::{EmptyToolName, ToolName},
     tool::{DynamicTool, ToolErrorKind, ToolExecutionError, ToolOutput},
 };
-use toolgate::{ArmedError, ArmedOutcome, ArmedTool, Status};
+use toolgate::{
+    Status,
+    session::{ArmedError, ArmedOutcome, ArmedTool},
+};
 
-/// The tools of a session as tools of rig.
+/// Converts the tools of a session into tools of rig.
 pub fn for_rig(tools: Vec<ArmedTool>) -> Result<Vec<DynamicTool>, EmptyToolName> {
     tools.into_iter().map(tool_for_rig).collect()
 }
 
-/// One tool of a session as a tool of rig.
+/// Converts one tool of a session into a tool of rig.
 pub fn tool_for_rig(tool: ArmedTool) -> Result<DynamicTool, EmptyToolName> {
     let spec = tool.spec().clone();
-    let (name, schema) = (
-        ToolName::new(spec.name.as_str())?,
-        spec.input.as_json().as_value().clone(),
-    );
+    let name = ToolName::new(spec.name.as_str())?;
+    let schema = spec.input.as_json().as_value().clone();
     Ok(DynamicTool::new(
         name,
         spec.description,
         schema,
         move |arguments| {
             let tool = tool.clone();
-            // Rig keeps the provider's label of the call to itself, so it gets one of ours.
-            Box::pin(async move { for_the_model(tool.call("", &arguments.to_string()).await) })
+            // Rig does not pass on the provider's call id, so Toolgate assigns one.
+            Box::pin(async move { to_rig_result(tool.call("", &arguments.to_string()).await) })
         },
     ))
 }
 
-/// What rig tells its model. The words are Toolgate's; the kind is what rig's hooks and traces go by.
-fn for_the_model(
+/// Converts the outcome for rig. The text is Toolgate's; rig's hooks and traces use the kind.
+fn to_rig_result(
     called: Result<ArmedOutcome, ArmedError>,
 ) -> Result<ToolOutput, ToolExecutionError> {
     let outcome = match called {
@@ -43,7 +47,7 @@ fn for_the_model(
             let text = format!("{waits}; do not call it again");
             return Err(ToolExecutionError::refused(text.as_str()).with_model_feedback(text));
         }
-        // Toolgate could not do its work. The reason is for the operator.
+        // Toolgate itself failed. The reason is for the operator.
         Err(error) => return Err(ToolExecutionError::from_error(error)),
     };
     match outcome.status {
@@ -53,8 +57,8 @@ fn for_the_model(
                 .with_model_feedback(outcome.text))
         }
         status => {
-            let error = ToolExecutionError::new(kind(status), outcome.text.as_str());
-            // What may be tried again, Toolgate has tried again.
+            let error = ToolExecutionError::new(to_rig_error_kind(status), outcome.text.as_str());
+            // Toolgate has already retried what may be retried.
             Err(error
                 .with_retryable(false)
                 .with_model_feedback(outcome.text))
@@ -62,7 +66,7 @@ fn for_the_model(
     }
 }
 
-fn kind(status: Status) -> ToolErrorKind {
+fn to_rig_error_kind(status: Status) -> ToolErrorKind {
     match status {
         Status::SchemaViolation => ToolErrorKind::InvalidArgs,
         Status::ToolNotFound => ToolErrorKind::NotFound,

@@ -1,22 +1,21 @@
-//! An agent of rig whose tools pass the gate: one call runs, one is approved, one is refused, and all leave receipts.
+//! An agent of rig whose tools pass the gate: one call runs, one is approved, one is denied, and all
+//! leave receipts.
 //!
-//! Run it with `cargo run` in its directory. It needs no key and no network: rig's own scripted model says what a real one
-//! would.
-
-mod shop;
+//! Run it with `cargo run` in its directory. It needs no key and no network: it uses rig's own
+//! scripted model.
 
 use std::error::Error;
 
-use arm_rig::for_rig;
+use arm_rig::{for_rig, shop};
 use rig_agent::AgentBuilder;
-use toolgate::{RunOptions, layers::Ledger};
+use toolgate::{layers::Ledger, session::RunOptions};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let session = shop::session().await?;
     let agent = AgentBuilder::new(shop::model())
         .preamble("You work in a shop. Refund what was paid for by mistake.")
-        .dynamic_tools(for_rig(session.arm(&RunOptions::new())?)?)
+        .dynamic_tools(for_rig(session.arm_tools(&RunOptions::new())?)?)
         .build();
 
     let answer = agent
@@ -26,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{}\n", answer.output());
 
     let receipts = Ledger::main(session.dispatcher().store().clone())
-        .list(&Default::default())
+        .list_receipts(&Default::default())
         .await?;
     for sealed in receipts.receipts {
         let receipt = &sealed.receipt;

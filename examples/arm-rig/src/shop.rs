@@ -1,13 +1,15 @@
-//! The shop of the example: its tools, the person who decides, and what the model says.
+//! The shop of the example: its tools, the approver, and the script of the model.
 
 use rig_core::test_utils::{MockCompletionModel, MockTurn};
 use serde_json::json;
-use toolgate::{Config, Parts, SharedRedactor, default_stack, prelude::*};
+use toolgate::{
+    Config, Resources, approval::ApprovalRequest, default_stack, layers::SharedRedactor, prelude::*,
+};
 
-/// Looks up what somebody has paid.
+/// Looks up the payments of a customer.
 #[tool(read_only, idempotent)]
 async fn look_up(
-    /// Who.
+    /// The customer.
     name: String,
 ) -> String {
     format!("{name} paid 20 twice")
@@ -16,15 +18,15 @@ async fn look_up(
 /// Sends money back.
 #[tool(side_effect = "network")]
 async fn refund(
-    /// To whom.
+    /// The customer.
     name: String,
-    /// How much.
+    /// The amount.
     amount: u32,
 ) -> String {
     format!("sent {amount} to {name}")
 }
 
-/// The person in charge: small sums are fine.
+/// The approver: approves small amounts.
 struct Carol;
 
 impl Approver for Carol {
@@ -40,12 +42,12 @@ impl Approver for Carol {
     }
 }
 
-/// A session with the stack that everybody gets: what only reads runs, the rest is asked about.
-pub(crate) async fn session() -> Result<Session, Box<dyn std::error::Error>> {
+/// Builds a session with the default stack: read-only calls run, all others need approval.
+pub async fn session() -> Result<Session, Box<dyn std::error::Error>> {
     let registry = Registry::new();
     registry.register(look_up)?;
     registry.register(refund)?;
-    let parts = Parts::new();
+    let parts = Resources::new();
     let stack = Stack::over(registry.clone())
         .any_layers(default_stack(&Config::default(), &parts)?)
         .build()?;
@@ -59,13 +61,14 @@ pub(crate) async fn session() -> Result<Session, Box<dyn std::error::Error>> {
         .await?)
 }
 
-/// What a model would say: it looks, refunds, asks for too much, and gets the arguments wrong.
-pub(crate) fn model() -> MockCompletionModel {
+/// Scripts the model: it looks up a payment, refunds it, requests too much, and sends invalid
+/// arguments.
+pub fn model() -> MockCompletionModel {
     MockCompletionModel::from_turns([
         MockTurn::tool_call("call_1", "look_up", json!({ "name": "Ann" })),
         MockTurn::tool_call("call_2", "refund", json!({ "name": "Ann", "amount": 20 })),
         MockTurn::tool_call("call_3", "refund", json!({ "name": "Bob", "amount": 2000 })),
         MockTurn::tool_call("call_4", "refund", json!({ "name": "Bob" })),
-        MockTurn::text("Ann has her money back. Bob has to wait for somebody who may decide."),
+        MockTurn::text("Ann has her money back. Bob has to wait for an approver."),
     ])
 }

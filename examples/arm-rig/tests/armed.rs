@@ -1,20 +1,18 @@
-//! An agent of rig with armed tools: what its model is told, and what the ledger has.
+//! Tests of an agent of rig with armed tools: the text its model reads, and the ledger.
 
-#[path = "../src/shop.rs"]
-mod shop;
-
-use arm_rig::for_rig;
+use arm_rig::{for_rig, shop};
 use rig_agent::AgentBuilder;
 use rig_core::test_utils::{MockCompletionModel, MockTurn};
 use serde_json::json;
 use toolgate::{
-    RunOptions, Session, Status,
+    Session, Status,
     layers::{Ledger, ReceiptFilter},
+    session::RunOptions,
 };
 
-/// Lets an agent work, and returns its answer and everything its model has read by then.
+/// Runs an agent, and returns its answer and everything its model has read by then.
 async fn work(session: &Session, model: MockCompletionModel) -> (String, String) {
-    let tools = for_rig(session.arm(&RunOptions::new()).expect("armed")).expect("named");
+    let tools = for_rig(session.arm_tools(&RunOptions::new()).expect("armed")).expect("named");
     let agent = AgentBuilder::new(model.clone())
         .dynamic_tools(tools)
         .build();
@@ -32,8 +30,11 @@ async fn work(session: &Session, model: MockCompletionModel) -> (String, String)
 
 async fn receipts(session: &Session) -> Vec<(String, Status, Option<String>)> {
     let ledger = Ledger::main(session.dispatcher().store().clone());
-    ledger.verify(&[], None).await.expect("whole");
-    let page = ledger.list(&ReceiptFilter::default()).await.expect("reads");
+    ledger.verify(&[], None).await.expect("verified");
+    let page = ledger
+        .list_receipts(&ReceiptFilter::default())
+        .await
+        .expect("reads");
     let entry = |sealed: toolgate::layers::SealedReceipt| {
         let receipt = sealed.receipt;
         let by = receipt
@@ -77,7 +78,7 @@ async fn every_call_of_the_agent_passes_the_gate_and_leaves_a_receipt() {
 async fn an_agent_is_armed_only_with_the_tools_that_are_allowed() {
     let session = shop::session().await.expect("opens");
     let tools = session
-        .arm(&RunOptions::new().allow(["look_up"]))
+        .arm_tools(&RunOptions::new().allow(["look_up"]))
         .expect("armed");
     let names: Vec<_> = tools
         .iter()

@@ -1,41 +1,48 @@
-//! An agent that is refused before it spends more than it may: budgets in the store, alerts, prices that are not known.
+//! An agent that is stopped before it exceeds its budget: budgets in the store, alerts, unknown
+//! prices.
 //!
-//! Run it with `cargo run --release -p budget-refusal`. It needs no key and no network: the model is a script that says
-//! what it used, as providers do.
+//! Run it with `cargo run --release -p budget-refusal`. It needs no key and no network: the model is
+//! a script that reports its usage, as providers do.
 
 use serde_json::json;
 use toolgate::{
-    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, LoopEvent, ModelName, Payer,
-    PriceTable, Prices, StoreHandle, Usage,
-    models::{Line, Scripted},
+    budget::{
+        BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Payer, PriceTable, Prices,
+    },
+    event::{BusDelivery, SessionEvent},
+    model::{ModelName, ScriptLine, ScriptedModel, Usage},
     prelude::*,
+    store::{MemoryStore, StoreHandle},
 };
 
-/// Dollars in billionths, as budgets count them.
+/// One dollar in billionths, the unit of budgets.
 const DOLLAR: u64 = 1_000_000_000;
 
-fn prices() -> Result<Prices, serde_json::Error> {
-    // A table like the one that comes along (`models::bundled_prices`), for a model of one's own.
+fn own_prices() -> Result<Prices, serde_json::Error> {
+    // A table like the bundled one (`model::bundled_prices`), for a model of your own.
     let table: PriceTable = serde_json::from_value(json!({
         "as_of": "2026-11-16",
-        "source": ["what we pay for our own machine"],
+        "source": ["the cost of our own machine"],
         "providers": { "acme": { "models": { "large": { "input": 2.0, "output": 10.0 } } } },
     }))?;
     Ok(table.into())
 }
 
-/// A model that uses 1000 tokens to read and 500 to write: 0.7 cents at the prices above.
-fn model(name: &str) -> Scripted {
+/// Builds a model that uses 1000 tokens in and 500 tokens out: 0.7 cents at the prices above.
+fn scripted_model(name: &str) -> ScriptedModel {
     let usage = Usage {
         input: 1_000,
         output: 500,
         ..Usage::default()
     };
-    Scripted::new([Line::new().say("Done.").usage(usage).always()])
+    ScriptedModel::new([ScriptLine::new().say("Done.").usage(usage).always()])
         .named(ModelName::new("acme", name))
 }
 
-async fn session(store: &StoreHandle, name: &str) -> Result<Session, Box<dyn std::error::Error>> {
+async fn budgeted_session(
+    store: &StoreHandle,
+    name: &str,
+) -> Result<Session, Box<dyn std::error::Error>> {
     let project = BudgetRule::new(
         "website",
         BudgetScope::Project,
@@ -44,7 +51,7 @@ async fn session(store: &StoreHandle, name: &str) -> Result<Session, Box<dyn std
         DOLLAR / 40,
     );
     let person = BudgetRule::new(
-        "everybody",
+        "every-user",
         BudgetScope::User,
         BudgetPeriod::Month,
         BudgetUnit::Requests,
@@ -56,9 +63,9 @@ async fn session(store: &StoreHandle, name: &str) -> Result<Session, Box<dyn std
         project: Some("website".into()),
         ..Payer::default()
     };
-    let builder = Session::builder(model(name), Registry::new())
+    let builder = Session::builder(scripted_model(name), Registry::new())
         .max_tokens(500)
-        .prices(prices()?)
+        .prices(own_prices()?)
         .payer(payer);
     let builder = builder.budgets(Budgets::new([project, person]));
     Ok(builder
@@ -67,14 +74,14 @@ async fn session(store: &StoreHandle, name: &str) -> Result<Session, Box<dyn std
         .await?)
 }
 
-fn print(event: &Event) {
-    if let Some(LoopEvent::BudgetAlert {
+fn print_alert(event: &Event) {
+    if let Some(SessionEvent::BudgetAlert {
         budget,
         period,
         percent,
         spent,
         limit,
-    }) = event.as_loop()
+    }) = event.as_session()
     {
         println!("   alert: {percent} % of {budget} for {period} is used: {spent} of {limit}");
     }
@@ -84,14 +91,14 @@ fn print(event: &Event) {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = StoreHandle::new(MemoryStore::new());
     for run in 1..=4 {
-        // Each time another session, as if in another process: what is spent is in the store.
-        let session = session(&store, "large").await?;
+        // A new session each time, as if in another process: the spending is in the store.
+        let session = budgeted_session(&store, "large").await?;
         let mut events = session.bus().subscribe();
         let report = session.run("Write the page.").await?;
         println!("run {run}: {}, cost {}", report.end, report.cost);
         while let Some(delivery) = events.try_next() {
-            if let Delivery::Event(event) = delivery {
-                print(&event);
+            if let BusDelivery::Event(event) = delivery {
+                print_alert(&event);
             }
         }
         if let Some(error) = report.error {
@@ -108,8 +115,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         assert_eq!(report.end, expected);
     }
 
-    println!("a model whose price nobody knows:");
-    let report = session(&store, "unheard-of")
+    println!("a model without a known price:");
+    let report = budgeted_session(&store, "unheard-of")
         .await?
         .run("Write the page.")
         .await?;

@@ -1,19 +1,23 @@
-//! The governance recipe for an agent that acts on its own: every call is recorded, explained and bounded, what
-//! changes something is asked about, secrets stay inside, handoffs become records, and some tools are only pretended.
+//! The governance recipe for an agent that acts on its own: every call is recorded, explained and
+//! limited, changes need approval, secrets are redacted, handoffs become records, and some tools run
+//! as a dry run.
 //!
 //! Run it with `cargo run --release -p captain`. The stack is in `captain.toml`; the "model" is the list of calls.
 
 use toolgate::{
-    Config, Parts, SharedRedactor, default_stack, explain,
-    layers::{HandoffRecord, HandoffSink, MemoryReceipts, Receipt},
-    lint,
+    Config, Resources, View,
+    approval::ApprovalRequest,
+    default_stack,
+    layers::{HandoffRecord, HandoffSink, MemoryReceipts, Receipt, SharedRedactor, explain, lint},
     prelude::*,
+    session::{Dispatcher, TurnRequest},
+    stack::ToolRequest,
 };
 
-/// Searches the log of the ship.
+/// Searches the ship's log.
 #[tool(read_only, idempotent, kind = "search")]
 async fn search_log(
-    /// What to look for.
+    /// The text to search for.
     query: String,
 ) -> String {
     format!("2 entries about {query}; the harbour key is ghp_0123456789abcdefghijABCDEFGHIJ012345")
@@ -31,7 +35,7 @@ async fn set_course(
 /// Hands the watch over to another agent.
 #[tool(read_only, idempotent)]
 async fn relieve_watch(
-    /// Who takes over.
+    /// The agent that takes over.
     officer: String,
 ) -> serde_json::Value {
     serde_json::json!({ "handoff": {
@@ -39,13 +43,13 @@ async fn relieve_watch(
     } })
 }
 
-/// Wakes the crew. In this stack that is only pretended.
+/// Wakes the crew. In this stack that is a dry run.
 #[tool(kind = "execute", side_effect = "process_exec")]
 async fn page_crew() -> String {
-    unreachable!("the stack pretends it")
+    unreachable!("the stack answers with a dry run")
 }
 
-/// The owner of the ship: agrees to small changes of course and to nothing else.
+/// The approver: approves small changes of course, and every call that changes no course.
 struct Owner;
 
 impl Approver for Owner {
@@ -62,7 +66,7 @@ impl Approver for Owner {
     }
 }
 
-fn calls() -> Vec<ToolRequest> {
+fn scripted_calls() -> Vec<ToolRequest> {
     [
         (
             "search_log",
@@ -90,11 +94,11 @@ fn calls() -> Vec<ToolRequest> {
     ]
     .iter()
     .enumerate()
-    .map(|(n, (tool, arguments))| ToolRequest::text(&format!("call_{n}"), tool, arguments))
+    .map(|(n, (tool, arguments))| ToolRequest::from_text(&format!("call_{n}"), tool, arguments))
     .collect()
 }
 
-fn print(receipt: &Receipt) {
+fn print_receipt(receipt: &Receipt) {
     let consent = receipt
         .consent
         .as_ref()
@@ -116,12 +120,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     registry.register(relieve_watch)?;
     registry.register(page_crew)?;
 
-    // What no file can hold comes as parts.
+    // Callbacks cannot be written in a file, so they are passed as parts.
     let handoff = |record: &HandoffRecord, _: &Call| {
         println!("handed over to {:?}: {:?}", record.target, record.task)
     };
-    let parts = Parts::new().with(HandoffSink::new(handoff));
-    let config = Config::read(
+    let parts = Resources::new().with(HandoffSink::new(handoff));
+    let config = Config::parse_with_catalog(
         "captain.toml",
         include_str!("../captain.toml"),
         Config::default().catalog().clone(),
@@ -131,7 +135,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("warning: {finding}");
     }
     let stack = Stack::over(registry.clone()).any_layers(layers).build()?;
-    let view = View::under(&registry, &stack)?;
+    let view = View::for_stack(&registry, &stack)?;
 
     let redactor = parts.get::<SharedRedactor>().ok_or("the stack redacts")?;
     let builder = Dispatcher::builder(stack)
@@ -140,24 +144,28 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .max_concurrent(1);
     let dispatcher = builder.build().await?;
 
-    let request = ToolRequest::text(
+    let request = ToolRequest::from_text(
         "",
         "set_course",
         r#"{"degrees":90,"reason":"to see what would happen"}"#,
     );
-    println!("what would happen to a change of course:");
+    println!("explanation of a change of course:");
     println!(
         "{}\n",
-        explain(dispatcher.stack(), dispatcher.rehearsal(&view, &request)).await
+        explain(
+            dispatcher.stack(),
+            dispatcher.rehearse_call(&view, &request)
+        )
+        .await
     );
 
     let report = dispatcher
-        .open(TurnRequest::new(view, calls()))
+        .open_turn(TurnRequest::new(view, scripted_calls()))
         .await?
         .run()
         .await?;
 
-    println!("\nwhat the model reads:");
+    println!("\nresults for the model:");
     for result in &report.results {
         println!(
             "  {:<14} {}",
@@ -165,11 +173,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             result.model_text().unwrap_or_default()
         );
     }
-    println!("\nwhat the receipts say:");
+    println!("\nreceipts:");
     parts
         .get_or_default::<MemoryReceipts>()
         .receipts()
         .iter()
-        .for_each(|receipt| print(receipt));
+        .for_each(|receipt| print_receipt(receipt));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! An agent turn with three parallel tools through a stack, its events printed as they happen.
+//! A turn with three parallel tools through a stack; its events are printed as they happen.
 //!
 //! Run it with `cargo run --release -p parallel-tools`. It needs no key and no network: the "model" is the
 //! list of calls at the top of `main`.
@@ -6,6 +6,13 @@
 use std::time::Duration;
 
 use toolgate::prelude::*;
+use toolgate::{
+    Band, View,
+    approval::{ApprovalRequest, Verdict},
+    event::{BusDelivery, ToolEvent},
+    session::{Dispatcher, TurnRequest},
+    stack::{Matcher, Progress, ToolRequest, observe},
+};
 
 /// Counts the words of a text.
 #[tool(read_only, idempotent)]
@@ -16,10 +23,10 @@ async fn count_words(
     text.split_whitespace().count()
 }
 
-/// Adds up numbers, slowly, to have something to watch.
+/// Adds up numbers, slowly, to show progress.
 #[tool(side_effect = "none", idempotent, long_running = "Adding up")]
 async fn add_up(
-    /// What to add up.
+    /// The numbers to add up.
     numbers: Vec<f64>,
     cx: &Context,
 ) -> Result<f64, ToolError> {
@@ -29,7 +36,7 @@ async fn add_up(
             () = tokio::time::sleep(Duration::from_millis(20)) => sum += number,
             () = cx.cancelled() => return Err(ToolError::cancelled()),
         }
-        cx.progress(Progress::of(done, numbers.len() as u64));
+        cx.report_progress(Progress::fraction(done, numbers.len() as u64));
     }
     Ok(sum)
 }
@@ -39,19 +46,19 @@ async fn add_up(
 async fn write_note(
     /// The page to write on.
     page: String,
-    /// What to write.
+    /// The text to write.
     text: String,
 ) -> String {
     format!("wrote {} characters on {page}", text.len())
 }
 
-/// A person who looks at what will run and agrees.
+/// An approver who reads each request and approves it.
 struct Ann;
 
 impl Approver for Ann {
     async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
         println!(
-            "        ? ann is asked: {} {}",
+            "        ? approval request for ann: {} {}",
             request.reason.unwrap_or_default(),
             request.arguments.as_json()
         );
@@ -59,17 +66,19 @@ impl Approver for Ann {
     }
 }
 
-/// Asks before anything is written. (`toolgate-layers` will have a complete one.)
+/// Asks for approval before anything is written. (`toolgate-layers` has a complete one: `Approval`.)
 async fn ask_before_writing(call: Call, next: Next) -> Outcome {
-    match next.decision(&call).map(|decision| &decision.verdict) {
+    match next.decision_on(&call).map(|decision| &decision.verdict) {
         Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
         Some(Verdict::Approve | Verdict::ApproveWithEdits { .. }) => next.run(call).await,
-        None => Outcome::ask(ApprovalRequest::about(&call).because("this call writes.")),
+        None => Outcome::await_decision(
+            ApprovalRequest::for_call(&call).with_reason("this call writes."),
+        ),
     }
 }
 
 /// Renders one event as one line.
-fn print(event: &Event) {
+fn print_event(event: &Event) {
     let Some((invocation, what)) = event.as_tool() else {
         return println!("{:>3}     {}", event.sequence(), event.name());
     };
@@ -99,24 +108,24 @@ fn print(event: &Event) {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // What a model would have asked for in one message: three good calls, one to a tool that does not exist.
+    // The calls of one model message: three valid ones, and one to a tool that does not exist.
     let calls = vec![
-        ToolRequest::json(
+        ToolRequest::from_json(
             "call_1",
             "add_up",
             serde_json::json!({ "numbers": [1.5, 2.5, 3.0, 4.0] }),
         ),
-        ToolRequest::json(
+        ToolRequest::from_json(
             "call_2",
             "count_words",
             serde_json::json!({ "text": "one gate for every call" }),
         ),
-        ToolRequest::json(
+        ToolRequest::from_json(
             "call_3",
             "write_note",
             serde_json::json!({ "page": "today", "text": "It works." }),
         ),
-        ToolRequest::json(
+        ToolRequest::from_json(
             "call_4",
             "count_wrods",
             serde_json::json!({ "text": "typo" }),
@@ -146,19 +155,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let dispatcher = Dispatcher::builder(stack).approver(Ann).build().await?;
     let screen = dispatcher.bus().attach(|delivery| match delivery {
-        Delivery::Event(event) => print(&event),
-        Delivery::Piece(_) => {}
-        Delivery::Lagged(missed) => println!("        … missed {missed} events"),
+        BusDelivery::Event(event) => print_event(&event),
+        BusDelivery::Piece(_) => {}
+        BusDelivery::Lagged(missed) => println!("        … missed {missed} events"),
     });
 
     let turn = dispatcher
-        .open(TurnRequest::new(View::of(&registry), calls).agent("main", "Main"))
+        .open_turn(TurnRequest::new(View::from_registry(&registry), calls).agent("main", "Main"))
         .await?;
     let report = turn.run().await?;
 
-    // The screen runs in a task of its own; let it print what it has.
+    // The screen runs in its own task; wait until it has printed everything.
     screen.finish().await;
-    println!("\nWhat the model is told, in the order it asked:");
+    println!("\nThe results for the model, in the order of its calls:");
     for result in &report.results {
         let text = result
             .outcome

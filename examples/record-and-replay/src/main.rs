@@ -1,18 +1,19 @@
-//! An agent whose model is recorded once and played back ever after, without the secrets that went by.
+//! An agent whose model is recorded once and replayed afterwards, with all secrets redacted.
 //!
-//! Run it with `cargo run --release -p record-and-replay`. It needs no key and no network: the model that is recorded
-//! is a script; with `models::open("openai:…")` in its place it would be a real one.
+//! Run it with `cargo run --release -p record-and-replay`. It needs no key and no network: the
+//! recorded model is a script; use `model::open("openai:…")` instead to record a real one.
 
 use std::{fs, sync::Arc};
 
 use serde_json::json;
 use toolgate::{
-    layers::Secrets,
-    models::{Line, Record, Replay, Scripted},
+    RunReport,
+    layers::SecretScanner,
+    model::{RecordingModel, ReplayModel, ScriptLine, ScriptedModel},
     prelude::*,
 };
 
-/// A value that must be on no cassette.
+/// A value that must not be on the cassette.
 const SECRET: &str = "sk-live-0123456789abcdefghijklmnop";
 
 fn registry() -> Result<Registry, Box<dyn std::error::Error>> {
@@ -23,17 +24,17 @@ fn registry() -> Result<Registry, Box<dyn std::error::Error>> {
     let registry = Registry::new();
     let weather = tool_fn(
         "weather",
-        "Tells the weather in a city.",
+        "Returns the weather in a city.",
         async |input: City, _cx| {
             Ok::<_, ToolError>(format!("{}: 21 degrees, light wind", input.city))
         },
     );
-    registry.register(weather.annotated(Annotations::read_only()))?;
+    registry.register(weather.with_annotations(Annotations::read_only()))?;
     Ok(registry)
 }
 
-/// Asks the same question of whatever model it is given, and says how many calls were made.
-async fn ask(model: impl Model) -> Result<(RunReport, usize), Box<dyn std::error::Error>> {
+/// Runs the same input with a model, and returns the report and the number of calls.
+async fn run_question(model: impl Model) -> Result<(RunReport, usize), Box<dyn std::error::Error>> {
     let session = Session::builder(model, registry()?)
         .instructions("Answer in one sentence.")
         .build()
@@ -53,18 +54,19 @@ async fn ask(model: impl Model) -> Result<(RunReport, usize), Box<dyn std::error
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let cassette = directory.path().join("weather.cassette");
-    let script = Scripted::new([
-        Line::new()
+    let script = ScriptedModel::new([
+        ScriptLine::new()
             .say("Let me look.")
             .call("weather", json!({ "city": "Oslo" })),
-        Line::new().say(format!(
+        ScriptLine::new().say(format!(
             "It is 21 degrees in Oslo. I will not repeat {SECRET}."
         )),
     ]);
 
     println!("1. recording");
-    let recorded = Record::new(script, &cassette, Arc::new(Secrets::standard()))?.secret(SECRET);
-    let (first, calls) = ask(recorded).await?;
+    let recorded =
+        RecordingModel::new(script, &cassette, Arc::new(SecretScanner::standard()))?.secret(SECRET);
+    let (first, calls) = run_question(recorded).await?;
     println!("   {} after {calls} call: {}", first.end, first.text);
 
     let written = fs::read_to_string(&cassette)?;
@@ -75,26 +77,26 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     assert!(!written.contains(SECRET));
 
-    println!("3. playing back, with the tools run for real");
+    println!("3. replaying; the tools really run");
     let replay = || {
         Ok::<_, Box<dyn std::error::Error>>(
-            Replay::open(&cassette)?
-                .redactor(Arc::new(Secrets::standard()))
+            ReplayModel::open(&cassette)?
+                .redactor(Arc::new(SecretScanner::standard()))
                 .secret(SECRET),
         )
     };
-    let (again, calls) = ask(replay()?).await?;
+    let (again, calls) = run_question(replay()?).await?;
     println!("   {} after {calls} call: {}", again.end, again.text);
     assert_eq!((again.end, again.iterations), (first.end, first.iterations));
 
-    println!("4. asking something that was never recorded");
+    println!("4. an input that was never recorded");
     let session = Session::builder(replay()?, registry()?)
         .instructions("Answer in one sentence.")
         .build()
         .await?;
     let other = session.run("What is the weather in Lima?").await?;
     let error = other.error.map(|error| match error {
-        toolgate::RunError::Model(error) => error.to_string(),
+        toolgate::session::RunError::Model(error) => error.to_string(),
         other => other.to_string(),
     });
     println!("   {}: {}", other.end, error.unwrap_or_default());

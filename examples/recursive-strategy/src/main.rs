@@ -1,55 +1,56 @@
 //! A question about five megabytes of text, answered by a coordinator that never reads them.
 //!
-//! Run it with `cargo run --release -p recursive-strategy`. It needs no key and no network: the models are the simple
-//! rules in `models.rs`, which know nothing but what they are asked with.
+//! Run it with `cargo run --release -p recursive-strategy`. It needs no key and no network: the
+//! models are the simple rules in `models.rs`, which see only their requests.
 
 mod models;
 
 use std::fmt::Write as _;
 
-use models::{Coordinator, Reader};
+use models::{Coordinator, PieceReader};
 use toolgate::{
-    Documents, LoopEvent, Recursive,
+    event::{BusDelivery, SessionEvent},
     layers::{ProgressManager, ToastManager},
     prelude::*,
+    session::{Documents, RecursiveStrategy},
 };
 
-/// A log of shipments with a few lines in it that matter, and what these add up to.
-fn shipments(bytes: usize) -> (String, u64) {
-    let (mut text, mut seed, mut total, mut line) =
-        (String::with_capacity(bytes + 100), 7_u64, 0, 0_u64);
+/// Generates a log of shipments with a few relevant lines, and returns it with their sum.
+fn generate_shipments(bytes: usize) -> (String, u64) {
+    let mut text = String::with_capacity(bytes + 100);
+    let mut seed = 7_u64;
+    let mut total = 0;
+    let mut line = 0_u64;
     while text.len() < bytes {
         seed = seed
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let (number, port) = (
-            (seed >> 33) % 100_000,
-            ["Rotterdam", "Århus", "Gdańsk"][(seed >> 40) as usize % 3],
-        );
+        let number = (seed >> 33) % 100_000;
+        let port = ["Rotterdam", "Århus", "Gdańsk"][(seed >> 40) as usize % 3];
         line += 1;
-        if line % 9_001 == 0 {
+        if line.is_multiple_of(9_001) {
             total += number;
             writeln!(
                 text,
                 "container {line:06}: customs refunded {number} EUR in {port}"
             )
-            .expect("memory takes text");
+            .expect("writing to a string cannot fail");
         } else {
             writeln!(
                 text,
                 "container {line:06}: cleared after {} h in {port}",
                 number % 96
             )
-            .expect("memory takes text");
+            .expect("writing to a string cannot fail");
         }
     }
     (text, total)
 }
 
-fn print(event: &Event, progress: &ProgressManager, toasts: &ToastManager) {
-    progress.apply(event);
-    toasts.apply(event);
-    let Some(LoopEvent::RecursiveIteration {
+fn print_iteration(event: &Event, progress: &ProgressManager, toasts: &ToastManager) {
+    progress.apply_event(event);
+    toasts.apply_event(event);
+    let Some(SessionEvent::RecursiveIteration {
         iteration,
         max,
         ready,
@@ -57,18 +58,18 @@ fn print(event: &Event, progress: &ProgressManager, toasts: &ToastManager) {
         summary,
         scratchpad,
         budget,
-    }) = event.as_loop()
+    }) = event.as_session()
     else {
         return;
     };
     println!(
-        "round {iteration}/{max}: {summary}; {tokens} tokens, {budget} % of the budget, ready: {ready}"
+        "iteration {iteration}/{max}: {summary}; {tokens} tokens, {budget} % of the budget, ready: {ready}"
     );
     if !scratchpad.is_empty() {
         println!("  notes: {scratchpad}");
     }
     progress
-        .active()
+        .active_items()
         .iter()
         .for_each(|item| println!("  on a screen: {} {:?}", item.label, item.percent));
     toasts
@@ -79,14 +80,14 @@ fn print(event: &Event, progress: &ProgressManager, toasts: &ToastManager) {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (text, expected) = shipments(5 << 20);
+    let (text, expected) = generate_shipments(5 << 20);
     println!(
-        "{} bytes of shipments; a model is shown none of them unless it asks\n",
+        "{} bytes of shipments; a model sees none of them unless it requests them\n",
         text.len()
     );
     let documents = Documents::new().with_text("shipments.log", text)?;
 
-    let recursive = Recursive::builder(documents, Reader::new())
+    let recursive = RecursiveStrategy::builder(documents, PieceReader::new())
         .max_iterations(4)
         .build();
     let registry = Registry::new();
@@ -96,10 +97,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build()
         .await?;
 
-    let (progress, toasts) = (ProgressManager::new(), ToastManager::new());
+    let progress = ProgressManager::new();
+    let toasts = ToastManager::new();
     let screen = session.bus().attach(move |delivery| {
-        if let Delivery::Event(event) = delivery {
-            print(&event, &progress, &toasts);
+        if let BusDelivery::Event(event) = delivery {
+            print_iteration(&event, &progress, &toasts);
         }
     });
     let report = session.run("How much did customs refund in all?").await?;

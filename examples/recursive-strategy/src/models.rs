@@ -1,26 +1,31 @@
-//! Two "models" that need no key: simple rules in place of thoughts. They know nothing but what they are asked with.
+//! Two "models" that need no key: simple rules that see only their requests.
 
 use futures::{StreamExt, stream, stream::BoxStream};
 use serde_json::{Value, json};
 use toolgate::{
-    Content, Delta, ModelError, ModelName, ModelRequest, Part, Reply, Role, ToolAnswer, Usage,
+    Message,
+    model::{
+        Delta, MessagePart, ModelError, ModelName, ModelRequest, PartContent, Reply, Role,
+        ToolAnswer, Usage,
+    },
     prelude::*,
+    stack::ToolRequest,
 };
 
-/// Drives the session: searches, lets others read what it found, and adds up what they say.
+/// The model of the session: searches, delegates the matches to readers, and adds up their answers.
 pub(crate) struct Coordinator(ModelName);
 
-/// Reads a piece and says the number that stands before `EUR`.
-pub(crate) struct Reader(ModelName);
+/// The model that reads a piece and answers with the number before `EUR`.
+pub(crate) struct PieceReader(ModelName);
 
 impl Coordinator {
     pub(crate) fn new() -> Self {
         Self(ModelName::new("rules", "coordinator"))
     }
 
-    fn next(request: &ModelRequest) -> Message {
+    fn next_message(request: &ModelRequest) -> Message {
         match last_answer(request) {
-            None => calls([
+            None => call_message([
                 ("peek", json!({})),
                 (
                     "search",
@@ -33,16 +38,17 @@ impl Coordinator {
                 let ask =
                     |line| json!({ "question": question, "first_line": line, "last_line": line });
                 let queries: Vec<Value> = lines.iter().map(ask).collect();
-                let note = format!("customs refunds stand in lines {lines:?}");
-                calls([
+                let note = format!("customs refunds are in lines {lines:?}");
+                call_message([
                     ("note", json!({ "text": note })),
                     ("delegate_batch", json!({ "queries": queries })),
                 ])
             }
             Some(answer) => {
                 let amounts = numbers_after(&answer.text, "] ");
-                let (total, cases) = (amounts.iter().sum::<u64>(), amounts.len());
-                calls([(
+                let total = amounts.iter().sum::<u64>();
+                let cases = amounts.len();
+                call_message([(
                     "set_answer",
                     json!({ "answer": format!("Customs refunded {total} EUR in {cases} cases.") }),
                 )])
@@ -51,12 +57,12 @@ impl Coordinator {
     }
 }
 
-impl Reader {
+impl PieceReader {
     pub(crate) fn new() -> Self {
         Self(ModelName::new("rules", "reader"))
     }
 
-    fn answer(request: &ModelRequest) -> Message {
+    fn answer_request(request: &ModelRequest) -> Message {
         let text = request
             .messages
             .last()
@@ -67,7 +73,7 @@ impl Reader {
             .windows(2)
             .find(|pair| pair[1] == "EUR")
             .map(|pair| pair[0]);
-        Message::assistant(before_eur.unwrap_or("The piece does not say."))
+        Message::assistant(before_eur.unwrap_or("The piece contains no amount."))
     }
 }
 
@@ -77,22 +83,22 @@ impl Model for Coordinator {
     }
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
-        whole(request, Self::next(request))
+        whole_reply(request, Self::next_message(request))
     }
 }
 
-impl Model for Reader {
+impl Model for PieceReader {
     fn name(&self) -> &ModelName {
         &self.0
     }
 
     fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
-        whole(request, Self::answer(request))
+        whole_reply(request, Self::answer_request(request))
     }
 }
 
-/// A reply in one piece, with what it would have used.
-fn whole(
+/// Builds a reply in one piece, with an estimate of its usage.
+fn whole_reply(
     request: &ModelRequest,
     message: Message,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
@@ -112,20 +118,20 @@ fn whole(
     stream::once(async { Ok(Delta::Done(Box::new(reply))) }).boxed()
 }
 
-fn calls<const N: usize>(calls: [(&str, Value); N]) -> Message {
+fn call_message<const N: usize>(calls: [(&str, Value); N]) -> Message {
     let call = |(tool, arguments): (&str, Value)| {
-        ToolRequest::json(&format!("call_{tool}"), tool, arguments)
+        ToolRequest::from_json(&format!("call_{tool}"), tool, arguments)
     };
     Message::new(
         Role::Assistant,
         calls
             .into_iter()
-            .map(|one| Part::from(Content::Call(call(one))))
+            .map(|one| MessagePart::from(PartContent::Call(call(one))))
             .collect(),
     )
 }
 
-/// What came of the last call.
+/// Returns the result of the last call.
 fn last_answer(request: &ModelRequest) -> Option<&ToolAnswer> {
     let parts = request
         .messages
@@ -134,7 +140,7 @@ fn last_answer(request: &ModelRequest) -> Option<&ToolAnswer> {
         .into_iter()
         .flatten();
     parts.rev().find_map(|part| match &part.content {
-        Content::Result(answer) => Some(answer),
+        PartContent::Result(answer) => Some(answer),
         _ => None,
     })
 }

@@ -1,30 +1,39 @@
-//! `toolgate budget`: what may be spent, what is spent, and what models cost.
+//! `toolgate budget`: limits, spent amounts, and the prices of models.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use toolgate::{AccountRow, BudgetRule, BudgetUnit, Cost, Dollars, ModelName, Price, StoreHandle};
+use toolgate::{
+    budget::{AccountRow, BudgetRule, BudgetUnit, DollarsPerMillion, Price},
+    event::Cost,
+    model::ModelName,
+    store::StoreHandle,
+};
 
-use crate::{CliError, Cx, Exit, model, runtime, settings::RunSection, style, table::Table, times};
+use crate::{
+    CliError, CommandContext, Exit,
+    assembly::model,
+    env::{runtime, settings::RunSection, style, table::OutputTable, times},
+};
 
-/// How many rows are read at once.
+/// The number of rows per query.
 const PAGE: usize = 500;
-/// How wide a bar is.
-const BAR: usize = 20;
+/// The width of a bar.
+const BAR_WIDTH: usize = 20;
 
 /// Shows the budgets of the configuration with what is spent, and what models cost.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate budget                                    what is left of each budget
-  toolgate budget prices                             what models cost, and since when that is known
+  toolgate budget prices                             what models cost, and the date of the prices
   toolgate budget prices anthropic:claude-sonnet-4-5")]
 pub struct BudgetArgs {
-    /// What to show; the budgets unless given.
+    /// The subcommand; `list` by default.
     #[command(subcommand)]
     pub what: Option<BudgetCommand>,
 }
 
-/// What can be shown.
+/// A subcommand of `toolgate budget`.
 #[derive(Debug, Subcommand)]
 pub enum BudgetCommand {
     /// Show what is left of each budget
@@ -33,7 +42,8 @@ pub enum BudgetCommand {
     Prices(PricesArgs),
 }
 
-/// Shows the budgets of the configuration for their current period, with what is spent and set aside.
+/// Shows the budgets of the configuration for their current period, with spent and reserved
+/// amounts.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,83 +51,78 @@ Examples:
   toolgate budget list --json")]
 pub struct BudgetListArgs {}
 
-/// Shows what models cost, in US dollars for a million tokens.
+/// Shows what models cost, in US dollars per million tokens.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate budget prices
   toolgate budget prices openai:gpt-5 --json")]
 pub struct PricesArgs {
-    /// The model, as provider:name; all of them unless given
+    /// The model, as provider:name; by default all of them
     pub model: Option<String>,
 }
 
 /// A budget and one account of it.
-struct Standing<'a> {
+struct BudgetBalance<'a> {
     rule: &'a BudgetRule,
     period: String,
-    /// Nothing if nothing was ever paid from it.
+    /// `None` if nothing was ever charged to it.
     row: Option<AccountRow>,
 }
 
-/// Shows it.
-pub(crate) fn run(args: &BudgetArgs, cx: &Cx) -> Result<Exit, CliError> {
+/// Runs the subcommand.
+pub(crate) fn run(args: &BudgetArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     match &args.what {
-        Some(BudgetCommand::Prices(args)) => prices(args, cx),
-        Some(BudgetCommand::List(_)) | None => runtime::block_on(list(cx)),
+        Some(BudgetCommand::Prices(args)) => print_prices(args, cx),
+        Some(BudgetCommand::List(_)) | None => runtime::block_on(list_budgets(cx)),
     }
 }
 
-async fn list(cx: &Cx) -> Result<Exit, CliError> {
-    let config = cx.config()?;
+async fn list_budgets(cx: &CommandContext) -> Result<Exit, CliError> {
+    let config = cx.load_config()?;
     let rules = config.budgets().rules();
     if rules.is_empty() {
         if !cx.out.is_json() {
-            cx.out.note(
-                "the configuration has no budgets; `[[budget]]` in toolgate.toml makes one",
+            cx.out.print_note(
+                "the configuration has no budgets; `[[budget]]` in toolgate.toml adds one",
             )?;
         }
         return Ok(Exit::Done);
     }
-    let store = cx.store().await?;
-    let mut table = Table::new().head([
-        "budget",
-        "of",
-        "period",
-        "spent",
-        "set aside",
-        "left",
-        "limit",
-        "used",
+    let store = cx.open_store().await?;
+    let mut table = OutputTable::new().with_head([
+        "budget", "of", "period", "spent", "reserved", "left", "limit", "used",
     ]);
     for rule in rules {
-        for standing in standings(&store, rule).await? {
-            match cx.out.is_json() {
-                true => cx.out.json(&standing.as_json())?,
-                false => table.row(standing.cells()),
+        for standing in load_balances(&store, rule).await? {
+            if cx.out.is_json() {
+                cx.out.print_json(&standing.to_json())?
+            } else {
+                table.add_row(standing.table_cells())
             }
         }
     }
     if !cx.out.is_json() {
-        cx.out.line(table)?;
+        cx.out.print_line(table)?;
     }
     Ok(Exit::Done)
 }
 
-/// The accounts of a budget in its current period; one without an account if nobody has paid yet.
-async fn standings<'a>(
+/// Returns the accounts of a budget in its current period; one without an account if nothing was
+/// charged yet.
+async fn load_balances<'a>(
     store: &StoreHandle,
     rule: &'a BudgetRule,
-) -> Result<Vec<Standing<'a>>, CliError> {
-    let (period, prefix) = (
-        rule.period.label(times::now()),
-        format!("budget/{}/", rule.scope.as_str()),
-    );
-    let (mut found, mut after) = (Vec::new(), None);
+) -> Result<Vec<BudgetBalance<'a>>, CliError> {
+    let period = rule.period.label_at(times::current_time());
+    let prefix = format!("budget/{}/", rule.scope.as_str());
+    let mut found = Vec::new();
+    let mut after = None;
     loop {
         let page = store.accounts(&prefix, after.as_ref(), PAGE).await?;
         let is_full = page.len() == PAGE;
         after = page.last().map(|row| row.account.clone());
+        // Accounts of earlier periods stay in the store.
         let is_mine = |row: &AccountRow| {
             row.account.unit == rule.unit
                 && *row.account.period == *period
@@ -127,7 +132,7 @@ async fn standings<'a>(
                     .is_none_or(|only| *only == *row.account.value)
         };
         let mine = page.into_iter().filter(is_mine);
-        found.extend(mine.map(|row| Standing {
+        found.extend(mine.map(|row| BudgetBalance {
             rule,
             period: period.clone(),
             row: Some(row),
@@ -137,7 +142,7 @@ async fn standings<'a>(
         }
     }
     if found.is_empty() {
-        found.push(Standing {
+        found.push(BudgetBalance {
             rule,
             period,
             row: None,
@@ -146,17 +151,17 @@ async fn standings<'a>(
     Ok(found)
 }
 
-impl Standing<'_> {
+impl BudgetBalance<'_> {
     fn amounts(&self) -> [u64; 3] {
         match &self.row {
-            Some(row) => [row.spent, row.reserved, row.left(self.rule.limit)],
+            Some(row) => [row.spent, row.reserved, row.amount_left(self.rule.limit)],
             None => [0, 0, self.rule.limit],
         }
     }
 
     fn payer(&self) -> String {
         let only = || self.rule.only.clone().unwrap_or_default();
-        style::plain(
+        style::escape_controls(
             &self
                 .row
                 .as_ref()
@@ -164,9 +169,11 @@ impl Standing<'_> {
         )
     }
 
-    fn as_json(&self) -> Value {
-        let (rule, [spent, reserved, left]) = (self.rule, self.amounts());
-        // Money is counted in billionths of a dollar, which no machine should have to guess.
+    fn to_json(&self) -> Value {
+        let rule = self.rule;
+        let [spent, reserved, left] = self.amounts();
+        // Money is counted in billionths of a dollar; the unit says so, because a script cannot
+        // guess it.
         let unit = if rule.unit == BudgetUnit::Usd {
             "nano_usd"
         } else {
@@ -178,11 +185,12 @@ impl Standing<'_> {
         })
     }
 
-    fn cells(&self) -> [String; 8] {
-        let (rule, [spent, reserved, left]) = (self.rule, self.amounts());
-        let show = |amount| rule.unit.show(amount);
+    fn table_cells(&self) -> [String; 8] {
+        let rule = self.rule;
+        let [spent, reserved, left] = self.amounts();
+        let show = |amount| rule.unit.format_amount(amount);
         [
-            style::bold(style::plain(&rule.name)).to_string(),
+            style::bold(style::escape_controls(&rule.name)).to_string(),
             format!("{} {}", rule.scope.as_str(), self.payer())
                 .trim()
                 .to_owned(),
@@ -191,20 +199,26 @@ impl Standing<'_> {
             show(reserved),
             show(left),
             show(rule.limit),
-            bar(rule.limit - left.min(rule.limit), rule.limit),
+            // Reserved amounts count as used: they are not left.
+            usage_bar(rule.limit - left.min(rule.limit), rule.limit),
         ]
     }
 }
 
-/// How much is used, as a bar with the percentage behind it.
-fn bar(used: u64, limit: u64) -> String {
+/// Formats the used part as a bar with a percentage.
+fn usage_bar(used: u64, limit: u64) -> String {
     let percent = if limit == 0 {
         100
     } else {
+        // Amounts are billionths of a dollar: a hundred times as much may not fit into 64 bits.
         (u128::from(used) * 100 / u128::from(limit)) as usize
     };
-    let full = (percent * BAR / 100).min(BAR);
-    let text = format!("{}{} {percent} %", "█".repeat(full), "░".repeat(BAR - full));
+    let full = (percent * BAR_WIDTH / 100).min(BAR_WIDTH);
+    let text = format!(
+        "{}{} {percent} %",
+        "█".repeat(full),
+        "░".repeat(BAR_WIDTH - full)
+    );
     match percent {
         0..75 => style::good(text).to_string(),
         75..100 => style::warn(text).to_string(),
@@ -212,24 +226,27 @@ fn bar(used: u64, limit: u64) -> String {
     }
 }
 
-fn prices(args: &PricesArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let section: RunSection = cx.config()?.section()?;
-    let prices = model::prices(&section)?;
+fn print_prices(args: &PricesArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let section: RunSection = cx.load_config()?.section()?;
+    let prices = model::load_prices(&section)?;
     let since = prices.as_of().map(str::to_owned);
-    let mut table = Table::new().head(["model", "reads", "writes", "reads again", "remembers"]);
-    let mut show = |name: &ModelName, price: &Price| match cx.out.is_json() {
-        true => cx.out.json(&price_json(name, price, since.as_deref())),
-        false => {
-            table.row(price_cells(name, price));
+    let mut table =
+        OutputTable::new().with_head(["model", "input", "output", "cache read", "cache write"]);
+    let mut show = |name: &ModelName, price: &Price| {
+        if cx.out.is_json() {
+            cx.out
+                .print_json(&price_json(name, price, since.as_deref()))
+        } else {
+            table.add_row(price_cells(name, price));
             Ok(())
         }
     };
     match &args.model {
         Some(text) => {
-            let name = model::read(text)?;
-            let price = prices.price(&name).ok_or_else(|| {
-                CliError::usage(format!("nobody knows what {name} costs"))
-                    .hint("`prices = \"FILE\"` under [run] in toolgate.toml adds prices; `toolgate budget prices` lists those that are known")
+            let name = model::parse_model_name(text)?;
+            let price = prices.price_of(&name).ok_or_else(|| {
+                CliError::usage(format!("the price of {name} is unknown"))
+                    .with_hint("`prices = \"FILE\"` under [run] in toolgate.toml adds prices; `toolgate budget prices` lists the known ones")
             })?;
             show(&name, price)?;
         }
@@ -238,17 +255,17 @@ fn prices(args: &PricesArgs, cx: &Cx) -> Result<Exit, CliError> {
             .try_for_each(|(name, price)| show(&name, price))?,
     }
     if !cx.out.is_json() {
-        cx.out.line(table)?;
-        let since = since.unwrap_or_else(|| "an unknown day".to_owned());
-        cx.out.note(style::dim(format!(
-            "US dollars for a million tokens, as of {since}"
+        cx.out.print_line(table)?;
+        let since = since.unwrap_or_else(|| "an unknown date".to_owned());
+        cx.out.print_note(style::dim(format!(
+            "US dollars per million tokens, as of {since}"
         )))?;
     }
     Ok(Exit::Done)
 }
 
 fn price_json(name: &ModelName, price: &Price, since: Option<&str>) -> Value {
-    let usd = |dollars: Dollars| dollars.as_nano() as f64 / 1e9;
+    let usd = |dollars: DollarsPerMillion| dollars.as_nano() as f64 / 1e9;
     json!({
         "model": name.to_string(), "input": usd(price.input), "output": usd(price.output),
         "cache_read": price.cache_read.map(usd), "cache_write": price.cache_write.map(usd), "as_of": since,
@@ -256,7 +273,7 @@ fn price_json(name: &ModelName, price: &Price, since: Option<&str>) -> Value {
 }
 
 fn price_cells(name: &ModelName, price: &Price) -> [String; 5] {
-    let usd = |dollars: Option<Dollars>| {
+    let usd = |dollars: Option<DollarsPerMillion>| {
         dollars.map_or_else(String::new, |dollars| {
             Cost::NanoUsd(dollars.as_nano())
                 .to_string()
@@ -279,8 +296,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_full_when_nothing_is_left_and_never_fuller() {
-        let shown = |used, limit| anstream::adapter::strip_str(&bar(used, limit)).to_string();
+    fn a_bar_is_full_when_nothing_is_left_and_never_longer() {
+        let shown = |used, limit| anstream::adapter::strip_str(&usage_bar(used, limit)).to_string();
         assert_eq!(shown(0, 10), format!("{} 0 %", "░".repeat(20)));
         assert_eq!(
             shown(5, 10),

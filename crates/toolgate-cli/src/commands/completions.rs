@@ -1,11 +1,11 @@
-//! `toolgate completions`: a script that completes commands in a shell.
+//! `toolgate completions`: a completion script for a shell.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use crate::{Cli, CliError, Cx, Exit};
+use crate::{Cli, CliError, CommandContext, Exit};
 
-/// Prints a script that completes commands, options and words in a shell.
+/// Prints a script that completes commands, options and values in a shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -13,14 +13,16 @@ Examples:
   toolgate completions zsh  > ~/.zfunc/_toolgate
   toolgate completions fish > ~/.config/fish/completions/toolgate.fish")]
 pub struct CompletionsArgs {
-    /// For which shell
+    /// The shell
     pub shell: Shell,
 }
 
 /// Prints the script.
-pub(crate) fn run(args: &CompletionsArgs, cx: &Cx) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &CompletionsArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    // Into memory first: the generator panics if it cannot write, for example to a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "toolgate", &mut script);
-    cx.out.line(String::from_utf8_lossy(&script).trim_end())?;
+    cx.out
+        .print_line(String::from_utf8_lossy(&script).trim_end())?;
     Ok(Exit::Done)
 }

@@ -1,4 +1,4 @@
-//! `toolgate demo`: an agent mends a small project before your eyes.
+//! `toolgate demo`: an agent fixes a small project while you watch.
 
 use std::{
     fs::File,
@@ -11,24 +11,26 @@ use std::{
 use clap::Args;
 use rustix::{process::Signal, termios};
 use tempfile::TempDir;
-use toolgate::{Input, SessionId};
+use toolgate::{session::RunInput, value::SessionId};
 
-use super::run::{Watch, open};
+use super::run::{DisplayedRun, open_displayed_session};
 use crate::{
-    CliError, Cx, Exit, Gate, GateArgs, demo, paths::CONFIG_NAME, runtime, settings::ApproveMode,
-    style, watch::Stops,
+    CliError, CliGate, CommandContext, Exit, GateArgs, demo,
+    env::{paths::CONFIG_NAME, runtime, settings::ApproveMode, style},
+    show::live::StopSignals,
 };
 
 /// Shows what Toolgate does, without a key and without a network.
 ///
-/// A scripted model mends a small project in a temporary directory. Its tools are real: it reads files, runs the tests in
-/// a sandbox, is refused a file with secrets, and asks before it changes anything. In the end all receipts are verified.
+/// A scripted model fixes a small project in a temporary directory. Its tools are real: it reads
+/// files, runs the tests in a sandbox, is blocked from a file with secrets, and needs an approval
+/// before it changes anything. In the end all receipts are verified.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
-  toolgate demo                  decide yourself about the edit
+  toolgate demo                  approve or deny the edit yourself
   toolgate demo --yes            approve it, for unattended use
-  toolgate demo --yes --crash    kill the process in the middle of the edit, and go on
+  toolgate demo --yes --crash    kill the process in the middle of the edit, and resume
   toolgate demo --yes --json     the events, one JSON object per line")]
 pub struct DemoArgs {
     /// Approve what needs an approval
@@ -46,54 +48,58 @@ pub struct DemoArgs {
 }
 
 /// Runs the demo.
-pub(crate) fn run(args: &DemoArgs, cx: &Cx) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &DemoArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     if let Some(session) = &args.doomed {
         let session: SessionId = session
             .parse()
             .map_err(|_| CliError::usage("--doomed names no session"))?;
-        return runtime::block_on_all(play(args, cx, Part::Doomed(session)));
+        return runtime::block_on_all(play_part(args, cx, DemoPart::Doomed(session)));
     }
-    let (dir, secret) = (project()?, demo::new_secret());
+    let dir = create_project_dir()?;
+    let secret = demo::new_secret();
     let root = dir.path().canonicalize()?;
     demo::write_project(&root, &secret)?;
     let mut inside = cx.clone();
-    (inside.paths.named, inside.paths.workspace) = (Some(root.join(CONFIG_NAME)), root);
-    let part = match args.crash {
-        true => Part::Rest(crash(args, &inside)?),
-        false => Part::Whole,
+    // A named configuration needs no trust, and this one is our own.
+    inside.paths.named = Some(root.join(CONFIG_NAME));
+    inside.paths.workspace = root;
+    let part = if args.crash {
+        DemoPart::Rest(run_until_killed(args, &inside)?)
+    } else {
+        DemoPart::Whole
     };
-    let exit = runtime::block_on_all(play(args, &inside, part))?;
+    let exit = runtime::block_on_all(play_part(args, &inside, part))?;
     if !cx.out.is_json() {
-        look_for_secret(&inside, &secret)?;
+        search_database_for_secret(&inside, &secret)?;
     }
-    leave(args, &inside, dir, exit)?;
+    clean_up_project(args, &inside, dir, exit)?;
     Ok(exit)
 }
 
-/// Which part of the demo this process plays.
+/// The part of the demo that this process runs.
 #[derive(Debug, Clone, Copy)]
-enum Part {
+enum DemoPart {
     /// All of it.
     Whole,
     /// From the beginning to the middle of the edit.
     Doomed(SessionId),
-    /// What comes after that.
+    /// The rest, after the crash.
     Rest(SessionId),
 }
 
-fn project() -> Result<TempDir, CliError> {
+fn create_project_dir() -> Result<TempDir, CliError> {
     let made = tempfile::Builder::new().prefix("toolgate-demo-").tempdir();
     made.map_err(|error| {
         CliError::from(error)
-            .while_doing("no temporary directory can be made")
-            .hint("set TMPDIR to a directory that you can write to")
+            .while_doing("no temporary directory can be created")
+            .with_hint("set TMPDIR to a directory that you can write to")
     })
 }
 
-async fn play(args: &DemoArgs, cx: &Cx, part: Part) -> Result<Exit, CliError> {
-    let mut stops = Stops::listen()?;
+async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Result<Exit, CliError> {
+    let mut stops = StopSignals::listen()?;
     let approve = args.yes.then_some(ApproveMode::Yes);
-    let mut gate = Gate::open(
+    let mut gate = CliGate::open(
         cx,
         &GateArgs {
             approve,
@@ -102,52 +108,53 @@ async fn play(args: &DemoArgs, cx: &Cx, part: Part) -> Result<Exit, CliError> {
     )
     .await?;
     let (session, input) = match part {
-        Part::Whole => (None, Some(Input::from(demo::TASK))),
-        Part::Doomed(session) => (Some(session), Some(Input::from(demo::TASK))),
-        Part::Rest(session) => (Some(session), None),
+        DemoPart::Whole => (None, Some(RunInput::from(demo::TASK))),
+        DemoPart::Doomed(session) => (Some(session), Some(RunInput::from(demo::TASK))),
+        DemoPart::Rest(session) => (Some(session), None),
     };
-    if let Part::Doomed(_) = part {
+    if let DemoPart::Doomed(_) = part {
+        // Last in the list is innermost: nothing but the tool runs before it.
         let layers = gate
             .stack
             .any_layers()
             .into_iter()
-            .chain([demo::killer()])
+            .chain([demo::killer_layer()])
             .collect();
         gate.stack = gate
             .stack
             .with_layers(layers, Some(gate.registry.clone()))
             .build()?;
     } else if !cx.out.is_json() {
-        cx.out.note(format!(
+        cx.out.print_note(format!(
             "{} {}",
             style::dim("project"),
             cx.paths.workspace.display()
         ))?;
     }
-    let builder = gate.session(gate.model(None)?, session)?;
-    let session = open(cx, &gate, builder).await?;
-    if let (Part::Rest(id), true) = (part, cx.out.is_json()) {
-        // What the lost process has done is part of the stream.
+    let builder = gate.session_builder(gate.open_model(None)?, session)?;
+    let session = open_displayed_session(cx, &gate, builder).await?;
+    if let (DemoPart::Rest(id), true) = (part, cx.out.is_json()) {
+        // The events of the killed process are part of the stream.
         for event in gate.store.events(id, 0, usize::MAX).await? {
-            cx.out.json(&*event)?;
+            cx.out.print_json(&*event)?;
         }
     }
-    Watch {
+    DisplayedRun {
         input,
         pieces: false,
         next: Some(next_commands()),
     }
-    .over(cx, &gate, &session, &mut stops)
+    .run_to_end(cx, &gate, &session, &mut stops)
     .await
 }
 
-/// What to try after the demo.
+/// Returns the commands to suggest after the demo.
 fn next_commands() -> Vec<(String, String)> {
     let command = |command: &str, what: &str| (command.to_owned(), what.to_owned());
     vec![
         command(
             "toolgate demo --yes --crash",
-            "the same, with a process that is killed",
+            "the same, with a killed process",
         ),
         command(
             "toolgate receipts verify",
@@ -160,9 +167,9 @@ fn next_commands() -> Vec<(String, String)> {
     ]
 }
 
-/// Plays the first part in a process of its own, which is killed in the middle of the edit. Returns the session that it
-/// has left.
-fn crash(args: &DemoArgs, cx: &Cx) -> Result<SessionId, CliError> {
+/// Runs the first part in a child process, which is killed in the middle of the edit. Returns its
+/// session.
+fn run_until_killed(args: &DemoArgs, cx: &CommandContext) -> Result<SessionId, CliError> {
     let session = SessionId::new(uuid::Uuid::now_v7());
     let mut child = Command::new(std::env::current_exe()?);
     child
@@ -175,18 +182,19 @@ fn crash(args: &DemoArgs, cx: &Cx) -> Result<SessionId, CliError> {
         .arg(&cx.paths.workspace)
         .arg("--config")
         .arg(cx.paths.workspace.join(CONFIG_NAME));
+    // The same store and keys, so that this process can resume the session.
     child
         .arg("--db")
         .arg(&cx.paths.db)
         .env("TOOLGATE_HOME", &cx.paths.home);
     if cx.out.is_json() {
-        // The whole log is printed by whoever comes next.
+        // The next process prints the whole log.
         child
             .arg("--quiet")
             .stdout(Stdio::null())
             .stderr(Stdio::null());
     }
-    // A process that is killed leaves the terminal as it was in that moment.
+    // A killed process cannot restore the terminal: it may leave raw mode on and the cursor hidden.
     let terminal = termios::tcgetattr(std::io::stdin()).ok();
     let ended = child
         .status()
@@ -200,28 +208,30 @@ fn crash(args: &DemoArgs, cx: &Cx) -> Result<SessionId, CliError> {
     }
     if ended.signal() != Some(Signal::KILL.as_raw()) {
         return Err(CliError::new("the process ended before it was killed")
-            .hint("approve the edit, or add --yes"));
+            .with_hint("approve the edit, or add --yes"));
     }
-    cx.out.note(format!(
-        "\n{} The process was killed (SIGKILL) when the file was changed and nothing said so yet. Another one goes on:\n",
+    cx.out.print_note(format!(
+        "\n{} The process was killed (SIGKILL) after the edit and before it was recorded. Another process resumes:\n",
         style::bad("crash")
     ))?;
     Ok(session)
 }
 
-/// Looks for the secret of the project in the whole database.
-fn look_for_secret(cx: &Cx, secret: &str) -> Result<(), CliError> {
+/// Searches the whole database for the secret of the project.
+fn search_database_for_secret(cx: &CommandContext, secret: &str) -> Result<(), CliError> {
     let Some(path) = cx.paths.db.strip_prefix("sqlite:") else {
         return Ok(());
     };
-    let (mut bytes, mut found) = (0, false);
+    let mut bytes = 0;
+    let mut found = false;
     for part in [path.to_owned(), format!("{path}-wal")] {
-        // What was written back into the database is not in the file beside it any more.
+        // The write-ahead log does not exist after a checkpoint.
         let Ok(file) = File::open(&part) else {
             continue;
         };
-        let (size, is_there) = search(file, secret.as_bytes())?;
-        (bytes, found) = (bytes + size, found | is_there);
+        let (size, is_there) = search_reader(file, secret.as_bytes())?;
+        bytes += size;
+        found |= is_there;
     }
     if found {
         return Err(CliError::new(
@@ -229,42 +239,48 @@ fn look_for_secret(cx: &Cx, secret: &str) -> Result<(), CliError> {
         ));
     }
     let looked = format!(
-        "the key of shop.ini is nowhere in the database ({} KB looked at)",
+        "the key of shop.ini is nowhere in the database ({} KB searched)",
         bytes / 1000
     );
-    cx.out.note(format!("{} {looked}", style::good("✓")))
+    cx.out.print_note(format!("{} {looked}", style::good("✓")))
 }
 
-/// How long something is, and whether `wanted` is in it. Databases may be larger than memory.
-fn search(mut file: impl Read, wanted: &[u8]) -> std::io::Result<(usize, bool)> {
-    let (mut window, mut size, mut found) = (Vec::new(), 0, false);
+/// Returns the length of a file, and true if it contains `wanted`. Reads in pieces: databases may
+/// be larger than memory.
+fn search_reader(mut file: impl Read, wanted: &[u8]) -> std::io::Result<(usize, bool)> {
+    let mut window = Vec::new();
+    let mut size = 0;
+    let mut found = false;
     loop {
-        // The end of the last piece stays: what is looked for may begin there.
+        // Keep the end of the last piece: a match may begin there.
         let kept = window.len().min(wanted.len().saturating_sub(1));
         window.drain(..window.len() - kept);
         let read = (&mut file).take(1 << 20).read_to_end(&mut window)?;
-        (size, found) = (
-            size + read,
-            found || window.windows(wanted.len()).any(|part| part == wanted),
-        );
+        size += read;
+        found = found || window.windows(wanted.len()).any(|part| part == wanted);
         if read == 0 {
             return Ok((size, found));
         }
     }
 }
 
-/// Removes the project, unless it is wanted or there is something left to do in it.
-fn leave(args: &DemoArgs, cx: &Cx, dir: TempDir, exit: Exit) -> Result<(), CliError> {
+/// Deletes the project, unless `--keep` is set or the run is not complete.
+fn clean_up_project(
+    args: &DemoArgs,
+    cx: &CommandContext,
+    dir: TempDir,
+    exit: Exit,
+) -> Result<(), CliError> {
     if !args.keep && exit == Exit::Done {
         return Ok(());
     }
     let kept: PathBuf = dir.keep();
     if exit == Exit::Suspended {
         cx.out
-            .note("hint: --yes approves the edit; on a terminal you are asked")?;
+            .print_note("hint: --yes approves the edit; on a terminal you decide yourself")?;
     }
-    cx.out.note(format!(
-        "the project is kept in {0}; go on there with: toolgate -C {0} --config {0}/{CONFIG_NAME} run --resume",
+    cx.out.print_note(format!(
+        "the project is kept in {0}; resume there with: toolgate -C {0} --config {0}/{CONFIG_NAME} run --resume",
         kept.display()
     ))?;
     Ok(())
@@ -275,15 +291,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_found_wherever_it_lies() {
+    fn a_secret_is_found_at_any_position() {
         let mut bytes = vec![b'x'; (1 << 20) + 3];
         assert_eq!(
-            search(&bytes[..], b"secret").expect("reads"),
+            search_reader(&bytes[..], b"secret").expect("reads"),
             (bytes.len(), false)
         );
         // Across the border of two pieces.
         bytes.splice((1 << 20) - 3..(1 << 20) + 3, *b"secret");
-        assert!(search(&bytes[..], b"secret").expect("reads").1);
-        assert!(search(&b"secret"[..], b"secret").expect("reads").1);
+        assert!(search_reader(&bytes[..], b"secret").expect("reads").1);
+        assert!(search_reader(&b"secret"[..], b"secret").expect("reads").1);
     }
 }

@@ -1,23 +1,27 @@
-//! `toolgate explain`: what the gate would do with a call, and why, without doing it.
+//! `toolgate explain`: what the gate would do with a call, and why, without executing it.
 
 use std::{sync::Arc, time::Duration};
 
 use clap::Args;
 use serde_json::{Value, json};
 use toolgate::{
-    CallSeed, Dispatcher, Env, Status, SystemClock, ToolRequest, Unwatched, View, explain,
-    layers::{Explained, ExplainedLayer, Explanation},
+    Status, View,
+    layers::{CallVerdict, ExplainedLayer, Explanation, explain},
+    session::Dispatcher,
+    stack::{CallEnv, CallSeed, NoProbe, ToolRequest},
+    value::SystemClock,
 };
 
 use crate::{
-    CallArgs, CliError, Cx, Exit, Gate, GateArgs, runtime, settings::ApproveMode, style,
-    table::Table,
+    CallArgs, CliError, CliGate, CommandContext, Exit, GateArgs,
+    env::{runtime, settings::ApproveMode, style, table::OutputTable},
 };
 
-/// Says what the gate would do with a call, layer by layer, and why. Nothing is run, counted or asked.
+/// Explains what the gate would do with a call, layer by layer. Nothing is executed, counted or
+/// asked.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ends with 0 if the call would run, 3 if somebody would be asked, 5 if it would be refused.
+Exits with 0 if the call would run, 3 if it would need an approval, 5 if it would be blocked.
 
 Examples:
   toolgate explain read_file path=README.md
@@ -28,70 +32,78 @@ pub struct ExplainArgs {
     /// The call.
     #[command(flatten)]
     pub call: CallArgs,
-    /// What the gate lets through.
+    /// The options of the gate.
     #[command(flatten)]
     pub gate: GateArgs,
 }
 
 /// Explains the call.
-pub(crate) fn run(args: &ExplainArgs, cx: &Cx) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &ExplainArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     runtime::block_on(async {
-        let gate = Gate::open(cx, &args.gate).await?;
-        let view = View::under(&gate.registry, &gate.stack)?;
+        let gate = CliGate::open(cx, &args.gate).await?;
+        let view = View::for_stack(&gate.registry, &gate.stack)?;
         let schema = view
             .get(&args.call.tool)
             .map(|shown| shown.spec.input.clone());
-        let arguments = args.call.read(schema.as_ref())?;
-        let request = ToolRequest::json("", &args.call.tool, arguments.clone());
-        let explanation = explain(&gate.stack, rehearsal(&gate, &view, &request).await?).await;
-        let answer = Answer {
+        let arguments = args.call.parse_arguments(schema.as_ref())?;
+        let request = ToolRequest::from_json("", &args.call.tool, arguments.clone());
+        let explanation =
+            explain(&gate.stack, build_rehearsal(&gate, &view, &request).await?).await;
+        let answer = ExplanationReport {
             explanation: &explanation,
             approve: gate.approve,
         };
-        match cx.out.is_json() {
-            true => cx.out.json(&answer.json(&args.call.tool, &arguments))?,
-            false => answer.print(cx)?,
+        if cx.out.is_json() {
+            cx.out
+                .print_json(&answer.to_json(&args.call.tool, &arguments))?
+        } else {
+            answer.print(cx)?
         }
         Ok(answer.exit())
     })
 }
 
-/// The call as a session would make it, in a session that leaves no trace.
-async fn rehearsal(gate: &Gate, view: &View, request: &ToolRequest) -> Result<CallSeed, CliError> {
-    // Driving a session takes a lease in its store, so this one has a store of its own; layers still see the real one.
+/// Builds the call as a session would make it, in a session that is not stored.
+async fn build_rehearsal(
+    gate: &CliGate,
+    view: &View,
+    request: &ToolRequest,
+) -> Result<CallSeed, CliError> {
+    // A dispatcher takes a lease in its store, so this one gets a store of its own. Layers still
+    // read the real store, where the rules and the budgets are.
     let dispatcher = Dispatcher::builder(gate.stack.clone()).build().await?;
-    let env = Env::new(
+    let env = CallEnv::new(
         Arc::new(SystemClock::new()),
         gate.store.clone(),
-        Arc::new(Unwatched),
+        Arc::new(NoProbe),
     );
     Ok(CallSeed {
         env,
-        ..dispatcher.rehearsal(view, request)
+        ..dispatcher.rehearse_call(view, request)
     })
 }
 
-/// An explanation, and who would answer a question.
-struct Answer<'a> {
+/// An explanation, and the handling of approval requests.
+struct ExplanationReport<'a> {
     explanation: &'a Explanation,
     approve: ApproveMode,
 }
 
-impl Answer<'_> {
+impl ExplanationReport<'_> {
     fn exit(&self) -> Exit {
         match (self.explanation.verdict, self.approve) {
-            (Explained::Runs, _) | (Explained::Asks, ApproveMode::Yes) => Exit::Done,
-            (Explained::Asks, ApproveMode::Never) => Exit::Refused,
-            (Explained::Asks, _) => Exit::Suspended,
-            (Explained::Settles(status), _) => Exit::from(status),
+            (CallVerdict::Runs, _) | (CallVerdict::Asks, ApproveMode::Yes) => Exit::Done,
+            (CallVerdict::Asks, ApproveMode::Never) => Exit::NotAllowed,
+            (CallVerdict::Asks, _) => Exit::Suspended,
+            (CallVerdict::Settles(status), _) => Exit::from(status),
         }
     }
 
-    fn json(&self, tool: &str, arguments: &Value) -> Value {
+    fn to_json(&self, tool: &str, arguments: &Value) -> Value {
         let layers: Vec<Value> = own_times(&self.explanation.layers)
-            .map(|(layer, took)| json_layer(layer, took))
+            .map(|(layer, took)| layer_json(layer, took))
             .collect();
-        let mut said = verdict(self.explanation.verdict);
+        let mut said = verdict_json(self.explanation.verdict);
         said["tool"] = tool.into();
         said["arguments"] = arguments.clone();
         said["text"] = self.explanation.text.clone().into();
@@ -100,51 +112,51 @@ impl Answer<'_> {
         said
     }
 
-    fn print(&self, cx: &Cx) -> Result<(), CliError> {
-        let mut table = Table::new().head(["BAND", "LAYER", "VERDICT", "TOOK", "WHY"]);
+    fn print(&self, cx: &CommandContext) -> Result<(), CliError> {
+        let mut table = OutputTable::new().with_head(["BAND", "LAYER", "VERDICT", "TOOK", "WHY"]);
         for (layer, took) in own_times(&self.explanation.layers) {
-            table.row([
+            table.add_row([
                 layer.band.to_string(),
                 style::bold(&layer.name).to_string(),
-                shown(layer),
+                verdict_label(layer),
                 format!("{} µs", took.as_micros()),
-                style::plain(layer.reason.as_deref().unwrap_or_default()),
+                style::escape_controls(layer.reason.as_deref().unwrap_or_default()),
             ]);
         }
         if !table.is_empty() {
-            cx.out.line(format_args!("{table}\n"))?;
+            cx.out.print_line(format_args!("{table}\n"))?;
         }
-        cx.out.line(self.conclusion())?;
+        cx.out.print_line(self.conclusion())?;
         match self.explanation.verdict {
-            Explained::Settles(status @ (Status::ToolNotFound | Status::SchemaViolation)) => {
-                let hint = crate::hints::about_status(status).unwrap_or_default();
-                cx.out.note(format_args!("{}: {hint}", style::note("hint")))
+            CallVerdict::Settles(status @ (Status::ToolNotFound | Status::SchemaViolation)) => {
+                let hint = crate::hints::status_hint(status).unwrap_or_default();
+                cx.out
+                    .print_note(format_args!("{}: {hint}", style::note("hint")))
             }
-            Explained::Runs | Explained::Asks | Explained::Settles(_) => Ok(()),
+            CallVerdict::Runs | CallVerdict::Asks | CallVerdict::Settles(_) => Ok(()),
         }
     }
 
     fn conclusion(&self) -> String {
-        let text = style::plain(self.explanation.text.as_deref().unwrap_or_default());
+        let text = style::escape_controls(self.explanation.text.as_deref().unwrap_or_default());
         match (self.explanation.verdict, self.approve) {
-            (Explained::Runs, _) => style::good("the call would run").to_string(),
-            (Explained::Asks, ApproveMode::Yes) => {
+            (CallVerdict::Runs, _) => style::good("the call would run").to_string(),
+            (CallVerdict::Asks, ApproveMode::Yes) => {
                 style::good("the call would be approved, and run").to_string()
             }
-            (Explained::Asks, ApproveMode::Never) => {
-                style::bad("the call would be denied: nobody is asked").to_string()
+            (CallVerdict::Asks, ApproveMode::Never) => {
+                style::bad("the call would be denied: approvals are switched off").to_string()
             }
-            (Explained::Asks, _) => {
-                style::warn("the call would run if somebody agrees").to_string()
-            }
-            (Explained::Settles(status), _) => {
+            (CallVerdict::Asks, _) => style::warn("the call would run if approved").to_string(),
+            (CallVerdict::Settles(status), _) => {
                 format!("{} {status}: {text}", style::bad("the call would not run:"))
             }
         }
     }
 }
 
-/// Each layer with the time it took by itself; what the library measures holds everything below it, too.
+/// Returns each layer with its own time; the library measures a layer together with everything
+/// below it.
 fn own_times(layers: &[ExplainedLayer]) -> impl Iterator<Item = (&ExplainedLayer, Duration)> {
     let below = layers
         .iter()
@@ -157,17 +169,17 @@ fn own_times(layers: &[ExplainedLayer]) -> impl Iterator<Item = (&ExplainedLayer
         .map(|(layer, below)| (layer, layer.took.saturating_sub(below)))
 }
 
-fn shown(layer: &ExplainedLayer) -> String {
+fn verdict_label(layer: &ExplainedLayer) -> String {
     match layer.verdict {
-        Explained::Runs if layer.changed => style::note("changes it").to_string(),
-        Explained::Runs => style::dim("lets it through").to_string(),
-        Explained::Asks => style::warn("asks").to_string(),
-        Explained::Settles(status) => style::bad(format!("answers {status}")).to_string(),
+        CallVerdict::Runs if layer.changed => style::note("changes it").to_string(),
+        CallVerdict::Runs => style::dim("lets it through").to_string(),
+        CallVerdict::Asks => style::warn("asks").to_string(),
+        CallVerdict::Settles(status) => style::bad(format!("answers {status}")).to_string(),
     }
 }
 
-fn json_layer(layer: &ExplainedLayer, took: Duration) -> Value {
-    let mut said = verdict(layer.verdict);
+fn layer_json(layer: &ExplainedLayer, took: Duration) -> Value {
+    let mut said = verdict_json(layer.verdict);
     said["band"] = layer.band.to_string().into();
     said["layer"] = layer.name.as_str().into();
     said["changed"] = layer.changed.into();
@@ -176,10 +188,10 @@ fn json_layer(layer: &ExplainedLayer, took: Duration) -> Value {
     said
 }
 
-fn verdict(verdict: Explained) -> Value {
+fn verdict_json(verdict: CallVerdict) -> Value {
     match verdict {
-        Explained::Runs => json!({ "verdict": "runs" }),
-        Explained::Asks => json!({ "verdict": "asks" }),
-        Explained::Settles(status) => json!({ "verdict": "settles", "status": status.as_str() }),
+        CallVerdict::Runs => json!({ "verdict": "runs" }),
+        CallVerdict::Asks => json!({ "verdict": "asks" }),
+        CallVerdict::Settles(status) => json!({ "verdict": "settles", "status": status.as_str() }),
     }
 }

@@ -1,4 +1,4 @@
-//! The commands, one file each: what can be said to it, and what it does.
+//! The commands, one file or folder each: arguments, help texts and implementation.
 
 pub mod approvals;
 pub mod budget;

@@ -3,160 +3,181 @@
 use std::{path::PathBuf, time::Instant};
 
 use clap::Args;
-use toolgate::{Input, Session, SessionBuilder, SessionId};
+use toolgate::{
+    Session,
+    session::{RunInput, SessionBuilder},
+    value::SessionId,
+};
 
 use crate::{
-    CliError, Cx, Exit, Gate, TalkArgs, context, ids, runtime,
-    screen::Screen,
-    style,
-    watch::{
-        Ended, Ending, Job, JsonSink, PlainSink, Stops, TerminalWatch, catch_up, report_json,
-        summary,
+    CliError, CliGate, CommandContext, Exit, SessionArgs,
+    assembly::input,
+    env::{ids, runtime, style},
+    show::{
+        live::{
+            FollowEnd, JsonSink, PlainSink, RunEnding, RunTask, StopSignals, TerminalFollower,
+            catch_up, render_summary, report_json,
+        },
+        screen::SessionScreen,
     },
 };
 
-/// Lets an agent work on a task in this directory, until it is done or somebody has to decide.
+/// Lets an agent work on a task in this directory, until it is done or needs an approval.
 ///
-/// On a terminal you see each call and are asked about those that need it. Elsewhere the run stops when it needs an
-/// answer, and goes on with --resume when there is one. Ctrl-C stops it and keeps what was done; twice quits at once.
+/// On a terminal you see each call and approve or deny those that need it. Elsewhere the run is
+/// suspended until there is a decision, and --resume continues it. Ctrl-C stops it and saves the
+/// session; twice quits at once.
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_help = "\
 Examples:
   toolgate run \"why does the test fail?\"
   git diff | toolgate run \"review this\" --model anthropic:claude-sonnet-4-5
   toolgate run \"fix it\" -f notes.md --allow 'run_shell(cargo test)' --budget 0.50
-  toolgate run --resume                 go on with the last session of this directory
+  toolgate run --resume                 resume the last session of this directory
   toolgate run --resume 1a2b3c4d \"and now the docs\"
   toolgate run \"list the files\" --json | jq -r .type")]
 pub struct RunArgs {
-    /// What to do; `-` reads it from the standard input
+    /// The task; `-` reads it from the standard input
     #[arg(value_name = "TASK")]
     pub task: Vec<String>,
-    /// Pass on a file along with the task
+    /// Send a file along with the task
     #[arg(long, short, value_name = "FILE")]
     pub file: Vec<PathBuf>,
-    /// Go on with a session: the last one here, or the one that is named
-    #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = LAST)]
+    /// Resume a session: the last one here, or the one that is named
+    #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = LAST_SESSION)]
     pub resume: Option<String>,
-    /// With --json: print pieces of replies as they come, too
+    /// With --json: also print pieces of replies as they arrive
     #[arg(long, requires = "json")]
     pub pieces: bool,
-    /// Which model, and how far it may go.
+    /// The model and the limits.
     #[command(flatten)]
-    pub talk: TalkArgs,
+    pub talk: SessionArgs,
 }
 
-/// Stands for the session of this directory that was used last.
-const LAST: &str = "last";
+/// The placeholder for the session of this directory that was used last.
+const LAST_SESSION: &str = "last";
 
 /// Runs an agent.
-pub(crate) fn run(args: &RunArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let said = context::gather(&args.task, &args.file, &cx.paths.workspace)?;
+pub(crate) fn run(args: &RunArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let said = input::gather_input(&args.task, &args.file, &cx.paths.workspace)?;
     if said.is_none() && args.resume.is_none() {
         return Err(CliError::usage("there is no task")
-            .hint("say what to do: toolgate run \"why does the test fail?\"; --resume goes on with the last session"));
+            .with_hint("name one: toolgate run \"why does the test fail?\"; --resume continues the last session"));
     }
-    runtime::block_on_all(work(args, cx, said))
+    runtime::block_on_all(run_task(args, cx, said))
 }
 
-async fn work(args: &RunArgs, cx: &Cx, said: Option<String>) -> Result<Exit, CliError> {
-    let mut stops = Stops::listen()?;
-    let gate = Gate::open(cx, &args.talk.gate).await?;
-    let named = find(args.resume.as_deref(), cx, &gate).await?;
-    let builder = args.talk.session(&gate, named)?;
-    let session = open(cx, &gate, builder).await?;
-    let watch = Watch {
-        input: said.map(Input::from),
+async fn run_task(
+    args: &RunArgs,
+    cx: &CommandContext,
+    said: Option<String>,
+) -> Result<Exit, CliError> {
+    // Before the session opens: from here on Ctrl-C interrupts the run instead of killing the
+    // process.
+    let mut stops = StopSignals::listen()?;
+    let gate = CliGate::open(cx, &args.talk.gate).await?;
+    let named = find_resumed_session(args.resume.as_deref(), cx, &gate).await?;
+    let builder = args.talk.session_builder(&gate, named)?;
+    let session = open_displayed_session(cx, &gate, builder).await?;
+    let watch = DisplayedRun {
+        input: said.map(RunInput::from),
         pieces: args.pieces,
         next: None,
     };
-    watch.over(cx, &gate, &session, &mut stops).await
+    watch.run_to_end(cx, &gate, &session, &mut stops).await
 }
 
-/// Opens a session that is watched the way `cx` says.
-pub(crate) async fn open(
-    cx: &Cx,
-    gate: &Gate,
+/// Opens a session for the display that `cx` selects, and stores its workspace.
+pub(crate) async fn open_displayed_session(
+    cx: &CommandContext,
+    gate: &CliGate,
     mut builder: SessionBuilder,
 ) -> Result<Session, CliError> {
-    if Watching::of(cx) == Watching::Terminal {
+    // Only at a terminal can the user answer while the run waits; elsewhere it must end as
+    // suspended.
+    if DisplayMode::for_context(cx) == DisplayMode::Terminal {
         builder = builder.wait_for_answers();
     }
     let session = builder.build().await?;
-    ids::remember_workspace(&gate.store, &cx.paths.workspace, session.id()).await?;
+    // Before the first message, so that `--resume` finds the session even after a crash.
+    ids::store_workspace(&gate.store, &cx.paths.workspace, session.id()).await?;
     Ok(session)
 }
 
-/// A run that is watched to its end.
+/// A run that is displayed until it ends.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
-    /// What is said; without it, the last run goes on.
-    pub(crate) input: Option<Input>,
-    /// Whether machines are told pieces of replies, too.
+pub(crate) struct DisplayedRun {
+    /// The input; without it, the last run is resumed.
+    pub(crate) input: Option<RunInput>,
+    /// True if the JSON output includes pieces of replies.
     pub(crate) pieces: bool,
-    /// Commands to try next and what for, in place of the usual ones.
+    /// Commands to suggest at the end and their purpose, in place of the usual ones.
     pub(crate) next: Option<Vec<(String, String)>>,
 }
 
-impl Watch {
-    /// Starts the run and shows it until it ends.
-    pub(crate) async fn over(
+impl DisplayedRun {
+    /// Starts the run and displays it until it ends.
+    pub(crate) async fn run_to_end(
         self,
-        cx: &Cx,
-        gate: &Gate,
+        cx: &CommandContext,
+        gate: &CliGate,
         session: &Session,
-        stops: &mut Stops,
+        stops: &mut StopSignals,
     ) -> Result<Exit, CliError> {
-        let (how, began) = (Watching::of(cx), Instant::now());
+        let how = DisplayMode::for_context(cx);
+        let began = Instant::now();
         let (screen, feed) = catch_up(session, &gate.store).await?;
-        let mut job = Job::start(session, feed, self.input);
+        let mut job = RunTask::start(session, feed, self.input);
         let watched = match how {
-            Watching::Json => {
+            DisplayMode::Json => {
                 let mut sink = JsonSink::new(cx.out, self.pieces);
                 job.follow(stops, &mut sink)
                     .await
                     .map(|ended| (ended, screen))
             }
-            Watching::Plain => {
+            DisplayMode::Plain => {
                 let mut sink = PlainSink::new(cx.out, screen);
                 let ended = job.follow(stops, &mut sink).await;
                 ended.map(|ended| (ended, sink.into_screen()))
             }
-            Watching::Terminal => {
-                TerminalWatch::new(cx, gate, session, screen)?
-                    .watch(&mut job, stops)
+            DisplayMode::Terminal => {
+                TerminalFollower::new(cx, gate, session, screen)?
+                    .follow(&mut job, stops)
                     .await
             }
         };
         if watched.is_err() {
-            // Whoever was to see it is gone: what is under way is stopped, and kept.
+            // The display failed, for example because the terminal closed: stop the run and save
+            // it.
             job.stop().await;
         }
         let (ended, screen) = watched?;
-        let ending =
-            Ending::of(session.id(), &ended, &screen, began.elapsed()).suggesting(self.next);
+        let ending = RunEnding::from_follow_end(session.id(), &ended, &screen, began.elapsed())
+            .with_suggestions(self.next);
         match how {
-            Watching::Json => {
-                gate.vouch().await?;
-                json_end(cx, &ended, &ending)
+            DisplayMode::Json => {
+                // The summary for people signs the checkpoint; JSON has no summary, so it is signed
+                // here.
+                gate.sign_checkpoint().await?;
+                print_json_report(cx, &ended, &ending)
             }
-            Watching::Plain | Watching::Terminal => {
-                end(cx, gate, (&ended, &ending), &screen, how).await
+            DisplayMode::Plain | DisplayMode::Terminal => {
+                print_summary(cx, gate, &ended, &ending, &screen, how).await
             }
         }
     }
 }
 
-/// How a run is watched.
+/// The display of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Watching {
+enum DisplayMode {
     Json,
     Plain,
     Terminal,
 }
 
-impl Watching {
-    fn of(cx: &Cx) -> Self {
+impl DisplayMode {
+    fn for_context(cx: &CommandContext) -> Self {
         match (
             cx.out.is_json(),
             cx.out.is_interactive() && !cx.out.is_quiet(),
@@ -168,62 +189,77 @@ impl Watching {
     }
 }
 
-/// The session that is gone on with, if one is.
-async fn find(resume: Option<&str>, cx: &Cx, gate: &Gate) -> Result<Option<SessionId>, CliError> {
+/// Finds the session to resume, if one is named.
+async fn find_resumed_session(
+    resume: Option<&str>,
+    cx: &CommandContext,
+    gate: &CliGate,
+) -> Result<Option<SessionId>, CliError> {
     match resume {
         None => Ok(None),
-        Some(LAST) => {
+        Some(LAST_SESSION) => {
             let last = ids::last_session(&gate.store, &cx.paths.workspace).await?;
             let none = || {
                 CliError::usage("there is no session of this directory yet")
-                    .hint("begin one with `toolgate run \"…\"`; `toolgate sessions list --all` shows those of others")
+                    .with_hint("start one with `toolgate run \"…\"`; `toolgate sessions list --all` lists all sessions")
             };
             last.map(Some).ok_or_else(none)
         }
         Some(named) => {
-            let found = ids::find_session_of(&gate.store, named, &cx.paths.workspace).await;
-            found.map(Some).map_err(|error| match named.contains(' ') {
-                true => error
-                    .hint("to say something in the last session: toolgate run --resume last \"…\""),
-                false => error,
+            let found = ids::find_session_in(&gate.store, named, &cx.paths.workspace).await;
+            found.map(Some).map_err(|error| {
+                // `--resume "fix it"` takes the task for the id of a session.
+                if named.contains(' ') {
+                    error.with_hint(
+                        "to send a message to the last session: toolgate run --resume last \"…\"",
+                    )
+                } else {
+                    error
+                }
             })
         }
     }
 }
 
-/// The last line for machines.
-fn json_end(cx: &Cx, ended: &Ended, ending: &Ending) -> Result<Exit, CliError> {
-    let exit = ending.exit();
-    if let Ended::Report(report) = ended {
-        cx.out.json(&report_json(report, exit))?;
+/// Prints the report as the last line of JSON.
+fn print_json_report(
+    cx: &CommandContext,
+    ended: &FollowEnd,
+    ending: &RunEnding,
+) -> Result<Exit, CliError> {
+    let exit = ending.exit_status();
+    if let FollowEnd::Report(report) = ended {
+        cx.out.print_json(&report_json(report, exit))?;
     }
     Ok(exit)
 }
 
-/// What people are told at the end.
-async fn end(
-    cx: &Cx,
-    gate: &Gate,
-    (ended, ending): (&Ended, &Ending),
-    screen: &Screen,
-    how: Watching,
+/// Prints the summary for people.
+async fn print_summary(
+    cx: &CommandContext,
+    gate: &CliGate,
+    ended: &FollowEnd,
+    ending: &RunEnding,
+    screen: &SessionScreen,
+    how: DisplayMode,
 ) -> Result<Exit, CliError> {
     if cx.out.is_quiet() {
-        if let Ended::Report(report) = ended {
-            cx.out.line(style::plain(report.text.trim_end()))?;
+        if let FollowEnd::Report(report) = ended {
+            cx.out
+                .print_line(style::escape_controls(report.text.trim_end()))?;
         }
-        return Ok(ending.exit());
+        return Ok(ending.exit_status());
     }
-    if let Ended::Quit = ended {
-        // Whoever is in a hurry is only told how to go on.
-        cx.out.note(ending.resume())?;
-        return Ok(ending.exit());
+    if let FollowEnd::Quit = ended {
+        // After a second Ctrl-C the user wants the prompt back: print only how to resume.
+        cx.out.print_note(ending.resume_hint())?;
+        return Ok(ending.exit_status());
     }
-    for line in summary(cx, gate, screen, ending).await? {
+    for line in render_summary(cx, gate, screen, ending).await? {
         match how {
-            Watching::Terminal => cx.out.line(line)?,
-            Watching::Plain | Watching::Json => cx.out.note(line)?,
+            DisplayMode::Terminal => cx.out.print_line(line)?,
+            DisplayMode::Plain | DisplayMode::Json => cx.out.print_note(line)?,
         }
     }
-    Ok(ending.exit())
+    Ok(ending.exit_status())
 }

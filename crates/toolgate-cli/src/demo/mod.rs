@@ -2,12 +2,12 @@
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 
-use toolgate::{AnyLayer, Band, Call, Layer, Next, Outcome};
+use toolgate::{Band, Call, Layer, Next, Outcome, stack::AnyLayer};
 
-use crate::paths::CONFIG_NAME;
+use crate::env::paths::CONFIG_NAME;
 
-/// What the person asks for.
-pub(crate) const TASK: &str = "The tests of this project fail. Find out why and mend it.";
+/// The task of the demo.
+pub(crate) const TASK: &str = "The tests of this project fail. Find out why and fix it.";
 
 /// The files of the project, except those that hold a secret.
 const FILES: [(&str, &str); 6] = [
@@ -25,16 +25,16 @@ const FILES: [(&str, &str); 6] = [
     ("orders/none.csv", include_str!("project/orders/none.csv")),
 ];
 
-/// Where the script of the model is.
+/// The path of the model's script in the project.
 const SCRIPT: &str = ".demo/script.toml";
 
 /// The tool in the middle of which the doomed process dies.
-const FATAL: &str = "edit_file";
+const FATAL_TOOL: &str = "edit_file";
 
 /// Writes the project into a directory, with a secret that exists nowhere else.
 ///
-/// The script of the model lies in it, too, and its configuration names it: every other command can go on with the
-/// session like with any other.
+/// The project also contains the script of the model, and its configuration names it, so that every
+/// other command can resume the session like any other.
 pub(crate) fn write_project(root: &Path, secret: &str) -> io::Result<()> {
     fs::create_dir_all(root.join("orders"))?;
     for (path, text) in FILES {
@@ -46,6 +46,7 @@ pub(crate) fn write_project(root: &Path, secret: &str) -> io::Result<()> {
     let script = root.join(SCRIPT);
     fs::create_dir_all(script.parent().unwrap_or(root))?;
     fs::write(&script, include_str!("script.toml"))?;
+    // As a TOML value: the path of a temporary directory may contain a quote or a backslash.
     let model = toml::Value::from(format!("script:{}", script.display()));
     fs::write(
         root.join(CONFIG_NAME),
@@ -61,13 +62,14 @@ pub(crate) fn write_project(root: &Path, secret: &str) -> io::Result<()> {
     fs::write(root.join(".env"), format!("SHOP_API_KEY={secret}\n"))
 }
 
-/// A secret that exists nowhere else.
+/// Generates a secret that exists nowhere else.
 pub(crate) fn new_secret() -> String {
     format!("sk_live_{}", uuid::Uuid::new_v4().simple())
 }
 
-/// Kills the process (SIGKILL) when the edit has happened and nobody knows yet: the worst moment there is.
-pub(crate) fn killer() -> AnyLayer {
+/// Returns a layer that kills the process (SIGKILL) after the edit and before its outcome is
+/// recorded.
+pub(crate) fn killer_layer() -> AnyLayer {
     AnyLayer::new(Killer)
 }
 
@@ -75,8 +77,9 @@ struct Killer;
 
 impl Layer for Killer {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        let fatal = call.tool.as_str() == FATAL && !call.is_rehearsal();
+        let fatal = call.tool.as_str() == FATAL_TOOL && !call.is_rehearsal();
         let outcome = next.run(call).await;
+        // The worst moment there is: the file is changed, and nothing in the log says so.
         if fatal {
             let _ = rustix::process::kill_process(
                 rustix::process::getpid(),
@@ -97,21 +100,22 @@ mod tests {
 
     use super::*;
     use crate::{
-        Cx, Gate, GateArgs, Out,
-        args::Color,
-        paths::Paths,
-        screen::{CallState, Screen},
-        settings::ApproveMode,
+        CliGate, CommandContext, CommandOutput, GateArgs,
+        args::ColorMode,
+        env::{paths::CliPaths, settings::ApproveMode},
+        show::screen::{CallState, SessionScreen},
     };
 
-    /// Runs the demo with nobody at the keyboard: what each call came to, the last words, and everything that was said.
-    async fn play(approve: ApproveMode) -> (Vec<(String, Status)>, String, String) {
+    /// Runs the demo without a terminal. Returns the status of each call, the final text and all
+    /// messages.
+    async fn play_demo(approve: ApproveMode) -> (Vec<(String, Status)>, String, String) {
         let dir = tempfile::tempdir().expect("a directory");
-        let (project, secret) = (dir.path().join("project"), new_secret());
+        let project = dir.path().join("project");
+        let secret = new_secret();
         write_project(&project, &secret).expect("written");
         let db = format!("sqlite:{}", dir.path().join("demo.db").display());
         let config = Some(project.join("toolgate.toml"));
-        let paths = Paths {
+        let paths = CliPaths {
             workspace: project.clone(),
             home: dir.path().join("home"),
             named: config,
@@ -119,22 +123,22 @@ mod tests {
             user_config: None,
             db,
         };
-        let cx = Cx {
-            out: Out::new(false, true, Color::Never),
+        let cx = CommandContext {
+            out: CommandOutput::new(false, true, ColorMode::Never),
             paths,
         };
         let args = GateArgs {
             approve: Some(approve),
             ..GateArgs::default()
         };
-        let gate = Gate::open(&cx, &args).await.expect("opens");
+        let gate = CliGate::open(&cx, &args).await.expect("opens");
         let session = gate
-            .session(gate.model(None).expect("a valid script"), None)
+            .session_builder(gate.open_model(None).expect("a valid script"), None)
             .expect("set up");
         let session = session.build().await.expect("opens");
         let report = session.run(TASK).await.expect("runs");
         assert_eq!(report.end, RunEnd::Completed, "{report:?}");
-        let mut screen = Screen::new();
+        let mut screen = SessionScreen::new();
         for event in gate
             .store
             .events(session.id(), 0, 1000)
@@ -143,7 +147,7 @@ mod tests {
         {
             screen.apply(&event);
         }
-        let status = |call: &crate::screen::CallView| match call.state {
+        let status = |call: &crate::show::screen::CallView| match call.state {
             CallState::Settled(status) => (call.invocation.tool.to_string(), status),
             state => panic!("{} is {state:?}", call.invocation.tool),
         };
@@ -154,7 +158,7 @@ mod tests {
                 .await
                 .expect("reads")
         );
-        assert!(!said.contains(&secret), "the secret went to the model");
+        assert!(!said.contains(&secret), "the model received the secret");
         (
             screen.calls().iter().map(status).collect(),
             report.text,
@@ -163,8 +167,8 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_model_mends_the_project_and_is_refused_the_secrets() {
-        let (calls, words, said) = play(ApproveMode::Yes).await;
+    async fn the_model_fixes_the_project_and_is_blocked_from_the_secrets() {
+        let (calls, words, said) = play_demo(ApproveMode::Yes).await;
         let refused: Vec<_> = calls
             .iter()
             .filter(|(_, status)| *status != Status::Ok)
@@ -186,7 +190,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn without_an_approval_nothing_is_changed_and_the_model_says_so() {
-        let (calls, words, _) = play(ApproveMode::Never).await;
+        let (calls, words, _) = play_demo(ApproveMode::Never).await;
         assert!(
             calls.contains(&("edit_file".to_owned(), Status::Denied)),
             "{calls:?}"

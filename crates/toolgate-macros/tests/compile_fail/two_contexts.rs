@@ -2,6 +2,6 @@ use toolgate::*;
 
 /// Looks.
 #[tool]
-async fn look(cx: &Context, path: String, other: toolgate::Context) {}
+async fn look(cx: &Context, path: String, other: toolgate::tool::Context) {}
 
 fn main() {}

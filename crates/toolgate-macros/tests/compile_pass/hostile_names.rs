@@ -1,4 +1,4 @@
-//! The generated code relies on no name of the user's module, and Toolgate may be elsewhere.
+//! The generated code uses no name of the user's module, and Toolgate may have another path.
 
 #![deny(warnings)]
 #![allow(dead_code)]
@@ -8,7 +8,7 @@ mod gate {
 }
 
 mod tools {
-    use crate::gate::{Context, ToolError, tool};
+    use crate::gate::{ToolError, tool, tool::Context};
 
     // Everything a careless macro would pick up.
     pub struct Option;
@@ -24,12 +24,18 @@ mod tools {
     pub mod toolgate {}
 
     /// Counts.
-    #[tool(crate = "crate::gate", kind = "think", resource_name = "input", timeout = "500ms", long_running = "x")]
+    #[tool(
+        crate = "crate::gate",
+        kind = "think",
+        resource_name = "input",
+        timeout = "500ms",
+        long_running = "x"
+    )]
     pub async fn arguments(input: std::string::String, output: u8, cx: &Context) -> Result<usize> {
         std::result::Result::Ok(input.len() + usize::from(output) + cx.tool.as_str().len())
     }
 
-    /// Shares its name with what careless code calls its variables.
+    /// Has a name that careless generated code would use for a variable.
     #[tool(crate = "crate::gate")]
     pub async fn context(cx: &Context) -> bool {
         cx.is_cancelled()

@@ -1,4 +1,4 @@
-//! A tool is as visible as its function, and sees what its module sees.
+//! A tool has the visibility of its function, and can use the names of its module.
 
 #![deny(warnings, missing_docs, unreachable_pub, private_interfaces)]
 
@@ -10,7 +10,7 @@ pub mod shapes {
     };
     use toolgate::tool;
 
-    /// Not the name the macro gives to anything.
+    /// The macro uses no such name itself.
     #[derive(Serialize, Deserialize, JsonSchema)]
     #[serde(crate = "serde")]
     #[schemars(crate = "schemars")]
@@ -35,7 +35,9 @@ pub mod shapes {
     /// Uses a private type.
     #[tool(output)]
     async fn twice(shape: Private) -> Private {
-        Private { side: shape.side * 2.0 }
+        Private {
+            side: shape.side * 2.0,
+        }
     }
 
     /// Is visible to the crate.

@@ -14,15 +14,15 @@ from pydantic import TypeAdapter
 
 EVENT = TypeAdapter(RawMessageStreamEvent)
 
-# What a thought and its seal look like. Both have to come back to the byte.
+# A thought and its signature. Both have to be sent back verbatim.
 THOUGHT = {"type": "thinking", "thinking": "First this. Then th\u00e4t.", "signature": "EqQBCkYIBxgCKkD+sealed/=="}
 SEALED = {"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix/LafPsn4="}
 
 
 def check(request):
-    """The request has to be one that the official client can send and the service takes."""
+    """Checks that the official client can send the request and the service accepts it."""
     body = request.body
-    # What a beta header asks for has types of its own.
+    # Beta features have their own types.
     is_beta = "anthropic-beta" in request.headers
     shapes.check(body, beta.MessageCreateParamsStreaming if is_beta else MessageCreateParamsStreaming)
     version = request.headers.get("anthropic-version")
@@ -49,7 +49,7 @@ def check_names(body):
 
 
 def check_order(messages):
-    """Sides take turns, no text is empty, calls are answered at once, and what was sealed comes back as it was."""
+    """Checks that roles alternate, no text is empty, calls are answered at once, and signed blocks are unchanged."""
     open_calls, seen = [], set()
     for number, message in enumerate(messages):
         at = f"/messages/{number}"
@@ -118,7 +118,7 @@ def text(request):
 
 
 def parallel(request):
-    """A thought, one that nobody may read, then two calls whose arguments come mixed."""
+    """A thought, a redacted thought, then two calls with interleaved arguments."""
     yield start()
     yield begin(0, {"type": "thinking", "thinking": "", "signature": ""})
     for part in (THOUGHT["thinking"][:7], THOUGHT["thinking"][7:]):
@@ -147,7 +147,7 @@ CITATION = {
 
 
 def searched(request):
-    """A tool that the provider runs by itself, then words that cite it."""
+    """A provider-executed call, then text that cites it."""
     yield start()
     yield begin(0, {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}})
     for part in ('{"query": ', '"crabs"}'):
@@ -227,7 +227,7 @@ def error(status, message):
 
 
 def official(base, request):
-    """Sends the same request with the official client, and tells what it makes of the answer."""
+    """Sends the same request with the official client, and returns how it decodes the answer."""
     client = Anthropic(api_key="sk-official", base_url=base, max_retries=0)
     body = {name: value for name, value in request.body.items() if name != "stream"}
     betas = request.headers.get("anthropic-beta")

@@ -7,15 +7,15 @@ from google import genai
 from google.genai import types
 from pydantic import TypeAdapter, ValidationError
 
-# What seals a thought. It has to come back to the byte, at the part that it came with.
+# The signature of a thought. It has to be sent back verbatim, on the part that it came with.
 SEAL = "Q3NFQkNpNEJqejFyWDk="
 
 
 def check(request):
-    """The request has to be one that the official client can send and the service takes."""
+    """Checks that the official client can send the request and the service accepts it."""
     shapes.need(request.query == "alt=sse", "/", "does not ask for events, or for more")
     body = {name: typed(name, value) for name, value in request.body.items() if value != {}}
-    # The official client writes some names in another way, which comes to the same. Ours has to write what is documented.
+    # The official client spells some names in an equivalent way. Ours has to use the documented names.
     if "google-genai" in request.headers.get("user-agent", ""):
         request.body = body
     shapes.need(request.body == body, "/", f"is not how the types write it: {json.dumps(body)}")
@@ -36,7 +36,7 @@ TYPES = {
 
 
 def typed(name, value):
-    """A field of the request, read and written by the type that it has."""
+    """Parses and encodes a field of the request with its type."""
     shapes.need(name in TYPES, "/", f"{name} is no field of the request")
     adapter = TypeAdapter(TYPES[name])
     try:
@@ -47,7 +47,7 @@ def typed(name, value):
 
 
 def plain(value, name=None):
-    """The types write bytes in base64 for addresses; the service takes both kinds, and ours is the other."""
+    """Converts URL-safe base64, which the types write, to the standard form; the service accepts both."""
     if isinstance(value, dict):
         return {name: plain(item, name) for name, item in value.items()}
     if isinstance(value, list):
@@ -56,7 +56,7 @@ def plain(value, name=None):
 
 
 def check_order(contents):
-    """Every call is answered by the content right after it, in order, and what was sealed comes back as it was."""
+    """Checks that every call is answered by the next content, in order, and signed parts are unchanged."""
     open_calls = []
     for number, content in enumerate(contents):
         at = f"/contents/{number}"
@@ -104,7 +104,7 @@ def text(request):
 
 
 def parallel(request):
-    """A thought, then two calls at once: the first sealed, the second with an id of its own."""
+    """A thought, then two parallel calls: the first signed, the second with an id."""
     names = [tool["name"] for tool in request.body["tools"][0]["functionDeclarations"]]
     yield parts({"text": "First this. ", "thought": True})
     yield parts({"text": "Then th\u00e4t.", "thought": True})
@@ -114,14 +114,14 @@ def parallel(request):
 
 
 def sealed(request):
-    """Words whose seal comes last, on a part that says nothing."""
+    """Text whose signature comes last, on an empty part."""
     yield parts({"text": "It "})
     yield parts({"text": "is."})
     yield parts({"text": "", "thoughtSignature": SEAL}, finishReason="STOP")
 
 
 def searched(request):
-    """Code that the provider runs, and a search that it tells of beside the words."""
+    """Provider-executed code, and a search that is reported beside the text."""
     yield parts({"executableCode": {"language": "PYTHON", "code": "1 + 1"}})
     yield parts({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "2"}})
     yield parts({"text": "Crabs."})
@@ -181,7 +181,7 @@ def error(status, message):
 
 
 def official(base, request):
-    """Sends the same request with the official client, and tells what it makes of the answer."""
+    """Sends the same request with the official client, and returns how it decodes the answer."""
     options = types.HttpOptions(base_url=base, retry_options=types.HttpRetryOptions(attempts=1))
     client = genai.Client(api_key="sk-official", http_options=options, vertexai=False)
     body = request.body

@@ -7,12 +7,12 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 
-# Fields that servers like OpenAI's add and that OpenAI itself does not know.
+# Fields that compatible servers add and that OpenAI itself does not know.
 EXTENSIONS = ("reasoning_content", "reasoning")
 
 
 def check(request):
-    """The request has to be one that the official client can send."""
+    """Checks that the official client can send the request."""
     body = json.loads(json.dumps(request.body))
     if "compatible" in request.flags:
         for message in body["messages"]:
@@ -23,7 +23,7 @@ def check(request):
 
 
 def check_order(messages):
-    """Every call is answered by the messages right after it, as the service demands."""
+    """Checks that every call is answered by the next messages, as the service requires."""
     open_calls = set()
     for number, message in enumerate(messages):
         if message["role"] == "tool":
@@ -73,7 +73,7 @@ def text(request):
 
 
 def parallel(request):
-    """Two calls whose arguments come mixed."""
+    """Two calls with interleaved arguments."""
     yield delta(role="assistant", content=None)
     yield call(0, "", "call_a", request.body["tools"][0]["function"]["name"])
     yield call(1, "", "call_b", request.body["tools"][1]["function"]["name"])
@@ -98,13 +98,13 @@ def length(request):
 
 
 def no_end(request):
-    """A server that stops after the reason to stop."""
+    """A server that ends the stream after the finish reason."""
     yield delta(role="assistant", content="hi")
     yield delta("stop")
 
 
 def thinking(request):
-    """A server like OpenAI's that tells what its model thinks."""
+    """A compatible server that sends reasoning."""
     for piece in [{"reasoning_content": "Let me "}, {"reasoning_content": "see."}, {"content": "Yes."}]:
         yield b"data: " + json.dumps({"choices": [{"index": 0, "delta": piece}]}).encode() + b"\n\n"
     yield b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\n'
@@ -141,7 +141,7 @@ def error(status, message):
 
 
 def official(base, request):
-    """Sends the same request with the official client, and tells what it makes of the answer."""
+    """Sends the same request with the official client, and returns how it decodes the answer."""
     client = OpenAI(api_key="sk-official", base_url=base + "/v1", max_retries=0)
     with client.chat.completions.create(**request.body) as chunks:
         chunks = list(chunks)

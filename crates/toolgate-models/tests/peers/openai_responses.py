@@ -19,7 +19,7 @@ THOUGHT = {
 
 
 def check(request):
-    """The request has to be one that the official client can send, and one that needs nothing stored."""
+    """Checks that the official client can send the request, and that it needs nothing stored."""
     shapes.check(request.body, ResponseCreateParamsStreaming)
     shapes.need(request.body["store"] is False, "/store", "is not false")
     open_calls = set()
@@ -35,7 +35,7 @@ def check(request):
 
 
 class Events:
-    """Numbers the events of one response and makes them from the package's types."""
+    """Numbers the events of one response and builds them from the package's types."""
 
     def __init__(self, request):
         self.request, self.number, self.output = request, 0, []
@@ -109,7 +109,7 @@ def text(request):
 
 
 def parallel(request):
-    """A thought, then two calls whose arguments come mixed."""
+    """A thought, then two calls with interleaved arguments."""
     events = Events(request)
     yield from events.start()
     yield from events.thought()
@@ -131,7 +131,7 @@ def parallel(request):
 
 
 def searched(request):
-    """A tool that the provider runs by itself, then words."""
+    """A provider-executed call, then text."""
     events = Events(request)
     yield from events.start()
     item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "crabs"}}
@@ -186,7 +186,7 @@ def error(status, message):
 
 
 def official(base, request):
-    """Sends the same request with the official client, and tells what it makes of the answer."""
+    """Sends the same request with the official client, and returns how it decodes the answer."""
     client = OpenAI(api_key="sk-official", base_url=base + "/v1", max_retries=0)
     with client.responses.create(**request.body) as events:
         response = list(events)[-1].response

@@ -41,7 +41,7 @@ ERROR_HEADERS = {
 
 
 class Request:
-    """What was asked."""
+    """A request."""
 
     def __init__(self, path, headers, body, connection):
         path, _, self.query = path.partition("?")
@@ -55,17 +55,17 @@ class Request:
         return next((self.headers[name] for name in names if name in self.headers), "no key")
 
     def told(self):
-        """The request as it is told to the test."""
+        """Returns the request as the test sees it."""
         names = ("path", "query", "scenario", "headers", "body", "connection", "left")
         return {name: getattr(self, name) for name in names}
 
 
 class Server:
-    """Answers requests and remembers them."""
+    """Answers requests and stores them."""
 
     def __init__(self):
         self.log, self.connections = [], 0
-        # A gate for each first step of a path, so that streams do not take each other's turns.
+        # A gate for each first step of a path, so that streams do not release each other.
         self.gates = collections.defaultdict(lambda: asyncio.Semaphore(0))
         self.address = None
 
@@ -82,7 +82,7 @@ class Server:
             writer.close()
 
     async def answer(self, request, reader, writer):
-        """Answers one request; says whether the connection can be used again."""
+        """Answers one request; returns whether the connection can be reused."""
         if request.path.startswith("/control/"):
             return await self.control(request, writer)
         self.log.append(request)
@@ -123,7 +123,7 @@ class Server:
         return True
 
     async def let_go_on(self, request, reader):
-        """Waits until the test opens the gate; says whether the client is still there then."""
+        """Waits until the test opens the gate; returns whether the client is still connected."""
         gate = asyncio.ensure_future(self.gates[request.path.split("/")[1]].acquire())
         gone = asyncio.ensure_future(reader.read(1))
         await asyncio.wait({gate, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -16,7 +16,7 @@ WRAPPERS = (te.Required, te.NotRequired, te.ReadOnly, typing.Required, typing.No
 
 
 class Wrong(Exception):
-    """The value does not fit; says where and why."""
+    """The value does not match; the message says where and why."""
 
     def __init__(self, at, why, depth=None):
         super().__init__(f"{at or '/'}: {why}")
@@ -24,7 +24,7 @@ class Wrong(Exception):
 
 
 def check(value, kind, at=""):
-    """Raises `Wrong` unless the value fits the type."""
+    """Raises `Wrong` unless the value matches the type."""
     origin, arguments = te.get_origin(kind), te.get_args(kind)
     if origin in WRAPPERS or origin is te.Annotated or origin is typing.Annotated:
         return check(value, arguments[0], at)
@@ -65,7 +65,7 @@ def check_plain(value, kind, at):
 
 
 def check_any(value, kinds, at):
-    """One of several types has to fit. The complaint is that of the type that came closest."""
+    """Checks that one of several types matches. The error is that of the closest type."""
     closest = None
     for kind in kinds:
         try:

@@ -1,4 +1,4 @@
-//! Accounts and charges: how a group of writes changes them, and how they are read.
+//! Accounts and charges: changed by a group of writes, and read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,46 +8,44 @@ use sqlx::{
     postgres::{PgArguments, PgRow},
 };
 use toolgate_core::{
-    AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, Movement, StoreError,
+    AccountKey, AccountMovement, AccountRow, AccountRows, Charge, ChargeFilter, StoreError,
 };
 
 use super::{
-    facts::Wants,
-    id::Id,
-    plan::Plan,
-    read::{Asked, Bad, Reads, body},
+    id::PgUuid,
+    locked_rows::RowSelection,
+    plan::PostgresWritePlan,
+    read::{PgQuery, PostgresReader, RowError, decode_column},
 };
-use crate::encoded::{account_key, from_db, from_text, limit, to_db, to_text};
+use crate::encoded::{decode_json, encode_json, from_db, limit_to_db, parse_account_key, to_db};
 
-/// What a change of a charge is about: the charge and all its accounts.
-pub(super) fn about(charge: &Charge) -> impl Fn(&mut Wants) + Send + 'static {
-    let (id, accounts) = (
-        charge.id.to_string(),
-        charge
-            .accounts()
-            .map(AccountKey::to_string)
-            .collect::<Vec<_>>(),
-    );
+/// Names what a change of a charge depends on: the charge and all its accounts.
+pub(super) fn charge_rows(charge: &Charge) -> impl Fn(&mut RowSelection) + Send + 'static {
+    let id = charge.id.to_string();
+    let accounts = charge
+        .accounts()
+        .map(AccountKey::to_string)
+        .collect::<Vec<_>>();
     move |wants| {
         wants.charges.insert(id.clone());
         wants.accounts.extend(accounts.iter().cloned());
     }
 }
 
-/// The accounts and charges that a group is about, as they stand after the writes so far.
+/// The accounts and charges that a group depends on, in their state after the writes so far.
 #[derive(Default)]
-pub(super) struct Books {
+pub(super) struct LockedAccounts {
     accounts: AccountRows,
     known_accounts: BTreeSet<AccountKey>,
     changed_accounts: BTreeSet<AccountKey>,
     open: BTreeMap<String, Charge>,
-    /// Charges that are in the database, whatever the group has done to them.
+    /// The charges that are in the database, whatever the group has done to them.
     known_charges: BTreeSet<String>,
     changed_charges: BTreeSet<String>,
 }
 
-// Locked in the order of names, charges first, so that two processes never wait for each other.
-const QUESTION: &str = "
+// Locked in the order of names, charges first, so that two processes never deadlock.
+const LOCK_ACCOUNTS_SQL: &str = "
     WITH locked_charges AS MATERIALIZED (
         SELECT body FROM charges WHERE id = ANY($1) ORDER BY id FOR UPDATE
     ), locked_accounts AS MATERIALIZED (
@@ -57,10 +55,10 @@ const QUESTION: &str = "
     UNION ALL
     SELECT NULL, key, spent, reserved FROM locked_accounts";
 
-impl Books {
-    pub(super) async fn read(
+impl LockedAccounts {
+    pub(super) async fn lock_accounts(
         connection: &mut PgConnection,
-        wants: &Wants,
+        wants: &RowSelection,
     ) -> Result<Self, sqlx::Error> {
         let mut books = Self::default();
         if wants.charges.is_empty() {
@@ -69,20 +67,20 @@ impl Books {
         let charges: Vec<&str> = wants.charges.iter().map(String::as_str).collect();
         let accounts: Vec<&[u8]> = wants.accounts.iter().map(String::as_bytes).collect();
         let damaged = |error: StoreError| sqlx::Error::Decode(Box::new(error));
-        for row in &sqlx::query(QUESTION)
+        for row in &sqlx::query(LOCK_ACCOUNTS_SQL)
             .bind(charges)
             .bind(accounts)
             .fetch_all(connection)
             .await?
         {
             if let Some(body) = row.try_get::<Option<&str>, _>("body")? {
-                let charge: Charge = from_text(body, || "a charge".into()).map_err(damaged)?;
+                let charge: Charge = decode_json(body, || "a charge".into()).map_err(damaged)?;
                 books.known_charges.insert(charge.id.to_string());
                 books.open.insert(charge.id.to_string(), charge);
             } else {
                 let row = account_row(row, 1).map_err(|bad| match bad {
-                    Bad::Column(error) => error,
-                    Bad::Content(error) => damaged(error),
+                    RowError::Column(error) => error,
+                    RowError::Content(error) => damaged(error),
                 })?;
                 books.known_accounts.insert(row.account.clone());
                 books.accounts.insert(row.account.clone(), row);
@@ -91,7 +89,7 @@ impl Books {
         Ok(books)
     }
 
-    fn reserve(&mut self, charge: &Charge) -> Result<Charge, StoreError> {
+    fn reserve_charge(&mut self, charge: &Charge) -> Result<Charge, StoreError> {
         let name = charge.id.to_string();
         if let Some(open) = self.open.get(&name) {
             return Ok(open.clone());
@@ -99,40 +97,48 @@ impl Books {
         let known = charge
             .accounts()
             .filter_map(|account| self.accounts.get(account));
+        // On copies: a charge that is short in its last account must not change the plan, which the
+        // whole group shares.
         let mut rows: AccountRows = known
             .map(|row| (row.account.clone(), row.clone()))
             .collect();
         charge.reserve_in(&mut rows)?;
         self.accounts.extend(rows);
-        self.changed(charge);
+        self.mark_changed(charge);
         self.open.insert(name, charge.clone());
         Ok(charge.clone())
     }
 
-    /// Ends a charge, if it is this one that is open.
-    pub(super) fn close<T: Default>(
+    /// Closes a charge, if exactly this one is open.
+    pub(super) fn close_charge<T: Default>(
         &mut self,
         charge: &Charge,
         end: impl FnOnce(&mut AccountRows) -> T,
     ) -> T {
         let name = charge.id.to_string();
+        // A retry after a lost answer finds the charge closed, or another one under its id: nothing
+        // is booked twice.
         if self.open.get(&name) != Some(charge) {
             return T::default();
         }
         self.open.remove(&name);
-        self.changed(charge);
+        self.mark_changed(charge);
         end(&mut self.accounts)
     }
 
-    fn changed(&mut self, charge: &Charge) {
+    fn mark_changed(&mut self, charge: &Charge) {
         self.changed_charges.insert(charge.id.to_string());
         self.changed_accounts.extend(charge.accounts().cloned());
     }
 
-    /// Writes what was changed within the open transaction.
+    /// Writes the changes within the open transaction.
     ///
-    /// If another process made the same account or charge at the same time, this fails, and the group is judged anew.
-    pub(super) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    /// If another process created the same account or charge at the same time, this fails, and the
+    /// group is planned again.
+    pub(super) async fn write_changes(
+        &self,
+        connection: &mut PgConnection,
+    ) -> Result<(), sqlx::Error> {
         if self.changed_charges.is_empty() {
             return Ok(());
         }
@@ -167,6 +173,7 @@ impl Books {
     }
 
     async fn write_charges(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        // Deleted first: a group may close a charge and reserve another one under the same id.
         let ended: Vec<&str> = self
             .changed_charges
             .intersection(&self.known_charges)
@@ -187,11 +194,11 @@ impl Books {
         if names.is_empty() {
             return Ok(());
         }
-        let sessions: Vec<Option<Id>> = open()
-            .map(|(_, open)| open.session.map(|id| Id(id.uuid())))
+        let sessions: Vec<Option<PgUuid>> = open()
+            .map(|(_, open)| open.session.map(|id| PgUuid(id.uuid())))
             .collect();
         let bodies = open()
-            .map(|(_, open)| to_text(open))
+            .map(|(_, open)| encode_json(open))
             .collect::<Result<Vec<String>, StoreError>>();
         let bodies = bodies.map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
         let sql = "INSERT INTO charges (id, session, body) SELECT * FROM UNNEST($1::text[], $2::uuid[], $3::text[])";
@@ -205,34 +212,41 @@ impl Books {
     }
 }
 
-impl Plan {
-    pub(super) fn reserve(&mut self, charge: &Charge) -> Result<Charge, StoreError> {
-        self.facts.books.reserve(charge)
+impl PostgresWritePlan {
+    pub(super) fn reserve_charge(&mut self, charge: &Charge) -> Result<Charge, StoreError> {
+        self.facts.books.reserve_charge(charge)
     }
 
-    pub(super) fn settle_charge(&mut self, charge: &Charge, actual: &[u64]) -> Vec<Movement> {
+    pub(super) fn settle_charge(
+        &mut self,
+        charge: &Charge,
+        actual: &[u64],
+    ) -> Vec<AccountMovement> {
         self.facts
             .books
-            .close(charge, |rows| charge.settle_in(rows, actual))
+            .close_charge(charge, |rows| charge.settle_in(rows, actual))
     }
 
     pub(super) fn release_charge(&mut self, charge: &Charge) {
         self.facts
             .books
-            .close(charge, |rows| charge.release_in(rows));
+            .close_charge(charge, |rows| charge.release_in(rows));
     }
 }
 
-impl Reads {
-    pub(super) async fn charges(&self, filter: &ChargeFilter) -> Result<Vec<Charge>, StoreError> {
-        let ask = || ask_for_charges(filter).expect("ids, names and numbers can be sent");
-        self.rows(ask, |row| {
-            body(row, 1, || format!("the charge {}", row.get::<String, _>(0)))
+impl PostgresReader {
+    pub(super) async fn read_charges(
+        &self,
+        filter: &ChargeFilter,
+    ) -> Result<Vec<Charge>, StoreError> {
+        let ask = || charges_query(filter).expect("ids, names and numbers can be encoded");
+        self.query_rows(ask, |row| {
+            decode_column(row, 1, || format!("the charge {}", row.get::<String, _>(0)))
         })
         .await
     }
 
-    pub(super) async fn account(
+    pub(super) async fn read_account(
         &self,
         account: &AccountKey,
     ) -> Result<Option<AccountRow>, StoreError> {
@@ -241,10 +255,10 @@ impl Reads {
             sqlx::query("SELECT key, spent, reserved FROM accounts WHERE key = $1")
                 .bind(key.clone().into_bytes())
         };
-        self.row(ask, |row| account_row(row, 0)).await
+        self.query_row(ask, |row| account_row(row, 0)).await
     }
 
-    pub(super) async fn accounts(
+    pub(super) async fn list_accounts(
         &self,
         prefix: &str,
         after: Option<&AccountKey>,
@@ -261,20 +275,20 @@ impl Reads {
                 "SELECT key, spent, reserved FROM accounts WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3"
             }
         };
-        // No text has a byte 255, so this is the end of all keys that start like `prefix`.
+        // No text has a byte 255, so this is the end of all keys that start with `prefix`.
         let end = [prefix.as_bytes(), &[255]].concat();
         let from = after.as_deref().unwrap_or(prefix);
         let ask = || {
             sqlx::query(sql)
                 .bind(from.as_bytes())
                 .bind(end.as_slice())
-                .bind(limit(most))
+                .bind(limit_to_db(most))
         };
-        self.rows(ask, |row| account_row(row, 0)).await
+        self.query_rows(ask, |row| account_row(row, 0)).await
     }
 }
 
-fn ask_for_charges(filter: &ChargeFilter) -> Result<Asked<'static>, BoxDynError> {
+fn charges_query(filter: &ChargeFilter) -> Result<PgQuery<'static>, BoxDynError> {
     let mut sql = String::from("SELECT id, body FROM charges WHERE true");
     let mut arguments = PgArguments::default();
     let names = [
@@ -288,17 +302,18 @@ fn ask_for_charges(filter: &ChargeFilter) -> Result<Asked<'static>, BoxDynError>
         }
     }
     if let Some(session) = filter.session {
-        arguments.add(Id(session.uuid()))?;
+        arguments.add(PgUuid(session.uuid()))?;
         sql.push_str(&format!(" AND session = ${}", arguments.len()));
     }
-    arguments.add(limit(filter.limit))?;
+    arguments.add(limit_to_db(filter.limit))?;
     sql.push_str(&format!(" ORDER BY id LIMIT ${}", arguments.len()));
+    // Safe: the text holds only our literals and placeholders, and every value is bound.
     Ok(sqlx::query_with(AssertSqlSafe(sql), arguments))
 }
 
-/// Reads an account whose key, spent and reserved amounts are in columns from `first` on.
-fn account_row(row: &PgRow, first: usize) -> Result<AccountRow, Bad> {
-    let account = account_key(&String::from_utf8_lossy(row.try_get(first)?))?;
+/// Reads an account whose key, spent and reserved amounts are in the columns from `first` on.
+fn account_row(row: &PgRow, first: usize) -> Result<AccountRow, RowError> {
+    let account = parse_account_key(&String::from_utf8_lossy(row.try_get(first)?))?;
     Ok(AccountRow {
         account,
         spent: from_db(row.try_get(first + 1)?),

@@ -1,4 +1,4 @@
-//! Reads the address, connects, and brings the database to the newest schema.
+//! Parses the address, connects, and migrates the database to the newest schema.
 
 use std::{
     io,
@@ -17,32 +17,35 @@ use tokio::time::timeout;
 
 use crate::{
     DatabaseError,
-    migrations::{self, Applied, Migration},
+    migrations::{self, AppliedMigration, Migration},
 };
 
-/// Held while the schema is changed, so that of two processes that start at once one waits: "tgat".
-const LOCK: i64 = 0x7467_6174;
+/// The advisory lock held while the schema is migrated, so that of two processes that start at the
+/// same time one waits: "tgat".
+const MIGRATION_LOCK: i64 = 0x7467_6174;
 
-/// How long the server keeps a transaction open whose process does nothing.
-const HALF_WAY: &str = "30s";
+/// The time after which the server ends a transaction whose process is idle.
+const IDLE_TRANSACTION_LIMIT: &str = "30s";
 
-/// How long the server may say nothing before it counts as lost.
-pub(super) const QUIET: Duration = Duration::from_secs(60);
+/// The time without an answer after which the server counts as lost.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many connections read at the same time.
-const READERS: u32 = 8;
+/// The maximum number of connections for reads.
+const MAX_READERS: u32 = 8;
 
-/// Where the database is and how it is called. Its `Debug` shows the name only.
+/// The address and the name of the database. It has no `Debug`, since the options contain the
+/// password.
 #[derive(Clone)]
-pub(super) struct Address {
+pub(super) struct DatabaseAddress {
     pub(super) options: PgConnectOptions,
     /// The name and host, without user and password.
     pub(super) name: String,
 }
 
-impl Address {
-    pub(super) fn read(url: &str) -> Result<Self, DatabaseError> {
-        // The cause is left out: it may repeat the address.
+impl DatabaseAddress {
+    /// Parses a URL.
+    pub(super) fn parse(url: &str) -> Result<Self, DatabaseError> {
+        // The cause is omitted: it may repeat the address.
         let options = PgConnectOptions::from_str(url).map_err(|_| DatabaseError::BadAddress)?;
         let host = match options.get_socket() {
             Some(socket) => socket.display().to_string(),
@@ -54,6 +57,7 @@ impl Address {
                 .get_database()
                 .unwrap_or_else(|| options.get_username())
         );
+        // A server configured with `off` would acknowledge writes that a crash can lose.
         let options = options
             .application_name("toolgate")
             .options([("synchronous_commit", "on")]);
@@ -63,74 +67,82 @@ impl Address {
         })
     }
 
-    /// Opens a connection. If whoever opened it stops half-way through a transaction, the server ends it after a
-    /// while: what it has locked, others wait for.
-    pub(super) async fn connect(&self) -> Result<PgConnection, DatabaseError> {
-        let options = self
-            .options
-            .clone()
-            .options([("idle_in_transaction_session_timeout", HALF_WAY)]);
-        match timeout(QUIET, PgConnection::connect_with(&options)).await {
-            Ok(connected) => connected.map_err(|error| self.unreachable(error)),
-            Err(_) => Err(self.unreachable(silent())),
+    /// Opens a connection. If its process stops in the middle of a transaction, the server ends the
+    /// transaction after a while: other processes wait for its locks.
+    pub(super) async fn open_connection(&self) -> Result<PgConnection, DatabaseError> {
+        let options = self.options.clone().options([(
+            "idle_in_transaction_session_timeout",
+            IDLE_TRANSACTION_LIMIT,
+        )]);
+        match timeout(ANSWER_TIMEOUT, PgConnection::connect_with(&options)).await {
+            Ok(connected) => connected.map_err(|error| self.unreachable_error(error)),
+            Err(_) => Err(self.unreachable_error(no_answer_error())),
         }
     }
 
-    pub(super) fn pool(&self) -> PgPool {
-        // A read that meets a lost connection is simply done again, so none is tested before.
+    pub(super) fn open_reader_pool(&self) -> PgPool {
+        // A read over a lost connection is simply repeated, so connections are not tested first.
         PgPoolOptions::new()
-            .max_connections(READERS)
+            .max_connections(MAX_READERS)
             .test_before_acquire(false)
             .connect_lazy_with(self.options.clone())
     }
 
-    fn unreachable(&self, error: sqlx::Error) -> DatabaseError {
+    fn unreachable_error(&self, error: sqlx::Error) -> DatabaseError {
         DatabaseError::Unreachable {
             database: self.name.clone(),
             source: Arc::new(error),
         }
     }
 
-    /// What an error of the server means for whoever uses the database.
-    pub(super) fn error(&self, error: sqlx::Error) -> DatabaseError {
+    /// Converts an error of the server into one that tells the operator what to fix.
+    pub(super) fn database_error(&self, error: sqlx::Error) -> DatabaseError {
         let code = error
             .as_database_error()
             .and_then(|error| error.code())
             .map(|code| code.into_owned());
-        let (database, source) = (self.name.clone(), Arc::new(error));
+        let database = self.name.clone();
+        let source = Arc::new(error);
         match code.as_deref() {
             Some("53100") => DatabaseError::Full { database, source },
             Some("55P03" | "57014") => DatabaseError::Locked { database, source },
             Some("XX001" | "XX002") => DatabaseError::Damaged { database, source },
             Some("25006" | "42501") => DatabaseError::ReadOnly { database, source },
             Some(_) => DatabaseError::Failed { database, source },
-            None if is_lost(&source) => DatabaseError::Unreachable { database, source },
+            None if is_connection_lost(&source) => DatabaseError::Unreachable { database, source },
             None => DatabaseError::Failed { database, source },
         }
     }
 
-    /// Takes the steps that are missing, in one transaction and alone.
-    pub(super) async fn migrate(&self, connection: &mut PgConnection) -> Result<(), DatabaseError> {
-        let failed = |error| self.error(error);
+    /// Applies the missing migrations in one transaction, under a lock.
+    pub(super) async fn migrate_schema(
+        &self,
+        connection: &mut PgConnection,
+    ) -> Result<(), DatabaseError> {
+        let failed = |error| self.database_error(error);
         let mut tx = connection.begin().await.map_err(failed)?;
-        let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK);
+        let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK);
         lock.execute(&mut *tx).await.map_err(failed)?;
-        let applied = match exists(&mut tx, "toolgate_schema").await.map_err(failed)? {
-            true => applied(&mut tx).await.map_err(failed)?,
-            false if exists(&mut tx, "sessions").await.map_err(failed)? => {
-                return Err(DatabaseError::NotOurs {
-                    database: self.name.clone(),
-                });
-            }
-            false => Vec::new(),
+        let applied = if table_exists(&mut tx, "toolgate_schema")
+            .await
+            .map_err(failed)?
+        {
+            applied_migrations(&mut tx).await.map_err(failed)?
+        // Tables of this name without our schema table belong to another program.
+        } else if table_exists(&mut tx, "sessions").await.map_err(failed)? {
+            return Err(DatabaseError::NotOurs {
+                database: self.name.clone(),
+            });
+        } else {
+            Vec::new()
         };
-        let steps = migrations::missing(migrations::POSTGRES, &applied, &self.name)?;
-        apply(&mut tx, steps).await.map_err(failed)?;
+        let steps = migrations::missing_migrations(migrations::POSTGRES, &applied, &self.name)?;
+        apply_migrations(&mut tx, steps).await.map_err(failed)?;
         tx.commit().await.map_err(failed)
     }
 }
 
-async fn exists(connection: &mut PgConnection, table: &str) -> Result<bool, sqlx::Error> {
+async fn table_exists(connection: &mut PgConnection, table: &str) -> Result<bool, sqlx::Error> {
     let row = sqlx::query("SELECT to_regclass($1) IS NOT NULL")
         .bind(table)
         .fetch_one(connection)
@@ -138,12 +150,14 @@ async fn exists(connection: &mut PgConnection, table: &str) -> Result<bool, sqlx
     row.try_get(0)
 }
 
-async fn applied(connection: &mut PgConnection) -> Result<Vec<Applied>, sqlx::Error> {
+async fn applied_migrations(
+    connection: &mut PgConnection,
+) -> Result<Vec<AppliedMigration>, sqlx::Error> {
     let steps = sqlx::query("SELECT version, checksum FROM toolgate_schema ORDER BY version");
     let rows = steps.fetch_all(connection).await?;
     rows.iter()
         .map(|row| {
-            Ok(Applied {
+            Ok(AppliedMigration {
                 version: row.try_get(0)?,
                 checksum: row.try_get(1)?,
             })
@@ -151,7 +165,10 @@ async fn applied(connection: &mut PgConnection) -> Result<Vec<Applied>, sqlx::Er
         .collect()
 }
 
-async fn apply(connection: &mut PgConnection, steps: &[Migration]) -> Result<(), sqlx::Error> {
+async fn apply_migrations(
+    connection: &mut PgConnection,
+    steps: &[Migration],
+) -> Result<(), sqlx::Error> {
     for step in steps {
         let table = "CREATE TABLE IF NOT EXISTS toolgate_schema (
                          version bigint NOT NULL PRIMARY KEY, name text NOT NULL, checksum text NOT NULL,
@@ -170,19 +187,19 @@ async fn apply(connection: &mut PgConnection, steps: &[Migration]) -> Result<(),
     Ok(())
 }
 
-/// The error for a server that said nothing for too long.
-pub(super) fn silent() -> sqlx::Error {
+/// Returns the error for a server that did not answer in time.
+pub(super) fn no_answer_error() -> sqlx::Error {
     sqlx::Error::Io(io::Error::new(
         io::ErrorKind::TimedOut,
         "the server did not answer",
     ))
 }
 
-/// Whether the connection is gone, so that nothing more can be learned over it.
-pub(super) fn is_lost(error: &sqlx::Error) -> bool {
+/// Checks whether the connection is lost, so that nothing more can be learned over it.
+pub(super) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
-        // The server ends the connection: it is shut down, or an administrator did it.
+        // The server ended the connection: it was shut down, or an administrator did it.
         sqlx::Error::Database(error) => error
             .code()
             .is_some_and(|code| code.starts_with("57P") || code == "25P03" || code == "25P04"),
@@ -190,9 +207,11 @@ pub(super) fn is_lost(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the same group, judged anew, can get another answer: it met another process half-way.
-pub(super) fn is_race(error: &sqlx::Error) -> bool {
+/// Checks whether the same group, planned again, can succeed: it conflicted with another process.
+pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| {
+        // Another process inserted a row after we had read, or (class 40) the server ended our
+        // transaction in favour of another one.
         error.kind() == ErrorKind::UniqueViolation
             || error.code().is_some_and(|code| code.starts_with("40"))
     })
@@ -211,23 +230,26 @@ mod tests {
 
     #[test]
     fn the_name_of_a_database_has_no_password() {
-        let address =
-            Address::read("postgres://ann:secret@db.example:6432/agents").expect("an address");
+        let address = DatabaseAddress::parse("postgres://ann:secret@db.example:6432/agents")
+            .expect("an address");
         assert_eq!(address.name, "agents at db.example:6432");
     }
 
     #[tokio::test]
-    async fn a_process_that_stops_half_way_does_not_hold_others_up_for_ever() {
+    async fn a_process_that_stops_in_a_transaction_does_not_block_others_forever() {
         let Ok(url) = std::env::var("TOOLGATE_TEST_POSTGRES") else {
             return;
         };
-        let mut connection = Address::read(&url)
+        let mut connection = DatabaseAddress::parse(&url)
             .expect("an address")
-            .connect()
+            .open_connection()
             .await
             .expect("connects");
         for (setting, wanted) in [
-            ("idle_in_transaction_session_timeout", HALF_WAY),
+            (
+                "idle_in_transaction_session_timeout",
+                IDLE_TRANSACTION_LIMIT,
+            ),
             ("synchronous_commit", "on"),
         ] {
             let row = sqlx::query("SELECT current_setting($1)")
@@ -245,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_bad_address_is_not_repeated() {
-        let error = Address::read("postgres://ann:secret@db:notaport/x")
+        let error = DatabaseAddress::parse("postgres://ann:secret@db:notaport/x")
             .err()
             .expect("no address");
         assert!(!format!("{error} {error:?}").contains("secret"));

@@ -1,59 +1,67 @@
-//! Hides and erases sessions, in a transaction of its own: what belongs to a session is known only when it is read.
+//! Hides and erases sessions, in a transaction of its own: only reading a session shows what
+//! belongs to it.
 
 use futures::TryStreamExt;
 use sqlx::{Connection, Executor, PgConnection, Row};
 use tokio::time::timeout;
 use toolgate_core::{
-    Charge, Erased, Event, Movement, SessionId, StoreError, Timestamp, TraceNames, Traces,
+    AccountMovement, Charge, ErasedSessions, ErasureNames, ErasureScope, Event, SessionId,
+    StoreError, Timestamp,
 };
 
 use super::{
-    accounts::{Books, about},
-    connect::{QUIET, is_race, silent},
-    facts::Wants,
-    id::Id,
-    read::{Bad, Reads, body},
+    accounts::{LockedAccounts, charge_rows},
+    connect::{ANSWER_TIMEOUT, is_conflict, no_answer_error},
+    id::PgUuid,
+    locked_rows::RowSelection,
+    read::{PostgresReader, RowError, decode_column},
 };
 use crate::{
     DatabaseError,
-    encoded::{end_of, from_db, from_text},
+    encoded::{decode_json, from_db, prefix_end},
 };
 
-/// How often it is tried anew because other processes came in between.
-const TRIES: usize = 20;
+/// The maximum number of attempts when other processes interfere.
+const MAX_ATTEMPTS: usize = 20;
 
-/// What is done to a session and those of its agents.
+/// A change of a session and the sessions of its agents.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
+pub(super) enum SessionChange {
     Hide(Option<Timestamp>),
     Erase { now: Timestamp },
 }
 
-impl Reads {
-    pub(super) async fn change(
+impl PostgresReader {
+    pub(super) async fn change_sessions(
         &self,
         session: SessionId,
-        change: Change,
-    ) -> Result<Erased, StoreError> {
-        let mut connection = self.address.connect().await?;
+        change: SessionChange,
+    ) -> Result<ErasedSessions, StoreError> {
+        let mut connection = self.address.open_connection().await?;
         let mut tries = 0;
         let erased = loop {
             tries += 1;
-            // Large sessions take their time.
-            let tried = timeout(10 * QUIET, attempt(&mut connection, session, change)).await;
-            match tried.unwrap_or_else(|_| Err(silent().into())) {
+            // Large sessions need more time.
+            let tried = timeout(
+                10 * ANSWER_TIMEOUT,
+                attempt_change(&mut connection, session, change),
+            )
+            .await;
+            match tried.unwrap_or_else(|_| Err(no_answer_error().into())) {
                 Ok(erased) => break erased,
-                Err(Bad::Column(error)) if is_race(&error) && tries < TRIES => {}
-                Err(bad) => return Err(self.refused(bad)),
+                Err(RowError::Column(error)) if is_conflict(&error) && tries < MAX_ATTEMPTS => {}
+                // The connection is dropped, which makes the server roll back.
+                Err(bad) => return Err(self.to_store_error(bad)),
             }
             connection
                 .execute("ROLLBACK")
                 .await
-                .map_err(|error| self.refused(error.into()))?;
+                .map_err(|error| self.to_store_error(error.into()))?;
         };
         // The server may have committed and only its answer was lost.
         let lost = |error: sqlx::Error| {
-            let (database, source) = (self.address.name.clone(), std::sync::Arc::new(error));
+            let database = self.address.name.clone();
+            let source = std::sync::Arc::new(error);
             DatabaseError::Lost { database, source }
         };
         connection.execute("COMMIT").await.map_err(lost)?;
@@ -61,26 +69,28 @@ impl Reads {
         Ok(erased)
     }
 
-    fn refused(&self, bad: Bad) -> StoreError {
+    fn to_store_error(&self, bad: RowError) -> StoreError {
         match bad {
-            Bad::Column(error) => self.address.error(error).into(),
-            Bad::Content(error) => error,
+            RowError::Column(error) => self.address.database_error(error).into(),
+            RowError::Content(error) => error,
         }
     }
 }
 
-/// Does it within a transaction that is left open.
-async fn attempt(
+/// Performs the change within a transaction that is left open.
+async fn attempt_change(
     connection: &mut PgConnection,
     session: SessionId,
-    change: Change,
-) -> Result<Erased, Bad> {
+    change: SessionChange,
+) -> Result<ErasedSessions, RowError> {
     connection.execute("BEGIN").await?;
-    let mut traces = Traces::of(session);
+    let mut traces = ErasureScope::for_session(session);
     let locked = loop {
-        // Whoever writes to a session locks it first, so what is read of locked ones stays true.
-        let locked = lock(connection, &traces).await?;
-        let found = read(connection, session).await?;
+        // Every writer locks a session first, so what is read of locked sessions stays true.
+        // Reading may reveal further agents; then these are locked, too, and everything is read
+        // again.
+        let locked = lock_sessions(connection, &traces).await?;
+        let found = collect_traces(connection, session).await?;
         let is_all = found.sessions() == traces.sessions();
         traces = found;
         if is_all {
@@ -88,21 +98,21 @@ async fn attempt(
         }
     };
     match change {
-        Change::Hide(at) => {
+        SessionChange::Hide(at) => {
             let sql = "UPDATE sessions SET hidden_at = $2 WHERE id = ANY($1)";
             let asked = sqlx::query(sql)
-                .bind(ids(&traces))
+                .bind(session_ids(&traces))
                 .bind(at.map(Timestamp::as_micros));
             asked.execute(connection).await?;
-            Ok(Erased::default())
+            Ok(ErasedSessions::default())
         }
-        Change::Erase { now } => {
-            locked.iter().try_for_each(|row| row.check_free(now))?;
-            let booked = book_open(connection, &traces).await?;
-            clear(connection, &traces).await?;
-            forget(connection, &traces.names()).await?;
+        SessionChange::Erase { now } => {
+            locked.iter().try_for_each(|row| row.check_unleased(now))?;
+            let booked = settle_open_charges(connection, &traces).await?;
+            clear_sessions(connection, &traces).await?;
+            delete_records(connection, &traces.record_names()).await?;
             let had_events = locked.iter().filter(|row| row.revision > 0);
-            Ok(Erased {
+            Ok(ErasedSessions {
                 sessions: had_events.map(|row| row.session).collect(),
                 booked,
             })
@@ -110,48 +120,57 @@ async fn attempt(
     }
 }
 
-/// The session and those of its agents.
-async fn read(connection: &mut PgConnection, session: SessionId) -> Result<Traces, Bad> {
-    let mut traces = Traces::of(session);
-    let mut unread = vec![Id(session.uuid())];
+/// Collects the session and the sessions of its agents.
+async fn collect_traces(
+    connection: &mut PgConnection,
+    session: SessionId,
+) -> Result<ErasureScope, RowError> {
+    let mut traces = ErasureScope::for_session(session);
+    let mut unread = vec![PgUuid(session.uuid())];
     while !unread.is_empty() {
         let sql = "SELECT session, sequence, body FROM events WHERE session = ANY($1)";
         let mut events = sqlx::query(sql).bind(unread).fetch(&mut *connection);
         while let Some(row) = events.try_next().await? {
-            let (session, sequence) = (row.try_get::<Id, _>(0)?.0, row.try_get::<i64, _>(1)?);
-            let event: Event = from_text(row.try_get(2)?, || {
+            let session = row.try_get::<PgUuid, _>(0)?.0;
+            let sequence = row.try_get::<i64, _>(1)?;
+            let event: Event = decode_json(row.try_get(2)?, || {
                 format!("event {sequence} of session {session}")
             })?;
-            traces.take_in(&event);
+            traces.add_event(&event);
         }
         drop(events);
-        let agents: Vec<Id> = traces.agents().map(|agent| Id(agent.uuid())).collect();
+        let agents: Vec<PgUuid> = traces
+            .agent_sessions()
+            .map(|agent| PgUuid(agent.uuid()))
+            .collect();
         let known = sqlx::query("SELECT id FROM sessions WHERE id = ANY($1)").bind(agents);
         let known = known.fetch_all(&mut *connection).await?;
         unread = known
             .iter()
             .map(|row| row.try_get(0))
             .collect::<Result<_, _>>()?;
-        traces.add(unread.iter().map(|id| SessionId::new(id.0)));
+        traces.add_sessions(unread.iter().map(|id| SessionId::new(id.0)));
     }
     Ok(traces)
 }
 
-/// How a session stands that nobody else can change now.
-struct Locked {
+/// The state of a session that is locked against changes by others.
+struct LockedSession {
     session: SessionId,
     revision: u64,
     fence: u64,
     held: Option<(String, Timestamp)>,
 }
 
-impl Locked {
-    /// Says who drives the session at the time `now`, if somebody does.
-    fn check_free(&self, now: Timestamp) -> Result<(), StoreError> {
+impl LockedSession {
+    /// Fails with the lease holder if the session is leased at the time `now`.
+    fn check_unleased(&self, now: Timestamp) -> Result<(), StoreError> {
         match &self.held {
             Some((holder, until)) if *until > now => {
-                let (session, holder, fence) = (self.session, holder.as_str().into(), self.fence);
-                Err(StoreError::Held {
+                let session = self.session;
+                let holder = holder.as_str().into();
+                let fence = self.fence;
+                Err(StoreError::LeaseHeld {
                     session,
                     holder,
                     until: *until,
@@ -163,17 +182,21 @@ impl Locked {
     }
 }
 
-/// Locks the sessions in the order of their ids, as everybody does.
-async fn lock(connection: &mut PgConnection, traces: &Traces) -> Result<Vec<Locked>, Bad> {
+/// Locks the sessions in the order of their ids, as every writer does, so that there is no
+/// deadlock.
+async fn lock_sessions(
+    connection: &mut PgConnection,
+    traces: &ErasureScope,
+) -> Result<Vec<LockedSession>, RowError> {
     let sql = "SELECT id, revision, fence, holder, lease_until FROM sessions WHERE id = ANY($1) ORDER BY id FOR UPDATE";
     let rows = sqlx::query(sql)
-        .bind(ids(traces))
+        .bind(session_ids(traces))
         .fetch_all(connection)
         .await?;
     let locked = rows.iter().map(|row| {
         let (holder, until): (Option<String>, Option<i64>) = (row.try_get(3)?, row.try_get(4)?);
-        Ok(Locked {
-            session: SessionId::new(row.try_get::<Id, _>(0)?.0),
+        Ok(LockedSession {
+            session: SessionId::new(row.try_get::<PgUuid, _>(0)?.0),
             revision: from_db(row.try_get(1)?),
             fence: from_db(row.try_get(2)?),
             held: holder.zip(until.map(Timestamp::from_micros)),
@@ -182,31 +205,38 @@ async fn lock(connection: &mut PgConnection, traces: &Traces) -> Result<Vec<Lock
     locked.collect()
 }
 
-/// Books what is still set aside for the sessions.
-async fn book_open(connection: &mut PgConnection, traces: &Traces) -> Result<Vec<Movement>, Bad> {
+/// Settles the charges that are still open for the sessions.
+async fn settle_open_charges(
+    connection: &mut PgConnection,
+    traces: &ErasureScope,
+) -> Result<Vec<AccountMovement>, RowError> {
     let sql = "SELECT id, body FROM charges WHERE session = ANY($1) ORDER BY id";
     let rows = sqlx::query(sql)
-        .bind(ids(traces))
+        .bind(session_ids(traces))
         .fetch_all(&mut *connection)
         .await?;
     let what = |row: &sqlx::postgres::PgRow| format!("the charge {}", row.get::<String, _>(0));
     let open = rows
         .iter()
-        .map(|row| body(row, 1, || what(row)))
-        .collect::<Result<Vec<Charge>, Bad>>()?;
-    let mut wants = Wants::default();
-    open.iter().for_each(|charge| about(charge)(&mut wants));
-    let mut books = Books::read(connection, &wants).await?;
+        .map(|row| decode_column(row, 1, || what(row)))
+        .collect::<Result<Vec<Charge>, RowError>>()?;
+    let mut wants = RowSelection::default();
+    open.iter()
+        .for_each(|charge| charge_rows(charge)(&mut wants));
+    let mut books = LockedAccounts::lock_accounts(connection, &wants).await?;
     let moved = open
         .iter()
-        .flat_map(|charge| books.close(charge, |rows| charge.settle_in(rows, &[])));
+        .flat_map(|charge| books.close_charge(charge, |rows| charge.settle_in(rows, &[])));
     let moved = moved.collect();
-    books.write(connection).await?;
+    books.write_changes(connection).await?;
     Ok(moved)
 }
 
-/// Removes everything of the sessions but their fences, which end all leases so far.
-async fn clear(connection: &mut PgConnection, traces: &Traces) -> Result<(), sqlx::Error> {
+/// Deletes everything of the sessions but their fences, which invalidate all leases so far.
+async fn clear_sessions(
+    connection: &mut PgConnection,
+    traces: &ErasureScope,
+) -> Result<(), sqlx::Error> {
     for sql in [
         "DELETE FROM events WHERE session = ANY($1)",
         "DELETE FROM posts WHERE session = ANY($1)",
@@ -216,12 +246,15 @@ async fn clear(connection: &mut PgConnection, traces: &Traces) -> Result<(), sql
              hidden_at = NULL, fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END
          WHERE id = ANY($1)",
     ] {
-        sqlx::query(sql).bind(ids(traces)).execute(&mut *connection).await?;
+        sqlx::query(sql).bind(session_ids(traces)).execute(&mut *connection).await?;
     }
     Ok(())
 }
 
-async fn forget(connection: &mut PgConnection, names: &TraceNames) -> Result<(), sqlx::Error> {
+async fn delete_records(
+    connection: &mut PgConnection,
+    names: &ErasureNames,
+) -> Result<(), sqlx::Error> {
     let bytes = |name: &String| name.as_bytes().to_vec();
     let whole: Vec<Vec<u8>> = names.whole.iter().map(bytes).collect();
     sqlx::query("DELETE FROM records WHERE key = ANY($1)")
@@ -232,7 +265,7 @@ async fn forget(connection: &mut PgConnection, names: &TraceNames) -> Result<(),
     let ends: Vec<Vec<u8>> = names
         .starts
         .iter()
-        .map(|start| end_of(start).into_bytes())
+        .map(|start| prefix_end(start).into_bytes())
         .collect();
     let sql = "DELETE FROM records USING UNNEST($1::bytea[], $2::bytea[]) AS gone (start, behind)
                WHERE key >= gone.start AND key < gone.behind";
@@ -244,10 +277,10 @@ async fn forget(connection: &mut PgConnection, names: &TraceNames) -> Result<(),
         .map(drop)
 }
 
-fn ids(traces: &Traces) -> Vec<Id> {
+fn session_ids(traces: &ErasureScope) -> Vec<PgUuid> {
     traces
         .sessions()
         .iter()
-        .map(|session| Id(session.uuid()))
+        .map(|session| PgUuid(session.uuid()))
         .collect()
 }

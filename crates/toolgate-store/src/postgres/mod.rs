@@ -4,10 +4,10 @@ mod accounts;
 mod check;
 mod connect;
 mod erase;
-mod facts;
 mod id;
+mod locked_rows;
+mod mailbox;
 mod plan;
-mod posted;
 mod read;
 mod statement;
 mod writer;
@@ -17,54 +17,60 @@ use std::{fmt, ops::Range, sync::Arc};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_core::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest,
-    Erased, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position,
-    Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store,
-    StoreError, Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountMovement, AccountRow, ApprovalFilter, ApprovalRow, Charge, ChargeFilter,
+    Digest, ErasedSessions, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
+    LogPosition, MailboxItem, MessageRecord, RecordKey, SealedEntry, SessionFilter, SessionId,
+    SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow, WriteBatch,
 };
 
 use self::{
-    accounts::about,
-    connect::Address,
-    erase::Change,
-    facts::Wants,
-    plan::Plan,
-    posted::Posted,
-    read::Reads,
-    writer::{Job, Write},
+    accounts::charge_rows,
+    connect::DatabaseAddress,
+    erase::SessionChange,
+    locked_rows::RowSelection,
+    mailbox::PostgresMailbox,
+    plan::PostgresWritePlan,
+    read::PostgresReader,
+    writer::{PostgresQueuedWrite, PostgresWriteJob},
 };
 use crate::{
     DatabaseError,
-    encoded::{EncodedBatch, EncodedRecord, encode_records, to_text},
+    encoded::{EncodedBatch, EncodedRecord, encode_json, encode_records},
 };
 
-/// Keeps everything in a PostgreSQL database.
+/// Stores everything in a PostgreSQL database.
 ///
-/// One task writes: it does all writes that wait in one transaction and then answers each caller. Many processes on
-/// many machines may use the same database. A connection that is lost is opened again; a write whose commit was not
-/// confirmed is reported as failed and never repeated. Cloning shares the store; when the last clone is dropped,
-/// what was queued is still written.
+/// One task writes: it performs all pending writes in one transaction and then answers each caller.
+/// Many processes on many machines may use the same database. A lost connection is opened again; a
+/// write whose commit was not confirmed is reported as failed and never repeated. Cloning shares
+/// the store; when the last clone is dropped, queued writes are still performed.
 ///
 /// It runs on tokio: connect and use it within a runtime that lives as long as the store.
 #[derive(Clone)]
 pub struct PostgresStore {
-    reads: Arc<Reads>,
-    posted: Arc<Posted>,
-    queue: mpsc::UnboundedSender<Box<dyn Job>>,
+    reads: Arc<PostgresReader>,
+    posted: Arc<PostgresMailbox>,
+    queue: mpsc::UnboundedSender<Box<dyn PostgresWriteJob>>,
 }
 
 impl PostgresStore {
-    /// Connects to the database at `url` and brings it up to date.
+    /// Connects to the database at `url` and migrates it to the newest schema.
     ///
-    /// The address reads `postgres://user:password@host/database`. No error and no log repeats it.
+    /// The address has the form `postgres://user:password@host/database`. No error and no log
+    /// repeats it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the address is invalid, the server cannot be reached, or the database belongs to
+    /// another program or has a newer schema.
     pub async fn connect(url: &str) -> Result<Self, DatabaseError> {
-        let address = Address::read(url)?;
-        let mut connection = address.connect().await?;
-        address.migrate(&mut connection).await?;
+        let address = DatabaseAddress::parse(url)?;
+        let mut connection = address.open_connection().await?;
+        address.migrate_schema(&mut connection).await?;
         let (queue, jobs) = mpsc::unbounded_channel();
-        tokio::spawn(writer::run(address.clone(), connection, jobs));
-        let reads = Arc::new(Reads {
-            pool: address.pool(),
+        tokio::spawn(writer::run_writer(address.clone(), connection, jobs));
+        let reads = Arc::new(PostgresReader {
+            pool: address.open_reader_pool(),
             address,
         });
         Ok(Self {
@@ -74,22 +80,22 @@ impl PostgresStore {
         })
     }
 
-    /// Refuses: a PostgreSQL database is copied with `pg_dump`, which the hint of the error says.
+    /// Fails always: a PostgreSQL database is copied with `pg_dump`, as the hint of the error says.
     pub fn backup_to(&self, _path: impl AsRef<std::path::Path>) -> Result<(), DatabaseError> {
-        Err(DatabaseError::NoCopies {
+        Err(DatabaseError::CopyUnsupported {
             database: self.reads.address.name.clone(),
         })
     }
 
-    /// Queues a write that is about something and waits for its commit.
-    async fn write<T: Send + 'static>(
+    /// Queues a write with the rows it depends on (`about`) and waits for its commit.
+    async fn queue_write<T: Send + 'static>(
         &self,
-        about: impl Fn(&mut Wants) + Send + 'static,
-        work: impl FnMut(&mut Plan) -> Result<T, StoreError> + Send + 'static,
+        about: impl Fn(&mut RowSelection) + Send + 'static,
+        work: impl FnMut(&mut PostgresWritePlan) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        // If nobody takes the job any more, the answer says so.
-        let _ = self.queue.send(Box::new(Write {
+        // If the writer has ended, the job is dropped and the answer fails below.
+        let _ = self.queue.send(Box::new(PostgresQueuedWrite {
             about,
             work,
             done: None,
@@ -117,19 +123,19 @@ impl Store for PostgresStore {
     async fn append(
         &self,
         session: SessionId,
-        at: Position,
-        batch: Batch,
+        at: LogPosition,
+        batch: WriteBatch,
     ) -> Result<u64, StoreError> {
         let batch = Arc::new(EncodedBatch::new(batch)?);
         let about = {
             let batch = batch.clone();
-            move |wants: &mut Wants| {
-                wants.session(session);
-                wants.records(&batch.records);
-                wants.ledgers(&batch.entries);
+            move |wants: &mut RowSelection| {
+                wants.add_session(session);
+                wants.add_records(&batch.records);
+                wants.add_ledgers(&batch.entries);
             }
         };
-        self.write(about, move |plan| plan.append(session, at, &batch))
+        self.queue_write(about, move |plan| plan.append_batch(session, at, &batch))
             .await
     }
 
@@ -139,33 +145,37 @@ impl Store for PostgresStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Arc<Event>>, StoreError> {
-        self.reads.events(session, after, limit).await
+        self.reads.read_events(session, after, limit).await
     }
 
     async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
-        self.reads.revision(session).await
+        self.reads.read_revision(session).await
     }
 
-    async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
+    async fn once(
+        &self,
+        key: RecordKey,
+        record: StoreRecord,
+    ) -> Result<Option<StoreRecord>, StoreError> {
         let record = EncodedRecord::new(key, &record)?;
         let name = record.name.clone();
-        self.write(
-            move |wants| wants.record(&name),
-            move |plan| plan.once(&record),
+        self.queue_write(
+            move |wants| wants.add_record(&name),
+            move |plan| plan.insert_once(&record),
         )
         .await
     }
 
-    async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.reads.record(&key.to_string()).await
+    async fn record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
+        self.reads.read_record(&key.to_string()).await
     }
 
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {
-        // Large bytes take a while to hash.
+        // Hashing large data takes a while.
         let hashed = bytes.clone();
         let digest = tokio::task::spawn_blocking(move || Digest::of_bytes(&hashed)).await;
         let digest = digest.map_err(|error| StoreError::Backend(Box::new(error)))?;
-        self.write(
+        self.queue_write(
             |_| (),
             move |plan| {
                 plan.blobs.insert(digest, bytes.clone());
@@ -177,7 +187,7 @@ impl Store for PostgresStore {
     }
 
     async fn blob(&self, digest: Digest, range: Range<u64>) -> Result<Option<Bytes>, StoreError> {
-        self.reads.blob(digest, range).await
+        self.reads.read_blob(digest, range).await
     }
 
     async fn list(
@@ -185,8 +195,8 @@ impl Store for PostgresStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<(Arc<str>, Record)>, StoreError> {
-        self.reads.list(prefix, after, limit).await
+    ) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
+        self.reads.list_records(prefix, after, limit).await
     }
 
     async fn messages(
@@ -194,15 +204,15 @@ impl Store for PostgresStore {
         session: SessionId,
         before: u64,
         limit: usize,
-    ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
-        self.reads.messages(session, before, limit).await
+    ) -> Result<Vec<(u64, Arc<MessageRecord>)>, StoreError> {
+        self.reads.read_messages(session, before, limit).await
     }
 
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
         let session = request.session;
-        self.write(
-            move |wants| wants.session(session),
-            move |plan| plan.lease(&request),
+        self.queue_write(
+            move |wants| wants.add_session(session),
+            move |plan| plan.grant_lease(&request),
         )
         .await
     }
@@ -210,9 +220,9 @@ impl Store for PostgresStore {
     async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
         let lease = lease.clone();
         let session = lease.session;
-        self.write(
-            move |wants| wants.session(session),
-            move |plan| plan.renew(&lease, until),
+        self.queue_write(
+            move |wants| wants.add_session(session),
+            move |plan| plan.renew_lease(&lease, until),
         )
         .await
     }
@@ -220,10 +230,10 @@ impl Store for PostgresStore {
     async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
         let lease = lease.clone();
         let session = lease.session;
-        self.write(
-            move |wants| wants.session(session),
+        self.queue_write(
+            move |wants| wants.add_session(session),
             move |plan| {
-                plan.release(&lease);
+                plan.release_lease(&lease);
                 Ok(())
             },
         )
@@ -233,24 +243,25 @@ impl Store for PostgresStore {
     async fn post(
         &self,
         session: SessionId,
-        post: Post,
-        records: Vec<(RecordKey, Record)>,
+        post: MailboxItem,
+        records: Vec<(RecordKey, StoreRecord)>,
     ) -> Result<(), StoreError> {
-        let (body, records) = (to_text(&post)?, Arc::new(encode_records(records)?));
-        let answered = if let Post::Answer { call, .. } = post {
+        let body = encode_json(&post)?;
+        let records = Arc::new(encode_records(records)?);
+        let answered = if let MailboxItem::Answer { call, .. } = post {
             Some(call)
         } else {
             None
         };
         let about = {
             let records = records.clone();
-            move |wants: &mut Wants| {
-                wants.session(session);
-                wants.records(&records);
+            move |wants: &mut RowSelection| {
+                wants.add_session(session);
+                wants.add_records(&records);
             }
         };
-        self.write(about, move |plan| {
-            plan.post(session, answered, &body, &records)
+        self.queue_write(about, move |plan| {
+            plan.add_post(session, answered, &body, &records)
         })
         .await
     }
@@ -260,41 +271,51 @@ impl Store for PostgresStore {
         session: SessionId,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<(u64, Post)>, StoreError> {
-        self.reads.posts(session, after, limit).await
+    ) -> Result<Vec<(u64, MailboxItem)>, StoreError> {
+        self.reads.read_posts(session, after, limit).await
     }
 
     async fn posted(&self, session: SessionId, after: u64) {
-        self.posted.wait(&self.reads, session, after).await;
+        self.posted.wait_for_post(&self.reads, session, after).await;
     }
 
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
-        self.reads.sessions(&filter).await
+        self.reads.list_sessions(&filter).await
     }
 
     async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
-        self.reads.change(session, Change::Hide(at)).await.map(drop)
+        self.reads
+            .change_sessions(session, SessionChange::Hide(at))
+            .await
+            .map(drop)
     }
 
-    async fn erase(&self, session: SessionId, now: Timestamp) -> Result<Erased, StoreError> {
-        self.reads.change(session, Change::Erase { now }).await
+    async fn erase(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<ErasedSessions, StoreError> {
+        self.reads
+            .change_sessions(session, SessionChange::Erase { now })
+            .await
     }
 
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
-        self.reads.turns(&filter).await
+        self.reads.list_turns(&filter).await
     }
 
     async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
-        self.reads.approvals(&filter).await
+        self.reads.list_approvals(&filter).await
     }
 
     async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
         let drafts = Arc::new(drafts);
         let about = {
             let drafts = drafts.clone();
-            move |wants: &mut Wants| wants.ledgers(&drafts)
+            move |wants: &mut RowSelection| wants.add_ledgers(&drafts)
         };
-        self.write(about, move |plan| Ok(plan.seal(&drafts))).await
+        self.queue_write(about, move |plan| Ok(plan.seal_entries(&drafts)))
+            .await
     }
 
     async fn entries(
@@ -303,31 +324,32 @@ impl Store for PostgresStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<SealedEntry>, StoreError> {
-        self.reads.entries(ledger, after, limit).await
+        self.reads.read_entries(ledger, after, limit).await
     }
 
     async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
-        self.reads.ledgers().await
+        self.reads.read_ledgers().await
     }
 
     async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
-        let about = about(&charge);
-        self.write(about, move |plan| plan.reserve(&charge)).await
+        let about = charge_rows(&charge);
+        self.queue_write(about, move |plan| plan.reserve_charge(&charge))
+            .await
     }
 
     async fn settle_charge(
         &self,
         charge: Charge,
         actual: Vec<u64>,
-    ) -> Result<Vec<Movement>, StoreError> {
-        let about = about(&charge);
-        self.write(about, move |plan| Ok(plan.settle_charge(&charge, &actual)))
+    ) -> Result<Vec<AccountMovement>, StoreError> {
+        let about = charge_rows(&charge);
+        self.queue_write(about, move |plan| Ok(plan.settle_charge(&charge, &actual)))
             .await
     }
 
     async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
-        let about = about(&charge);
-        self.write(about, move |plan| {
+        let about = charge_rows(&charge);
+        self.queue_write(about, move |plan| {
             plan.release_charge(&charge);
             Ok(())
         })
@@ -335,11 +357,11 @@ impl Store for PostgresStore {
     }
 
     async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
-        self.reads.charges(&filter).await
+        self.reads.read_charges(&filter).await
     }
 
     async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
-        self.reads.account(account).await
+        self.reads.read_account(account).await
     }
 
     async fn accounts(
@@ -348,6 +370,6 @@ impl Store for PostgresStore {
         after: Option<&AccountKey>,
         limit: usize,
     ) -> Result<Vec<AccountRow>, StoreError> {
-        self.reads.accounts(prefix, after, limit).await
+        self.reads.list_accounts(prefix, after, limit).await
     }
 }

@@ -1,22 +1,23 @@
-//! Judges the writes of a group one after the other and gathers what is to be written for those that are not refused.
+//! Plans a group of writes: decides them one after the other and collects the rows of those that
+//! are not rejected.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use toolgate_core::{
     ApprovalRow, ApprovalState, CallId, Digest, Lease, LeaseRequest, LedgerDraft, LedgerHead,
-    LedgerName, Position, Record, RowChange, SealedEntry, SessionId, StoreError, Timestamp, TurnId,
-    TurnRow,
+    LedgerName, LogPosition, RowChange, SealedEntry, SessionId, StoreError, StoreRecord, Timestamp,
+    TurnId, TurnRow,
 };
 
-use super::facts::{Facts, Standing};
-use crate::encoded::{EncodedBatch, EncodedRecord, from_text};
+use super::locked_rows::{LockedRows, PostgresSessionState};
+use crate::encoded::{EncodedBatch, EncodedRecord, decode_json};
 
-/// What a group of writes comes to. Each write sees what those before it in the group have done.
+/// The result of a group of writes. Each write sees the changes of those before it in the group.
 #[derive(Default)]
-pub(super) struct Plan {
-    pub(super) facts: Facts,
-    /// Sessions that are not in the database yet.
+pub(super) struct PostgresWritePlan {
+    pub(super) facts: LockedRows,
+    /// The sessions that are not in the database yet.
     pub(super) new_sessions: BTreeSet<SessionId>,
     pub(super) changed_sessions: BTreeSet<SessionId>,
     pub(super) events: Vec<(SessionId, u64, String)>,
@@ -33,18 +34,18 @@ pub(super) struct Plan {
     pub(super) blobs: HashMap<Digest, Bytes>,
 }
 
-impl Plan {
-    pub(super) fn new(facts: Facts) -> Self {
+impl PostgresWritePlan {
+    pub(super) fn new(facts: LockedRows) -> Self {
         Self {
             facts,
             ..Self::default()
         }
     }
 
-    pub(super) fn append(
+    pub(super) fn append_batch(
         &mut self,
         session: SessionId,
-        at: Position,
+        at: LogPosition,
         batch: &EncodedBatch,
     ) -> Result<u64, StoreError> {
         let standing = self
@@ -53,11 +54,13 @@ impl Plan {
             .get(&session)
             .cloned()
             .unwrap_or_default();
-        at.check(session, standing.revision, standing.fence)?;
+        // A rejection must come before the first change of the plan: the plan is shared with the
+        // rest of the group.
+        at.check_writable(session, standing.revision, standing.fence)?;
         batch.check_sequence(at.revision)?;
         self.insert_records(&batch.records)?;
-        self.seal(&batch.entries);
-        let known = self.change(session);
+        self.seal_entries(&batch.entries);
+        let known = self.change_session(session);
         if let Some((held, until)) = known.held.as_mut().zip(at.lease_until) {
             held.1 = until;
         }
@@ -67,7 +70,8 @@ impl Plan {
             } else {
                 known.created_at
             };
-            (known.updated_at, known.revision) = (last.at, last.sequence);
+            known.updated_at = last.at;
+            known.revision = last.sequence;
         }
         let revision = known.revision;
         for event in &batch.events {
@@ -77,9 +81,12 @@ impl Plan {
                 .change
                 .clone()
                 .into_iter()
-                .for_each(|change| self.apply(change));
+                .for_each(|change| self.apply_change(change));
         }
+        // Consumed inputs are deleted in the commit of their events, so that none is handled twice.
         if let Some(taken) = batch.taken_posts {
+            // Also out of the plan: the parts of the statement do not see each other, so the
+            // deletion would miss an input of the same group.
             self.posts
                 .retain(|(of, number), _| *of != session || *number > taken);
             let most = self.taken.entry(session).or_default();
@@ -88,15 +95,18 @@ impl Plan {
         Ok(revision)
     }
 
-    pub(super) fn once(&mut self, record: &EncodedRecord) -> Result<Option<Record>, StoreError> {
+    pub(super) fn insert_once(
+        &mut self,
+        record: &EncodedRecord,
+    ) -> Result<Option<StoreRecord>, StoreError> {
         if let Some(body) = self.facts.records.get(&record.name) {
-            return from_text(body, || record.name.clone()).map(Some);
+            return decode_json(body, || record.name.clone()).map(Some);
         }
         self.insert_record(record);
         Ok(None)
     }
 
-    pub(super) fn lease(&mut self, request: &LeaseRequest) -> Result<Lease, StoreError> {
+    pub(super) fn grant_lease(&mut self, request: &LeaseRequest) -> Result<Lease, StoreError> {
         let LeaseRequest { session, .. } = *request;
         let standing = self
             .facts
@@ -111,14 +121,15 @@ impl Plan {
         if let Some((holder, until)) =
             held.filter(|held| !request.is_granted(Some(*held), standing.fence))
         {
-            return Err(StoreError::Held {
+            return Err(StoreError::LeaseHeld {
                 session,
                 holder: holder.into(),
                 until,
                 fence: standing.fence,
             });
         }
-        let known = self.change(session);
+        let known = self.change_session(session);
+        // Every lease gets a new fence, so that writes under an earlier lease fail.
         known.fence += 1;
         known.held = Some((request.holder.to_string(), request.until));
         Ok(Lease {
@@ -128,7 +139,11 @@ impl Plan {
         })
     }
 
-    pub(super) fn renew(&mut self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
+    pub(super) fn renew_lease(
+        &mut self,
+        lease: &Lease,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
         let session = lease.session;
         let found = self
             .facts
@@ -140,27 +155,28 @@ impl Plan {
             .sessions
             .get(&session)
             .is_some_and(|known| known.held.is_some());
+        // A renewal that was under way when the lease was released must not bring it back.
         if found != lease.fence || !held {
             return Err(StoreError::Fenced { session, found });
         }
-        if let Some(held) = &mut self.change(session).held {
+        if let Some(held) = &mut self.change_session(session).held {
             held.1 = until;
         }
         Ok(())
     }
 
-    pub(super) fn release(&mut self, lease: &Lease) {
+    pub(super) fn release_lease(&mut self, lease: &Lease) {
         if self
             .facts
             .sessions
             .get(&lease.session)
             .is_some_and(|known| known.fence == lease.fence)
         {
-            self.change(lease.session).held = None;
+            self.change_session(lease.session).held = None;
         }
     }
 
-    pub(super) fn post(
+    pub(super) fn add_post(
         &mut self,
         session: SessionId,
         answered: Option<CallId>,
@@ -170,37 +186,39 @@ impl Plan {
         self.insert_records(records)?;
         answered
             .into_iter()
-            .for_each(|call| self.mark(call, ApprovalState::Answered));
-        let known = self.change(session);
+            .for_each(|call| self.mark_approval(call, ApprovalState::Answered));
+        let known = self.change_session(session);
+        // Counted in the row of the session: consumed inputs are deleted, and numbers must not be
+        // reused.
         known.posted += 1;
         let number = known.posted;
         self.posts.insert((session, number), body.to_owned());
         Ok(())
     }
 
-    pub(super) fn seal(&mut self, drafts: &[LedgerDraft]) -> Vec<LedgerHead> {
-        drafts.iter().map(|draft| self.seal_one(draft)).collect()
+    pub(super) fn seal_entries(&mut self, drafts: &[LedgerDraft]) -> Vec<LedgerHead> {
+        drafts.iter().map(|draft| self.seal_entry(draft)).collect()
     }
 
-    fn seal_one(&mut self, draft: &LedgerDraft) -> LedgerHead {
+    fn seal_entry(&mut self, draft: &LedgerDraft) -> LedgerHead {
         let ledger = &draft.ledger;
         if !self.facts.ledgers.contains_key(ledger) {
             self.new_ledgers.insert(ledger.clone());
             self.facts
                 .ledgers
-                .insert(ledger.clone(), LedgerHead::start(ledger.clone()));
+                .insert(ledger.clone(), LedgerHead::start_of(ledger.clone()));
         } else if !self.new_ledgers.contains(ledger) {
             self.changed_ledgers.insert(ledger.clone());
         }
-        let entry = self.facts.ledgers[ledger].seal(draft.body.clone());
+        let entry = self.facts.ledgers[ledger].seal_entry(draft.body.clone());
         let head = entry.head();
         self.facts.ledgers.insert(ledger.clone(), head.clone());
         self.entries.push(entry);
         head
     }
 
-    /// How a session stands after the writes so far.
-    pub(super) fn session(&self, session: SessionId) -> Standing {
+    /// Returns the state of a session after the writes so far.
+    pub(super) fn session_state(&self, session: SessionId) -> PostgresSessionState {
         self.facts
             .sessions
             .get(&session)
@@ -208,12 +226,12 @@ impl Plan {
             .unwrap_or_default()
     }
 
-    /// Where a chain ends after the writes so far.
-    pub(super) fn ledger(&self, ledger: &LedgerName) -> &LedgerHead {
+    /// Returns the end of a chain after the writes so far.
+    pub(super) fn ledger_head(&self, ledger: &LedgerName) -> &LedgerHead {
         &self.facts.ledgers[ledger]
     }
 
-    fn change(&mut self, session: SessionId) -> &mut Standing {
+    fn change_session(&mut self, session: SessionId) -> &mut PostgresSessionState {
         if !self.facts.sessions.contains_key(&session) {
             self.new_sessions.insert(session);
         } else if !self.new_sessions.contains(&session) {
@@ -222,12 +240,14 @@ impl Plan {
         self.facts.sessions.entry(session).or_default()
     }
 
-    /// Takes all of them or, if one exists, none.
+    /// Adds all records or, if one exists, none.
     fn insert_records(&mut self, records: &[EncodedRecord]) -> Result<(), StoreError> {
+        // All names are checked before the first is added: the plan cannot be rolled back for one
+        // write.
         let mut names = BTreeSet::new();
         for record in records {
             if self.facts.records.contains_key(&record.name) || !names.insert(&record.name) {
-                return Err(StoreError::Exists {
+                return Err(StoreError::RecordExists {
                     key: record.key.clone(),
                 });
             }
@@ -244,9 +264,10 @@ impl Plan {
             .push((record.name.clone(), record.body.clone()));
     }
 
-    fn apply(&mut self, change: RowChange) {
+    fn apply_change(&mut self, change: RowChange) {
         match change {
             RowChange::TurnOpened(row) => {
+                // The statement writes each turn once, so a later change replaces an earlier one.
                 self.settled_turns.remove(&row.turn);
                 self.turns.insert(row.turn, row);
             }
@@ -255,16 +276,20 @@ impl Plan {
                 None => drop(self.settled_turns.insert(turn, at)),
             },
             RowChange::Asked(row) => {
-                let call = row.request.approval_id.call();
+                let call = row.request.approval_id.call_id();
+                // The statement must not write one row twice, and the new request is pending,
+                // whatever became of the old one.
                 self.marks.remove(&call);
                 self.approvals.insert(call, *row);
             }
-            RowChange::Answered(call) => self.mark(call, ApprovalState::Answered),
-            RowChange::Settled(call, status) => self.mark(call, ApprovalState::Settled(status)),
+            RowChange::Answered(call) => self.mark_approval(call, ApprovalState::Answered),
+            RowChange::Settled(call, status) => {
+                self.mark_approval(call, ApprovalState::Settled(status))
+            }
         }
     }
 
-    fn mark(&mut self, call: CallId, state: ApprovalState) {
+    fn mark_approval(&mut self, call: CallId, state: ApprovalState) {
         match self.approvals.get_mut(&call) {
             Some(row) => row.state = state,
             None => drop(self.marks.insert(call, state)),

@@ -1,4 +1,4 @@
-//! Writes all that a plan has gathered with one statement.
+//! Writes all rows of a plan with one statement.
 
 use sqlx::{
     Arguments, AssertSqlSafe, Encode, PgConnection, Postgres, Type,
@@ -6,24 +6,24 @@ use sqlx::{
 };
 use toolgate_core::{LedgerName, StoreError, Timestamp};
 
-use super::{id::Id, plan::Plan};
-use crate::encoded::{PIECE, state_word, to_db, to_text};
+use super::{id::PgUuid, plan::PostgresWritePlan};
+use crate::encoded::{BLOB_PIECE_BYTES, encode_json, to_db};
 
-/// How many pieces of a blob go to the server at a time.
-const PIECES: usize = 16;
+/// The number of pieces of a blob that are sent to the server at a time.
+const PIECES_PER_QUERY: usize = 16;
 
 /// A statement that grows by one part for each table that is written.
 #[derive(Default)]
-struct Statement {
+struct GroupStatement {
     parts: Vec<String>,
     arguments: PgArguments,
-    /// What the statement selects in the end; the notices about posts, if there are any.
+    /// The final `SELECT` of the statement: the notifications about inputs, if there are any.
     last: Option<String>,
 }
 
-impl Statement {
-    /// Passes a column of rows, and returns its place in the statement.
-    fn column<T>(&mut self, values: Vec<T>) -> Result<String, sqlx::Error>
+impl GroupStatement {
+    /// Binds a column of rows, and returns its placeholder in the statement.
+    fn bind_column<T>(&mut self, values: Vec<T>) -> Result<String, sqlx::Error>
     where
         T: for<'q> Encode<'q, Postgres> + Type<Postgres> + PgHasArrayType + Send + 'static,
     {
@@ -31,7 +31,7 @@ impl Statement {
         Ok(format!("${}", self.arguments.len()))
     }
 
-    fn part(&mut self, sql: String) {
+    fn add_part(&mut self, sql: String) {
         self.parts.push(sql);
     }
 
@@ -44,6 +44,8 @@ impl Statement {
             .iter()
             .enumerate()
             .map(|(n, part)| format!("part{n} AS ({part})"));
+        // One statement means one round trip to the server. Its parts run in no defined order and
+        // do not see each other, so no two of them may write the same row.
         let parts = named.collect::<Vec<_>>().join(", ");
         let last = self.last.unwrap_or_else(|| "SELECT 1".to_owned());
         let sql = AssertSqlSafe(format!("WITH {parts} {last}"));
@@ -55,131 +57,148 @@ impl Statement {
 }
 
 /// Writes the plan within the open transaction.
-pub(super) async fn write(connection: &mut PgConnection, plan: &Plan) -> Result<(), sqlx::Error> {
-    let mut statement = Statement::default();
-    sessions(&mut statement, plan)?;
-    logs(&mut statement, plan)?;
-    posts(&mut statement, plan)?;
-    turns(&mut statement, plan)?;
-    approvals(&mut statement, plan)?;
-    chains(&mut statement, plan)?;
+pub(super) async fn write_plan(
+    connection: &mut PgConnection,
+    plan: &PostgresWritePlan,
+) -> Result<(), sqlx::Error> {
+    let mut statement = GroupStatement::default();
+    add_sessions(&mut statement, plan)?;
+    add_events_and_records(&mut statement, plan)?;
+    add_posts(&mut statement, plan)?;
+    add_turns(&mut statement, plan)?;
+    add_approvals(&mut statement, plan)?;
+    add_ledger_entries(&mut statement, plan)?;
     statement.execute(connection).await?;
-    plan.facts.books.write(connection).await?;
-    blobs(connection, plan).await
+    plan.facts.books.write_changes(connection).await?;
+    write_blobs(connection, plan).await
 }
 
-fn sessions(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+fn add_sessions(
+    statement: &mut GroupStatement,
+    plan: &PostgresWritePlan,
+) -> Result<(), sqlx::Error> {
     for (ids, is_new) in [(&plan.new_sessions, true), (&plan.changed_sessions, false)] {
         if ids.is_empty() {
             continue;
         }
-        let rows: Vec<_> = ids.iter().map(|session| plan.session(*session)).collect();
-        let id = statement.column(ids.iter().map(|session| Id(session.uuid())).collect())?;
-        let revision = statement.column(rows.iter().map(|row| to_db(row.revision)).collect())?;
+        let rows: Vec<_> = ids
+            .iter()
+            .map(|session| plan.session_state(*session))
+            .collect();
+        let id =
+            statement.bind_column(ids.iter().map(|session| PgUuid(session.uuid())).collect())?;
+        let revision =
+            statement.bind_column(rows.iter().map(|row| to_db(row.revision)).collect())?;
         let created =
-            statement.column(rows.iter().map(|row| row.created_at.as_micros()).collect())?;
+            statement.bind_column(rows.iter().map(|row| row.created_at.as_micros()).collect())?;
         let updated =
-            statement.column(rows.iter().map(|row| row.updated_at.as_micros()).collect())?;
-        let fence = statement.column(rows.iter().map(|row| to_db(row.fence)).collect())?;
+            statement.bind_column(rows.iter().map(|row| row.updated_at.as_micros()).collect())?;
+        let fence = statement.bind_column(rows.iter().map(|row| to_db(row.fence)).collect())?;
         let holder = rows
             .iter()
             .map(|row| row.held.as_ref().map(|(holder, _)| holder.clone()));
-        let holder = statement.column::<Option<String>>(holder.collect())?;
+        let holder = statement.bind_column::<Option<String>>(holder.collect())?;
         let until = rows
             .iter()
             .map(|row| row.held.as_ref().map(|(_, until)| until.as_micros()));
-        let until = statement.column::<Option<i64>>(until.collect())?;
-        let posted = statement.column(rows.iter().map(|row| to_db(row.posted)).collect())?;
+        let until = statement.bind_column::<Option<i64>>(until.collect())?;
+        let posted = statement.bind_column(rows.iter().map(|row| to_db(row.posted)).collect())?;
         let columns = "id, revision, created_at, updated_at, fence, holder, lease_until, posted";
         let from = format!(
             "UNNEST({id}::uuid[], {revision}::bigint[], {created}::bigint[], {updated}::bigint[], {fence}::bigint[],
                     {holder}::text[], {until}::bigint[], {posted}::bigint[])"
         );
-        statement.part(match is_new {
-            // Another process may make the same session at the same time: then this fails, and the group is judged anew.
-            true => format!("INSERT INTO sessions ({columns}) SELECT * FROM {from}"),
-            false => format!(
+        statement.add_part(if is_new {
+            // Another process may create the same session at the same time: then this fails, and
+            // the group is planned again.
+            format!("INSERT INTO sessions ({columns}) SELECT * FROM {from}")
+        } else {
+            format!(
                 "UPDATE sessions SET revision = new.revision, created_at = new.created_at,
                      updated_at = new.updated_at, fence = new.fence, holder = new.holder,
                      lease_until = new.lease_until, posted = new.posted
                  FROM {from} AS new ({columns}) WHERE sessions.id = new.id"
-            ),
+            )
         });
     }
     Ok(())
 }
 
-fn logs(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+fn add_events_and_records(
+    statement: &mut GroupStatement,
+    plan: &PostgresWritePlan,
+) -> Result<(), sqlx::Error> {
     if !plan.events.is_empty() {
-        let session = statement.column(
+        let session = statement.bind_column(
             plan.events
                 .iter()
-                .map(|(session, ..)| Id(session.uuid()))
+                .map(|(session, ..)| PgUuid(session.uuid()))
                 .collect(),
         )?;
-        let sequence = statement.column(
+        let sequence = statement.bind_column(
             plan.events
                 .iter()
                 .map(|(_, sequence, _)| to_db(*sequence))
                 .collect(),
         )?;
         let body = statement
-            .column::<String>(plan.events.iter().map(|(.., body)| body.clone()).collect())?;
-        statement.part(format!(
+            .bind_column::<String>(plan.events.iter().map(|(.., body)| body.clone()).collect())?;
+        statement.add_part(format!(
             "INSERT INTO events (session, sequence, body)
              SELECT * FROM UNNEST({session}::uuid[], {sequence}::bigint[], {body}::text[])"
         ));
     }
     if !plan.records.is_empty() {
-        let key = statement.column::<Vec<u8>>(
+        let key = statement.bind_column::<Vec<u8>>(
             plan.records
                 .iter()
                 .map(|(key, _)| key.clone().into_bytes())
                 .collect(),
         )?;
         let body = statement
-            .column::<String>(plan.records.iter().map(|(_, body)| body.clone()).collect())?;
-        statement.part(format!(
+            .bind_column::<String>(plan.records.iter().map(|(_, body)| body.clone()).collect())?;
+        statement.add_part(format!(
             "INSERT INTO records (key, body) SELECT * FROM UNNEST({key}::bytea[], {body}::text[])"
         ));
     }
     Ok(())
 }
 
-fn posts(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+fn add_posts(statement: &mut GroupStatement, plan: &PostgresWritePlan) -> Result<(), sqlx::Error> {
     if !plan.posts.is_empty() {
-        let session = statement.column(
+        let session = statement.bind_column(
             plan.posts
                 .keys()
-                .map(|(session, _)| Id(session.uuid()))
+                .map(|(session, _)| PgUuid(session.uuid()))
                 .collect(),
         )?;
-        let number = statement.column(
+        let number = statement.bind_column(
             plan.posts
                 .keys()
                 .map(|(_, number)| to_db(*number))
                 .collect(),
         )?;
-        let body = statement.column::<String>(plan.posts.values().cloned().collect())?;
-        statement.part(format!(
+        let body = statement.bind_column::<String>(plan.posts.values().cloned().collect())?;
+        statement.add_part(format!(
             "INSERT INTO posts (session, number, body)
              SELECT * FROM UNNEST({session}::uuid[], {number}::bigint[], {body}::text[])"
         ));
+        // The server sends notifications with the commit, so a waiter that wakes finds the input.
         statement.last = Some(format!(
             "SELECT pg_notify('toolgate_posts', session::text || '/' || number::text)
              FROM UNNEST({session}::uuid[], {number}::bigint[]) AS new (session, number)"
         ));
     }
     if !plan.taken.is_empty() {
-        let session = statement.column(
+        let session = statement.bind_column(
             plan.taken
                 .keys()
-                .map(|session| Id(session.uuid()))
+                .map(|session| PgUuid(session.uuid()))
                 .collect(),
         )?;
         let number =
-            statement.column(plan.taken.values().map(|number| to_db(*number)).collect())?;
-        statement.part(format!(
+            statement.bind_column(plan.taken.values().map(|number| to_db(*number)).collect())?;
+        statement.add_part(format!(
             "DELETE FROM posts USING UNNEST({session}::uuid[], {number}::bigint[]) AS taken (session, number)
              WHERE posts.session = taken.session AND posts.number <= taken.number"
         ));
@@ -187,17 +206,19 @@ fn posts(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-fn turns(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+fn add_turns(statement: &mut GroupStatement, plan: &PostgresWritePlan) -> Result<(), sqlx::Error> {
     if !plan.turns.is_empty() {
         let rows = || plan.turns.values();
-        let turn = statement.column(rows().map(|row| Id(row.turn.uuid())).collect())?;
-        let session = statement.column(rows().map(|row| Id(row.session.uuid())).collect())?;
-        let opened = statement.column(rows().map(|row| row.opened_at.as_micros()).collect())?;
+        let turn = statement.bind_column(rows().map(|row| PgUuid(row.turn.uuid())).collect())?;
+        let session =
+            statement.bind_column(rows().map(|row| PgUuid(row.session.uuid())).collect())?;
+        let opened =
+            statement.bind_column(rows().map(|row| row.opened_at.as_micros()).collect())?;
         let settled = rows()
             .map(|row| row.settled_at.map(Timestamp::as_micros))
             .collect();
-        let settled = statement.column::<Option<i64>>(settled)?;
-        statement.part(format!(
+        let settled = statement.bind_column::<Option<i64>>(settled)?;
+        statement.add_part(format!(
             "INSERT INTO turns (turn, session, opened_at, settled_at)
              SELECT * FROM UNNEST({turn}::uuid[], {session}::uuid[], {opened}::bigint[], {settled}::bigint[])
              ON CONFLICT (turn) DO UPDATE SET session = excluded.session, opened_at = excluded.opened_at,
@@ -205,19 +226,19 @@ fn turns(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
         ));
     }
     if !plan.settled_turns.is_empty() {
-        let turn = statement.column(
+        let turn = statement.bind_column(
             plan.settled_turns
                 .keys()
-                .map(|turn| Id(turn.uuid()))
+                .map(|turn| PgUuid(turn.uuid()))
                 .collect(),
         )?;
-        let at = statement.column(
+        let at = statement.bind_column(
             plan.settled_turns
                 .values()
                 .map(|at| at.as_micros())
                 .collect(),
         )?;
-        statement.part(format!(
+        statement.add_part(format!(
             "UPDATE turns SET settled_at = settled.at
              FROM UNNEST({turn}::uuid[], {at}::bigint[]) AS settled (turn, at) WHERE turns.turn = settled.turn"
         ));
@@ -225,26 +246,35 @@ fn turns(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-fn approvals(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+fn add_approvals(
+    statement: &mut GroupStatement,
+    plan: &PostgresWritePlan,
+) -> Result<(), sqlx::Error> {
     if !plan.approvals.is_empty() {
         let rows = || plan.approvals.values();
         let request = rows()
-            .map(|row| to_text(&*row.request))
+            .map(|row| encode_json(&*row.request))
             .collect::<Result<Vec<String>, StoreError>>();
         let request = request.map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
-        let call = statement.column(plan.approvals.keys().map(|call| Id(call.uuid())).collect())?;
-        let session = statement.column(rows().map(|row| Id(row.session.uuid())).collect())?;
-        let turn = statement.column(rows().map(|row| Id(row.turn.uuid())).collect())?;
-        let tool = statement.column::<String>(
+        let call = statement.bind_column(
+            plan.approvals
+                .keys()
+                .map(|call| PgUuid(call.uuid()))
+                .collect(),
+        )?;
+        let session =
+            statement.bind_column(rows().map(|row| PgUuid(row.session.uuid())).collect())?;
+        let turn = statement.bind_column(rows().map(|row| PgUuid(row.turn.uuid())).collect())?;
+        let tool = statement.bind_column::<String>(
             rows()
                 .map(|row| row.request.tool.as_str().to_owned())
                 .collect(),
         )?;
-        let asked = statement.column(rows().map(|row| row.asked_at.as_micros()).collect())?;
+        let asked = statement.bind_column(rows().map(|row| row.asked_at.as_micros()).collect())?;
         let state = statement
-            .column::<String>(rows().map(|row| state_word(row.state).to_owned()).collect())?;
-        let request = statement.column::<String>(request)?;
-        statement.part(format!(
+            .bind_column::<String>(rows().map(|row| row.state.as_str().to_owned()).collect())?;
+        let request = statement.bind_column::<String>(request)?;
+        statement.add_part(format!(
             "INSERT INTO approvals (call, session, turn, tool, asked_at, state, request)
              SELECT * FROM UNNEST({call}::uuid[], {session}::uuid[], {turn}::uuid[], {tool}::text[],
                                   {asked}::bigint[], {state}::text[], {request}::text[])
@@ -253,13 +283,11 @@ fn approvals(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> 
         ));
     }
     if !plan.marks.is_empty() {
-        let call = statement.column(plan.marks.keys().map(|call| Id(call.uuid())).collect())?;
-        let state = plan
-            .marks
-            .values()
-            .map(|state| state_word(*state).to_owned());
-        let state = statement.column::<String>(state.collect())?;
-        statement.part(format!(
+        let call =
+            statement.bind_column(plan.marks.keys().map(|call| PgUuid(call.uuid())).collect())?;
+        let state = plan.marks.values().map(|state| state.as_str().to_owned());
+        let state = statement.bind_column::<String>(state.collect())?;
+        statement.add_part(format!(
             "UPDATE approvals SET state = marked.state
              FROM UNNEST({call}::uuid[], {state}::text[]) AS marked (call, state) WHERE approvals.call = marked.call"
         ));
@@ -267,19 +295,23 @@ fn approvals(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> 
     Ok(())
 }
 
-fn chains(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
+fn add_ledger_entries(
+    statement: &mut GroupStatement,
+    plan: &PostgresWritePlan,
+) -> Result<(), sqlx::Error> {
     if plan.entries.is_empty() {
         return Ok(());
     }
     let rows = || plan.entries.iter();
-    let ledger = statement.column::<String>(rows().map(|row| row.ledger.to_string()).collect())?;
-    let counter = statement.column(rows().map(|row| to_db(row.counter)).collect())?;
+    let ledger =
+        statement.bind_column::<String>(rows().map(|row| row.ledger.to_string()).collect())?;
+    let counter = statement.bind_column(rows().map(|row| to_db(row.counter)).collect())?;
     let previous = statement
-        .column::<Vec<u8>>(rows().map(|row| row.previous.as_bytes().to_vec()).collect())?;
-    let hash =
-        statement.column::<Vec<u8>>(rows().map(|row| row.hash.as_bytes().to_vec()).collect())?;
-    let body = statement.column::<String>(rows().map(|row| row.body.to_string()).collect())?;
-    statement.part(format!(
+        .bind_column::<Vec<u8>>(rows().map(|row| row.previous.as_bytes().to_vec()).collect())?;
+    let hash = statement
+        .bind_column::<Vec<u8>>(rows().map(|row| row.hash.as_bytes().to_vec()).collect())?;
+    let body = statement.bind_column::<String>(rows().map(|row| row.body.to_string()).collect())?;
+    statement.add_part(format!(
         "INSERT INTO entries (ledger, counter, previous, hash, body)
          SELECT * FROM UNNEST({ledger}::text[], {counter}::bigint[], {previous}::bytea[], {hash}::bytea[], {body}::text[])"
     ));
@@ -287,26 +319,31 @@ fn chains(statement: &mut Statement, plan: &Plan) -> Result<(), sqlx::Error> {
         if names.is_empty() {
             continue;
         }
-        let heads = || names.iter().map(|ledger| plan.ledger(ledger));
-        let name = statement.column::<String>(names.iter().map(LedgerName::to_string).collect())?;
-        let counter = statement.column(heads().map(|head| to_db(head.counter)).collect())?;
+        let heads = || names.iter().map(|ledger| plan.ledger_head(ledger));
+        let name =
+            statement.bind_column::<String>(names.iter().map(LedgerName::to_string).collect())?;
+        let counter = statement.bind_column(heads().map(|head| to_db(head.counter)).collect())?;
         let hash = statement
-            .column::<Vec<u8>>(heads().map(|head| head.hash.as_bytes().to_vec()).collect())?;
+            .bind_column::<Vec<u8>>(heads().map(|head| head.hash.as_bytes().to_vec()).collect())?;
         let from = format!("UNNEST({name}::text[], {counter}::bigint[], {hash}::bytea[])");
-        statement.part(match is_new {
-            true => format!("INSERT INTO ledgers (name, counter, hash) SELECT * FROM {from}"),
-            false => format!(
+        statement.add_part(if is_new {
+            format!("INSERT INTO ledgers (name, counter, hash) SELECT * FROM {from}")
+        } else {
+            format!(
                 "UPDATE ledgers SET counter = new.counter, hash = new.hash
                  FROM {from} AS new (name, counter, hash) WHERE ledgers.name = new.name"
-            ),
+            )
         });
     }
     Ok(())
 }
 
-async fn blobs(connection: &mut PgConnection, plan: &Plan) -> Result<(), sqlx::Error> {
+async fn write_blobs(
+    connection: &mut PgConnection,
+    plan: &PostgresWritePlan,
+) -> Result<(), sqlx::Error> {
     let mut digests: Vec<_> = plan.blobs.keys().collect();
-    // In one order everywhere, so that two processes never wait for each other.
+    // In one order everywhere, so that two processes never deadlock.
     digests.sort();
     for digest in digests {
         let bytes = &plan.blobs[digest];
@@ -316,11 +353,15 @@ async fn blobs(connection: &mut PgConnection, plan: &Plan) -> Result<(), sqlx::E
                 .bind(to_db(bytes.len() as u64))
                 .execute(&mut *connection)
                 .await?;
+        // The insert waits for a concurrent one of the same blob, so the pieces are committed, too.
         if kept.rows_affected() == 0 {
             continue;
         }
-        let pieces: Vec<&[u8]> = bytes.chunks(PIECE as usize).collect();
-        for (first, some) in (0_i64..).step_by(PIECES).zip(pieces.chunks(PIECES)) {
+        let pieces: Vec<&[u8]> = bytes.chunks(BLOB_PIECE_BYTES as usize).collect();
+        for (first, some) in (0_i64..)
+            .step_by(PIECES_PER_QUERY)
+            .zip(pieces.chunks(PIECES_PER_QUERY))
+        {
             let sql = "INSERT INTO blob_pieces (digest, number, bytes)
                        SELECT $1, $2 + place - 1, piece FROM UNNEST($3::bytea[]) WITH ORDINALITY AS t (piece, place)";
             let query = sqlx::query(sql)

@@ -1,4 +1,5 @@
-//! The one task that writes: it does all that is waiting in one transaction and then answers everybody.
+//! The single writer task: it performs all pending writes in one transaction and then answers every
+//! caller.
 
 use sqlx::{Executor, PgConnection};
 use tokio::{
@@ -8,200 +9,231 @@ use tokio::{
 use toolgate_core::StoreError;
 
 use super::{
-    connect::{Address, QUIET, is_lost, is_race, silent},
-    facts::{Facts, Wants},
-    plan::Plan,
+    connect::{ANSWER_TIMEOUT, DatabaseAddress, is_conflict, is_connection_lost, no_answer_error},
+    locked_rows::{LockedRows, RowSelection},
+    plan::PostgresWritePlan,
     statement,
 };
 use crate::DatabaseError;
 
-/// How many writes share a commit at most, so that no caller waits for too many others.
-const GROUP: usize = 512;
+/// The maximum number of writes that share a commit, so that no caller waits for too many others.
+const MAX_GROUP: usize = 512;
 
-/// How often a group is judged anew because it met other processes half-way.
-const TRIES: usize = 20;
+/// The maximum number of attempts for a group that conflicts with other processes.
+const MAX_ATTEMPTS: usize = 20;
 
 /// A write that waits for its commit.
-pub(super) trait Job: Send {
-    /// Says what the write is about.
-    fn wants(&self, wants: &mut Wants);
+pub(super) trait PostgresWriteJob: Send {
+    /// Names the rows that the write depends on.
+    fn add_rows(&self, wants: &mut RowSelection);
 
-    /// Judges the write and adds it to the plan, or refuses it. A plan that cannot be written is made again.
-    fn run(&mut self, plan: &mut Plan);
+    /// Decides the write and adds it to the plan, or rejects it. A plan that cannot be written is
+    /// built again.
+    fn run(&mut self, plan: &mut PostgresWritePlan);
 
-    /// Answers the caller. What was refused stays refused; what was done is done or, with an error, is not.
-    fn answer(self: Box<Self>, end: Result<(), &DatabaseError>);
+    /// Answers the caller. A rejected write stays rejected; any other is committed or, with an
+    /// error, is not.
+    fn answer_caller(self: Box<Self>, end: Result<(), &DatabaseError>);
 }
 
-pub(super) struct Write<T, A, W> {
+pub(super) struct PostgresQueuedWrite<T, A, W> {
     pub(super) about: A,
     pub(super) work: W,
     pub(super) done: Option<Result<T, StoreError>>,
     pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T, A, W> Job for Write<T, A, W>
+impl<T, A, W> PostgresWriteJob for PostgresQueuedWrite<T, A, W>
 where
     T: Send,
-    A: Fn(&mut Wants) + Send,
-    W: FnMut(&mut Plan) -> Result<T, StoreError> + Send,
+    A: Fn(&mut RowSelection) + Send,
+    W: FnMut(&mut PostgresWritePlan) -> Result<T, StoreError> + Send,
 {
-    fn wants(&self, wants: &mut Wants) {
+    fn add_rows(&self, wants: &mut RowSelection) {
         (self.about)(wants);
     }
 
-    fn run(&mut self, plan: &mut Plan) {
+    fn run(&mut self, plan: &mut PostgresWritePlan) {
         self.done = Some((self.work)(plan));
     }
 
-    fn answer(self: Box<Self>, end: Result<(), &DatabaseError>) {
+    fn answer_caller(self: Box<Self>, end: Result<(), &DatabaseError>) {
         let answer = match (end, self.done) {
             (_, Some(Err(refused))) => Err(refused),
             (Ok(()), Some(done)) => done,
             (Ok(()), None) => return,
             (Err(error), _) => Err(error.clone().into()),
         };
-        // A caller that went away needs no answer.
+        // The caller may have dropped its future; then the answer is not needed.
         let _ = self.reply.send(answer);
     }
 }
 
-/// Why a group was not written.
-enum Failure {
-    /// Nothing was written. The same can be tried again.
-    Race(DatabaseError),
-    /// Nothing was written, and the connection is gone.
-    Gone(DatabaseError),
+/// The reason why a group was not written.
+enum GroupFailure {
+    /// Nothing was written, because of a conflict. A retry can succeed.
+    Conflict(DatabaseError),
+    /// Nothing was written, and the connection is lost.
+    ConnectionLost(DatabaseError),
     /// Nothing was written.
-    Refused(DatabaseError),
-    /// It was or was not written; nobody knows.
-    Unknown(DatabaseError),
+    Rejected(DatabaseError),
+    /// The outcome of the commit is unknown.
+    OutcomeUnknown(DatabaseError),
 }
 
-/// Does everything in the queue until the last one who could add to it is gone.
-pub(super) async fn run(
-    address: Address,
+/// Performs the jobs of the queue until its last sender is dropped.
+pub(super) async fn run_writer(
+    address: DatabaseAddress,
     first: PgConnection,
-    mut queue: mpsc::UnboundedReceiver<Box<dyn Job>>,
+    mut queue: mpsc::UnboundedReceiver<Box<dyn PostgresWriteJob>>,
 ) {
     let mut connection = Some(first);
     let mut group = Vec::new();
-    while queue.recv_many(&mut group, GROUP).await > 0 {
-        let end = write(&address, &mut connection, &mut group).await;
-        if matches!(end, Err(Failure::Refused(_))) && group.len() > 1 {
-            // One of them cannot be written. Alone, each of them gets the answer that is its own.
+    while queue.recv_many(&mut group, MAX_GROUP).await > 0 {
+        let end = write_group(&address, &mut connection, &mut group).await;
+        if matches!(end, Err(GroupFailure::Rejected(_))) && group.len() > 1 {
+            // One job cannot be written. Run alone, each job gets its own answer.
             for job in group.drain(..) {
                 let mut alone = vec![job];
-                let end = write(&address, &mut connection, &mut alone).await;
-                answer(alone.drain(..), end);
+                let end = write_group(&address, &mut connection, &mut alone).await;
+                answer_group(alone.drain(..), end);
             }
         } else {
-            answer(group.drain(..), end);
+            answer_group(group.drain(..), end);
         }
     }
 }
 
-fn answer(group: impl Iterator<Item = Box<dyn Job>>, end: Result<(), Failure>) {
+fn answer_group(
+    group: impl Iterator<Item = Box<dyn PostgresWriteJob>>,
+    end: Result<(), GroupFailure>,
+) {
     let end = end.map_err(|failure| match failure {
-        Failure::Race(error)
-        | Failure::Gone(error)
-        | Failure::Refused(error)
-        | Failure::Unknown(error) => error,
+        GroupFailure::Conflict(error)
+        | GroupFailure::ConnectionLost(error)
+        | GroupFailure::Rejected(error)
+        | GroupFailure::OutcomeUnknown(error) => error,
     });
-    group.for_each(|job| job.answer(end.as_ref().copied()));
+    group.for_each(|job| job.answer_caller(end.as_ref().copied()));
 }
 
-/// Writes a group, again if another process came in between or the connection was lost before the commit.
-async fn write(
-    address: &Address,
+/// Writes a group; retries if it conflicts with another process or the connection is lost before
+/// the commit.
+async fn write_group(
+    address: &DatabaseAddress,
     connection: &mut Option<PgConnection>,
-    group: &mut [Box<dyn Job>],
-) -> Result<(), Failure> {
+    group: &mut [Box<dyn PostgresWriteJob>],
+) -> Result<(), GroupFailure> {
     let mut lost_before = false;
-    for _ in 1..TRIES {
-        match attempt(address, connection, group).await {
-            Err(Failure::Race(_)) => {}
-            Err(Failure::Gone(_)) if !lost_before => {
-                (*connection, lost_before) = (None, true);
+    for _ in 1..MAX_ATTEMPTS {
+        match attempt_group(address, connection, group).await {
+            Err(GroupFailure::Conflict(_)) => {}
+            // Nothing was committed, so one reconnect is safe. If that fails too, the callers
+            // should know.
+            Err(GroupFailure::ConnectionLost(_)) if !lost_before => {
+                *connection = None;
+                lost_before = true;
             }
             end => {
-                if matches!(end, Err(Failure::Gone(_) | Failure::Unknown(_))) {
+                if matches!(
+                    end,
+                    Err(GroupFailure::ConnectionLost(_) | GroupFailure::OutcomeUnknown(_))
+                ) {
                     *connection = None;
                 }
                 return end;
             }
         }
     }
-    attempt(address, connection, group).await
+    attempt_group(address, connection, group).await
 }
 
-async fn attempt(
-    address: &Address,
+async fn attempt_group(
+    address: &DatabaseAddress,
     connection: &mut Option<PgConnection>,
-    group: &mut [Box<dyn Job>],
-) -> Result<(), Failure> {
+    group: &mut [Box<dyn PostgresWriteJob>],
+) -> Result<(), GroupFailure> {
     let connection = match connection {
         Some(open) => open,
-        None => connection.insert(address.connect().await.map_err(Failure::Gone)?),
+        None => connection.insert(
+            address
+                .open_connection()
+                .await
+                .map_err(GroupFailure::ConnectionLost)?,
+        ),
     };
-    let plan = match answered(plan(connection, group)).await {
+    let plan = match with_timeout(plan_group(connection, group)).await {
         Ok(plan) => plan,
-        Err(error) => return Err(not_written(address, connection, error).await),
+        Err(error) => return Err(roll_back(address, connection, error).await),
     };
-    // Large blobs take their time.
-    let written = timeout(10 * QUIET, statement::write(connection, &plan))
-        .await
-        .unwrap_or_else(|_| Err(silent()));
+    // Large blobs need more time.
+    let written = timeout(
+        10 * ANSWER_TIMEOUT,
+        statement::write_plan(connection, &plan),
+    )
+    .await
+    .unwrap_or_else(|_| Err(no_answer_error()));
     if let Err(error) = written {
-        return Err(not_written(address, connection, error).await);
+        return Err(roll_back(address, connection, error).await);
     }
-    match answered(connection.execute("COMMIT")).await {
+    match with_timeout(connection.execute("COMMIT")).await {
         Ok(_) => Ok(()),
-        Err(error) if is_race(&error) => Err(Failure::Race(address.error(error))),
-        // The server may have committed and only its answer was lost. Doing it again could do it twice.
+        Err(error) if is_conflict(&error) => {
+            Err(GroupFailure::Conflict(address.database_error(error)))
+        }
+        // The server may have committed and only its answer was lost. A retry could perform the
+        // write twice.
         Err(error) => {
-            let (database, source) = (address.name.clone(), std::sync::Arc::new(error));
-            Err(Failure::Unknown(DatabaseError::Lost { database, source }))
+            let database = address.name.clone();
+            let source = std::sync::Arc::new(error);
+            Err(GroupFailure::OutcomeUnknown(DatabaseError::Lost {
+                database,
+                source,
+            }))
         }
     }
 }
 
-/// The answer of the server. One that is gone without a word must not keep everybody waiting for ever.
-async fn answered<T>(
+/// Waits for the server with a time limit. A server that vanished silently must not block all
+/// callers forever.
+async fn with_timeout<T>(
     asked: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    timeout(QUIET, asked)
+    timeout(ANSWER_TIMEOUT, asked)
         .await
-        .unwrap_or_else(|_| Err(silent()))
+        .unwrap_or_else(|_| Err(no_answer_error()))
 }
 
-/// Opens a transaction, looks at what the group is about, and judges the group.
-async fn plan(
+/// Opens a transaction, reads what the group depends on, and plans the group.
+async fn plan_group(
     connection: &mut PgConnection,
-    group: &mut [Box<dyn Job>],
-) -> Result<Plan, sqlx::Error> {
-    let mut wants = Wants::default();
-    group.iter().for_each(|job| job.wants(&mut wants));
+    group: &mut [Box<dyn PostgresWriteJob>],
+) -> Result<PostgresWritePlan, sqlx::Error> {
+    let mut wants = RowSelection::default();
+    group.iter().for_each(|job| job.add_rows(&mut wants));
     connection.execute("BEGIN").await?;
-    let mut plan = Plan::new(Facts::read(connection, &wants).await?);
+    let mut plan = PostgresWritePlan::new(LockedRows::lock_rows(connection, &wants).await?);
+    // In order of arrival: each job sees the changes of those before it.
     group.iter_mut().for_each(|job| job.run(&mut plan));
     Ok(plan)
 }
 
-/// Rolls back and says what the failure means.
-async fn not_written(
-    address: &Address,
+/// Rolls back and classifies the failure.
+async fn roll_back(
+    address: &DatabaseAddress,
     connection: &mut PgConnection,
     error: sqlx::Error,
-) -> Failure {
-    let (race, lost) = (is_race(&error), is_lost(&error));
-    let error = address.error(error);
-    if lost || answered(connection.execute("ROLLBACK")).await.is_err() {
-        return Failure::Gone(error);
+) -> GroupFailure {
+    let race = is_conflict(&error);
+    let lost = is_connection_lost(&error);
+    let error = address.database_error(error);
+    // Without a rollback the transaction may still hold locks; closing the connection ends it.
+    if lost || with_timeout(connection.execute("ROLLBACK")).await.is_err() {
+        return GroupFailure::ConnectionLost(error);
     }
     if race {
-        Failure::Race(error)
+        GroupFailure::Conflict(error)
     } else {
-        Failure::Refused(error)
+        GroupFailure::Rejected(error)
     }
 }

@@ -1,25 +1,26 @@
-//! Accounts and charges: how they are changed within the transaction of a group, and how they are read.
+//! Accounts and charges: changed within the transaction of a group, and read.
 
 use rusqlite::{Row, params, params_from_iter, types::Value};
 use toolgate_core::{
-    AccountKey, AccountRow, AccountRows, Charge, ChargeFilter, Movement, StoreError,
+    AccountKey, AccountMovement, AccountRow, AccountRows, Charge, ChargeFilter, StoreError,
 };
 
 use super::{
-    read::Read,
-    tx::{Tx, id},
+    read::SqliteReader,
+    transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::{account_key, from_db, from_text, limit, to_db, to_text};
+use crate::encoded::{decode_json, encode_json, from_db, limit_to_db, parse_account_key, to_db};
 
-impl Tx<'_> {
-    pub(super) fn reserve(&self, charge: &Charge) -> Result<Charge, StoreError> {
+impl SqliteWriteTx<'_> {
+    pub(super) fn reserve_charge(&self, charge: &Charge) -> Result<Charge, StoreError> {
         if let Some(open) = self.open_charge(charge)? {
             return Ok(open);
         }
         let mut rows = self.account_rows(charge)?;
         charge.reserve_in(&mut rows)?;
         self.put_accounts(&rows)?;
-        let (session, body) = (charge.session.map(id), to_text(charge)?);
+        let session = charge.session.map(session_bytes);
+        let body = encode_json(charge)?;
         let sql = "INSERT INTO charges (id, session, body) VALUES (?1, ?2, ?3)";
         self.execute(sql, params![charge.id.to_string(), session, body])?;
         Ok(charge.clone())
@@ -29,7 +30,7 @@ impl Tx<'_> {
         &self,
         charge: &Charge,
         actual: &[u64],
-    ) -> Result<Vec<Movement>, StoreError> {
+    ) -> Result<Vec<AccountMovement>, StoreError> {
         self.close_charge(charge, |rows| charge.settle_in(rows, actual))
     }
 
@@ -37,12 +38,14 @@ impl Tx<'_> {
         self.close_charge(charge, |rows| charge.release_in(rows))
     }
 
-    /// Ends a charge, if it is this one that is open.
+    /// Closes a charge, if exactly this one is open.
     fn close_charge<T: Default>(
         &self,
         charge: &Charge,
         end: impl FnOnce(&mut AccountRows) -> T,
     ) -> Result<T, StoreError> {
+        // A retry after a lost answer finds the charge closed, or another one under its id: nothing
+        // is booked twice.
         if self.open_charge(charge)?.as_ref() != Some(charge) {
             return Ok(T::default());
         }
@@ -56,10 +59,10 @@ impl Tx<'_> {
     fn open_charge(&self, charge: &Charge) -> Result<Option<Charge>, StoreError> {
         let name = charge.id.to_string();
         let body: Option<String> =
-            self.row("SELECT body FROM charges WHERE id = ?1", [&name], |row| {
+            self.query_row("SELECT body FROM charges WHERE id = ?1", [&name], |row| {
                 row.get(0)
             })?;
-        body.map(|body| from_text(&body, || format!("the charge {name}")))
+        body.map(|body| decode_json(&body, || format!("the charge {name}")))
             .transpose()
     }
 
@@ -67,7 +70,7 @@ impl Tx<'_> {
         let mut rows = AccountRows::new();
         for account in charge.accounts() {
             let sql = "SELECT spent, reserved FROM accounts WHERE key = ?1";
-            let found = self.row(sql, [account.to_string()], |row| {
+            let found = self.query_row(sql, [account.to_string()], |row| {
                 Ok((row.get(0)?, row.get(1)?))
             })?;
             if let Some((spent, reserved)) =
@@ -103,16 +106,19 @@ impl Tx<'_> {
     }
 }
 
-impl Read<'_> {
-    pub(super) fn charges(&self, filter: &ChargeFilter) -> Result<Vec<Charge>, StoreError> {
+impl SqliteReader<'_> {
+    pub(super) fn read_charges(&self, filter: &ChargeFilter) -> Result<Vec<Charge>, StoreError> {
         let mut sql = String::from("SELECT id, body FROM charges WHERE 1");
         let conditions = [
             filter
                 .id
                 .map(|id| (" AND id = ?", Value::from(id.to_string()))),
-            filter
-                .session
-                .map(|session| (" AND session = ?", Value::from(id(session).to_vec()))),
+            filter.session.map(|session| {
+                (
+                    " AND session = ?",
+                    Value::from(session_bytes(session).to_vec()),
+                )
+            }),
             filter
                 .after
                 .map(|after| (" AND id > ?", Value::from(after.to_string()))),
@@ -120,19 +126,24 @@ impl Read<'_> {
         let (conditions, values): (Vec<&str>, Vec<Value>) =
             conditions.into_iter().flatten().unzip();
         sql.extend(conditions);
-        sql.push_str(&format!(" ORDER BY id LIMIT {}", limit(filter.limit)));
-        self.rows(&sql, params_from_iter(values), |row| {
+        sql.push_str(&format!(" ORDER BY id LIMIT {}", limit_to_db(filter.limit)));
+        self.query_rows(&sql, params_from_iter(values), |row| {
             let what = || format!("the charge {}", row.get::<_, String>(0).unwrap_or_default());
-            Ok(from_text(row.get_ref(1)?.as_str()?, what))
+            Ok(decode_json(row.get_ref(1)?.as_str()?, what))
         })
     }
 
-    pub(super) fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
+    pub(super) fn read_account(
+        &self,
+        account: &AccountKey,
+    ) -> Result<Option<AccountRow>, StoreError> {
         let sql = "SELECT key, spent, reserved FROM accounts WHERE key = ?1";
-        Ok(self.rows(sql, [account.to_string()], account_row)?.pop())
+        Ok(self
+            .query_rows(sql, [account.to_string()], account_row)?
+            .pop())
     }
 
-    pub(super) fn accounts(
+    pub(super) fn list_accounts(
         &self,
         prefix: &str,
         after: Option<&AccountKey>,
@@ -150,8 +161,9 @@ impl Read<'_> {
             }
         };
         let from = after.as_deref().unwrap_or(prefix);
-        let mut found = self.rows(sql, params![from, limit(most)], account_row)?;
-        // Those that start alike lie side by side. SQLite itself would stop comparing at a zero byte.
+        let mut found = self.query_rows(sql, params![from, limit_to_db(most)], account_row)?;
+        // Keys with the same prefix are adjacent. SQLite itself would stop comparing at a zero
+        // byte.
         let end = found
             .iter()
             .position(|row| !row.account.to_string().starts_with(prefix));
@@ -161,9 +173,10 @@ impl Read<'_> {
 }
 
 fn account_row(row: &Row<'_>) -> rusqlite::Result<Result<AccountRow, StoreError>> {
-    let (spent, reserved) = (from_db(row.get(1)?), from_db(row.get(2)?));
+    let spent = from_db(row.get(1)?);
+    let reserved = from_db(row.get(2)?);
     Ok(
-        account_key(row.get_ref(0)?.as_str()?).map(|account| AccountRow {
+        parse_account_key(row.get_ref(0)?.as_str()?).map(|account| AccountRow {
             account,
             spent,
             reserved,

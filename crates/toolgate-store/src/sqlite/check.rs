@@ -1,80 +1,85 @@
-//! Looks through a whole database for anything that cannot be right.
+//! Checks a whole database for inconsistencies.
 
 use std::path::Path;
 
 use rusqlite::Connection;
 use toolgate_core::{
-    ApprovalRequest, CallId, Digest, Event, LedgerName, Record, RecordKey, SealedEntry, SessionId,
-    StoreError,
+    ApprovalRequest, CallId, Digest, Event, LedgerName, RecordKey, SealedEntry, SessionId,
+    StoreError, StoreRecord,
 };
 
 use super::{
     SqliteStore, connect,
-    read::{Read, ledger_name, uuid},
+    read::{SqliteReader, parse_ledger_name, uuid_column},
 };
 use crate::{
-    DatabaseError, Problem,
+    DatabaseError, IntegrityProblem,
     check::ChainCheck,
-    encoded::{from_db, from_text},
+    encoded::{decode_json, from_db},
 };
 
 impl SqliteStore {
-    /// Looks for damage: in the file itself, in logs, chains and approvals. An empty list means that all is well.
+    /// Checks for damage: in the file itself, in logs, chains and approvals. An empty list means
+    /// that nothing was found.
     ///
-    /// This reads the whole file, as it is at one moment, and takes time accordingly. Others can go on meanwhile.
-    pub fn check(&self) -> Result<Vec<Problem>, DatabaseError> {
-        let connection = connect::reader(&self.0.path, &self.0.options)?;
-        check(&connection, &self.0.path)
+    /// This reads the whole file, as of one moment, and takes time accordingly. Other processes can
+    /// continue meanwhile.
+    pub fn check(&self) -> Result<Vec<IntegrityProblem>, DatabaseError> {
+        let connection = connect::open_reader(&self.0.path, &self.0.options)?;
+        check_connection(&connection, &self.0.path)
     }
 }
 
-pub(super) fn check(connection: &Connection, path: &Path) -> Result<Vec<Problem>, DatabaseError> {
+pub(super) fn check_connection(
+    connection: &Connection,
+    path: &Path,
+) -> Result<Vec<IntegrityProblem>, DatabaseError> {
     let failed = |error| connect::database_error(path, error);
     // One transaction, so that everything is seen as of the same moment.
     let snapshot = connection.unchecked_transaction().map_err(failed)?;
-    let found = everything(&Read {
+    let found = find_problems(&SqliteReader {
         connection: &snapshot,
         path,
     });
     found.map_err(|error| match error {
         StoreError::Backend(error) | StoreError::Damaged { source: error, .. } => {
-            connect::cause(path, error)
+            connect::into_database_error(path, error)
         }
         other => DatabaseError::Failed {
-            database: connect::name(path),
+            database: connect::database_name(path),
             source: std::sync::Arc::new(other),
         },
     })
 }
 
-fn everything(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
+fn find_problems(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
     let mut problems = Vec::new();
     let messages: Vec<String> =
-        read.rows("PRAGMA integrity_check(20)", [], |row| Ok(Ok(row.get(0)?)))?;
+        read.query_rows("PRAGMA integrity_check(20)", [], |row| Ok(Ok(row.get(0)?)))?;
     problems.extend(
         messages
             .into_iter()
             .filter(|message| message != "ok")
-            .map(|message| Problem::Database { message }),
+            .map(|message| IntegrityProblem::Database { message }),
     );
-    problems.extend(logs(read)?);
-    problems.extend(bodies(read)?);
-    problems.extend(chains(read)?);
-    problems.extend(questions(read)?);
+    problems.extend(check_logs(read)?);
+    problems.extend(check_bodies(read)?);
+    problems.extend(check_chains(read)?);
+    problems.extend(check_requests(read)?);
     Ok(problems)
 }
 
-/// Logs whose events are not 1 to the revision of their session.
-fn logs(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
+/// Finds logs whose events are not 1 to the revision of their session.
+fn check_logs(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
     let sql = "SELECT id, revision, count(sequence) AS events, coalesce(max(sequence), 0) AS last
                FROM sessions LEFT JOIN events ON events.session = sessions.id
                GROUP BY id HAVING events != revision OR last != revision
                UNION ALL
                SELECT session, 0, count(*), max(sequence) FROM events
                WHERE session NOT IN (SELECT id FROM sessions) GROUP BY session";
-    read.rows(sql, [], |row| {
-        Ok(Ok(Problem::Log {
-            session: SessionId::new(uuid(row, 0)?),
+    read.query_rows(sql, [], |row| {
+        Ok(Ok(IntegrityProblem::Log {
+            session: SessionId::new(uuid_column(row, 0)?),
             revision: from_db(row.get(1)?),
             events: from_db(row.get(2)?),
             last: from_db(row.get(3)?),
@@ -82,42 +87,46 @@ fn logs(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
     })
 }
 
-/// Events and records that cannot be read.
-fn bodies(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
-    let events = read.rows("SELECT session, sequence, body FROM events", [], |row| {
-        let (session, sequence) = (SessionId::new(uuid(row, 0)?), from_db(row.get(1)?));
+/// Finds events and records that cannot be parsed.
+fn check_bodies(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
+    let events = read.query_rows("SELECT session, sequence, body FROM events", [], |row| {
+        let session = SessionId::new(uuid_column(row, 0)?);
+        let sequence = from_db(row.get(1)?);
         let what = || format!("event {sequence} of session {session}");
         let event = row
             .get_ref(2)?
             .as_str()
             .ok()
-            .and_then(|text| from_text::<Event>(text, what).ok());
+            .and_then(|text| decode_json::<Event>(text, what).ok());
         Ok(Ok(event
             .is_none_or(|event| event.sequence() != sequence)
-            .then(|| Problem::Unreadable { what: what() })))
+            .then(|| IntegrityProblem::Unreadable { what: what() })))
     })?;
-    let records = read.rows("SELECT key, body FROM records", [], |row| {
+    let records = read.query_rows("SELECT key, body FROM records", [], |row| {
         let what = || row.get(0).unwrap_or_else(|_| "a record".to_owned());
         let record = row
             .get_ref(1)?
             .as_str()
             .ok()
-            .and_then(|text| from_text::<Record>(text, what).ok());
+            .and_then(|text| decode_json::<StoreRecord>(text, what).ok());
         Ok(Ok(record
             .is_none()
-            .then(|| Problem::Unreadable { what: what() })))
+            .then(|| IntegrityProblem::Unreadable { what: what() })))
     })?;
     Ok(events.into_iter().chain(records).flatten().collect())
 }
 
-/// Chains that are broken or end elsewhere than they should.
-fn chains(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
+/// Finds chains that are broken or end elsewhere than they should.
+fn check_chains(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
     let mut chains = ChainCheck::default();
     let sql = "SELECT ledger, counter, previous, hash, body FROM entries ORDER BY ledger, counter";
-    read.rows(sql, [], |row| {
+    read.query_rows(sql, [], |row| {
         let digest = |column| row.get(column).map(Digest::from_bytes);
-        let (ledger, counter) = (ledger_name(row.get(0)?), from_db(row.get(1)?));
-        let (previous, hash, body) = (digest(2)?, digest(3)?, row.get_ref(4)?.as_str()?.into());
+        let ledger = parse_ledger_name(row.get(0)?);
+        let counter = from_db(row.get(1)?);
+        let previous = digest(2)?;
+        let hash = digest(3)?;
+        let body = row.get_ref(4)?.as_str()?.into();
         let entry = |ledger: LedgerName| SealedEntry {
             ledger,
             counter,
@@ -125,37 +134,37 @@ fn chains(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
             body,
             hash,
         };
-        Ok(ledger.map(|ledger| chains.entry(&entry(ledger))))
+        Ok(ledger.map(|ledger| chains.add_entry(&entry(ledger))))
     })?;
-    Ok(chains.finish(&read.ledgers()?))
+    Ok(chains.finish(&read.read_ledgers()?))
 }
 
-/// Approvals whose question is missing.
-fn questions(read: &Read<'_>) -> Result<Vec<Problem>, StoreError> {
-    let approvals = read.rows("SELECT call, request FROM approvals", [], |row| {
-        let call = CallId::new(uuid(row, 0)?);
+/// Finds approvals whose approval request is missing.
+fn check_requests(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
+    let approvals = read.query_rows("SELECT call, request FROM approvals", [], |row| {
+        let call = CallId::new(uuid_column(row, 0)?);
         let request = row.get_ref(1)?.as_str().ok();
         Ok(Ok((
             call,
-            request.and_then(|text| from_text::<ApprovalRequest>(text, String::new).ok()),
+            request.and_then(|text| decode_json::<ApprovalRequest>(text, String::new).ok()),
         )))
     })?;
     let mut problems = Vec::new();
     for (call, request) in approvals {
         let Some(generation) = request.map(|request| request.generation) else {
-            problems.push(Problem::Unreadable {
+            problems.push(IntegrityProblem::Unreadable {
                 what: format!("the approval of call {call}"),
             });
             continue;
         };
         let question = RecordKey::Question(call, generation).to_string();
-        let there = read.row("SELECT 1 FROM records WHERE key = ?1", [question], |_| {
+        let there = read.query_row("SELECT 1 FROM records WHERE key = ?1", [question], |_| {
             Ok(())
         })?;
         problems.extend(
             there
                 .is_none()
-                .then_some(Problem::Question { call, generation }),
+                .then_some(IntegrityProblem::MissingRequest { call, generation }),
         );
     }
     Ok(problems)

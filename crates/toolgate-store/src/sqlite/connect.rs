@@ -1,4 +1,4 @@
-//! Opens the file, makes sure that it is ours, and brings it to the newest schema.
+//! Opens the file, checks that it is ours, and migrates it to the newest schema.
 
 use std::{
     error::Error,
@@ -14,33 +14,40 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params};
 use super::SqliteOptions;
 use crate::{
     DatabaseError,
-    migrations::{self, Applied, Migration},
+    migrations::{self, AppliedMigration, Migration},
 };
 
-/// Marks a file as ours: "tgat".
+/// The application id that marks a file as ours: "tgat".
 const APPLICATION_ID: i64 = 0x7467_6174;
 
-/// How many prepared statements a connection keeps; there are fewer different ones.
-const STATEMENTS: usize = 96;
+/// The number of prepared statements that a connection caches; there are fewer different ones.
+const CACHED_STATEMENTS: usize = 96;
 
-/// Opens the connection that writes, and migrates the file if it has to be.
-pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, DatabaseError> {
-    create_file(path)?;
-    let opened = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, options);
+/// Opens the connection for writing, and migrates the file if necessary.
+pub(super) fn open_writer(
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<Connection, DatabaseError> {
+    ensure_file(path)?;
+    let opened = open_connection(path, OpenFlags::SQLITE_OPEN_READ_WRITE, options);
     let mut connection = opened.map_err(|error| database_error(path, error))?;
-    is_ours(path, &connection)?;
-    set_up(&connection, options).map_err(|error| database_error(path, error))?;
-    migrate(path, &mut connection)?;
+    // Before the configuration: switching to WAL already writes to the file.
+    check_ownership(path, &connection)?;
+    configure_connection(&connection, options).map_err(|error| database_error(path, error))?;
+    migrate_schema(path, &mut connection)?;
     Ok(connection)
 }
 
-/// Opens a connection that only reads.
-pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Result<Connection, DatabaseError> {
-    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options)
+/// Opens a connection for reading.
+pub(super) fn open_reader(
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<Connection, DatabaseError> {
+    open_connection(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options)
         .map_err(|error| database_error(path, error))
 }
 
-pub(super) fn connect(
+pub(super) fn open_connection(
     path: &Path,
     access: OpenFlags,
     options: &SqliteOptions,
@@ -48,12 +55,13 @@ pub(super) fn connect(
     // No URI and no symlink tricks: the path is a path. Each connection stays on one thread.
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(options.busy_timeout)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     Ok(connection)
 }
 
-/// Creates the file for its owner alone, if there is none. SQLite gives the files beside it the same mode.
-fn create_file(path: &Path) -> Result<(), DatabaseError> {
+/// Creates the file for its owner alone, if there is none. SQLite gives the files beside it the
+/// same mode.
+fn ensure_file(path: &Path) -> Result<(), DatabaseError> {
     let directory = path
         .parent()
         .filter(|directory| !directory.as_os_str().is_empty());
@@ -62,18 +70,18 @@ fn create_file(path: &Path) -> Result<(), DatabaseError> {
             directory: directory.to_owned(),
         });
     }
-    match new_file(path) {
+    match create_new_file(path) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(DatabaseError::ReadOnly {
-            database: name(path),
+            database: database_name(path),
             source: Arc::new(error),
         }),
     }
 }
 
-/// Creates a file that only its owner may read, and fails if there is one.
-pub(super) fn new_file(path: &Path) -> io::Result<()> {
+/// Creates a file that only its owner may read, and fails if it exists.
+pub(super) fn create_new_file(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -81,10 +89,11 @@ pub(super) fn new_file(path: &Path) -> io::Result<()> {
     options.open(path).map(drop)
 }
 
-/// Refuses a file that another program has written, before anything in it is changed.
-pub(super) fn is_ours(path: &Path, connection: &Connection) -> Result<(), DatabaseError> {
+/// Rejects a file that another program has written, before anything in it is changed.
+pub(super) fn check_ownership(path: &Path, connection: &Connection) -> Result<(), DatabaseError> {
     let error = |error| database_error(path, error);
-    // All of it is read at one moment: somebody else may be making the file ours between one question and the next.
+    // All values are read as of one moment: another process may be creating our schema between two
+    // queries.
     let moment = connection.unchecked_transaction().map_err(error)?;
     let number = |sql| moment.query_row(sql, [], |row| row.get::<_, i64>(0));
     let id = number("PRAGMA application_id").map_err(error)?;
@@ -98,13 +107,14 @@ pub(super) fn is_ours(path: &Path, connection: &Connection) -> Result<(), Databa
         Ok(())
     } else {
         Err(DatabaseError::NotOurs {
-            database: name(path),
+            database: database_name(path),
         })
     }
 }
 
-fn set_up(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
-    // Changing the mode of a new file needs it alone and does not wait by itself.
+fn configure_connection(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+    // Changing the mode of a new file needs exclusive access, and SQLite's busy timeout does not
+    // apply to it.
     let patience = Instant::now() + options.busy_timeout;
     loop {
         match connection
@@ -119,6 +129,7 @@ fn set_up(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<
             other => break other.map(drop)?,
         }
     }
+    // In WAL mode, only FULL syncs every commit.
     connection.pragma_update(None, "synchronous", "FULL")?;
     if let Some(pages) = options.max_pages {
         connection
@@ -127,31 +138,32 @@ fn set_up(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<
     Ok(())
 }
 
-/// Takes the steps that are missing, in one transaction. Two processes that start at once take them one after the
-/// other, and the second finds nothing left to do.
-fn migrate(path: &Path, connection: &mut Connection) -> Result<(), DatabaseError> {
+/// Applies the missing migrations in one transaction. Two processes that start at the same time run
+/// one after the other, and the second finds nothing left to do.
+fn migrate_schema(path: &Path, connection: &mut Connection) -> Result<(), DatabaseError> {
     let failed = |error| database_error(path, error);
-    if pending(path, connection)?.is_empty() {
+    if pending_migrations(path, connection)?.is_empty() {
         return Ok(());
     }
     let tx = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(failed)?;
-    let steps = pending(path, &tx)?;
-    apply(&tx, steps).map_err(failed)?;
+    // Read again under the write lock: another process may have migrated the file in between.
+    let steps = pending_migrations(path, &tx)?;
+    apply_migrations(&tx, steps).map_err(failed)?;
     tx.commit().map_err(failed)
 }
 
-/// The steps that the file has not gone through yet.
-pub(super) fn pending(
+/// Returns the migrations that the file still needs.
+pub(super) fn pending_migrations(
     path: &Path,
     connection: &Connection,
 ) -> Result<&'static [Migration], DatabaseError> {
-    let applied = applied(connection).map_err(|error| database_error(path, error))?;
-    migrations::missing(migrations::SQLITE, &applied, &name(path))
+    let applied = applied_migrations(connection).map_err(|error| database_error(path, error))?;
+    migrations::missing_migrations(migrations::SQLITE, &applied, &database_name(path))
 }
 
-fn applied(connection: &Connection) -> rusqlite::Result<Vec<Applied>> {
+fn applied_migrations(connection: &Connection) -> rusqlite::Result<Vec<AppliedMigration>> {
     let table =
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'toolgate_schema'";
     if connection.query_row(table, [], |row| row.get::<_, i64>(0))? == 0 {
@@ -160,7 +172,7 @@ fn applied(connection: &Connection) -> rusqlite::Result<Vec<Applied>> {
     let mut steps =
         connection.prepare("SELECT version, checksum FROM toolgate_schema ORDER BY version")?;
     let rows = steps.query_map([], |row| {
-        Ok(Applied {
+        Ok(AppliedMigration {
             version: row.get(0)?,
             checksum: row.get(1)?,
         })
@@ -168,7 +180,7 @@ fn applied(connection: &Connection) -> rusqlite::Result<Vec<Applied>> {
     rows.collect()
 }
 
-fn apply(connection: &Connection, steps: &[Migration]) -> rusqlite::Result<()> {
+fn apply_migrations(connection: &Connection, steps: &[Migration]) -> rusqlite::Result<()> {
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS toolgate_schema (
              version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
@@ -183,6 +195,7 @@ fn apply(connection: &Connection, steps: &[Migration]) -> rusqlite::Result<()> {
         )?;
         connection.pragma_update(None, "user_version", step.version)?;
     }
+    // Within the same transaction: a file counts as ours only if its schema is complete.
     connection.pragma_update(None, "application_id", APPLICATION_ID)
 }
 
@@ -193,14 +206,14 @@ fn now_micros() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// How the database is called in errors.
-pub(super) fn name(path: &Path) -> String {
+/// Returns the name of the database in errors.
+pub(super) fn database_name(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// What an error of SQLite means for whoever uses the file.
+/// Converts an SQLite error into one that tells the operator what to fix.
 pub(super) fn database_error(path: &Path, error: rusqlite::Error) -> DatabaseError {
-    let database = name(path);
+    let database = database_name(path);
     let code = error.sqlite_error_code();
     let source = Arc::new(error);
     match code {
@@ -217,12 +230,15 @@ pub(super) fn database_error(path: &Path, error: rusqlite::Error) -> DatabaseErr
     }
 }
 
-/// What is behind an error that a store would give.
-pub(super) fn cause(path: &Path, error: Box<dyn Error + Send + Sync>) -> DatabaseError {
+/// Returns the database error behind the error of a store.
+pub(super) fn into_database_error(
+    path: &Path,
+    error: Box<dyn Error + Send + Sync>,
+) -> DatabaseError {
     match error.downcast() {
         Ok(error) => *error,
         Err(error) => DatabaseError::Failed {
-            database: name(path),
+            database: database_name(path),
             source: error.into(),
         },
     }

@@ -2,95 +2,115 @@
 
 use rusqlite::params;
 use toolgate_core::{
-    Charge, ChargeFilter, Erased, SessionId, StoreError, Timestamp, TraceNames, Traces,
+    Charge, ChargeFilter, ErasedSessions, ErasureNames, ErasureScope, SessionId, StoreError,
+    Timestamp,
 };
 
 use super::{
-    read::Read,
-    tx::{Tx, id},
+    read::SqliteReader,
+    transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::{end_of, from_db};
+use crate::encoded::{from_db, prefix_end};
 
-/// How many events are in memory at a time.
-const PAGE: usize = 1_000;
+/// The number of events that are in memory at a time.
+const PAGE_EVENTS: usize = 1_000;
 
-impl Tx<'_> {
-    pub(super) fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
+impl SqliteWriteTx<'_> {
+    pub(super) fn hide_session(
+        &self,
+        session: SessionId,
+        at: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
         let at = at.map(Timestamp::as_micros);
-        for session in self.traces(session)?.sessions() {
+        for session in self.collect_traces(session)?.sessions() {
             self.execute(
                 "UPDATE sessions SET hidden_at = ?2 WHERE id = ?1",
-                params![id(*session), at],
+                params![session_bytes(*session), at],
             )?;
         }
         Ok(())
     }
 
-    pub(super) fn erase(&self, session: SessionId, now: Timestamp) -> Result<Erased, StoreError> {
-        let traces = self.traces(session)?;
+    pub(super) fn erase_session(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<ErasedSessions, StoreError> {
+        let traces = self.collect_traces(session)?;
         let mut open = Vec::new();
+        // All checks come before the first change: a session that is leased must not be left half
+        // erased.
         for session in traces.sessions() {
-            self.check_free(*session, now)?;
+            self.check_unleased(*session, now)?;
             open.extend(self.open_charges(*session)?);
         }
-        let mut erased = Erased::default();
+        let mut erased = ErasedSessions::default();
         for charge in &open {
             erased.booked.extend(self.settle_charge(charge, &[])?);
         }
         for session in traces.sessions() {
-            if self.clear(*session)? {
+            if self.clear_session(*session)? {
                 erased.sessions.push(*session);
             }
         }
-        self.forget(&traces.names())?;
+        self.delete_records(&traces.record_names())?;
         Ok(erased)
     }
 
-    /// The session and those of its agents.
-    fn traces(&self, session: SessionId) -> Result<Traces, StoreError> {
-        let mut traces = Traces::of(session);
+    /// Collects the session and the sessions of its agents.
+    fn collect_traces(&self, session: SessionId) -> Result<ErasureScope, StoreError> {
+        let mut traces = ErasureScope::for_session(session);
         let mut unread = vec![session];
+        // Agents have sessions of their own, and these may have agents, too.
         while !unread.is_empty() {
             unread
                 .drain(..)
-                .try_for_each(|session| self.take_in(session, &mut traces))?;
-            for agent in traces.agents() {
+                .try_for_each(|session| self.collect_events(session, &mut traces))?;
+            for agent in traces.agent_sessions() {
                 if self
-                    .row("SELECT 1 FROM sessions WHERE id = ?1", [id(agent)], |_| {
-                        Ok(())
-                    })?
+                    .query_row(
+                        "SELECT 1 FROM sessions WHERE id = ?1",
+                        [session_bytes(agent)],
+                        |_| Ok(()),
+                    )?
                     .is_some()
                 {
                     unread.push(agent);
                 }
             }
-            traces.add(unread.iter().copied());
+            traces.add_sessions(unread.iter().copied());
         }
         Ok(traces)
     }
 
-    fn take_in(&self, session: SessionId, traces: &mut Traces) -> Result<(), StoreError> {
+    fn collect_events(
+        &self,
+        session: SessionId,
+        traces: &mut ErasureScope,
+    ) -> Result<(), StoreError> {
         let mut after = 0;
         loop {
-            let page = self.read().events(session, after, PAGE)?;
-            page.iter().for_each(|event| traces.take_in(event));
+            let page = self.reader().read_events(session, after, PAGE_EVENTS)?;
+            page.iter().for_each(|event| traces.add_event(event));
             match page.last() {
-                Some(last) if page.len() == PAGE => after = last.sequence(),
+                Some(last) if page.len() == PAGE_EVENTS => after = last.sequence(),
                 _ => return Ok(()),
             }
         }
     }
 
-    /// Says who drives a session at the time `now`, if somebody does.
-    fn check_free(&self, session: SessionId, now: Timestamp) -> Result<(), StoreError> {
+    /// Fails with the lease holder if a session is leased at the time `now`.
+    fn check_unleased(&self, session: SessionId, now: Timestamp) -> Result<(), StoreError> {
         let sql =
             "SELECT holder, lease_until, fence FROM sessions WHERE id = ?1 AND holder IS NOT NULL
                        AND lease_until > ?2";
-        let held = self.row(sql, params![id(session), now.as_micros()], |row| {
-            Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?))
-        })?;
+        let held = self.query_row(
+            sql,
+            params![session_bytes(session), now.as_micros()],
+            |row| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?)),
+        )?;
         match held {
-            Some((holder, until, fence)) => Err(StoreError::Held {
+            Some((holder, until, fence)) => Err(StoreError::LeaseHeld {
                 session,
                 holder: holder.into(),
                 until: Timestamp::from_micros(until),
@@ -101,16 +121,20 @@ impl Tx<'_> {
     }
 
     fn open_charges(&self, session: SessionId) -> Result<Vec<Charge>, StoreError> {
-        self.read().charges(&ChargeFilter {
+        self.reader().read_charges(&ChargeFilter {
             session: Some(session),
             limit: usize::MAX,
             ..ChargeFilter::default()
         })
     }
 
-    /// Removes everything of a session but its fence, which ends all leases so far. Says whether there were events.
-    fn clear(&self, session: SessionId) -> Result<bool, StoreError> {
-        let had_events = self.execute("DELETE FROM events WHERE session = ?1", [id(session)])? > 0;
+    /// Deletes everything of a session but its fence, which invalidates all leases so far. Returns
+    /// whether there were events.
+    fn clear_session(&self, session: SessionId) -> Result<bool, StoreError> {
+        let had_events = self.execute(
+            "DELETE FROM events WHERE session = ?1",
+            [session_bytes(session)],
+        )? > 0;
         for sql in [
             "DELETE FROM posts WHERE session = ?1",
             "DELETE FROM turns WHERE session = ?1",
@@ -118,27 +142,27 @@ impl Tx<'_> {
             "UPDATE sessions SET revision = 0, created_at = 0, updated_at = 0, holder = NULL, lease_until = NULL,
                  hidden_at = NULL, fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END WHERE id = ?1",
         ] {
-            self.execute(sql, [id(session)])?;
+            self.execute(sql, [session_bytes(session)])?;
         }
         Ok(had_events)
     }
 
-    fn forget(&self, names: &TraceNames) -> Result<(), StoreError> {
+    fn delete_records(&self, names: &ErasureNames) -> Result<(), StoreError> {
         for name in &names.whole {
             self.execute("DELETE FROM records WHERE key = ?1", [name])?;
         }
         for start in &names.starts {
             self.execute(
                 "DELETE FROM records WHERE key >= ?1 AND key < ?2",
-                [start, &end_of(start)],
+                [start, &prefix_end(start)],
             )?;
         }
         Ok(())
     }
 
-    /// Reads what the transaction sees.
-    fn read(&self) -> Read<'_> {
-        Read {
+    /// Returns a reader that sees the changes of the transaction.
+    fn reader(&self) -> SqliteReader<'_> {
+        SqliteReader {
             connection: self.connection,
             path: self.path,
         }

@@ -5,12 +5,12 @@ mod backup;
 mod check;
 mod connect;
 mod erase;
-mod look;
-mod posted;
+mod inspect;
+mod mailbox;
 mod queue;
 mod read;
-mod readers;
-mod tx;
+mod reader_pool;
+mod transaction;
 mod writer;
 
 use std::{
@@ -26,25 +26,29 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use toolgate_core::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalRow, Batch, Charge, ChargeFilter, Digest,
-    Erased, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Movement, Position,
-    Post, Record, RecordKey, Said, SealedEntry, SessionFilter, SessionId, SessionRow, Store,
-    StoreError, Timestamp, TurnFilter, TurnRow,
+    AccountKey, AccountMovement, AccountRow, ApprovalFilter, ApprovalRow, Charge, ChargeFilter,
+    Digest, ErasedSessions, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
+    LogPosition, MailboxItem, MessageRecord, RecordKey, SealedEntry, SessionFilter, SessionId,
+    SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow, WriteBatch,
 };
 
-pub use self::look::Look;
-use self::{posted::Posted, queue::Queue, readers::Readers, tx::Tx, writer::Job};
+pub use self::inspect::SqliteInspection;
+use self::{
+    mailbox::SqliteMailbox, queue::JobQueue, reader_pool::SqliteReaderPool,
+    transaction::SqliteWriteTx, writer::SqliteWriteJob,
+};
 use crate::{
     DatabaseError,
-    encoded::{EncodedBatch, EncodedRecord, encode_records, to_text},
+    encoded::{EncodedBatch, EncodedRecord, encode_json, encode_records},
 };
 
-/// Keeps everything in one SQLite file.
+/// Stores everything in one SQLite file.
 ///
-/// One thread writes: it does all writes that wait in one commit (WAL, synced) and then answers each caller. Leases and
-/// the ends of charges alone are not synced: they outlast the process and reach the disk with whatever is written next,
-/// and nobody drives a session when the machine is lost. Several processes may use the same file. Cloning shares the store; when the last clone is dropped, what was queued is
-/// still written and the file is closed.
+/// One thread writes: it performs all pending writes in one commit (WAL, synced) and then answers
+/// each caller. Only leases and the ends of charges are not synced: they survive the loss of the
+/// process and reach the disk with the next write, and if the machine is lost, so is the driver of
+/// every session in the file. Several processes may use the same file. Cloning shares the store;
+/// when the last clone is dropped, queued writes are still performed and the file is closed.
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();
@@ -54,30 +58,31 @@ use crate::{
 /// # Ok::<(), toolgate_store::DatabaseError>(())
 /// ```
 #[derive(Clone)]
-pub struct SqliteStore(Arc<Open>);
+pub struct SqliteStore(Arc<OpenDatabase>);
 
-/// How a file is used.
+/// Options for opening a file.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
-    /// How long a write waits for another process before it fails; 10 seconds unless said otherwise.
+    /// The time that a write waits for another process before it fails; 10 seconds by default.
     pub busy_timeout: Duration,
-    /// How many threads read at most; 2 unless said otherwise.
+    /// The maximum number of reader threads; 2 by default.
     pub readers: usize,
-    /// How many pages of 4 KiB the file may have, if there is a limit. A write that needs more fails.
+    /// The maximum number of 4 KiB pages of the file, if there is a limit. A write that needs more
+    /// fails.
     pub max_pages: Option<u32>,
 }
 
-struct Open {
+struct OpenDatabase {
     path: PathBuf,
     options: SqliteOptions,
-    queue: Arc<Queue<Box<dyn Job>>>,
-    readers: Readers,
-    posted: Posted,
+    queue: Arc<JobQueue<Box<dyn SqliteWriteJob>>>,
+    readers: SqliteReaderPool,
+    posted: SqliteMailbox,
     writer: Option<JoinHandle<()>>,
 }
 
 impl SqliteStore {
-    /// Opens a file, makes it if there is none, and brings it up to date.
+    /// Opens a file, creates it if there is none, and migrates it to the newest schema.
     ///
     /// This reads and may write the disk before it returns.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DatabaseError> {
@@ -90,21 +95,22 @@ impl SqliteStore {
         options: SqliteOptions,
     ) -> Result<Self, DatabaseError> {
         let path = path.as_ref().to_owned();
-        let connection = connect::writer(&path, &options)?;
-        let queue = Arc::new(Queue::new());
+        let connection = connect::open_writer(&path, &options)?;
+        let queue = Arc::new(JobQueue::new());
         let writer = {
-            let (path, queue) = (path.clone(), queue.clone());
+            let path = path.clone();
+            let queue = queue.clone();
             let thread = thread::Builder::new().name("toolgate-write".into());
-            thread.spawn(move || writer::run(&connection, &path, &queue))
+            thread.spawn(move || writer::run_writer(&connection, &path, &queue))
         };
         let failed = |error| DatabaseError::Failed {
-            database: connect::name(&path),
+            database: connect::database_name(&path),
             source: Arc::new(error),
         };
         let writer = Some(writer.map_err(failed)?);
-        let readers = Readers::new(path.clone(), options.clone());
-        let posted = Posted::new(path.clone(), options.clone());
-        Ok(Self(Arc::new(Open {
+        let readers = SqliteReaderPool::new(path.clone(), options.clone());
+        let posted = SqliteMailbox::new(path.clone(), options.clone());
+        Ok(Self(Arc::new(OpenDatabase {
             path,
             options,
             queue,
@@ -114,52 +120,56 @@ impl SqliteStore {
         })))
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
     /// Queues a write and waits for its commit.
-    async fn write<T: Send + 'static>(
+    async fn queue_write<T: Send + 'static>(
         &self,
-        work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnMut(&SqliteWriteTx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.commit(true, work).await
+        self.queue_job(true, work).await
     }
 
-    /// Queues a change of who drives a session.
+    /// Queues a change of a session's lease.
     ///
-    /// It outlasts a process, not a machine: whoever drives a session in a file is lost with the machine, and what it
-    /// wrote under its lease took the lease to the disk along with it.
-    async fn write_lease<T: Send + 'static>(
+    /// It survives the loss of the process, but not of the machine: the driver of a session in a
+    /// file is lost with the machine, and everything that it wrote under its lease also synced the
+    /// lease.
+    async fn queue_lease_write<T: Send + 'static>(
         &self,
-        work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnMut(&SqliteWriteTx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.commit(false, work).await
+        self.queue_job(false, work).await
     }
 
     /// Queues the end of a charge.
     ///
-    /// It outlasts a process by itself, and goes to the disk with the next event. If the machine is lost before that,
-    /// the charge is open again, and whoever takes up what it was for ends it.
-    async fn write_charge<T: Send + 'static>(
+    /// It survives the loss of the process by itself, and is synced with the next event. If the
+    /// machine is lost before that, the charge is open again, and the driver that resumes the work
+    /// closes it.
+    async fn queue_charge_write<T: Send + 'static>(
         &self,
-        work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnMut(&SqliteWriteTx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.commit(false, work).await
+        self.queue_job(false, work).await
     }
 
-    async fn commit<T: Send + 'static>(
+    async fn queue_job<T: Send + 'static>(
         &self,
         needs_sync: bool,
-        work: impl FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnMut(&SqliteWriteTx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.0.queue.push(writer::job(work, needs_sync, reply));
+        self.0
+            .queue
+            .push(writer::queued_write(work, needs_sync, reply));
         match answer.await {
             Ok(done) => done,
             Err(_) => Err(DatabaseError::Closed {
-                database: connect::name(&self.0.path),
+                database: connect::database_name(&self.0.path),
             }
             .into()),
         }
@@ -184,9 +194,10 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenDatabase {
     fn drop(&mut self) {
-        // The connection that writes is closed last: whoever is last brings the log back into the file.
+        // The writing connection is closed last: the last connection to close checkpoints the WAL
+        // into the file.
         self.readers.close();
         self.posted.close();
         self.queue.close();
@@ -200,11 +211,12 @@ impl Store for SqliteStore {
     async fn append(
         &self,
         session: SessionId,
-        at: Position,
-        batch: Batch,
+        at: LogPosition,
+        batch: WriteBatch,
     ) -> Result<u64, StoreError> {
         let batch = EncodedBatch::new(batch)?;
-        self.write(move |tx| tx.append(session, at, &batch)).await
+        self.queue_write(move |tx| tx.append_batch(session, at, &batch))
+            .await
     }
 
     async fn events(
@@ -215,43 +227,51 @@ impl Store for SqliteStore {
     ) -> Result<Vec<Arc<Event>>, StoreError> {
         self.0
             .readers
-            .read(move |read| read.events(session, after, limit))
+            .run_read(move |read| read.read_events(session, after, limit))
             .await
     }
 
     async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
         self.0
             .readers
-            .read(move |read| read.revision(session))
+            .run_read(move |read| read.read_revision(session))
             .await
     }
 
-    async fn once(&self, key: RecordKey, record: Record) -> Result<Option<Record>, StoreError> {
+    async fn once(
+        &self,
+        key: RecordKey,
+        record: StoreRecord,
+    ) -> Result<Option<StoreRecord>, StoreError> {
         let record = EncodedRecord::new(key, &record)?;
-        self.write(move |tx| tx.once(&record)).await
+        self.queue_write(move |tx| tx.insert_once(&record)).await
     }
 
-    async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+    async fn record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
         let name = key.to_string();
-        self.0.readers.read(move |read| read.record(&name)).await
+        self.0
+            .readers
+            .run_read(move |read| read.read_record(&name))
+            .await
     }
 
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {
-        // Large bytes take a while to hash, which the threads that read do not mind.
+        // Hashing large data takes a while; reader threads may block, an async worker may not.
         let hashed = bytes.clone();
         let digest = self
             .0
             .readers
-            .read(move |_| Ok(Digest::of_bytes(&hashed)))
+            .run_read(move |_| Ok(Digest::of_bytes(&hashed)))
             .await?;
-        self.write(move |tx| tx.put_blob(digest, &bytes)).await?;
+        self.queue_write(move |tx| tx.put_blob(digest, &bytes))
+            .await?;
         Ok(digest)
     }
 
     async fn blob(&self, digest: Digest, range: Range<u64>) -> Result<Option<Bytes>, StoreError> {
         self.0
             .readers
-            .read(move |read| read.blob(digest, range))
+            .run_read(move |read| read.read_blob(digest, range))
             .await
     }
 
@@ -260,11 +280,12 @@ impl Store for SqliteStore {
         prefix: &str,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<(Arc<str>, Record)>, StoreError> {
-        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
+    ) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
+        let prefix = prefix.to_owned();
+        let after = after.map(str::to_owned);
         self.0
             .readers
-            .read(move |read| read.list(&prefix, after.as_deref(), limit))
+            .run_read(move |read| read.list_records(&prefix, after.as_deref(), limit))
             .await
     }
 
@@ -273,43 +294,48 @@ impl Store for SqliteStore {
         session: SessionId,
         before: u64,
         limit: usize,
-    ) -> Result<Vec<(u64, Arc<Said>)>, StoreError> {
+    ) -> Result<Vec<(u64, Arc<MessageRecord>)>, StoreError> {
         self.0
             .readers
-            .read(move |read| read.messages(session, before, limit))
+            .run_read(move |read| read.read_messages(session, before, limit))
             .await
     }
 
     async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
-        self.write_lease(move |tx| tx.lease(&request)).await
+        self.queue_lease_write(move |tx| tx.grant_lease(&request))
+            .await
     }
 
     async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
         let lease = lease.clone();
-        self.write_lease(move |tx| tx.renew(&lease, until)).await
+        self.queue_lease_write(move |tx| tx.renew_lease(&lease, until))
+            .await
     }
 
     async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
         let lease = lease.clone();
-        self.write_lease(move |tx| tx.release(&lease)).await
+        self.queue_lease_write(move |tx| tx.release_lease(&lease))
+            .await
     }
 
     async fn post(
         &self,
         session: SessionId,
-        post: Post,
-        records: Vec<(RecordKey, Record)>,
+        post: MailboxItem,
+        records: Vec<(RecordKey, StoreRecord)>,
     ) -> Result<(), StoreError> {
-        let (body, records) = (to_text(&post)?, encode_records(records)?);
-        let answered = if let Post::Answer { call, .. } = post {
+        let body = encode_json(&post)?;
+        let records = encode_records(records)?;
+        let answered = if let MailboxItem::Answer { call, .. } = post {
             Some(call)
         } else {
             None
         };
         let number = self
-            .write(move |tx| tx.post(session, answered, &body, &records))
+            .queue_write(move |tx| tx.add_post(session, answered, &body, &records))
             .await?;
-        self.0.posted.note(session, number);
+        // After the commit: a waiter that wakes has to find the input.
+        self.0.posted.note_post(session, number);
         Ok(())
     }
 
@@ -318,45 +344,54 @@ impl Store for SqliteStore {
         session: SessionId,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<(u64, Post)>, StoreError> {
+    ) -> Result<Vec<(u64, MailboxItem)>, StoreError> {
         self.0
             .readers
-            .read(move |read| read.posts(session, after, limit))
+            .run_read(move |read| read.read_posts(session, after, limit))
             .await
     }
 
     fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
-        self.0.posted.wait(session, after)
+        self.0.posted.wait_for_post(session, after)
     }
 
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
         self.0
             .readers
-            .read(move |read| read.sessions(&filter))
+            .run_read(move |read| read.list_sessions(&filter))
             .await
     }
 
     async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
-        self.write(move |tx| tx.hide(session, at)).await
+        self.queue_write(move |tx| tx.hide_session(session, at))
+            .await
     }
 
-    async fn erase(&self, session: SessionId, now: Timestamp) -> Result<Erased, StoreError> {
-        self.write(move |tx| tx.erase(session, now)).await
+    async fn erase(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<ErasedSessions, StoreError> {
+        self.queue_write(move |tx| tx.erase_session(session, now))
+            .await
     }
 
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
-        self.0.readers.read(move |read| read.turns(&filter)).await
+        self.0
+            .readers
+            .run_read(move |read| read.list_turns(&filter))
+            .await
     }
 
     async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
         self.0
             .readers
-            .read(move |read| read.approvals(&filter))
+            .run_read(move |read| read.list_approvals(&filter))
             .await
     }
 
     async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
-        self.write(move |tx| tx.seal(&drafts)).await
+        self.queue_write(move |tx| tx.seal_entries(&drafts)).await
     }
 
     async fn entries(
@@ -368,41 +403,44 @@ impl Store for SqliteStore {
         let ledger = ledger.clone();
         self.0
             .readers
-            .read(move |read| read.entries(&ledger, after, limit))
+            .run_read(move |read| read.read_entries(&ledger, after, limit))
             .await
     }
 
     async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
-        self.0.readers.read(|read| read.ledgers()).await
+        self.0.readers.run_read(|read| read.read_ledgers()).await
     }
 
     async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
-        self.write(move |tx| tx.reserve(&charge)).await
+        self.queue_write(move |tx| tx.reserve_charge(&charge)).await
     }
 
     async fn settle_charge(
         &self,
         charge: Charge,
         actual: Vec<u64>,
-    ) -> Result<Vec<Movement>, StoreError> {
-        self.write_charge(move |tx| tx.settle_charge(&charge, &actual))
+    ) -> Result<Vec<AccountMovement>, StoreError> {
+        self.queue_charge_write(move |tx| tx.settle_charge(&charge, &actual))
             .await
     }
 
     async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
-        self.write_charge(move |tx| tx.release_charge(&charge))
+        self.queue_charge_write(move |tx| tx.release_charge(&charge))
             .await
     }
 
     async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
-        self.0.readers.read(move |read| read.charges(&filter)).await
+        self.0
+            .readers
+            .run_read(move |read| read.read_charges(&filter))
+            .await
     }
 
     async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
         let account = account.clone();
         self.0
             .readers
-            .read(move |read| read.account(&account))
+            .run_read(move |read| read.read_account(&account))
             .await
     }
 
@@ -412,10 +450,11 @@ impl Store for SqliteStore {
         after: Option<&AccountKey>,
         limit: usize,
     ) -> Result<Vec<AccountRow>, StoreError> {
-        let (prefix, after) = (prefix.to_owned(), after.cloned());
+        let prefix = prefix.to_owned();
+        let after = after.cloned();
         self.0
             .readers
-            .read(move |read| read.accounts(&prefix, after.as_ref(), limit))
+            .run_read(move |read| read.list_accounts(&prefix, after.as_ref(), limit))
             .await
     }
 }

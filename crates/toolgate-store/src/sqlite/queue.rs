@@ -1,27 +1,27 @@
-//! Jobs that wait for a thread.
+//! A queue of jobs for threads.
 
 use std::{
     collections::VecDeque,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-/// Jobs in the order in which they came. When it is closed, what is in it is still done.
-pub(super) struct Queue<J> {
-    state: Mutex<State<J>>,
+/// Jobs in order of arrival. When it is closed, the jobs in it are still performed.
+pub(super) struct JobQueue<J> {
+    state: Mutex<JobQueueState<J>>,
     ready: Condvar,
 }
 
-struct State<J> {
+struct JobQueueState<J> {
     jobs: VecDeque<J>,
     closed: bool,
-    /// How many threads wait for a job.
+    /// The number of threads that wait for a job.
     idle: usize,
 }
 
-impl<J> Queue<J> {
+impl<J> JobQueue<J> {
     pub(super) fn new() -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(JobQueueState {
                 jobs: VecDeque::new(),
                 closed: false,
                 idle: 0,
@@ -30,22 +30,26 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Adds a job and returns whether a thread waits for it. A job that comes after the end is dropped.
+    /// Adds a job and returns whether a thread is waiting for it. After [`JobQueue::close`], the job
+    /// is dropped.
     pub(super) fn push(&self, job: J) -> bool {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         if state.closed {
+            // The caller must not start a thread for a job that is dropped.
             return true;
         }
         state.jobs.push_back(job);
+        // With more jobs than idle threads, the caller may want to start another thread.
         let waiting = state.idle >= state.jobs.len();
         drop(state);
         self.ready.notify_one();
         waiting
     }
 
-    /// Waits for a job, then takes it and up to `most - 1` others. Nothing means that the end has come.
-    pub(super) fn take(&self, most: usize) -> Vec<J> {
-        let mut state = self.state();
+    /// Waits for a job, then removes it and up to `most - 1` others. An empty list means that the
+    /// queue is closed.
+    pub(super) fn take_jobs(&self, most: usize) -> Vec<J> {
+        let mut state = self.lock_state();
         while state.jobs.is_empty() && !state.closed {
             state.idle += 1;
             state = self
@@ -59,12 +63,12 @@ impl<J> Queue<J> {
     }
 
     pub(super) fn close(&self) {
-        self.state().closed = true;
+        self.lock_state().closed = true;
         self.ready.notify_all();
     }
 
     // Nothing panics while the lock is held, and every change to the state is a single step.
-    fn state(&self) -> MutexGuard<'_, State<J>> {
+    fn lock_state(&self) -> MutexGuard<'_, JobQueueState<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -74,14 +78,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_queued_before_the_end_is_still_taken() {
-        let queue = Queue::new();
+    fn jobs_queued_before_the_end_are_still_taken() {
+        let queue = JobQueue::new();
         let waiting: Vec<bool> = (0..5).map(|n| queue.push(n)).collect();
         assert_eq!(waiting, [false; 5]);
         queue.close();
         queue.push(9);
-        assert_eq!(queue.take(3), [0, 1, 2]);
-        assert_eq!(queue.take(3), [3, 4]);
-        assert!(queue.take(3).is_empty());
+        assert_eq!(queue.take_jobs(3), [0, 1, 2]);
+        assert_eq!(queue.take_jobs(3), [3, 4]);
+        assert!(queue.take_jobs(3).is_empty());
     }
 }

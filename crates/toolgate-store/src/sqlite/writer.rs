@@ -1,40 +1,44 @@
-//! The one thread that writes: it does all that is waiting in one commit and then answers everybody.
+//! The single writer thread: it performs all pending writes in one commit and then answers every
+//! caller.
 
 use std::{cell::Cell, path::PathBuf, sync::Arc};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
-use toolgate_core::{StoreError, contained_sync};
+use toolgate_core::{StoreError, run_contained_sync};
 
-use super::{connect::database_error, queue::Queue, tx::Tx};
+use super::{connect::database_error, queue::JobQueue, transaction::SqliteWriteTx};
 use crate::DatabaseError;
 
-/// How many writes share a commit at most, so that no caller waits for too many others.
-const GROUP: usize = 512;
+/// The maximum number of writes that share a commit, so that no caller waits for too many others.
+const MAX_GROUP: usize = 512;
 
 /// A write that waits for its commit.
-pub(super) trait Job: Send {
-    /// Does the write within the transaction. `Err` means that the transaction cannot be used any more.
-    fn run(&mut self, tx: &Tx<'_>) -> Result<(), DatabaseError>;
+pub(super) trait SqliteWriteJob: Send {
+    /// Performs the write within the transaction. `Err` means that the transaction is no longer
+    /// usable.
+    fn run(&mut self, tx: &SqliteWriteTx<'_>) -> Result<(), DatabaseError>;
 
-    /// Whether it has to outlast the machine. What need not still outlasts the process.
+    /// Checks whether the write has to survive the loss of the machine. All writes survive the loss
+    /// of the process.
     fn needs_sync(&self) -> bool;
 
-    /// Answers the caller. What was refused stays refused; what was done is done or, with an error, is not.
-    fn answer(self: Box<Self>, end: Result<(), &DatabaseError>);
+    /// Answers the caller. A rejected write stays rejected; any other is committed or, with an
+    /// error, is not.
+    fn answer_caller(self: Box<Self>, end: Result<(), &DatabaseError>);
 }
 
-/// Makes a job of something that can be done again if its first transaction fails.
-pub(super) fn job<T, W>(
+/// Creates a job from work that can be repeated if its first transaction fails.
+pub(super) fn queued_write<T, W>(
     work: W,
     needs_sync: bool,
     reply: oneshot::Sender<Result<T, StoreError>>,
-) -> Box<dyn Job>
+) -> Box<dyn SqliteWriteJob>
 where
     T: Send + 'static,
-    W: FnMut(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    W: FnMut(&SqliteWriteTx<'_>) -> Result<T, StoreError> + Send + 'static,
 {
-    Box::new(Write {
+    Box::new(SqliteQueuedWrite {
         work,
         needs_sync,
         done: None,
@@ -42,24 +46,26 @@ where
     })
 }
 
-struct Write<T, W> {
+struct SqliteQueuedWrite<T, W> {
     work: W,
     needs_sync: bool,
     done: Option<Result<T, StoreError>>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T, W> Job for Write<T, W>
+impl<T, W> SqliteWriteJob for SqliteQueuedWrite<T, W>
 where
     T: Send,
-    W: FnMut(&Tx<'_>) -> Result<T, StoreError> + Send,
+    W: FnMut(&SqliteWriteTx<'_>) -> Result<T, StoreError> + Send,
 {
-    fn run(&mut self, tx: &Tx<'_>) -> Result<(), DatabaseError> {
+    fn run(&mut self, tx: &SqliteWriteTx<'_>) -> Result<(), DatabaseError> {
         match (self.work)(tx) {
-            // Whatever was written before the database failed must not be committed.
-            Err(StoreError::Backend(cause)) => Err(super::connect::cause(tx.path, cause)),
+            // Anything written before the database failed must not be committed.
+            Err(StoreError::Backend(cause)) => {
+                Err(super::connect::into_database_error(tx.path, cause))
+            }
             Err(StoreError::Damaged { source, .. }) if source.is::<DatabaseError>() => {
-                Err(super::connect::cause(tx.path, source))
+                Err(super::connect::into_database_error(tx.path, source))
             }
             done => {
                 self.done = Some(done);
@@ -72,46 +78,59 @@ where
         self.needs_sync
     }
 
-    fn answer(self: Box<Self>, end: Result<(), &DatabaseError>) {
+    fn answer_caller(self: Box<Self>, end: Result<(), &DatabaseError>) {
         let answer = match (end, self.done) {
             (_, Some(Err(refused))) => Err(refused),
             (Ok(()), Some(done)) => done,
             (Ok(()), None) => return,
             (Err(error), _) => Err(error.clone().into()),
         };
-        // A caller that went away needs no answer.
+        // The caller may have dropped its future; then the answer is not needed.
         let _ = self.reply.send(answer);
     }
 }
 
-/// Does everything in the queue until it is closed and empty.
-pub(super) fn run(connection: &Connection, path: &PathBuf, queue: &Arc<Queue<Box<dyn Job>>>) {
-    let tx = Tx {
+/// Performs the jobs of the queue until it is closed and empty.
+pub(super) fn run_writer(
+    connection: &Connection,
+    path: &PathBuf,
+    queue: &Arc<JobQueue<Box<dyn SqliteWriteJob>>>,
+) {
+    let tx = SqliteWriteTx {
         connection,
         path,
         synced: Cell::new(true),
     };
     loop {
-        let group = queue.take(GROUP);
+        let group = queue.take_jobs(MAX_GROUP);
         if group.is_empty() {
             return;
         }
-        if let Err(group) = write(&tx, group) {
-            // One of them broke the transaction. Alone, each of them gets the answer that is its own.
+        if let Err(group) = write_group(&tx, group) {
+            // One job broke the transaction. Run alone, each job gets its own answer.
             group
                 .into_iter()
-                .for_each(|job| drop(write(&tx, vec![job])));
+                .for_each(|job| drop(write_group(&tx, vec![job])));
         }
     }
 }
 
-/// Does a group in one transaction, or gives it back if one of several broke it.
-fn write(tx: &Tx<'_>, mut group: Vec<Box<dyn Job>>) -> Result<(), Vec<Box<dyn Job>>> {
+/// Performs a group in one transaction, or returns it if one of several jobs broke the transaction.
+fn write_group(
+    tx: &SqliteWriteTx<'_>,
+    mut group: Vec<Box<dyn SqliteWriteJob>>,
+) -> Result<(), Vec<Box<dyn SqliteWriteJob>>> {
+    // One write that must survive the loss of the machine makes the whole group wait for the disk.
     let needs_sync = group.iter().any(|job| job.needs_sync());
-    let end = match set_sync(tx, needs_sync).and_then(|()| execute(tx, "BEGIN IMMEDIATE")) {
+    // The level is set before `BEGIN`: SQLite rejects the change within a transaction.
+    let end = match set_sync(tx, needs_sync).and_then(|()| execute_sql(tx, "BEGIN IMMEDIATE")) {
         Err(error) => Err(error),
-        Ok(()) => match group.iter_mut().try_for_each(|job| run_one(tx, &mut **job)) {
-            Ok(()) => execute(tx, "COMMIT").inspect_err(|_| roll_back(tx)),
+        Ok(()) => match group
+            .iter_mut()
+            .try_for_each(|job| run_contained(tx, &mut **job))
+        {
+            // A failed commit can leave the transaction open, and the next group could not begin.
+            Ok(()) => execute_sql(tx, "COMMIT").inspect_err(|_| roll_back(tx)),
             Err(error) => {
                 roll_back(tx);
                 if group.len() > 1 {
@@ -123,18 +142,21 @@ fn write(tx: &Tx<'_>, mut group: Vec<Box<dyn Job>>) -> Result<(), Vec<Box<dyn Jo
     };
     group
         .into_iter()
-        .for_each(|job| job.answer(end.as_ref().copied()));
+        .for_each(|job| job.answer_caller(end.as_ref().copied()));
     Ok(())
 }
 
-/// A job that panics has broken the transaction, not the thread: others still want to write.
-fn run_one(tx: &Tx<'_>, job: &mut dyn Job) -> Result<(), DatabaseError> {
-    contained_sync(|| job.run(tx))
-        .unwrap_or_else(|report| Err(super::connect::cause(tx.path, report.into())))
+/// Runs a job. A panic breaks the transaction, not the thread: other jobs still have to be written.
+fn run_contained(
+    tx: &SqliteWriteTx<'_>,
+    job: &mut dyn SqliteWriteJob,
+) -> Result<(), DatabaseError> {
+    run_contained_sync(|| job.run(tx))
+        .unwrap_or_else(|report| Err(super::connect::into_database_error(tx.path, report.into())))
 }
 
-/// Sees to it that the next commit waits for the disk, or does not.
-fn set_sync(tx: &Tx<'_>, synced: bool) -> Result<(), DatabaseError> {
+/// Sets whether the next commit waits for the disk.
+fn set_sync(tx: &SqliteWriteTx<'_>, synced: bool) -> Result<(), DatabaseError> {
     if tx.synced.get() == synced {
         return Ok(());
     }
@@ -144,7 +166,7 @@ fn set_sync(tx: &Tx<'_>, synced: bool) -> Result<(), DatabaseError> {
         .map_err(|error| database_error(tx.path, error))
 }
 
-fn execute(tx: &Tx<'_>, sql: &str) -> Result<(), DatabaseError> {
+fn execute_sql(tx: &SqliteWriteTx<'_>, sql: &str) -> Result<(), DatabaseError> {
     let done = tx
         .connection
         .prepare_cached(sql)
@@ -153,8 +175,8 @@ fn execute(tx: &Tx<'_>, sql: &str) -> Result<(), DatabaseError> {
         .map_err(|error| database_error(tx.path, error))
 }
 
-/// SQLite rolls some failures back by itself; then there is nothing left to do.
-fn roll_back(tx: &Tx<'_>) {
+/// Rolls back. SQLite rolls back some failures by itself; then there is nothing left to do.
+fn roll_back(tx: &SqliteWriteTx<'_>) {
     if !tx.connection.is_autocommit() {
         let _ = tx.connection.execute_batch("ROLLBACK");
     }
@@ -170,22 +192,22 @@ mod tests {
         connection
             .execute_batch("CREATE TABLE t (n)")
             .expect("is made");
-        let queue = Arc::new(Queue::new());
+        let queue = Arc::new(JobQueue::new());
         let insert = |n: i64, panics: bool| {
             let (reply, answer) = oneshot::channel();
-            let work = move |tx: &Tx<'_>| {
+            let work = move |tx: &SqliteWriteTx<'_>| {
                 tx.connection
                     .execute("INSERT INTO t VALUES (?1)", [n])
                     .expect("is written");
-                assert!(!panics, "as the test wants it");
+                assert!(!panics, "the test wants a panic");
                 Ok(n)
             };
-            queue.push(job(work, true, reply));
+            queue.push(queued_write(work, true, reply));
             answer
         };
         let answers = [insert(1, false), insert(2, true), insert(3, false)];
         queue.close();
-        run(&connection, &PathBuf::from("t"), &queue);
+        run_writer(&connection, &PathBuf::from("t"), &queue);
         let answers = answers.map(|mut answer| answer.try_recv().expect("is answered").ok());
         assert_eq!(answers, [Some(1), None, Some(3)]);
         let sum = connection.query_row("SELECT sum(n) FROM t", [], |row| row.get::<_, i64>(0));

@@ -1,42 +1,44 @@
-//! What every store keeps: logs, records and blobs.
+//! The store rules for logs, records and blobs.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use toolgate_core::{
-    Batch, CallId, Digest, Event, IdSource, Json, Message, Position, Post, Record, RecordKey, Said,
-    SessionId, Settled, Status, Store, StoreError, StoreHandle, Timestamp, TurnEvent, TurnId,
-    TurnInfo,
+    CallId, Digest, Event, IdSource, Json, LogPosition, MailboxItem, Message, MessageRecord,
+    RecordKey, SessionId, SettledOutcome, Status, Store, StoreError, StoreHandle, StoreRecord,
+    Timestamp, TurnEvent, TurnId, TurnInfo, WriteBatch,
 };
 
-use super::{Report, ensure, store_budgets, store_erase, store_leases, store_ledgers, store_lists};
+use super::{
+    ConformanceReport, ensure, store_budgets, store_erase, store_leases, store_ledgers, store_lists,
+};
 
 pub(super) type StoreRule =
     for<'a> fn(&'a StoreHandle, &'a dyn IdSource) -> BoxFuture<'a, Result<(), String>>;
 
-/// Runs the store suite. The store may hold anything already; every rule uses ids of its own from `ids`.
-pub async fn store(store: impl Store, ids: &dyn IdSource) -> Report {
+/// Runs the store suite. The store may hold anything already; every rule uses fresh ids from `ids`.
+pub async fn check_store(store: impl Store, ids: &dyn IdSource) -> ConformanceReport {
     let store = StoreHandle::new(store);
     let rules: [(&'static str, StoreRule); 13] = [
         ("an_unknown_session_is_empty", |s, i| {
             Box::pin(unknown_session(s, i))
         }),
         ("events_are_read_back_in_order_and_in_pages", |s, i| {
-            Box::pin(reads_back(s, i))
+            Box::pin(reads_events_back(s, i))
         }),
         ("an_append_at_another_revision_writes_nothing", |s, i| {
             Box::pin(compare_and_set(s, i))
         }),
-        ("a_gap_is_refused", |s, i| Box::pin(no_gap(s, i))),
+        ("a_gap_is_rejected", |s, i| Box::pin(rejects_a_gap(s, i))),
         ("a_record_is_written_once", |s, i| {
-            Box::pin(written_once(s, i))
+            Box::pin(writes_a_record_once(s, i))
         }),
         ("a_batch_is_written_whole_or_not_at_all", |s, i| {
-            Box::pin(whole_or_nothing(s, i))
+            Box::pin(writes_all_or_nothing(s, i))
         }),
-        ("a_record_named_twice_in_one_write_is_refused", |s, i| {
-            Box::pin(named_twice(s, i))
+        ("a_record_named_twice_in_one_write_is_rejected", |s, i| {
+            Box::pin(rejects_a_key_named_twice(s, i))
         }),
         ("of_many_writers_at_one_revision_one_wins", |s, i| {
             Box::pin(one_writer_wins(s, i))
@@ -44,18 +46,20 @@ pub async fn store(store: impl Store, ids: &dyn IdSource) -> Report {
         ("of_many_writers_of_one_record_one_wins", |s, i| {
             Box::pin(one_record_wins(s, i))
         }),
-        ("blobs_are_read_in_parts", |s, i| Box::pin(blobs(s, i))),
-        ("large_blobs_are_read_in_parts", |s, i| {
-            Box::pin(large_blobs(s, i))
+        ("blobs_are_read_in_parts", |s, i| {
+            Box::pin(reads_blob_parts(s, i))
         }),
-        ("records_are_listed_by_the_start_of_their_keys", |s, i| {
+        ("large_blobs_are_read_in_parts", |s, i| {
+            Box::pin(reads_large_blob_parts(s, i))
+        }),
+        ("records_are_listed_by_key_prefix", |s, i| {
             Box::pin(lists_by_prefix(s, i))
         }),
         ("messages_are_read_from_the_end", |s, i| {
             Box::pin(reads_messages(s, i))
         }),
     ];
-    let mut report = Report::default();
+    let mut report = ConformanceReport::default();
     let rules = rules
         .into_iter()
         .chain(store_leases::RULES)
@@ -65,17 +69,17 @@ pub async fn store(store: impl Store, ids: &dyn IdSource) -> Report {
         .chain(store_budgets::RULES)
         .chain(store_erase::RULES);
     for (name, rule) in rules {
-        report.note(name, rule(&store, ids).await);
+        report.add_result(name, rule(&store, ids).await);
     }
     report
 }
 
-pub(super) fn text(error: StoreError) -> String {
+pub(super) fn error_text(error: StoreError) -> String {
     error.to_string()
 }
 
-/// `count` events of a new turn in `session`, numbered from `first`.
-pub(super) fn log(
+/// Returns `count` events of a new turn in `session`, numbered from `first`.
+pub(super) fn sample_events(
     session: SessionId,
     ids: &dyn IdSource,
     first: u64,
@@ -83,7 +87,7 @@ pub(super) fn log(
 ) -> Vec<Arc<Event>> {
     let turn = Arc::new(TurnInfo::new(session, TurnId::from_source(ids)));
     let event = |n| {
-        Event::turn(
+        Event::for_turn(
             n,
             Timestamp::EPOCH,
             turn.clone(),
@@ -98,36 +102,40 @@ pub(super) fn log(
         .collect()
 }
 
-pub(super) fn events(events: Vec<Arc<Event>>) -> Batch {
-    Batch {
+pub(super) fn event_batch(events: Vec<Arc<Event>>) -> WriteBatch {
+    WriteBatch {
         events,
-        ..Batch::default()
+        ..WriteBatch::default()
     }
 }
 
 async fn unknown_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     ensure(
-        store.revision(session).await.map_err(text)? == 0,
+        store.revision(session).await.map_err(error_text)? == 0,
         "its revision is not 0",
     )?;
     ensure(
-        store.events(session, 0, 10).await.map_err(text)?.is_empty(),
+        store
+            .events(session, 0, 10)
+            .await
+            .map_err(error_text)?
+            .is_empty(),
         "it has events",
     )
 }
 
-async fn reads_back(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn reads_events_back(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let written = log(session, ids, 1, 5);
+    let written = sample_events(session, ids, 1, 5);
     let revision = store
         .append(
             session,
-            Position::unleased(0),
-            events(written[..2].to_vec()),
+            LogPosition::unleased(0),
+            event_batch(written[..2].to_vec()),
         )
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(
         revision == 2,
         format!("the revision after two events is {revision}"),
@@ -135,13 +143,16 @@ async fn reads_back(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Strin
     store
         .append(
             session,
-            Position::unleased(2),
-            events(written[2..].to_vec()),
+            LogPosition::unleased(2),
+            event_batch(written[2..].to_vec()),
         )
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     for (after, limit) in [(0, 10), (0, 2), (2, 2), (4, 10), (5, 10), (99, 1)] {
-        let read = store.events(session, after, limit).await.map_err(text)?;
+        let read = store
+            .events(session, after, limit)
+            .await
+            .map_err(error_text)?;
         let expected: Vec<_> = written
             .iter()
             .skip(after as usize)
@@ -161,17 +172,17 @@ async fn compare_and_set(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
     store
         .append(
             session,
-            Position::unleased(0),
-            events(log(session, ids, 1, 2)),
+            LogPosition::unleased(0),
+            event_batch(sample_events(session, ids, 1, 2)),
         )
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     for expected in [0, 1, 3] {
         match store
             .append(
                 session,
-                Position::unleased(expected),
-                events(log(session, ids, expected + 1, 1)),
+                LogPosition::unleased(expected),
+                event_batch(sample_events(session, ids, expected + 1, 1)),
             )
             .await
         {
@@ -180,139 +191,148 @@ async fn compare_and_set(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
         }
     }
     ensure(
-        store.revision(session).await.map_err(text)? == 2,
+        store.revision(session).await.map_err(error_text)? == 2,
         "the log has changed",
     )
 }
 
-async fn no_gap(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn rejects_a_gap(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let refused = store
         .append(
             session,
-            Position::unleased(0),
-            events(log(session, ids, 2, 1)),
+            LogPosition::unleased(0),
+            event_batch(sample_events(session, ids, 2, 1)),
         )
         .await;
     ensure(
-        matches!(refused, Err(StoreError::Gap { .. })),
+        matches!(refused, Err(StoreError::SequenceGap { .. })),
         format!("{refused:?}"),
     )?;
     ensure(
-        store.revision(session).await.map_err(text)? == 0,
+        store.revision(session).await.map_err(error_text)? == 0,
         "the log has changed",
     )
 }
 
-pub(super) fn note(text: &str) -> Record {
-    Record::Json(Json::from(text))
+pub(super) fn json_record(text: &str) -> StoreRecord {
+    StoreRecord::Json(Json::from(text))
 }
 
-async fn written_once(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn writes_a_record_once(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let key = RecordKey::Layer(CallId::from_source(ids), "k".into());
     ensure(
-        store.record(&key).await.map_err(text)?.is_none(),
+        store.record(&key).await.map_err(error_text)?.is_none(),
         "there was a record already",
     )?;
     ensure(
         store
-            .once(key.clone(), note("first"))
+            .once(key.clone(), json_record("first"))
             .await
-            .map_err(text)?
+            .map_err(error_text)?
             .is_none(),
-        "the first write was refused",
+        "the first write was rejected",
     )?;
     let kept = store
-        .once(key.clone(), note("second"))
+        .once(key.clone(), json_record("second"))
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(
-        kept == Some(note("first")),
+        kept == Some(json_record("first")),
         format!("the second write was answered with {kept:?}"),
     )?;
     ensure(
-        store.record(&key).await.map_err(text)? == Some(note("first")),
+        store.record(&key).await.map_err(error_text)? == Some(json_record("first")),
         "the record has changed",
     )
 }
 
-async fn whole_or_nothing(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (session, call) = (SessionId::from_source(ids), CallId::from_source(ids));
-    let (taken, fresh) = (
-        RecordKey::Outcome(call),
-        RecordKey::Layer(call, "fresh".into()),
-    );
-    let outcome = Record::Outcome(Arc::new(Settled::new(Status::Ok)));
+async fn writes_all_or_nothing(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    let call = CallId::from_source(ids);
+    let taken = RecordKey::Outcome(call);
+    let fresh = RecordKey::Layer(call, "fresh".into());
+    let outcome = StoreRecord::Outcome(Arc::new(SettledOutcome::new(Status::Ok)));
     store
         .once(taken.clone(), outcome.clone())
         .await
-        .map_err(text)?;
-    let records = vec![(fresh.clone(), note("x")), (taken.clone(), note("y"))];
+        .map_err(error_text)?;
+    let records = vec![
+        (fresh.clone(), json_record("x")),
+        (taken.clone(), json_record("y")),
+    ];
     let refused = store
         .append(
             session,
-            Position::unleased(0),
-            Batch {
-                events: log(session, ids, 1, 3),
+            LogPosition::unleased(0),
+            WriteBatch {
+                events: sample_events(session, ids, 1, 3),
                 records,
-                ..Batch::default()
+                ..WriteBatch::default()
             },
         )
         .await;
     ensure(
-        matches!(&refused, Err(StoreError::Exists { key }) if *key == taken),
+        matches!(&refused, Err(StoreError::RecordExists { key }) if *key == taken),
         format!("{refused:?}"),
     )?;
     ensure(
-        store.revision(session).await.map_err(text)? == 0,
+        store.revision(session).await.map_err(error_text)? == 0,
         "events were written",
     )?;
     ensure(
-        store.record(&fresh).await.map_err(text)?.is_none(),
+        store.record(&fresh).await.map_err(error_text)?.is_none(),
         "a record was written",
     )?;
     ensure(
-        store.record(&taken).await.map_err(text)? == Some(outcome),
+        store.record(&taken).await.map_err(error_text)? == Some(outcome),
         "the old record has changed",
     )
 }
 
-async fn named_twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (session, call, turn) = (
-        SessionId::from_source(ids),
-        CallId::from_source(ids),
-        TurnId::from_source(ids),
-    );
+async fn rejects_a_key_named_twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    let call = CallId::from_source(ids);
+    let turn = TurnId::from_source(ids);
     let key = RecordKey::Layer(call, "twice".into());
-    let records = || vec![(key.clone(), note("x")), (key.clone(), note("y"))];
-    let batch = Batch {
-        records: records(),
-        ..events(log(session, ids, 1, 1))
+    let records = || {
+        vec![
+            (key.clone(), json_record("x")),
+            (key.clone(), json_record("y")),
+        ]
     };
-    let post = Post::Interrupt {
+    let batch = WriteBatch {
+        records: records(),
+        ..event_batch(sample_events(session, ids, 1, 1))
+    };
+    let post = MailboxItem::Interrupt {
         turn,
         reason: "enough".into(),
     };
     let appended = store
-        .append(session, Position::unleased(0), batch)
+        .append(session, LogPosition::unleased(0), batch)
         .await
         .map(drop);
     for refused in [appended, store.post(session, post, records()).await] {
         ensure(
-            matches!(&refused, Err(StoreError::Exists { key: found }) if *found == key),
+            matches!(&refused, Err(StoreError::RecordExists { key: found }) if *found == key),
             format!("{refused:?}"),
         )?;
     }
     ensure(
-        store.revision(session).await.map_err(text)? == 0,
+        store.revision(session).await.map_err(error_text)? == 0,
         "events were written",
     )?;
     ensure(
-        store.posts(session, 0, 1).await.map_err(text)?.is_empty(),
-        "something was left",
+        store
+            .posts(session, 0, 1)
+            .await
+            .map_err(error_text)?
+            .is_empty(),
+        "a post was written",
     )?;
     ensure(
-        store.record(&key).await.map_err(text)?.is_none(),
+        store.record(&key).await.map_err(error_text)?.is_none(),
         "a record was written",
     )
 }
@@ -322,8 +342,8 @@ async fn one_writer_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
     let write = |_| {
         store.append(
             session,
-            Position::unleased(0),
-            events(log(session, ids, 1, 1)),
+            LogPosition::unleased(0),
+            event_batch(sample_events(session, ids, 1, 1)),
         )
     };
     let won = join_all((0..16).map(write))
@@ -333,33 +353,34 @@ async fn one_writer_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
         .count();
     ensure(won == 1, format!("{won} writers won"))?;
     ensure(
-        store.revision(session).await.map_err(text)? == 1,
+        store.revision(session).await.map_err(error_text)? == 1,
         "more than one event was written",
     )
 }
 
 async fn one_record_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let key = RecordKey::Layer(CallId::from_source(ids), "race".into());
-    let write = |n: u32| store.once(key.clone(), note(&n.to_string()));
+    let write = |n: u32| store.once(key.clone(), json_record(&n.to_string()));
     let answers = join_all((0..16).map(write)).await;
     let won = answers
         .iter()
         .filter(|answer| matches!(answer, Ok(None)))
         .count();
     ensure(won == 1, format!("{won} writers won"))?;
-    let kept = store.record(&key).await.map_err(text)?;
+    let kept = store.record(&key).await.map_err(error_text)?;
     let agree = answers
         .into_iter()
         .filter_map(|answer| answer.ok().flatten())
         .all(|seen| Some(seen) == kept);
-    ensure(agree, "the others were told different things")
+    ensure(agree, "the losing writers got different answers")
 }
 
 async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (session, other) = (SessionId::from_source(ids), SessionId::from_source(ids));
+    let session = SessionId::from_source(ids);
+    let other = SessionId::from_source(ids);
     let turn = TurnId::from_source(ids);
     let said = |n: u64| {
-        Arc::new(Said::new(
+        Arc::new(MessageRecord::new(
             turn,
             0,
             0,
@@ -368,14 +389,17 @@ async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
     };
     for n in 0..12 {
         store
-            .once(RecordKey::Message(session, n), Record::Message(said(n)))
+            .once(
+                RecordKey::Message(session, n),
+                StoreRecord::Message(said(n)),
+            )
             .await
-            .map_err(text)?;
+            .map_err(error_text)?;
     }
     store
-        .once(RecordKey::Message(other, 0), Record::Message(said(99)))
+        .once(RecordKey::Message(other, 0), StoreRecord::Message(said(99)))
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     for (before, limit, want) in [
         (u64::MAX, 3, 9..12),
         (10, 4, 6..10),
@@ -383,7 +407,10 @@ async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
         (0, 5, 0..0),
         (12, 100, 0..12),
     ] {
-        let found = store.messages(session, before, limit).await.map_err(text)?;
+        let found = store
+            .messages(session, before, limit)
+            .await
+            .map_err(error_text)?;
         let want: Vec<_> = want.map(|n| (n, said(n))).collect();
         ensure(
             found == want,
@@ -395,7 +422,7 @@ async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
 
 async fn lists_by_prefix(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let start = format!("list/{}/", CallId::from_source(ids));
-    // Not in order, and with neighbours on both sides that start otherwise.
+    // Not in order, and with neighbours on both sides that have another prefix.
     let mut names: Vec<String> = ["b", "a", "", "ä", "a/1", "\u{10ffff}z", "%", "_"]
         .iter()
         .map(|end| format!("{start}{end}"))
@@ -405,40 +432,46 @@ async fn lists_by_prefix(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
         format!("{start}x").replace("/x", "0x"),
     ]) {
         store
-            .once(RecordKey::Other(name.as_str().into()), note(name))
+            .once(RecordKey::Other(name.as_str().into()), json_record(name))
             .await
-            .map_err(text)?;
+            .map_err(error_text)?;
     }
     names.sort();
     for (after, limit) in [(None, 100), (None, 3), (Some(2), 3), (Some(7), 3)] {
         let behind = after.map(|index: usize| names[index].as_str());
-        let found = store.list(&start, behind, limit).await.map_err(text)?;
-        let expected: Vec<(Arc<str>, Record)> = names
+        let found = store
+            .list(&start, behind, limit)
+            .await
+            .map_err(error_text)?;
+        let expected: Vec<(Arc<str>, StoreRecord)> = names
             .iter()
             .skip(after.map_or(0, |index| index + 1))
             .take(limit)
-            .map(|n| (n.as_str().into(), note(n)))
+            .map(|n| (n.as_str().into(), json_record(n)))
             .collect();
         ensure(
             found == expected,
             format!("behind {behind:?}, limit {limit}: {found:?}"),
         )?;
     }
-    let before = store.list(&start, Some(""), 100).await.map_err(text)?;
+    let before = store
+        .list(&start, Some(""), 100)
+        .await
+        .map_err(error_text)?;
     ensure(
         before.len() == names.len(),
         "a key before all of them hides some",
     )
 }
 
-async fn large_blobs(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn reads_large_blob_parts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     const SIZE: usize = 1_300_000;
     let salt = CallId::from_source(ids).uuid().into_bytes();
     let bytes: Vec<u8> = (0..SIZE)
         .map(|n| (n * 31 / 7) as u8 ^ salt[n % 16])
         .collect();
     let bytes = Bytes::from(bytes);
-    let digest = store.put_blob(bytes.clone()).await.map_err(text)?;
+    let digest = store.put_blob(bytes.clone()).await.map_err(error_text)?;
     let middle = 262_144;
     for range in [
         0..SIZE,
@@ -450,31 +483,31 @@ async fn large_blobs(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Stri
         let read = store
             .blob(digest, range.start as u64..range.end as u64)
             .await
-            .map_err(text)?;
+            .map_err(error_text)?;
         ensure(
             read == Some(bytes.slice(range.clone())),
-            format!("{range:?} is read wrongly"),
+            format!("{range:?} is not read correctly"),
         )?;
     }
     let past = store
         .blob(digest, SIZE as u64 - 2..u64::MAX)
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(
         past == Some(bytes.slice(SIZE - 2..)),
-        "a range past the end is not cut there",
+        "a range past the end is not truncated",
     )
 }
 
-async fn blobs(store: &StoreHandle, _: &dyn IdSource) -> Result<(), String> {
+async fn reads_blob_parts(store: &StoreHandle, _: &dyn IdSource) -> Result<(), String> {
     let bytes = Bytes::from((0..=255_u8).cycle().take(10_000).collect::<Vec<u8>>());
-    let digest = store.put_blob(bytes.clone()).await.map_err(text)?;
+    let digest = store.put_blob(bytes.clone()).await.map_err(error_text)?;
     ensure(
         digest == Digest::of_bytes(&bytes),
         "the digest is not the SHA-256 of the bytes",
     )?;
     ensure(
-        store.put_blob(bytes.clone()).await.map_err(text)? == digest,
+        store.put_blob(bytes.clone()).await.map_err(error_text)? == digest,
         "the same bytes have another digest",
     )?;
     for (range, expected) in [
@@ -484,15 +517,18 @@ async fn blobs(store: &StoreHandle, _: &dyn IdSource) -> Result<(), String> {
         (9_999..20_000, bytes.slice(9_999..)),
         (20_000..30_000, Bytes::new()),
     ] {
-        let read = store.blob(digest, range.clone()).await.map_err(text)?;
+        let read = store
+            .blob(digest, range.clone())
+            .await
+            .map_err(error_text)?;
         ensure(
             read.as_ref() == Some(&expected),
-            format!("{range:?} is read wrongly"),
+            format!("{range:?} is not read correctly"),
         )?;
     }
     let unknown = store
-        .blob(Digest::of_bytes(b"never kept"), 0..1)
+        .blob(Digest::of_bytes(b"never stored"), 0..1)
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(unknown.is_none(), "an unknown blob was read")
 }

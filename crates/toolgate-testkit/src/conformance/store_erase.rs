@@ -1,67 +1,66 @@
-//! What every store keeps: hidden sessions are whole, erased ones are gone, and nothing else is.
+//! The store rules for hiding and erasing: hidden sessions stay whole, erased ones are gone, and
+//! nothing else is.
 
 use std::sync::Arc;
 
 use futures::FutureExt;
 use serde_json::json;
 use toolgate_core::{
-    AccountKey, AccountRow, ApprovalFilter, ApprovalId, ApprovalRequest, Batch, BudgetScope,
-    BudgetUnit, CallId, Charge, ChargeFilter, ChargeId, ChargeLine, Event, Hidden, IdSource,
-    Invocation, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName, Message, Movement,
-    Position, Post, Record, RecordKey, Said, SessionFilter, SessionId, SessionRow, Settled, Status,
-    StoreError, StoreHandle, Timestamp, ToolEvent, TurnEvent, TurnFilter, TurnId, TurnInfo,
+    AccountKey, AccountMovement, AccountRow, ApprovalFilter, ApprovalId, ApprovalRequest,
+    BudgetScope, BudgetUnit, CallId, Charge, ChargeFilter, ChargeId, ChargeLine, Event,
+    HiddenSessions, IdSource, Invocation, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
+    LogPosition, MailboxItem, Message, MessageRecord, RecordKey, SessionFilter, SessionId,
+    SessionRow, SettledOutcome, Status, StoreError, StoreHandle, StoreRecord, Timestamp, ToolEvent,
+    TurnEvent, TurnFilter, TurnId, TurnInfo, WriteBatch,
 };
 
 use super::{
     ensure,
-    store::{StoreRule, note, text},
+    store::{StoreRule, error_text, json_record},
 };
 use crate::fakes::call_with;
 
 pub(super) const RULES: [(&str, StoreRule); 11] = [
-    ("a_hidden_session_is_listed_only_when_asked_for", |s, i| {
-        Box::pin(hidden(s, i))
+    ("a_hidden_session_is_listed_only_on_request", |s, i| {
+        Box::pin(lists_hidden_on_request(s, i))
     }),
-    (
-        "a_session_that_only_others_spoke_of_is_not_hidden",
-        |s, i| Box::pin(only_spoken_of(s, i)),
-    ),
-    ("a_session_is_brought_back_whole", |s, i| {
-        Box::pin(brought_back(s, i))
+    ("a_session_that_does_not_exist_yet_is_not_hidden", |s, i| {
+        Box::pin(does_not_hide_unknown(s, i))
+    }),
+    ("an_unhidden_session_is_whole", |s, i| {
+        Box::pin(unhides_a_session(s, i))
     }),
     ("an_erased_session_is_gone_and_others_are_whole", |s, i| {
-        Box::pin(erased(s, i))
+        Box::pin(erases_a_session(s, i))
     }),
-    ("the_sessions_of_agents_go_along", |s, i| {
-        Box::pin(agents(s, i))
+    ("the_sessions_of_agents_are_erased_too", |s, i| {
+        Box::pin(erases_agent_sessions(s, i))
     }),
     ("a_session_that_is_driven_is_not_erased", |s, i| {
-        Box::pin(driven(s, i))
+        Box::pin(keeps_a_leased_session(s, i))
+    }),
+    ("of_a_concurrent_lease_and_erase_one_comes_first", |s, i| {
+        Box::pin(orders_lease_and_erase(s, i))
     }),
     (
-        "of_one_who_drives_and_one_who_erases_one_comes_first",
-        |s, i| Box::pin(one_first(s, i)),
+        "the_driver_of_an_erased_session_cannot_write_to_it",
+        |s, i| Box::pin(fences_the_old_driver(s, i)),
     ),
-    (
-        "whoever_drove_an_erased_session_cannot_write_to_it",
-        |s, i| Box::pin(fenced(s, i)),
-    ),
-    (
-        "what_is_set_aside_for_an_erased_session_is_booked",
-        |s, i| Box::pin(booked(s, i)),
-    ),
-    ("the_chains_of_an_erased_session_stay_whole", |s, i| {
-        Box::pin(chains(s, i))
+    ("reservations_of_an_erased_session_are_charged", |s, i| {
+        Box::pin(charges_reservations(s, i))
+    }),
+    ("the_ledgers_of_an_erased_session_stay_whole", |s, i| {
+        Box::pin(keeps_ledgers_whole(s, i))
     }),
     ("erasing_twice_or_nothing_is_fine", |s, i| {
-        Box::pin(twice(s, i))
+        Box::pin(erases_twice(s, i))
     }),
 ];
 
 const NOW: Timestamp = Timestamp::from_micros(50_000_000);
 
-/// A session with something of every kind that is kept for it.
-struct Life<'a> {
+/// A session with every kind of data that is stored for one.
+struct StoredSession<'a> {
     store: &'a StoreHandle,
     session: SessionId,
     turn: TurnId,
@@ -69,18 +68,19 @@ struct Life<'a> {
     keys: Vec<RecordKey>,
 }
 
-impl<'a> Life<'a> {
+impl<'a> StoredSession<'a> {
     async fn new(store: &'a StoreHandle, ids: &dyn IdSource) -> Result<Self, String> {
-        Self::of(store, ids, SessionId::from_source(ids)).await
+        Self::with_id(store, ids, SessionId::from_source(ids)).await
     }
 
-    async fn of(
+    async fn with_id(
         store: &'a StoreHandle,
         ids: &dyn IdSource,
         session: SessionId,
     ) -> Result<Self, String> {
-        let (turn, call) = (TurnId::from_source(ids), CallId::from_source(ids));
-        let records = records(session, turn, call);
+        let turn = TurnId::from_source(ids);
+        let call = CallId::from_source(ids);
+        let records = sample_records(session, turn, call);
         let keys = records.iter().map(|(key, _)| key.clone()).collect();
         let life = Self {
             store,
@@ -89,36 +89,39 @@ impl<'a> Life<'a> {
             call,
             keys,
         };
-        let events = vec![life.opened(1), life.asked(2)];
-        let batch = Batch {
+        let events = vec![life.opened_event(1), life.approval_event(2)];
+        let batch = WriteBatch {
             events,
             records,
-            ..Batch::default()
+            ..WriteBatch::default()
         };
         store
-            .append(session, Position::unleased(0), batch)
+            .append(session, LogPosition::unleased(0), batch)
             .await
-            .map_err(text)?;
+            .map_err(error_text)?;
         for reason in ["enough", "really"] {
-            let post = Post::Interrupt {
+            let post = MailboxItem::Interrupt {
                 turn,
                 reason: reason.into(),
             };
-            store.post(session, post, Vec::new()).await.map_err(text)?;
+            store
+                .post(session, post, Vec::new())
+                .await
+                .map_err(error_text)?;
         }
         Ok(life)
     }
 
-    fn opened(&self, sequence: u64) -> Arc<Event> {
+    fn opened_event(&self, sequence: u64) -> Arc<Event> {
         let info = Arc::new(TurnInfo::new(self.session, self.turn));
         let event = TurnEvent::TurnOpened {
             size: 1,
             after: None,
         };
-        Arc::new(Event::turn(sequence, NOW, info, event).expect("a valid event"))
+        Arc::new(Event::for_turn(sequence, NOW, info, event).expect("a valid event"))
     }
 
-    fn asked(&self, sequence: u64) -> Arc<Event> {
+    fn approval_event(&self, sequence: u64) -> Arc<Event> {
         let turn = Arc::new(TurnInfo::new(self.session, self.turn));
         let head = Invocation {
             id: self.call,
@@ -127,69 +130,77 @@ impl<'a> Life<'a> {
             emit_order: 0,
             turn,
         };
-        let event = ToolEvent::ToolApprovalRequested(Box::new(question(self.call)));
-        Arc::new(Event::tool(sequence, NOW, Arc::new(head), event).expect("a valid event"))
+        let event = ToolEvent::ToolApprovalRequested(Box::new(approval_request(self.call)));
+        Arc::new(
+            Event::for_invocation(sequence, NOW, Arc::new(head), event).expect("a valid event"),
+        )
     }
 
-    /// Everything about it that can be asked, as text.
-    async fn seen(&self) -> Result<String, String> {
-        let (store, session) = (self.store, self.session);
-        let events = store.events(session, 0, 100).await.map_err(text)?;
-        let messages = store.messages(session, u64::MAX, 100).await.map_err(text)?;
-        let posts = store.posts(session, 0, 100).await.map_err(text)?;
+    /// Returns everything that the store knows about it, as text.
+    async fn dump_text(&self) -> Result<String, String> {
+        let store = self.store;
+        let session = self.session;
+        let events = store.events(session, 0, 100).await.map_err(error_text)?;
+        let messages = store
+            .messages(session, u64::MAX, 100)
+            .await
+            .map_err(error_text)?;
+        let posts = store.posts(session, 0, 100).await.map_err(error_text)?;
         let turns = store
             .turns(TurnFilter {
                 open: false,
-                ..TurnFilter::open(session)
+                ..TurnFilter::open_in(session)
             })
             .await
-            .map_err(text)?;
+            .map_err(error_text)?;
         let of = ApprovalFilter {
             session: Some(session),
             pending: false,
             ..ApprovalFilter::default()
         };
-        let approvals = store.approvals(of).await.map_err(text)?;
+        let approvals = store.approvals(of).await.map_err(error_text)?;
         let mut records = Vec::new();
         for key in &self.keys {
             records.extend(
                 store
                     .record(key)
                     .await
-                    .map_err(text)?
+                    .map_err(error_text)?
                     .map(|record| (key, record)),
             );
         }
         let listed = store
             .list(&format!("output/{session}/"), None, 100)
             .await
-            .map_err(text)?;
-        let revision = store.revision(session).await.map_err(text)?;
+            .map_err(error_text)?;
+        let revision = store.revision(session).await.map_err(error_text)?;
         Ok(format!(
             "{revision} {events:?} {messages:?} {posts:?} {turns:?} {approvals:?} {records:?} {listed:?}"
         ))
     }
 
-    async fn is_gone(&self) -> Result<(), String> {
-        let seen = self.seen().await?;
+    async fn check_gone(&self) -> Result<(), String> {
+        let seen = self.dump_text().await?;
         ensure(
             seen == "0 [] [] [] [] [] [] []",
-            format!("of {} there is left: {seen}", self.session),
+            format!("data of {} is left: {seen}", self.session),
         )?;
         ensure(
-            row(self.store, self.session).await?.is_none(),
+            session_row(self.store, self.session).await?.is_none(),
             "it is listed",
         )?;
         let approval = self
             .store
-            .approvals(ApprovalFilter::of(self.call))
+            .approvals(ApprovalFilter::for_call(self.call))
             .await
-            .map_err(text)?;
+            .map_err(error_text)?;
         ensure(approval.is_empty(), "its approval is listed")
     }
 
-    async fn lease(&self, holder: &str, until: i64) -> Result<Lease, String> {
-        let (session, holder, now) = (self.session, holder.into(), Timestamp::EPOCH);
+    async fn take_lease(&self, holder: &str, until: i64) -> Result<Lease, String> {
+        let session = self.session;
+        let holder = holder.into();
+        let now = Timestamp::EPOCH;
         let until = Timestamp::from_micros(until * 1_000_000);
         self.store
             .lease(LeaseRequest {
@@ -200,21 +211,21 @@ impl<'a> Life<'a> {
                 instead_of: None,
             })
             .await
-            .map_err(text)
+            .map_err(error_text)
     }
 }
 
-fn question(call: CallId) -> ApprovalRequest {
-    let mut request = ApprovalRequest::about(&call_with("write", json!({})));
-    request.approval_id = ApprovalId::of(call);
+fn approval_request(call: CallId) -> ApprovalRequest {
+    let mut request = ApprovalRequest::for_call(&call_with("write", json!({})));
+    request.approval_id = ApprovalId::for_call(call);
     request
 }
 
-/// Records of every kind. Nothing but their names has to be right for a store.
-fn records(session: SessionId, turn: TurnId, call: CallId) -> Vec<(RecordKey, Record)> {
-    let other = |name: String| (RecordKey::Other(name.into()), note("other"));
+/// Returns records of every kind. Only their keys have to be correct for a store.
+fn sample_records(session: SessionId, turn: TurnId, call: CallId) -> Vec<(RecordKey, StoreRecord)> {
+    let other = |name: String| (RecordKey::Other(name.into()), json_record("other"));
     let said = |n: u64| {
-        Arc::new(Said::new(
+        Arc::new(MessageRecord::new(
             turn,
             0,
             0,
@@ -224,40 +235,52 @@ fn records(session: SessionId, turn: TurnId, call: CallId) -> Vec<(RecordKey, Re
     vec![
         (
             RecordKey::Outcome(call),
-            Record::Outcome(Arc::new(Settled::new(Status::Ok))),
+            StoreRecord::Outcome(Arc::new(SettledOutcome::new(Status::Ok))),
         ),
-        (RecordKey::Requests(turn), note("requests")),
-        (RecordKey::Ended(turn), Record::Turn(turn)),
-        (RecordKey::Successor(turn), Record::Turn(turn)),
+        (RecordKey::Requests(turn), json_record("requests")),
+        (RecordKey::Ended(turn), StoreRecord::Turn(turn)),
+        (RecordKey::Successor(turn), StoreRecord::Turn(turn)),
         (
             RecordKey::Question(call, 0),
-            Record::Question(Arc::new(question(call))),
+            StoreRecord::Question(Arc::new(approval_request(call))),
         ),
-        (RecordKey::Answer(call, 0), note("answer")),
-        (RecordKey::Result(call, 1), note("result")),
-        (RecordKey::Layer(call, "a/\u{10ffff}".into()), note("layer")),
-        (RecordKey::Message(session, 0), Record::Message(said(0))),
-        (RecordKey::Message(session, 1), Record::Message(said(1))),
+        (RecordKey::Answer(call, 0), json_record("answer")),
+        (RecordKey::Result(call, 1), json_record("result")),
+        (
+            RecordKey::Layer(call, "a/\u{10ffff}".into()),
+            json_record("layer"),
+        ),
+        (
+            RecordKey::Message(session, 0),
+            StoreRecord::Message(said(0)),
+        ),
+        (
+            RecordKey::Message(session, 1),
+            StoreRecord::Message(said(1)),
+        ),
         other(format!("output/{session}/sha256:00")),
         other(format!("skill/{session}/pdf")),
-        other(format!("vote/{}/0/ann", ApprovalId::of(call))),
+        other(format!("vote/{}/0/ann", ApprovalId::for_call(call))),
         other(format!("undo/{call}")),
     ]
 }
 
-async fn row(store: &StoreHandle, session: SessionId) -> Result<Option<SessionRow>, String> {
+async fn session_row(
+    store: &StoreHandle,
+    session: SessionId,
+) -> Result<Option<SessionRow>, String> {
     Ok(store
-        .sessions(SessionFilter::of(session))
+        .sessions(SessionFilter::for_session(session))
         .await
-        .map_err(text)?
+        .map_err(error_text)?
         .pop())
 }
 
-/// The sessions from `first` on that a filter lists.
-async fn listed(
+/// Lists the sessions from `first` on that a filter accepts.
+async fn list_sessions(
     store: &StoreHandle,
     first: SessionId,
-    hidden: Hidden,
+    hidden: HiddenSessions,
 ) -> Result<Vec<SessionId>, String> {
     let before = SessionId::new(uuid::Uuid::from_u128(first.uuid().as_u128() - 1));
     let filter = SessionFilter {
@@ -268,44 +291,54 @@ async fn listed(
     Ok(store
         .sessions(filter)
         .await
-        .map_err(text)?
+        .map_err(error_text)?
         .into_iter()
         .map(|row| row.session)
         .collect())
 }
 
-async fn hidden(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (one, two) = (Life::new(store, ids).await?, Life::new(store, ids).await?);
-    store.hide(one.session, Some(NOW)).await.map_err(text)?;
+async fn lists_hidden_on_request(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let one = StoredSession::new(store, ids).await?;
+    let two = StoredSession::new(store, ids).await?;
+    store
+        .hide(one.session, Some(NOW))
+        .await
+        .map_err(error_text)?;
     let both = [one.session, two.session];
     for (hidden, expected) in [
-        (Hidden::LeftOut, &both[1..]),
-        (Hidden::Included, &both[..]),
-        (Hidden::Only, &both[..1]),
+        (HiddenSessions::Excluded, &both[1..]),
+        (HiddenSessions::Included, &both[..]),
+        (HiddenSessions::Only, &both[..1]),
     ] {
-        let found = listed(store, one.session, hidden).await?;
+        let found = list_sessions(store, one.session, hidden).await?;
         ensure(found == expected, format!("{hidden:?}: {found:?}"))?;
     }
-    let since = row(store, one.session).await?.and_then(|row| row.hidden_at);
+    let since = session_row(store, one.session)
+        .await?
+        .and_then(|row| row.hidden_at);
     ensure(since == Some(NOW), format!("it is hidden since {since:?}"))?;
-    let other = row(store, two.session).await?;
+    let other = session_row(store, two.session).await?;
     ensure(
         other.is_some_and(|row| row.hidden_at.is_none()),
         "another one is hidden or gone",
     )?;
-    let nobody = SessionId::from_source(ids);
-    store.hide(nobody, Some(NOW)).await.map_err(text)?;
+    let unknown_session = SessionId::from_source(ids);
+    store
+        .hide(unknown_session, Some(NOW))
+        .await
+        .map_err(error_text)?;
     ensure(
-        row(store, nobody).await?.is_none(),
-        "hiding one that is not there made it",
+        session_row(store, unknown_session).await?.is_none(),
+        "hiding an unknown session created it",
     )
 }
 
-/// Asking for a session that is not there does not make it, so there is nothing to hide yet.
-async fn only_spoken_of(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+/// Checks that reading a session that does not exist does not create it, so there is nothing to
+/// hide yet.
+async fn does_not_hide_unknown(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let waits = store.posted(session, 0).now_or_never();
-    ensure(waits.is_none(), "a post came out of nothing")?;
+    ensure(waits.is_none(), "an unknown session has a post")?;
     let lease = Lease {
         session,
         fence: 0,
@@ -316,113 +349,118 @@ async fn only_spoken_of(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
         matches!(renewed, Err(StoreError::Fenced { found: 0, .. })),
         format!("renewing answered {renewed:?}"),
     )?;
-    store.release(&lease).await.map_err(text)?;
+    store.release(&lease).await.map_err(error_text)?;
     let late = store
-        .append(session, Position::unleased(7), Batch::default())
+        .append(session, LogPosition::unleased(7), WriteBatch::default())
         .await;
     ensure(
         late.is_err(),
-        "an append at revision 7 of nothing was accepted",
+        "an append at revision 7 of an unknown session was accepted",
     )?;
-    store.hide(session, Some(NOW)).await.map_err(text)?;
-    Life::of(store, ids, session).await?;
-    let since = row(store, session).await?.map(|row| row.hidden_at);
+    store.hide(session, Some(NOW)).await.map_err(error_text)?;
+    StoredSession::with_id(store, ids, session).await?;
+    let since = session_row(store, session).await?.map(|row| row.hidden_at);
     ensure(
         since == Some(None),
-        format!("it was hidden before it was there: {since:?}"),
+        format!("it was hidden before it existed: {since:?}"),
     )
 }
 
-async fn brought_back(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let life = Life::new(store, ids).await?;
-    let agent = Life::of(store, ids, SessionId::new(life.call.uuid())).await?;
-    let (seen, shown) = (life.seen().await?, row(store, life.session).await?);
-    store.hide(life.session, Some(NOW)).await.map_err(text)?;
-    let found = listed(store, life.session, Hidden::LeftOut).await?;
+async fn unhides_a_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let life = StoredSession::new(store, ids).await?;
+    let agent = StoredSession::with_id(store, ids, SessionId::new(life.call.uuid())).await?;
+    let seen = life.dump_text().await?;
+    let shown = session_row(store, life.session).await?;
+    store
+        .hide(life.session, Some(NOW))
+        .await
+        .map_err(error_text)?;
+    let found = list_sessions(store, life.session, HiddenSessions::Excluded).await?;
     ensure(
         found.is_empty(),
         format!("it and its agent are hidden, but there are {found:?}"),
     )?;
-    ensure(life.seen().await? == seen, "hiding changed it")?;
-    // Whoever drives it may go on.
-    let batch = Batch {
-        events: vec![life.opened(3)],
-        ..Batch::default()
+    ensure(life.dump_text().await? == seen, "hiding changed it")?;
+    // Hiding does not stop its driver.
+    let batch = WriteBatch {
+        events: vec![life.opened_event(3)],
+        ..WriteBatch::default()
     };
     store
-        .append(life.session, Position::unleased(2), batch)
+        .append(life.session, LogPosition::unleased(2), batch)
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(
-        listed(store, life.session, Hidden::LeftOut)
+        list_sessions(store, life.session, HiddenSessions::Excluded)
             .await?
             .is_empty(),
-        "an event brought it back",
+        "an event unhid it",
     )?;
-    store.hide(life.session, None).await.map_err(text)?;
+    store.hide(life.session, None).await.map_err(error_text)?;
     let expected = shown.map(|row| SessionRow { revision: 3, ..row });
-    let found = row(store, life.session).await?;
+    let found = session_row(store, life.session).await?;
     ensure(found == expected, format!("{found:?}, not {expected:?}"))?;
-    let found = listed(store, life.session, Hidden::LeftOut).await?;
+    let found = list_sessions(store, life.session, HiddenSessions::Excluded).await?;
     ensure(
         found == [life.session, agent.session],
         format!("there are {found:?}"),
     )
 }
 
-async fn erased(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (before, life) = (Life::new(store, ids).await?, Life::new(store, ids).await?);
-    let after = Life::new(store, ids).await?;
-    // Named like a record of the call, but it is not one.
+async fn erases_a_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let before = StoredSession::new(store, ids).await?;
+    let life = StoredSession::new(store, ids).await?;
+    let after = StoredSession::new(store, ids).await?;
+    // The key has the call's prefix, but it is not a record of the call.
     let beside = RecordKey::Other(format!("undo/{}0", life.call).into());
     store
-        .once(beside.clone(), note("beside"))
+        .once(beside.clone(), json_record("beside"))
         .await
-        .map_err(text)?;
-    let others = (before.seen().await?, after.seen().await?);
-    let gone = store.erase(life.session, NOW).await.map_err(text)?;
+        .map_err(error_text)?;
+    let others = (before.dump_text().await?, after.dump_text().await?);
+    let gone = store.erase(life.session, NOW).await.map_err(error_text)?;
     ensure(
         gone.sessions == [life.session] && gone.booked.is_empty(),
         format!("{gone:?}"),
     )?;
-    life.is_gone().await?;
+    life.check_gone().await?;
     ensure(
-        (before.seen().await?, after.seen().await?) == others,
+        (before.dump_text().await?, after.dump_text().await?) == others,
         "something of another session is gone",
     )?;
     ensure(
-        store.record(&beside).await.map_err(text)?.is_some(),
-        "a record that only starts alike is gone",
+        store.record(&beside).await.map_err(error_text)?.is_some(),
+        "a record that only shares the prefix is gone",
     )
 }
 
-async fn agents(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let above = Life::new(store, ids).await?;
-    let life = Life::of(store, ids, SessionId::new(above.call.uuid())).await?;
-    let agent = Life::of(store, ids, SessionId::new(life.call.uuid())).await?;
-    let below = Life::of(store, ids, SessionId::new(agent.call.uuid())).await?;
-    let seen = above.seen().await?;
-    let gone = store.erase(life.session, NOW).await.map_err(text)?;
+async fn erases_agent_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let above = StoredSession::new(store, ids).await?;
+    let life = StoredSession::with_id(store, ids, SessionId::new(above.call.uuid())).await?;
+    let agent = StoredSession::with_id(store, ids, SessionId::new(life.call.uuid())).await?;
+    let below = StoredSession::with_id(store, ids, SessionId::new(agent.call.uuid())).await?;
+    let seen = above.dump_text().await?;
+    let gone = store.erase(life.session, NOW).await.map_err(error_text)?;
     ensure(
         gone.sessions == [life.session, agent.session, below.session],
         format!("{gone:?}"),
     )?;
     for life in [&life, &agent, &below] {
-        life.is_gone().await?;
+        life.check_gone().await?;
     }
     ensure(
-        above.seen().await? == seen,
+        above.dump_text().await? == seen,
         "something of the session above is gone",
     )
 }
 
-async fn driven(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let life = Life::new(store, ids).await?;
-    let agent = Life::of(store, ids, SessionId::new(life.call.uuid())).await?;
-    let lease = agent.lease("ann", 51).await?;
-    let seen = (life.seen().await?, agent.seen().await?);
+async fn keeps_a_leased_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let life = StoredSession::new(store, ids).await?;
+    let agent = StoredSession::with_id(store, ids, SessionId::new(life.call.uuid())).await?;
+    let lease = agent.take_lease("ann", 51).await?;
+    let seen = (life.dump_text().await?, agent.dump_text().await?);
     match store.erase(life.session, NOW).await {
-        Err(StoreError::Held {
+        Err(StoreError::LeaseHeld {
             session,
             holder,
             until,
@@ -437,32 +475,34 @@ async fn driven(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
         other => return Err(format!("{other:?}")),
     }
     ensure(
-        (life.seen().await?, agent.seen().await?) == seen,
+        (life.dump_text().await?, agent.dump_text().await?) == seen,
         "something of it is gone",
     )?;
-    // A lease that has run out protects nothing.
+    // An expired lease protects nothing.
     store
         .erase(life.session, Timestamp::from_micros(51_000_000))
         .await
-        .map_err(text)?;
-    life.is_gone().await?;
-    agent.is_gone().await
+        .map_err(error_text)?;
+    life.check_gone().await?;
+    agent.check_gone().await
 }
 
-async fn one_first(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn orders_lease_and_erase(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     for _ in 0..8 {
-        let life = Life::new(store, ids).await?;
-        let (lease, gone) = futures::join!(life.lease("ann", 99), store.erase(life.session, NOW));
-        let (lease, left) = (lease?, store.revision(life.session).await.map_err(text)?);
+        let life = StoredSession::new(store, ids).await?;
+        let (lease, gone) =
+            futures::join!(life.take_lease("ann", 99), store.erase(life.session, NOW));
+        let lease = lease?;
+        let left = store.revision(life.session).await.map_err(error_text)?;
         let right = match gone {
             Ok(_) => (lease.revision, left) == (0, 0),
-            Err(StoreError::Held { .. }) => (lease.revision, left) == (2, 2),
-            Err(error) => return Err(text(error)),
+            Err(StoreError::LeaseHeld { .. }) => (lease.revision, left) == (2, 2),
+            Err(error) => return Err(error_text(error)),
         };
         ensure(
             right,
             format!(
-                "{left} events are left, and it is driven from {} on",
+                "{left} events are left, and the lease starts at {}",
                 lease.revision
             ),
         )?;
@@ -470,20 +510,22 @@ async fn one_first(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String
     Ok(())
 }
 
-async fn fenced(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (unleased, leased) = (Life::new(store, ids).await?, Life::new(store, ids).await?);
-    let lease = leased.lease("ann", 10).await?;
+async fn fences_the_old_driver(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let unleased = StoredSession::new(store, ids).await?;
+    let leased = StoredSession::new(store, ids).await?;
+    let lease = leased.take_lease("ann", 10).await?;
     for (life, fence) in [(&unleased, 0), (&leased, lease.fence)] {
-        store.erase(life.session, NOW).await.map_err(text)?;
+        store.erase(life.session, NOW).await.map_err(error_text)?;
+        // The revision of an empty session and the one from before: both writers are too late.
         for revision in [0, 2] {
-            let batch = Batch {
-                events: vec![life.opened(revision + 1)],
-                ..Batch::default()
+            let batch = WriteBatch {
+                events: vec![life.opened_event(revision + 1)],
+                ..WriteBatch::default()
             };
             let late = store
                 .append(
                     life.session,
-                    Position {
+                    LogPosition {
                         revision,
                         fence,
                         lease_until: None,
@@ -496,23 +538,24 @@ async fn fenced(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
                 format!("a late write: {late:?}"),
             )?;
         }
-        life.is_gone().await?;
+        life.check_gone().await?;
     }
     let late = store.renew(&lease, NOW).await;
     ensure(
         matches!(late, Err(StoreError::Fenced { .. })),
         format!("a late renewal: {late:?}"),
     )?;
-    let anew = leased.lease("ben", 99).await?;
+    let anew = leased.take_lease("ben", 99).await?;
     ensure(
         anew.fence > lease.fence && anew.revision == 0,
-        format!("begun anew: {anew:?}"),
+        format!("the lease of the new session: {anew:?}"),
     )
 }
 
-async fn booked(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (life, other) = (Life::new(store, ids).await?, Life::new(store, ids).await?);
-    let agent = Life::of(store, ids, SessionId::new(life.call.uuid())).await?;
+async fn charges_reservations(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let life = StoredSession::new(store, ids).await?;
+    let other = StoredSession::new(store, ids).await?;
+    let agent = StoredSession::with_id(store, ids, SessionId::new(life.call.uuid())).await?;
     let account = AccountKey {
         scope: BudgetScope::User,
         value: life.call.to_string().into(),
@@ -531,10 +574,10 @@ async fn booked(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
             at: NOW,
             lines,
         };
-        store.reserve(charge).await.map_err(text)?;
+        store.reserve(charge).await.map_err(error_text)?;
     }
-    let gone = store.erase(life.session, NOW).await.map_err(text)?;
-    let moved = |before, after| Movement {
+    let gone = store.erase(life.session, NOW).await.map_err(error_text)?;
+    let moved = |before, after| AccountMovement {
         account: account.clone(),
         before,
         after,
@@ -543,14 +586,14 @@ async fn booked(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
         gone.booked == [moved(0, 3), moved(3, 7)],
         format!("{gone:?}"),
     )?;
-    let stands = store.account(&account).await.map_err(text)?;
+    let stands = store.account(&account).await.map_err(error_text)?;
     let expected = AccountRow {
         account: account.clone(),
         spent: 7,
         reserved: 5,
     };
     ensure(stands.as_ref() == Some(&expected), format!("{stands:?}"))?;
-    let open = async |of: &Life<'_>| {
+    let open = async |of: &StoredSession<'_>| {
         let filter = ChargeFilter {
             session: Some(of.session),
             ..ChargeFilter::default()
@@ -559,17 +602,14 @@ async fn booked(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
             .charges(filter)
             .await
             .map(|open| open.len())
-            .map_err(text)
+            .map_err(error_text)
     };
     let left = (open(&life).await?, open(&agent).await?, open(&other).await?);
-    ensure(
-        left == (0, 0, 1),
-        format!("so many charges are open: {left:?}"),
-    )
+    ensure(left == (0, 0, 1), format!("open charges: {left:?}"))
 }
 
-async fn chains(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let life = Life::new(store, ids).await?;
+async fn keeps_ledgers_whole(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let life = StoredSession::new(store, ids).await?;
     let ledger: LedgerName = format!("suite/{}", life.call)
         .parse()
         .expect("a plain name");
@@ -577,18 +617,18 @@ async fn chains(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
         ledger: ledger.clone(),
         body: format!("{{\"n\":{n}}}").into(),
     });
-    let batch = Batch {
-        events: vec![life.opened(3)],
+    let batch = WriteBatch {
+        events: vec![life.opened_event(3)],
         entries: entries.collect(),
-        ..Batch::default()
+        ..WriteBatch::default()
     };
     store
-        .append(life.session, Position::unleased(2), batch)
+        .append(life.session, LogPosition::unleased(2), batch)
         .await
-        .map_err(text)?;
-    store.erase(life.session, NOW).await.map_err(text)?;
-    let entries = store.entries(&ledger, 0, 10).await.map_err(text)?;
-    let mut head = LedgerHead::start(ledger);
+        .map_err(error_text)?;
+    store.erase(life.session, NOW).await.map_err(error_text)?;
+    let entries = store.entries(&ledger, 0, 10).await.map_err(error_text)?;
+    let mut head = LedgerHead::start_of(ledger);
     for entry in &entries {
         ensure(
             entry.follows(&head),
@@ -596,59 +636,65 @@ async fn chains(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
         )?;
         head = entry.head();
     }
-    let heads = store.ledgers().await.map_err(text)?;
+    let heads = store.ledgers().await.map_err(error_text)?;
     ensure(
         entries.len() == 3 && heads.contains(&head),
         format!("{} entries are left", entries.len()),
     )
 }
 
-async fn twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let life = Life::new(store, ids).await?;
-    store.hide(life.session, Some(NOW)).await.map_err(text)?;
-    store.erase(life.session, NOW).await.map_err(text)?;
+async fn erases_twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let life = StoredSession::new(store, ids).await?;
+    store
+        .hide(life.session, Some(NOW))
+        .await
+        .map_err(error_text)?;
+    store.erase(life.session, NOW).await.map_err(error_text)?;
     for session in [life.session, SessionId::from_source(ids)] {
-        let again = store.erase(session, NOW).await.map_err(text)?;
+        let again = store.erase(session, NOW).await.map_err(error_text)?;
         ensure(
-            again == toolgate_core::Erased::default(),
+            again == toolgate_core::ErasedSessions::default(),
             format!("{again:?}"),
         )?;
-        let before = store.posts(session, 0, 10).await.map_err(text)?;
+        let before = store.posts(session, 0, 10).await.map_err(error_text)?;
         ensure(before.is_empty(), format!("{before:?}"))?;
     }
-    // A post that comes late is no session, and goes as well.
+    // A late post alone is not a session, and is erased as well.
     store
         .post(
             life.session,
-            Post::Interrupt {
+            MailboxItem::Interrupt {
                 turn: life.turn,
                 reason: "late".into(),
             },
             Vec::new(),
         )
         .await
-        .map_err(text)?;
-    let late = store.posts(life.session, 0, 10).await.map_err(text)?;
+        .map_err(error_text)?;
+    let late = store.posts(life.session, 0, 10).await.map_err(error_text)?;
     ensure(
         matches!(late.as_slice(), [(3, _)]),
         format!("a number was given twice: {late:?}"),
     )?;
-    store.erase(life.session, NOW).await.map_err(text)?;
-    life.is_gone().await?;
-    // A session that begins anew under the same name is not hidden.
-    let lease = life.lease("ann", 1).await?;
-    let batch = Batch {
-        events: vec![life.opened(1)],
-        ..Batch::default()
+    store.erase(life.session, NOW).await.map_err(error_text)?;
+    life.check_gone().await?;
+    // A new session with the same id is not hidden.
+    let lease = life.take_lease("ann", 1).await?;
+    let batch = WriteBatch {
+        events: vec![life.opened_event(1)],
+        ..WriteBatch::default()
     };
-    let at = Position {
+    let at = LogPosition {
         revision: 0,
         fence: lease.fence,
         lease_until: None,
     };
-    store.append(life.session, at, batch).await.map_err(text)?;
+    store
+        .append(life.session, at, batch)
+        .await
+        .map_err(error_text)?;
     ensure(
-        row(store, life.session)
+        session_row(store, life.session)
             .await?
             .is_some_and(|row| row.hidden_at.is_none()),
         "it is still hidden",

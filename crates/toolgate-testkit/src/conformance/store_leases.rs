@@ -1,369 +1,423 @@
-//! What every store keeps: who drives a session, and what others leave for them.
+//! The store rules for leases and the mailbox.
 
 use std::sync::Arc;
 
 use futures::{FutureExt, future::join_all};
 use toolgate_core::{
-    Batch, CallId, IdSource, Lease, LeaseRequest, LedgerDraft, LedgerName, Position, Post,
-    PostCode, PostKind, RecordKey, SessionId, StoreError, StoreHandle, Timestamp, TurnId,
+    CallId, IdSource, InputKind, Lease, LeaseRequest, LedgerDraft, LedgerName, LogPosition,
+    MailboxItem, RecordKey, RejectCode, SessionId, StoreError, StoreHandle, Timestamp, TurnId,
+    WriteBatch,
 };
 
 use super::{
     ensure,
-    store::{StoreRule, events, log, note, text},
+    store::{StoreRule, error_text, event_batch, json_record, sample_events},
 };
 
 pub(super) const RULES: [(&str, StoreRule); 9] = [
-    ("a_session_is_driven_by_one_at_a_time", |s, i| {
-        Box::pin(held(s, i))
+    ("a_session_has_one_lease_holder_at_a_time", |s, i| {
+        Box::pin(has_one_holder(s, i))
     }),
-    ("of_many_who_want_to_drive_one_does", |s, i| {
-        Box::pin(one_drives(s, i))
+    ("of_many_lease_requests_one_wins", |s, i| {
+        Box::pin(one_request_wins(s, i))
     }),
-    ("a_lease_ends_at_its_time", |s, i| Box::pin(runs_out(s, i))),
-    ("a_lease_of_one_who_is_gone_can_be_replaced", |s, i| {
-        Box::pin(instead_of(s, i))
+    ("a_lease_expires_at_its_time", |s, i| {
+        Box::pin(expires_in_time(s, i))
+    }),
+    ("the_lease_of_a_lost_holder_can_be_replaced", |s, i| {
+        Box::pin(replaces_a_lost_holder(s, i))
     }),
     ("an_append_behind_the_fence_writes_nothing", |s, i| {
-        Box::pin(fenced(s, i))
+        Box::pin(fences_stale_appends(s, i))
     }),
-    ("an_append_keeps_the_lease_alive", |s, i| {
-        Box::pin(kept_alive(s, i))
+    ("an_append_renews_the_lease", |s, i| {
+        Box::pin(renews_by_append(s, i))
     }),
-    ("posts_come_in_order_and_are_taken_once", |s, i| {
-        Box::pin(posts(s, i))
+    ("posts_arrive_in_order_and_are_taken_once", |s, i| {
+        Box::pin(orders_posts(s, i))
     }),
-    ("a_post_wakes_whoever_waits", |s, i| Box::pin(wakes(s, i))),
-    ("a_post_that_was_taken_wakes_nobody", |s, i| {
-        Box::pin(taken_wakes_nobody(s, i))
+    ("a_post_wakes_its_waiter", |s, i| {
+        Box::pin(wakes_a_waiter(s, i))
+    }),
+    ("a_taken_post_wakes_no_waiter", |s, i| {
+        Box::pin(taken_posts_wake_no_waiter(s, i))
     }),
 ];
 
-fn at(seconds: i64) -> Timestamp {
+fn at_second(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
 }
 
-fn ask(session: SessionId, holder: &str, now: i64, until: i64) -> LeaseRequest {
+fn lease_request(session: SessionId, holder: &str, now: i64, until: i64) -> LeaseRequest {
     LeaseRequest {
         session,
         holder: holder.into(),
-        now: at(now),
-        until: at(until),
+        now: at_second(now),
+        until: at_second(until),
         instead_of: None,
     }
 }
 
-fn position(lease: &Lease, revision: u64) -> Position {
-    Position {
+fn leased_position(lease: &Lease, revision: u64) -> LogPosition {
+    LogPosition {
         revision,
         fence: lease.fence,
         lease_until: None,
     }
 }
 
-async fn held(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn has_one_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let first = store.lease(ask(session, "a", 0, 10)).await.map_err(text)?;
+    let first = store
+        .lease(lease_request(session, "a", 0, 10))
+        .await
+        .map_err(error_text)?;
     ensure(
         first.fence == 1 && first.revision == 0,
         format!("{first:?}"),
     )?;
-    match store.lease(ask(session, "b", 9, 20)).await {
-        Err(StoreError::Held {
+    match store.lease(lease_request(session, "b", 9, 20)).await {
+        Err(StoreError::LeaseHeld {
             holder,
             until,
             fence: 1,
             ..
-        }) if *holder == *"a" && until == at(10) => {}
-        other => return Err(format!("a second one got {other:?}")),
+        }) if *holder == *"a" && until == at_second(10) => {}
+        other => return Err(format!("a second holder got {other:?}")),
     }
-    let same = store.lease(ask(session, "a", 5, 15)).await.map_err(text)?;
+    let same = store
+        .lease(lease_request(session, "a", 5, 15))
+        .await
+        .map_err(error_text)?;
     ensure(same.fence == 2, format!("the same holder got {same:?}"))?;
-    store.release(&first).await.map_err(text)?;
-    let early = store.lease(ask(session, "b", 9, 20)).await;
+    store.release(&first).await.map_err(error_text)?;
+    let early = store.lease(lease_request(session, "b", 9, 20)).await;
     ensure(
-        matches!(early, Err(StoreError::Held { .. })),
-        "an old lease was given back for a newer one",
+        matches!(early, Err(StoreError::LeaseHeld { .. })),
+        "releasing an old lease released the newer one",
     )?;
-    store.release(&same).await.map_err(text)?;
-    let next = store.lease(ask(session, "b", 9, 20)).await.map_err(text)?;
-    ensure(
-        next.fence == 3,
-        format!("after it was given back: {next:?}"),
-    )
+    store.release(&same).await.map_err(error_text)?;
+    let next = store
+        .lease(lease_request(session, "b", 9, 20))
+        .await
+        .map_err(error_text)?;
+    ensure(next.fence == 3, format!("after the release: {next:?}"))
 }
 
-async fn one_drives(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn one_request_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let asked = (0..16).map(|n| store.lease(ask(session, &format!("driver {n}"), 0, 10)));
+    let asked = (0..16).map(|n| store.lease(lease_request(session, &format!("driver {n}"), 0, 10)));
     let won = join_all(asked)
         .await
         .into_iter()
         .filter(Result::is_ok)
         .count();
-    ensure(won == 1, format!("{won} drive it"))
+    ensure(won == 1, format!("{won} holders got the lease"))
 }
 
-async fn runs_out(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn expires_in_time(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let first = store.lease(ask(session, "a", 0, 10)).await.map_err(text)?;
-    store.renew(&first, at(20)).await.map_err(text)?;
-    let early = store.lease(ask(session, "b", 19, 30)).await;
+    let first = store
+        .lease(lease_request(session, "a", 0, 10))
+        .await
+        .map_err(error_text)?;
+    store
+        .renew(&first, at_second(20))
+        .await
+        .map_err(error_text)?;
+    let early = store.lease(lease_request(session, "b", 19, 30)).await;
     ensure(
-        matches!(early, Err(StoreError::Held { .. })),
+        matches!(early, Err(StoreError::LeaseHeld { .. })),
         format!("a renewed lease was taken: {early:?}"),
     )?;
-    // A clock that went back makes nobody's lease longer or shorter.
-    let back = store.lease(ask(session, "b", -1_000, 30)).await;
+    // A clock that went back makes no lease longer or shorter.
+    let back = store.lease(lease_request(session, "b", -1_000, 30)).await;
     ensure(
-        matches!(back, Err(StoreError::Held { .. })),
-        format!("a clock that went back took it: {back:?}"),
+        matches!(back, Err(StoreError::LeaseHeld { .. })),
+        format!("a holder whose clock went back got it: {back:?}"),
     )?;
-    let second = store.lease(ask(session, "b", 20, 30)).await.map_err(text)?;
-    let late = store.renew(&first, at(40)).await;
+    let second = store
+        .lease(lease_request(session, "b", 20, 30))
+        .await
+        .map_err(error_text)?;
+    let late = store.renew(&first, at_second(40)).await;
     let fenced = matches!(late, Err(StoreError::Fenced { found, .. }) if found == second.fence);
     ensure(fenced, format!("an old lease was renewed: {late:?}"))?;
-    store.release(&second).await.map_err(text)?;
-    let gone = store.renew(&second, at(40)).await;
+    store.release(&second).await.map_err(error_text)?;
+    let gone = store.renew(&second, at_second(40)).await;
     ensure(
         matches!(gone, Err(StoreError::Fenced { .. })),
-        format!("one that was given back was renewed: {gone:?}"),
+        format!("a released lease was renewed: {gone:?}"),
     )
 }
 
-async fn instead_of(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn replaces_a_lost_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let first = store.lease(ask(session, "a", 0, 10)).await.map_err(text)?;
+    let first = store
+        .lease(lease_request(session, "a", 0, 10))
+        .await
+        .map_err(error_text)?;
     let replacing = |fence| LeaseRequest {
         instead_of: Some(fence),
-        ..ask(session, "b", 1, 20)
+        ..lease_request(session, "b", 1, 20)
     };
     let wrong = store.lease(replacing(first.fence + 1)).await;
     ensure(
-        matches!(wrong, Err(StoreError::Held { .. })),
+        matches!(wrong, Err(StoreError::LeaseHeld { .. })),
         format!("another fence was taken: {wrong:?}"),
     )?;
-    let second = store.lease(replacing(first.fence)).await.map_err(text)?;
+    let second = store
+        .lease(replacing(first.fence))
+        .await
+        .map_err(error_text)?;
     ensure(second.fence == first.fence + 1, format!("{second:?}"))
 }
 
-async fn fenced(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (session, call) = (SessionId::from_source(ids), CallId::from_source(ids));
-    let first = store.lease(ask(session, "a", 0, 10)).await.map_err(text)?;
+async fn fences_stale_appends(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    let call = CallId::from_source(ids);
+    let first = store
+        .lease(lease_request(session, "a", 0, 10))
+        .await
+        .map_err(error_text)?;
     store
         .append(
             session,
-            position(&first, 0),
-            events(log(session, ids, 1, 2)),
+            leased_position(&first, 0),
+            event_batch(sample_events(session, ids, 1, 2)),
         )
         .await
-        .map_err(text)?;
-    let second = store.lease(ask(session, "b", 10, 20)).await.map_err(text)?;
+        .map_err(error_text)?;
+    let second = store
+        .lease(lease_request(session, "b", 10, 20))
+        .await
+        .map_err(error_text)?;
     ensure(
         second.revision == 2,
         format!("the new lease starts at {}", second.revision),
     )?;
-    let (key, ledger) = (RecordKey::Layer(call, "k".into()), name(call));
-    let batch = Batch {
-        events: log(session, ids, 3, 1),
-        records: vec![(key.clone(), note("x"))],
+    let key = RecordKey::Layer(call, "k".into());
+    let ledger = suite_ledger(call);
+    let batch = WriteBatch {
+        events: sample_events(session, ids, 3, 1),
+        records: vec![(key.clone(), json_record("x"))],
         entries: vec![LedgerDraft {
             ledger: ledger.clone(),
             body: "{}".into(),
         }],
         taken_posts: None,
     };
-    for stale in [position(&first, 2), Position::unleased(2)] {
+    for stale in [leased_position(&first, 2), LogPosition::unleased(2)] {
         let refused = store.append(session, stale, batch.clone()).await;
         let right =
             matches!(refused, Err(StoreError::Fenced { found, .. }) if found == second.fence);
         ensure(right, format!("{refused:?}"))?;
     }
     ensure(
-        store.revision(session).await.map_err(text)? == 2,
+        store.revision(session).await.map_err(error_text)? == 2,
         "an event was written",
     )?;
     ensure(
-        store.record(&key).await.map_err(text)?.is_none(),
+        store.record(&key).await.map_err(error_text)?.is_none(),
         "a record was written",
     )?;
     ensure(
-        store.entries(&ledger, 0, 1).await.map_err(text)?.is_empty(),
+        store
+            .entries(&ledger, 0, 1)
+            .await
+            .map_err(error_text)?
+            .is_empty(),
         "an entry was sealed",
     )?;
     let written = store
-        .append(session, position(&second, 2), batch)
+        .append(session, leased_position(&second, 2), batch)
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(written == 3, "the new driver could not write")
 }
 
-async fn kept_alive(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn renews_by_append(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let lease = store.lease(ask(session, "a", 0, 10)).await.map_err(text)?;
-    let longer = Position {
-        lease_until: Some(at(30)),
-        ..position(&lease, 0)
+    let lease = store
+        .lease(lease_request(session, "a", 0, 10))
+        .await
+        .map_err(error_text)?;
+    let longer = LogPosition {
+        lease_until: Some(at_second(30)),
+        ..leased_position(&lease, 0)
     };
     store
-        .append(session, longer, events(log(session, ids, 1, 1)))
+        .append(
+            session,
+            longer,
+            event_batch(sample_events(session, ids, 1, 1)),
+        )
         .await
-        .map_err(text)?;
-    let taken = store.lease(ask(session, "b", 29, 40)).await;
-    let right = matches!(&taken, Err(StoreError::Held { until, .. }) if *until == at(30));
+        .map_err(error_text)?;
+    let taken = store.lease(lease_request(session, "b", 29, 40)).await;
+    let right =
+        matches!(&taken, Err(StoreError::LeaseHeld { until, .. }) if *until == at_second(30));
     ensure(right, format!("the lease was taken: {taken:?}"))?;
     store
         .append(
             session,
-            position(&lease, 1),
-            events(log(session, ids, 2, 1)),
+            leased_position(&lease, 1),
+            event_batch(sample_events(session, ids, 2, 1)),
         )
         .await
-        .map_err(text)?;
-    let taken = store.lease(ask(session, "b", 29, 40)).await;
+        .map_err(error_text)?;
+    let taken = store.lease(lease_request(session, "b", 29, 40)).await;
     ensure(
-        matches!(taken, Err(StoreError::Held { .. })),
+        matches!(taken, Err(StoreError::LeaseHeld { .. })),
         "an append without a time ended the lease",
     )
 }
 
-fn name(call: CallId) -> LedgerName {
+fn suite_ledger(call: CallId) -> LedgerName {
     format!("suite/{call}").parse().expect("a plain name")
 }
 
-fn refused(ids: &dyn IdSource) -> Post {
-    let (turn, call) = (TurnId::from_source(ids), CallId::from_source(ids));
-    Post::Refused {
+fn refused_post(ids: &dyn IdSource) -> MailboxItem {
+    let turn = TurnId::from_source(ids);
+    let call = CallId::from_source(ids);
+    MailboxItem::Refused {
         turn,
         call,
-        what: PostKind::Result,
-        code: PostCode::Duplicate,
+        what: InputKind::Result,
+        code: RejectCode::Duplicate,
     }
 }
 
-async fn posts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn orders_posts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let left: Vec<Post> = (0..4).map(|_| refused(ids)).collect();
+    let left: Vec<MailboxItem> = (0..4).map(|_| refused_post(ids)).collect();
     let key = RecordKey::Layer(CallId::from_source(ids), "post".into());
     store
-        .post(session, left[0].clone(), vec![(key.clone(), note("first"))])
+        .post(
+            session,
+            left[0].clone(),
+            vec![(key.clone(), json_record("first"))],
+        )
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     let fresh = RecordKey::Layer(CallId::from_source(ids), "fresh".into());
-    let twice = vec![(fresh.clone(), note("x")), (key.clone(), note("second"))];
+    let twice = vec![
+        (fresh.clone(), json_record("x")),
+        (key.clone(), json_record("second")),
+    ];
     let again = store.post(session, left[1].clone(), twice).await;
     ensure(
-        matches!(&again, Err(StoreError::Exists { key: found }) if *found == key),
+        matches!(&again, Err(StoreError::RecordExists { key: found }) if *found == key),
         format!("{again:?}"),
     )?;
     ensure(
-        store.record(&fresh).await.map_err(text)?.is_none(),
-        "a record of a refused post was written",
+        store.record(&fresh).await.map_err(error_text)?.is_none(),
+        "a record of a rejected post was written",
     )?;
     for post in &left[1..3] {
         store
             .post(session, post.clone(), Vec::new())
             .await
-            .map_err(text)?;
+            .map_err(error_text)?;
     }
-    let expected: Vec<(u64, Post)> = (1..).zip(left[..3].to_vec()).collect();
+    let expected: Vec<(u64, MailboxItem)> = (1..).zip(left[..3].to_vec()).collect();
     ensure(
-        store.posts(session, 0, 10).await.map_err(text)? == expected,
+        store.posts(session, 0, 10).await.map_err(error_text)? == expected,
         "they are not in order",
     )?;
     ensure(
-        store.posts(session, 1, 1).await.map_err(text)? == expected[1..2],
+        store.posts(session, 1, 1).await.map_err(error_text)? == expected[1..2],
         "a page is wrong",
     )?;
-    let taken = Batch {
+    let taken = WriteBatch {
         taken_posts: Some(2),
-        ..events(log(session, ids, 1, 1))
+        ..event_batch(sample_events(session, ids, 1, 1))
     };
     store
-        .append(session, Position::unleased(0), taken)
+        .append(session, LogPosition::unleased(0), taken)
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(
-        store.posts(session, 0, 10).await.map_err(text)? == expected[2..],
-        "others were taken",
+        store.posts(session, 0, 10).await.map_err(error_text)? == expected[2..],
+        "other posts were taken",
     )?;
-    let rest = Batch {
+    let rest = WriteBatch {
         taken_posts: Some(3),
-        ..Batch::default()
+        ..WriteBatch::default()
     };
     store
-        .append(session, Position::unleased(1), rest)
+        .append(session, LogPosition::unleased(1), rest)
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     store
         .post(session, left[3].clone(), Vec::new())
         .await
-        .map_err(text)?;
-    let last = store.posts(session, 0, 10).await.map_err(text)?;
+        .map_err(error_text)?;
+    let last = store.posts(session, 0, 10).await.map_err(error_text)?;
     ensure(
         last == [(4, left[3].clone())],
         format!("a number was given twice: {last:?}"),
     )
 }
 
-async fn wakes(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn wakes_a_waiter(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let mut waiting = store.posted(session, 0);
     ensure(
         (&mut waiting).now_or_never().is_none(),
         "it woke up without a post",
     )?;
-    let other = store.post(SessionId::from_source(ids), refused(ids), Vec::new());
-    other.await.map_err(text)?;
+    let other = store.post(SessionId::from_source(ids), refused_post(ids), Vec::new());
+    other.await.map_err(error_text)?;
     ensure(
         (&mut waiting).now_or_never().is_none(),
         "it woke up for another session",
     )?;
     store
-        .post(session, refused(ids), Vec::new())
+        .post(session, refused_post(ids), Vec::new())
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     waiting.await;
-    // Whoever comes later is told at once of what is there, and of nothing that is not.
+    // A later waiter is notified at once of stored posts, and only of those.
     store.posted(session, 0).await;
     let later = store.posted(session, 1);
     ensure(
         later.now_or_never().is_none(),
         "it woke up for a post that was known",
     )?;
-    let left = store.posts(session, 0, 10).await.map_err(text)?;
-    let refused = matches!(left.as_slice(), [(1, Post::Refused { .. })]);
+    let left = store.posts(session, 0, 10).await.map_err(error_text)?;
+    let refused = matches!(left.as_slice(), [(1, MailboxItem::Refused { .. })]);
     ensure(refused, format!("there are {:?}", Arc::new(left)))
 }
 
-async fn taken_wakes_nobody(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn taken_posts_wake_no_waiter(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     store
-        .post(session, refused(ids), Vec::new())
+        .post(session, refused_post(ids), Vec::new())
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     store.posted(session, 0).await;
-    let taken = Batch {
+    let taken = WriteBatch {
         taken_posts: Some(1),
-        ..events(log(session, ids, 1, 1))
+        ..event_batch(sample_events(session, ids, 1, 1))
     };
     store
-        .append(session, Position::unleased(0), taken)
+        .append(session, LogPosition::unleased(0), taken)
         .await
-        .map_err(text)?;
-    // Whoever takes the session up later knows no number. If the old one woke them, they would never rest.
+        .map_err(error_text)?;
+    // A later driver knows no post number. If the taken post woke it, its wait would never block.
     let mut waiting = store.posted(session, 0);
     for _ in 0..50 {
         ensure(
             (&mut waiting).now_or_never().is_none(),
-            "a post that was taken woke somebody",
+            "a taken post woke a waiter",
         )?;
-        store.revision(session).await.map_err(text)?;
+        store.revision(session).await.map_err(error_text)?;
     }
     store
-        .post(session, refused(ids), Vec::new())
+        .post(session, refused_post(ids), Vec::new())
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     waiting.await;
     Ok(())
 }

@@ -1,48 +1,51 @@
-//! What every store keeps: chains without gaps.
+//! The store rules for ledgers: chains have no gaps.
 
 use std::collections::BTreeSet;
 
 use futures::future::join_all;
 use toolgate_core::{
-    Batch, CallId, IdSource, LedgerDraft, LedgerHead, LedgerName, Position, RecordKey, SessionId,
-    StoreError, StoreHandle,
+    CallId, IdSource, LedgerDraft, LedgerHead, LedgerName, LogPosition, RecordKey, SessionId,
+    StoreError, StoreHandle, WriteBatch,
 };
 
 use super::{
     ensure,
-    store::{StoreRule, events, log, note, text},
+    store::{StoreRule, error_text, event_batch, json_record, sample_events},
 };
 
 pub(super) const RULES: [(&str, StoreRule); 2] = [
     ("chains_have_no_gaps_and_no_forks", |s, i| {
-        Box::pin(no_forks(s, i))
+        Box::pin(has_no_forks(s, i))
     }),
     (
         "entries_are_sealed_with_their_append_or_not_at_all",
-        |s, i| Box::pin(with_the_append(s, i)),
+        |s, i| Box::pin(seals_with_the_append(s, i)),
     ),
 ];
 
-fn name(ids: &dyn IdSource) -> LedgerName {
+fn suite_ledger(ids: &dyn IdSource) -> LedgerName {
     format!("suite/{}", CallId::from_source(ids))
         .parse()
         .expect("a plain name")
 }
 
-fn draft(ledger: &LedgerName, n: u32) -> LedgerDraft {
+fn ledger_draft(ledger: &LedgerName, n: u32) -> LedgerDraft {
     LedgerDraft {
         ledger: ledger.clone(),
         body: format!("{{\"n\":{n}}}").into(),
     }
 }
 
-async fn whole(store: &StoreHandle, ledger: &LedgerName, count: u64) -> Result<(), String> {
-    let entries = store.entries(ledger, 0, usize::MAX).await.map_err(text)?;
+async fn check_chain(store: &StoreHandle, ledger: &LedgerName, count: u64) -> Result<(), String> {
+    let entries = store
+        .entries(ledger, 0, usize::MAX)
+        .await
+        .map_err(error_text)?;
     ensure(
         entries.len() as u64 == count,
         format!("{} entries, not {count}", entries.len()),
     )?;
-    let mut head = LedgerHead::start(ledger.clone());
+    let mut head = LedgerHead::start_of(ledger.clone());
     for entry in &entries {
         ensure(
             entry.follows(&head),
@@ -53,15 +56,15 @@ async fn whole(store: &StoreHandle, ledger: &LedgerName, count: u64) -> Result<(
         )?;
         head = entry.head();
     }
-    let page = store.entries(ledger, 1, 2).await.map_err(text)?;
+    let page = store.entries(ledger, 1, 2).await.map_err(error_text)?;
     ensure(
         page == entries[1.min(entries.len())..3.min(entries.len())],
         "a page is wrong",
     )?;
-    let heads = store.ledgers().await.map_err(text)?;
+    let heads = store.ledgers().await.map_err(error_text)?;
     ensure(
         heads.is_sorted_by(|a, b| a.ledger < b.ledger),
-        "the chains are not in the order of their names",
+        "the ledgers are not sorted by name",
     )?;
     let listed = heads.iter().find(|listed| listed.ledger == *ledger);
     ensure(
@@ -70,57 +73,65 @@ async fn whole(store: &StoreHandle, ledger: &LedgerName, count: u64) -> Result<(
     )
 }
 
-async fn no_forks(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (one, two) = (name(ids), name(ids));
-    whole(store, &one, 0).await?;
-    let seal = |n: u32| store.seal(vec![draft(&one, n), draft(&two, n), draft(&one, n)]);
+async fn has_no_forks(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let one = suite_ledger(ids);
+    let two = suite_ledger(ids);
+    check_chain(store, &one, 0).await?;
+    let seal = |n: u32| {
+        store.seal(vec![
+            ledger_draft(&one, n),
+            ledger_draft(&two, n),
+            ledger_draft(&one, n),
+        ])
+    };
     let sealed = join_all((0..20).map(seal))
         .await
         .into_iter()
         .collect::<Result<Vec<_>, _>>()
-        .map_err(text)?;
+        .map_err(error_text)?;
     let places: BTreeSet<_> = sealed
         .iter()
         .flatten()
         .map(|head| (head.ledger.clone(), head.counter))
         .collect();
-    ensure(places.len() == 60, "two entries were told the same place")?;
+    ensure(places.len() == 60, "two entries got the same position")?;
     ensure(
         sealed
             .iter()
             .all(|heads| heads[0].counter < heads[2].counter),
         "entries are not in the order given",
     )?;
-    whole(store, &one, 40).await?;
-    whole(store, &two, 20).await
+    check_chain(store, &one, 40).await?;
+    check_chain(store, &two, 20).await
 }
 
-async fn with_the_append(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let (session, ledger) = (SessionId::from_source(ids), name(ids));
+async fn seals_with_the_append(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    let ledger = suite_ledger(ids);
     let key = RecordKey::Layer(CallId::from_source(ids), "k".into());
-    let batch = |first, n| Batch {
-        entries: vec![draft(&ledger, n), draft(&ledger, n + 1)],
-        records: vec![(key.clone(), note("x"))],
-        ..events(log(session, ids, first, 1))
+    let batch = |first, n| WriteBatch {
+        entries: vec![ledger_draft(&ledger, n), ledger_draft(&ledger, n + 1)],
+        records: vec![(key.clone(), json_record("x"))],
+        ..event_batch(sample_events(session, ids, first, 1))
     };
     store
-        .append(session, Position::unleased(0), batch(1, 1))
+        .append(session, LogPosition::unleased(0), batch(1, 1))
         .await
-        .map_err(text)?;
-    whole(store, &ledger, 2).await?;
+        .map_err(error_text)?;
+    check_chain(store, &ledger, 2).await?;
     let moved = store
-        .append(session, Position::unleased(0), batch(1, 3))
+        .append(session, LogPosition::unleased(0), batch(1, 3))
         .await;
     ensure(
         matches!(moved, Err(StoreError::Conflict { .. })),
         format!("{moved:?}"),
     )?;
     let exists = store
-        .append(session, Position::unleased(1), batch(2, 3))
+        .append(session, LogPosition::unleased(1), batch(2, 3))
         .await;
     ensure(
-        matches!(exists, Err(StoreError::Exists { .. })),
+        matches!(exists, Err(StoreError::RecordExists { .. })),
         format!("{exists:?}"),
     )?;
-    whole(store, &ledger, 2).await
+    check_chain(store, &ledger, 2).await
 }

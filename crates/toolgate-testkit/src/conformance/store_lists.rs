@@ -1,45 +1,45 @@
-//! What every store keeps: lists of sessions, turns and approvals that follow the events.
+//! The store rules for lists: sessions, turns and approvals follow the events.
 
 use std::sync::Arc;
 
 use serde_json::json;
 use toolgate_core::{
     ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRow, ApprovalState, CallId, Event,
-    IdSource, Invocation, LeaseRequest, Position, Post, Record, RecordKey, SessionFilter,
-    SessionId, Settled, Status, StoreHandle, Timestamp, ToolEvent, ToolName, TurnEvent, TurnFilter,
-    TurnId, TurnInfo,
+    IdSource, Invocation, LeaseRequest, LogPosition, MailboxItem, RecordKey, SessionFilter,
+    SessionId, SettledOutcome, Status, StoreHandle, StoreRecord, Timestamp, ToolEvent, ToolName,
+    TurnEvent, TurnFilter, TurnId, TurnInfo,
 };
 
 use super::{
     ensure,
-    store::{StoreRule, events, text},
+    store::{StoreRule, error_text, event_batch},
 };
 use crate::fakes::call_with;
 
 pub(super) const RULES: [(&str, StoreRule); 4] = [
-    ("sessions_are_listed_as_their_logs_stand", |s, i| {
-        Box::pin(sessions(s, i))
+    ("sessions_are_listed_as_their_logs_say", |s, i| {
+        Box::pin(lists_sessions(s, i))
     }),
     ("turns_are_listed_until_they_settle", |s, i| {
-        Box::pin(turns(s, i))
+        Box::pin(lists_turns(s, i))
     }),
     ("approvals_follow_the_events", |s, i| {
-        Box::pin(approvals(s, i))
+        Box::pin(lists_approvals(s, i))
     }),
-    ("approvals_are_found_by_what_they_are_about", |s, i| {
-        Box::pin(filters(s, i))
+    ("approvals_are_found_by_their_filters", |s, i| {
+        Box::pin(filters_approvals(s, i))
     }),
 ];
 
 /// A session that a rule writes, event by event.
-struct Script<'a> {
+struct SessionScript<'a> {
     store: &'a StoreHandle,
     ids: &'a dyn IdSource,
     session: SessionId,
     revision: u64,
 }
 
-impl<'a> Script<'a> {
+impl<'a> SessionScript<'a> {
     fn new(store: &'a StoreHandle, ids: &'a dyn IdSource) -> Self {
         Self {
             store,
@@ -49,29 +49,32 @@ impl<'a> Script<'a> {
         }
     }
 
-    fn now(&self) -> Timestamp {
+    fn next_time(&self) -> Timestamp {
         Timestamp::from_micros(1_000 + self.revision as i64 + 1)
     }
 
-    async fn add(&mut self, event: Event) -> Result<(), String> {
-        let at = Position::unleased(self.revision);
+    async fn append_event(&mut self, event: Event) -> Result<(), String> {
+        let at = LogPosition::unleased(self.revision);
         self.revision = self
             .store
-            .append(self.session, at, events(vec![Arc::new(event)]))
+            .append(self.session, at, event_batch(vec![Arc::new(event)]))
             .await
-            .map_err(text)?;
+            .map_err(error_text)?;
         Ok(())
     }
 
-    async fn turn(&mut self, turn: TurnId, event: TurnEvent) -> Result<(), String> {
+    async fn add_turn_event(&mut self, turn: TurnId, event: TurnEvent) -> Result<(), String> {
         let info = Arc::new(TurnInfo::new(self.session, turn));
-        self.add(Event::turn(self.revision + 1, self.now(), info, event).expect("a valid event"))
-            .await
+        self.append_event(
+            Event::for_turn(self.revision + 1, self.next_time(), info, event)
+                .expect("a valid event"),
+        )
+        .await
     }
 
-    async fn open(&mut self) -> Result<TurnId, String> {
+    async fn open_turn(&mut self) -> Result<TurnId, String> {
         let turn = TurnId::from_source(self.ids);
-        self.turn(
+        self.add_turn_event(
             turn,
             TurnEvent::TurnOpened {
                 size: 1,
@@ -82,7 +85,7 @@ impl<'a> Script<'a> {
         Ok(turn)
     }
 
-    async fn tool(
+    async fn add_tool_event(
         &mut self,
         turn: TurnId,
         call: CallId,
@@ -97,38 +100,39 @@ impl<'a> Script<'a> {
             emit_order: 0,
             turn,
         };
-        self.add(
-            Event::tool(self.revision + 1, self.now(), Arc::new(head), event)
+        self.append_event(
+            Event::for_invocation(self.revision + 1, self.next_time(), Arc::new(head), event)
                 .expect("a valid event"),
         )
         .await
     }
 
-    /// Asks about a new call, and says how the approval should be listed.
-    async fn ask(
+    /// Adds an approval request for a new call, and returns the row that should be listed.
+    async fn request_approval(
         &mut self,
         turn: TurnId,
         call: CallId,
         tool: &str,
         generation: u32,
     ) -> Result<ApprovalRow, String> {
-        let mut request = ApprovalRequest::about(&call_with(tool, json!({ "n": generation })));
-        (request.approval_id, request.generation) = (ApprovalId::of(call), generation);
-        let (session, asked_at) = (self.session, self.now());
-        // The runtime keeps the question itself beside the event that shows it.
-        let question = (
-            RecordKey::Question(call, generation),
-            Record::Question(Arc::new(request.clone())),
-        );
-        store_record(self.store, question).await?;
-        self.tool(
+        let mut request = ApprovalRequest::for_call(&call_with(tool, json!({ "n": generation })));
+        request.approval_id = ApprovalId::for_call(call);
+        request.generation = generation;
+        let session = self.session;
+        let asked_at = self.next_time();
+        // The runtime stores the request itself beside the event that shows it.
+        let key = RecordKey::Question(call, generation);
+        let question = StoreRecord::Question(Arc::new(request.clone()));
+        store_record(self.store, key, question).await?;
+        self.add_tool_event(
             turn,
             call,
             tool,
             ToolEvent::ToolApprovalRequested(Box::new(request.clone())),
         )
         .await?;
-        let (request, state) = (Arc::new(request), ApprovalState::Pending);
+        let request = Arc::new(request);
+        let state = ApprovalState::Pending;
         Ok(ApprovalRow {
             request,
             session,
@@ -141,15 +145,16 @@ impl<'a> Script<'a> {
 
 async fn store_record(
     store: &StoreHandle,
-    (key, record): (RecordKey, Record),
+    key: RecordKey,
+    record: StoreRecord,
 ) -> Result<(), String> {
-    store.once(key, record).await.map(drop).map_err(text)
+    store.once(key, record).await.map(drop).map_err(error_text)
 }
 
-async fn sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let mut first = Script::new(store, ids);
-    let mut second = Script::new(store, ids);
-    // Leased and posted to, but without events: not listed.
+async fn lists_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let mut first = SessionScript::new(store, ids);
+    let mut second = SessionScript::new(store, ids);
+    // With a lease but without events: not listed.
     let until = Timestamp::from_micros(99);
     let request = |session| LeaseRequest {
         session,
@@ -161,19 +166,23 @@ async fn sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String>
     store
         .lease(request(SessionId::from_source(ids)))
         .await
-        .map_err(text)?;
-    let turn = first.open().await?;
-    first.turn(turn, TurnEvent::TurnSettled).await?;
-    second.open().await?;
-    store.lease(request(second.session)).await.map_err(text)?;
+        .map_err(error_text)?;
+    let turn = first.open_turn().await?;
+    first.add_turn_event(turn, TurnEvent::TurnSettled).await?;
+    second.open_turn().await?;
+    store
+        .lease(request(second.session))
+        .await
+        .map_err(error_text)?;
     let before = SessionId::new(uuid::Uuid::from_u128(first.session.uuid().as_u128() - 1));
     let filter = SessionFilter {
         after: Some(before),
         ..SessionFilter::default()
     };
-    let rows = store.sessions(filter.clone()).await.map_err(text)?;
+    let rows = store.sessions(filter.clone()).await.map_err(error_text)?;
     ensure(rows.len() == 2, format!("{rows:?}"))?;
-    let (row, other) = (&rows[0], &rows[1]);
+    let row = &rows[0];
+    let other = &rows[1];
     let times = (row.created_at.as_micros(), row.updated_at.as_micros());
     let right = (row.session, row.revision, times) == (first.session, 2, (1_001, 1_002))
         && row.held.is_none();
@@ -188,25 +197,25 @@ async fn sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String>
             ..filter.clone()
         })
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(open == rows[1..], format!("with open turns: {open:?}"))?;
     let page = store
         .sessions(SessionFilter { limit: 1, ..filter })
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(page == rows[..1], format!("the first page: {page:?}"))
 }
 
-async fn turns(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let mut script = Script::new(store, ids);
-    let first = script.open().await?;
-    let second = script.open().await?;
-    script.turn(first, TurnEvent::TurnSettled).await?;
+async fn lists_turns(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let mut script = SessionScript::new(store, ids);
+    let first = script.open_turn().await?;
+    let second = script.open_turn().await?;
+    script.add_turn_event(first, TurnEvent::TurnSettled).await?;
     let all = TurnFilter {
         open: false,
-        ..TurnFilter::open(script.session)
+        ..TurnFilter::open_in(script.session)
     };
-    let rows = store.turns(all.clone()).await.map_err(text)?;
+    let rows = store.turns(all.clone()).await.map_err(error_text)?;
     let listed: Vec<_> = rows
         .iter()
         .map(|row| (row.turn, row.settled_at.map(Timestamp::as_micros)))
@@ -219,9 +228,9 @@ async fn turns(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
         && rows[1].opened_at.as_micros() == 1_002;
     ensure(opened, format!("{rows:?}"))?;
     let open = store
-        .turns(TurnFilter::open(script.session))
+        .turns(TurnFilter::open_in(script.session))
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(open == rows[1..], format!("open: {open:?}"))?;
     let behind = store
         .turns(TurnFilter {
@@ -229,37 +238,38 @@ async fn turns(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
             ..all.clone()
         })
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(behind == rows[1..], format!("behind the first: {behind:?}"))?;
     ensure(
         store
             .turns(TurnFilter { limit: 1, ..all })
             .await
-            .map_err(text)?
+            .map_err(error_text)?
             == rows[..1],
         "a page is wrong",
     )
 }
 
-async fn approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let mut script = Script::new(store, ids);
-    let (turn, call) = (script.open().await?, CallId::from_source(ids));
+async fn lists_approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let mut script = SessionScript::new(store, ids);
+    let turn = script.open_turn().await?;
+    let call = CallId::from_source(ids);
     let listed = async |expected: &ApprovalRow| {
         let rows = store
-            .approvals(ApprovalFilter::of(call))
+            .approvals(ApprovalFilter::for_call(call))
             .await
-            .map_err(text)?;
+            .map_err(error_text)?;
         ensure(
             rows == [expected.clone()],
             format!("{rows:?}, not {expected:?}"),
         )
     };
-    let mut row = script.ask(turn, call, "write", 1).await?;
+    let mut row = script.request_approval(turn, call, "write", 1).await?;
     listed(&row).await?;
     store
         .post(
             script.session,
-            Post::Answer {
+            MailboxItem::Answer {
                 turn,
                 call,
                 generation: 1,
@@ -267,13 +277,13 @@ async fn approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String
             Vec::new(),
         )
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     row.state = ApprovalState::Answered;
     listed(&row).await?;
-    row = script.ask(turn, call, "write", 2).await?;
+    row = script.request_approval(turn, call, "write", 2).await?;
     listed(&row).await?;
     script
-        .tool(
+        .add_tool_event(
             turn,
             call,
             "write",
@@ -286,34 +296,38 @@ async fn approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String
         .await?;
     row.state = ApprovalState::Answered;
     listed(&row).await?;
-    let settled = ToolEvent::settling(&Settled::new(Status::Timeout), true, None, None);
-    script.tool(turn, call, "write", settled.clone()).await?;
+    let settled = ToolEvent::from_settled(&SettledOutcome::new(Status::Timeout), true, None, None);
+    script
+        .add_tool_event(turn, call, "write", settled.clone())
+        .await?;
     row.state = ApprovalState::Settled(Status::Timeout);
     listed(&row).await?;
     let other = CallId::from_source(ids);
-    script.tool(turn, other, "write", settled).await?;
+    script.add_tool_event(turn, other, "write", settled).await?;
     let none = store
-        .approvals(ApprovalFilter::of(other))
+        .approvals(ApprovalFilter::for_call(other))
         .await
-        .map_err(text)?;
+        .map_err(error_text)?;
     ensure(
         none.is_empty(),
-        "a call that was never asked about has an approval",
+        "a call without an approval request has an approval",
     )
 }
 
-async fn filters(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let mut script = Script::new(store, ids);
-    let mut other = Script::new(store, ids);
-    let turn = script.open().await?;
+async fn filters_approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let mut script = SessionScript::new(store, ids);
+    let mut other = SessionScript::new(store, ids);
+    let turn = script.open_turn().await?;
     let calls: Vec<CallId> = (0..4).map(|_| CallId::from_source(ids)).collect();
     let mut rows = Vec::new();
     for (call, tool) in calls.iter().zip(["read", "write", "read", "write"]) {
-        rows.push(script.ask(turn, *call, tool, 1).await?);
+        rows.push(script.request_approval(turn, *call, tool, 1).await?);
     }
-    let elsewhere = other.ask(turn, CallId::from_source(ids), "read", 1).await?;
+    let elsewhere = other
+        .request_approval(turn, CallId::from_source(ids), "read", 1)
+        .await?;
     script
-        .tool(
+        .add_tool_event(
             turn,
             calls[2],
             "read",
@@ -331,7 +345,7 @@ async fn filters(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> 
         ..all.clone()
     };
     let read = Some(ToolName::from("read"));
-    let first = Some(ApprovalId::of(calls[0]));
+    let first = Some(ApprovalId::for_call(calls[0]));
     let row = |n: usize| rows[n].clone();
     for (filter, expected) in [
         (all.clone(), rows.clone()),
@@ -381,8 +395,8 @@ async fn filters(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> 
             vec![elsewhere],
         ),
     ] {
-        let found = store.approvals(filter.clone()).await.map_err(text)?;
-        // Without a session others may be listed too: every rule uses the same store.
+        let found = store.approvals(filter.clone()).await.map_err(error_text)?;
+        // Without a session filter others may be listed too: every rule uses the same store.
         let found: Vec<_> = found
             .into_iter()
             .filter(|row| [script.session, other.session].contains(&row.session))

@@ -1,4 +1,4 @@
-//! The side of the child process: what it is to do, and a store that fails as planned.
+//! The child process: its order, and a store that fails as planned.
 
 use std::{
     fmt, fs,
@@ -14,66 +14,66 @@ use futures::{FutureExt, channel::oneshot, future::BoxFuture};
 use serde::{Deserialize, Serialize};
 use toolgate_core::{SessionId, Store, StoreError};
 
-use super::{EffectLog, Kill, Mishap, Trouble};
-use crate::{Fault, FaultyStore, StoreCall};
+use super::{ChildMishap, EffectLog, KillPoint, StoreTrouble};
+use crate::{FaultyStore, StoreCall, StoreFault};
 
-/// What a child process was started for. Ends the process when it is done.
+/// The task of a child process. Ends the process when it is done.
 #[derive(Debug)]
 pub struct CrashChild {
-    order: Order,
+    order: ChildOrder,
     effects: EffectLog,
     writes: Arc<AtomicU64>,
 }
 
-/// How a child process ends by itself.
+/// The way in which a child process ends by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
-    /// The scenario is over.
+pub enum ChildEnd {
+    /// The scenario is complete.
     Done,
-    /// It waits for somebody outside, and goes on with the next start.
+    /// It waits for an external input, and continues with the next start.
     Waiting,
-    /// It could not go on, and says why. With an error of the store this is a good end.
+    /// It could not continue, for this reason. After an error of the store this is a valid end.
     Stopped(String),
 }
 
-/// What the parent tells the child.
+/// The order that the parent gives the child.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct ChildOrder {
     pub(super) scenario: String,
     pub(super) place: String,
     pub(super) session: SessionId,
     pub(super) effects: PathBuf,
     pub(super) account: PathBuf,
     pub(super) start: u32,
-    pub(super) mishap: Option<Mishap>,
+    pub(super) mishap: Option<ChildMishap>,
 }
 
-/// What the child leaves behind for the parent when it ends by itself.
+/// The data that the child leaves for the parent when it ends by itself.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Account {
+pub(super) struct ChildReport {
     pub(super) writes: u64,
     pub(super) effects: u64,
     pub(super) stopped: Option<String>,
 }
 
 impl CrashChild {
-    /// The environment variable in which the order comes.
+    /// The environment variable that holds the order.
     pub const VARIABLE: &'static str = "TOOLGATE_CRASH_CHILD";
 
     pub(super) const DONE: i32 = 0;
     pub(super) const WAITING: i32 = 64;
     pub(super) const STOPPED: i32 = 65;
 
-    /// What this process was started for, if it is a child of a parent of this kit.
+    /// Returns the task of this process, if it was started by a parent of this kit.
     pub fn from_env() -> Option<Self> {
         let order = std::env::var(Self::VARIABLE).ok()?;
-        let order: Order =
+        let order: ChildOrder =
             serde_json::from_str(&order).expect("the parent writes a readable order");
         let kill = match order.mishap {
-            Some(Mishap::Kill(kill)) => Some(kill),
-            Some(Mishap::Trouble(_)) | None => None,
+            Some(ChildMishap::Kill(kill)) => Some(kill),
+            Some(ChildMishap::Trouble(_)) | None => None,
         };
-        let effects = EffectLog::at(order.effects.clone()).with_kill(kill);
+        let effects = EffectLog::open_at(order.effects.clone()).with_kill(kill);
         Some(Self {
             order,
             effects,
@@ -81,64 +81,68 @@ impl CrashChild {
         })
     }
 
-    /// Which scenario is to be driven.
+    /// Returns the name of the scenario to drive.
     pub fn scenario(&self) -> &str {
         &self.order.scenario
     }
 
-    /// Where the store is.
-    pub fn place(&self) -> &str {
+    /// Returns the location of the store.
+    pub fn store_location(&self) -> &str {
         &self.order.place
     }
 
-    /// Which session is to be driven.
+    /// Returns the session to drive.
     pub fn session(&self) -> SessionId {
         self.order.session
     }
 
-    /// The how-manieth start of this case it is, counted from 0.
-    pub fn start(&self) -> u32 {
+    /// Returns the number of this start within the case, counted from 0.
+    pub fn start_number(&self) -> u32 {
         self.order.start
     }
 
-    /// Where tools write what they do.
+    /// Returns the log in which tools record their effects.
     pub fn effects(&self) -> &EffectLog {
         &self.effects
     }
 
-    /// Where callbacks write that they were called: a log of its own, without planned kills.
+    /// Returns the log in which callbacks record that they were called: a separate log without
+    /// planned kills.
     pub fn notices(&self) -> EffectLog {
-        EffectLog::at(notices_of(&self.order.effects))
+        EffectLog::open_at(notices_path(&self.order.effects))
     }
 
-    /// Where models write what they were asked for: a log of its own, without planned kills.
-    pub fn asks(&self) -> EffectLog {
-        EffectLog::at(asks_of(&self.order.effects))
+    /// Returns the log in which models record what they were asked for: a separate log without
+    /// planned kills.
+    pub fn model_requests(&self) -> EffectLog {
+        EffectLog::open_at(model_requests_path(&self.order.effects))
     }
 
-    /// Puts what is planned for this process in front of the store.
-    pub fn store<S: Store>(&self, inner: S) -> FaultyStore<S> {
-        let (mishap, writes) = (self.order.mishap, self.writes.clone());
+    /// Puts the planned failures of this process in front of the store.
+    pub fn wrap_store<S: Store>(&self, inner: S) -> FaultyStore<S> {
+        let mishap = self.order.mishap;
+        let writes = self.writes.clone();
         FaultyStore::new(inner, move |call: StoreCall, write| {
             writes.fetch_max(write, Ordering::SeqCst);
-            if call.writes() {
-                fault(mishap, write)
+            // Reads always pass: the numbers of a plan count writes only.
+            if call.is_write() {
+                planned_fault(mishap, write)
             } else {
-                Fault::Pass
+                StoreFault::Pass
             }
         })
     }
 
-    /// Ends the process and tells the parent how.
-    pub fn end(self, ended: Ended) -> ! {
+    /// Ends the process and reports to the parent how.
+    pub fn exit_with(self, ended: ChildEnd) -> ! {
         let (code, stopped) = match ended {
-            Ended::Done => (Self::DONE, None),
-            Ended::Waiting => (Self::WAITING, None),
-            Ended::Stopped(why) => (Self::STOPPED, Some(why)),
+            ChildEnd::Done => (Self::DONE, None),
+            ChildEnd::Waiting => (Self::WAITING, None),
+            ChildEnd::Stopped(why) => (Self::STOPPED, Some(why)),
         };
-        let account = Account {
+        let account = ChildReport {
             writes: self.writes.load(Ordering::SeqCst),
-            effects: self.effects.written(),
+            effects: self.effects.effect_count(),
             stopped,
         };
         let text = serde_json::to_vec(&account).expect("an account is plain data");
@@ -147,40 +151,45 @@ impl CrashChild {
     }
 }
 
-/// Where the notices of a case are, given where its effects are.
-pub(super) fn notices_of(effects: &Path) -> PathBuf {
+/// Returns the path of a case's notices, given the path of its effects.
+pub(super) fn notices_path(effects: &Path) -> PathBuf {
     effects.with_extension("notices")
 }
 
-/// Where it is noted what models were asked for in a case, given where its effects are.
-pub(super) fn asks_of(effects: &Path) -> PathBuf {
+/// Returns the path of a case's model requests, given the path of its effects.
+pub(super) fn model_requests_path(effects: &Path) -> PathBuf {
     effects.with_extension("asks")
 }
 
-fn fault(mishap: Option<Mishap>, write: u64) -> Fault {
+fn planned_fault(mishap: Option<ChildMishap>, write: u64) -> StoreFault {
     match mishap {
-        Some(Mishap::Kill(Kill::BeforeWrite(at))) if at == write => Fault::KillBefore,
-        Some(Mishap::Kill(Kill::AfterWrite(at))) if at == write => Fault::KillAfter,
-        Some(Mishap::Trouble(Trouble::DiskFull(from))) if write >= from => {
-            Fault::Fail(failed("the disk is full"))
+        Some(ChildMishap::Kill(KillPoint::BeforeWrite(at))) if at == write => {
+            StoreFault::KillBefore
         }
-        Some(Mishap::Trouble(Trouble::Busy(at))) if at == write => {
-            Fault::Fail(failed("the database is busy"))
+        Some(ChildMishap::Kill(KillPoint::AfterWrite(at))) if at == write => StoreFault::KillAfter,
+        Some(ChildMishap::Trouble(StoreTrouble::DiskFull(from))) if write >= from => {
+            StoreFault::Fail(store_failure("the disk is full"))
         }
-        Some(Mishap::Trouble(Trouble::LostAnswer(at))) if at == write => {
-            Fault::DoneButFail(failed("the connection was lost"))
+        Some(ChildMishap::Trouble(StoreTrouble::Busy(at))) if at == write => {
+            StoreFault::Fail(store_failure("the database is busy"))
         }
-        Some(Mishap::Trouble(Trouble::Slow(at))) if at == write => Fault::Wait(a_while()),
-        _ => Fault::Pass,
+        Some(ChildMishap::Trouble(StoreTrouble::LostAnswer(at))) if at == write => {
+            StoreFault::DoneButFail(store_failure("the connection was lost"))
+        }
+        Some(ChildMishap::Trouble(StoreTrouble::Slow(at))) if at == write => {
+            StoreFault::Wait(short_delay())
+        }
+        _ => StoreFault::Pass,
     }
 }
 
-fn failed(why: &'static str) -> StoreError {
-    StoreError::Backend(Box::new(Injected(why)))
+fn store_failure(why: &'static str) -> StoreError {
+    StoreError::Backend(Box::new(InjectedFailure(why)))
 }
 
-/// Long for a disk, short for a test. No clock of a runtime is needed.
-fn a_while() -> BoxFuture<'static, ()> {
+/// Waits a time that is long for a disk and short for a test.
+fn short_delay() -> BoxFuture<'static, ()> {
+    // A thread, because the child may use any runtime, or a paused clock.
     let (tell, told) = oneshot::channel::<()>();
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(30));
@@ -189,14 +198,14 @@ fn a_while() -> BoxFuture<'static, ()> {
     told.map(|_| ()).boxed()
 }
 
-/// A failure that was planned.
+/// A planned failure.
 #[derive(Debug)]
-struct Injected(&'static str);
+struct InjectedFailure(&'static str);
 
-impl fmt::Display for Injected {
+impl fmt::Display for InjectedFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl std::error::Error for Injected {}
+impl std::error::Error for InjectedFailure {}

@@ -1,42 +1,43 @@
-//! The rules: what has to be the same as in a run that was never killed, and what must never change once it was seen.
+//! The rules: what must be the same as in a run that was never killed, and what must never change
+//! once it was seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use toolgate_core::{BudgetRule, CallId, Registry, Status, ToolName};
 
 use super::{
-    Effect, Seen, SeenCall, Talk,
+    CallSnapshot, ConversationSnapshot, LoggedEffect, SessionSnapshot,
     accounts::compare_accounts,
-    seen::{APPROVED, ASKED, STARTED},
+    snapshot::{APPROVAL_REQUESTED, APPROVED, STARTED},
 };
 
-/// How often a tool may have its effect when its process is lost.
+/// The number of times that a tool may have its effect when its process is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repeats {
-    /// Once at most. If nobody can tell whether it happened, the outcome is `outcome_unknown`.
+pub enum RepeatRule {
+    /// At most once. If it is not known whether it happened, the outcome is `outcome_unknown`.
     Never,
-    /// As often as it takes; the outcome is always known.
+    /// Any number of times; the outcome is always known.
     Harmless,
-    /// Exactly once: the tool can be asked whether it happened, so the outcome is always known.
+    /// Exactly once: the tool can tell whether it happened, so the outcome is always known.
     Reconciled,
 }
 
-/// What is known about the tools of a scenario. A tool that is not known never repeats.
+/// The known properties of a scenario's tools. A tool that is not listed never repeats.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
-    repeats: BTreeMap<ToolName, Repeats>,
+pub struct ScenarioFacts {
+    repeats: BTreeMap<ToolName, RepeatRule>,
     asks_again: bool,
     limits: Vec<BudgetRule>,
     refuses: bool,
 }
 
-impl Facts {
-    /// What the annotations of the registered tools say.
-    pub fn of(registry: &Registry) -> Self {
+impl ScenarioFacts {
+    /// Reads the properties from the annotations of the registered tools.
+    pub fn from_registry(registry: &Registry) -> Self {
         let fact = |annotations: &toolgate_core::Annotations| match annotations {
-            annotations if annotations.reconcile => Repeats::Reconciled,
-            annotations if annotations.may_repeat() => Repeats::Harmless,
-            _ => Repeats::Never,
+            annotations if annotations.reconcile => RepeatRule::Reconciled,
+            annotations if annotations.may_repeat() => RepeatRule::Harmless,
+            _ => RepeatRule::Never,
         };
         let entries = registry.entries();
         let fact = |entry: &std::sync::Arc<toolgate_core::ToolEntry>| {
@@ -50,55 +51,63 @@ impl Facts {
         }
     }
 
-    /// Lets somebody be asked once more about a call: while the store cannot say whether an approval counts, asking
-    /// again is the safe thing to do.
-    pub fn asking_again(mut self) -> Self {
+    /// Allows a second approval request for a call: while the store cannot say whether an approval
+    /// counts, asking again is safe.
+    pub fn allow_second_request(mut self) -> Self {
         self.asks_again = true;
         self
     }
 
-    /// Counts a tool among those whose outcome is always known, as that of an agent is.
-    pub fn always_knowing(mut self, tool: &str) -> Self {
-        self.repeats.insert(tool.into(), Repeats::Reconciled);
+    /// Counts a tool among those whose outcome is always known, such as an agent.
+    pub fn with_known_outcome(mut self, tool: &str) -> Self {
+        self.repeats.insert(tool.into(), RepeatRule::Reconciled);
         self
     }
 
-    /// Lets no more be spent than these budgets allow.
-    pub fn within(mut self, limits: impl IntoIterator<Item = BudgetRule>) -> Self {
+    /// Requires that no more is spent than these budgets allow.
+    pub fn within_budgets(mut self, limits: impl IntoIterator<Item = BudgetRule>) -> Self {
         self.limits.extend(limits);
         self
     }
 
-    /// Lets calls be refused, and replies be booked at their highest price: while accounts cannot be asked, nothing is
-    /// spent, and what cannot be booked stays set aside.
-    pub fn refusing_what_cannot_be_paid(mut self) -> Self {
+    /// Allows calls to be rejected and replies to be charged at their highest price: while the
+    /// accounts cannot be reached nothing is spent, and what cannot be charged stays reserved.
+    pub fn allow_budget_rejections(mut self) -> Self {
         self.refuses = true;
         self
     }
 
-    /// Whether this call was refused for want of money, and may be.
-    fn allow_refusal_of(&self, call: &SeenCall) -> bool {
+    /// Checks whether this call was rejected for its budget, and may be.
+    fn allows_rejection_of(&self, call: &CallSnapshot) -> bool {
         self.refuses && call.status() == Some(Status::BudgetExceeded)
     }
 
-    /// How often this tool may have its effect.
-    pub fn repeats(&self, tool: &ToolName) -> Repeats {
-        self.repeats.get(tool).copied().unwrap_or(Repeats::Never)
+    /// Returns how often this tool may have its effect.
+    pub fn repeat_rule(&self, tool: &ToolName) -> RepeatRule {
+        self.repeats.get(tool).copied().unwrap_or(RepeatRule::Never)
     }
 }
 
-/// Everything in which `after` is not what a run without mishaps came to.
-pub fn compare(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
+/// Returns every difference between `after` and a run without mishaps.
+pub fn compare_runs(
+    calm: &SessionSnapshot,
+    after: &SessionSnapshot,
+    facts: &ScenarioFacts,
+) -> Vec<String> {
     let mut wrong = after.broken.clone();
     wrong.extend(compare_session(calm, after, facts));
     wrong.extend(
         after
-            .sessions()
+            .all_sessions()
             .into_iter()
             .flat_map(|seen| compare_accounts(seen, &facts.limits, facts.refuses)),
     );
-    let calls = after.sessions().into_iter().flat_map(|seen| &seen.calls);
+    let calls = after
+        .all_sessions()
+        .into_iter()
+        .flat_map(|seen| &seen.calls);
     let known: BTreeSet<String> = calls.map(|call| call.id.to_string()).collect();
+    // A tool that ran without a call in the log ran outside the gate.
     let strangers = after
         .effects
         .iter()
@@ -108,8 +117,12 @@ pub fn compare(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
     wrong
 }
 
-fn compare_session(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
-    let mut wrong = Talk::compare(&calm.talk, &after.talk);
+fn compare_session(
+    calm: &SessionSnapshot,
+    after: &SessionSnapshot,
+    facts: &ScenarioFacts,
+) -> Vec<String> {
+    let mut wrong = ConversationSnapshot::compare_messages(&calm.talk, &after.talk);
     compare_turns(calm, after, &mut wrong);
     if calm.calls.len() != after.calls.len() {
         wrong.push(format!(
@@ -126,18 +139,20 @@ fn compare_session(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
             wrong.push(format!("{label} stands where {} should be", before.label()));
             continue;
         }
-        let expected = (calm.effects_of(before.id), before);
         wrong.extend(compare_call(
-            expected,
-            (after.effects_of(call.id), call),
+            before,
+            calm.effects_of(before.id),
+            call,
+            after.effects_of(call.id),
             facts,
         ));
-        wrong.extend(compare_inner(
+        wrong.extend(compare_agent_session(
             calm.inner.get(&before.id),
             after.inner.get(&call.id),
             call,
             facts,
         ));
+        // A scenario without the receipts layer has none at all.
         if calm.receipts.values().any(|count| *count > 0)
             && after.receipts.get(&call.id) != Some(&1)
         {
@@ -145,8 +160,10 @@ fn compare_session(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
             wrong.push(format!("{label} has {count} receipts"));
         }
         for (kind, count) in after.notices_of(call.id) {
+            // A second approval request calls the callbacks again.
             let again = if facts.asks_again {
-                call.asked().saturating_sub(before.asked()) as u32
+                call.approval_request_count()
+                    .saturating_sub(before.approval_request_count()) as u32
             } else {
                 0
             };
@@ -164,12 +181,12 @@ fn compare_session(calm: &Seen, after: &Seen, facts: &Facts) -> Vec<String> {
     wrong
 }
 
-/// The session of an agent, against that of the same agent without mishaps.
-fn compare_inner(
-    calm: Option<&Seen>,
-    after: Option<&Seen>,
-    call: &SeenCall,
-    facts: &Facts,
+/// Compares the session of an agent with that of the same agent without mishaps.
+fn compare_agent_session(
+    calm: Option<&SessionSnapshot>,
+    after: Option<&SessionSnapshot>,
+    call: &CallSnapshot,
+    facts: &ScenarioFacts,
 ) -> Vec<String> {
     let label = call.label();
     match (calm, after) {
@@ -181,33 +198,35 @@ fn compare_inner(
                 .map(|wrong| format!("in the session of {label}: {wrong}"))
                 .collect()
         }
-        (Some(_), None) if facts.allow_refusal_of(call) => Vec::new(),
+        (Some(_), None) if facts.allows_rejection_of(call) => Vec::new(),
         (Some(_), None) => vec![format!("no agent worked on {label}")],
-        (None, Some(_)) => vec![format!("an agent worked on {label}, which is not one's")],
+        (None, Some(_)) => vec![format!(
+            "an agent worked on {label}, which is not an agent's call"
+        )],
     }
 }
 
-/// Everything that was seen before and is not there any more, or is not the same.
-pub fn kept(before: &Seen, after: &Seen) -> Vec<String> {
+/// Returns everything that was seen before and is missing or different now.
+pub fn find_losses(before: &SessionSnapshot, after: &SessionSnapshot) -> Vec<String> {
     let mut wrong = Vec::new();
     if !after.log.starts_with(&before.log) {
-        wrong.push("the log does not begin with what it was before".to_owned());
+        wrong.push("the log does not begin with its earlier events".to_owned());
     }
     if !after.effects.starts_with(&before.effects) {
-        wrong.push("the effects do not begin with what they were before".to_owned());
+        wrong.push("the effects do not begin with the earlier effects".to_owned());
     }
-    wrong.extend(Talk::kept(&before.talk, &after.talk));
+    wrong.extend(ConversationSnapshot::find_losses(&before.talk, &after.talk));
     for (call, inner) in &before.inner {
         match after.inner.get(call) {
             Some(now) => wrong.extend(
-                kept(inner, now)
+                find_losses(inner, now)
                     .into_iter()
                     .map(|wrong| format!("in the session of {call}: {wrong}")),
             ),
             None => wrong.push(format!("the session of {call} is gone")),
         }
     }
-    let calls: BTreeMap<CallId, &SeenCall> =
+    let calls: BTreeMap<CallId, &CallSnapshot> =
         after.calls.iter().map(|call| (call.id, call)).collect();
     for call in &before.calls {
         let label = call.label();
@@ -247,7 +266,7 @@ pub fn kept(before: &Seen, after: &Seen) -> Vec<String> {
     wrong
 }
 
-fn compare_turns(calm: &Seen, after: &Seen, wrong: &mut Vec<String>) {
+fn compare_turns(calm: &SessionSnapshot, after: &SessionSnapshot, wrong: &mut Vec<String>) {
     if calm.turns.len() != after.turns.len() {
         wrong.push(format!(
             "there are {} turns instead of {}",
@@ -275,35 +294,41 @@ fn compare_turns(calm: &Seen, after: &Seen, wrong: &mut Vec<String>) {
 }
 
 fn compare_call(
-    (calm_effects, calm): (Vec<&str>, &SeenCall),
-    (effects, call): (Vec<&str>, &SeenCall),
-    facts: &Facts,
+    calm: &CallSnapshot,
+    calm_effects: Vec<&str>,
+    call: &CallSnapshot,
+    effects: Vec<&str>,
+    facts: &ScenarioFacts,
 ) -> Vec<String> {
-    let (label, repeats) = (call.label(), facts.repeats(&call.tool));
+    let label = call.label();
+    let repeats = facts.repeat_rule(&call.tool);
     let mut wrong = Vec::new();
-    if facts.allow_refusal_of(call) && effects.is_empty() {
+    if facts.allows_rejection_of(call) && effects.is_empty() {
         return wrong;
     }
-    let said = |call: &SeenCall| {
+    let said = |call: &CallSnapshot| {
         call.outcome
             .as_ref()
             .map(|settled| settled.model_text().into_owned())
     };
     let was_unknown = calm.status() == Some(Status::OutcomeUnknown);
     let unknown = call.status() == Some(Status::OutcomeUnknown) && !was_unknown;
-    if unknown && (repeats != Repeats::Never || !calm.life.contains(&STARTED)) {
+    if unknown && (repeats != RepeatRule::Never || !calm.life.contains(&STARTED)) {
         wrong.push(format!(
             "the outcome of {label} is unknown although it could be known"
         ));
     }
     if !unknown && (calm.status(), said(calm)) != (call.status(), said(call)) {
-        let (was, is) = ((calm.status(), said(calm)), (call.status(), said(call)));
+        let was = (calm.status(), said(calm));
+        let is = (call.status(), said(call));
         wrong.push(format!("{label} settled as {is:?} instead of {was:?}"));
     }
     let as_it_was = match repeats {
-        Repeats::Never if unknown => calm_effects.starts_with(&effects),
-        Repeats::Never | Repeats::Reconciled => effects == calm_effects,
-        Repeats::Harmless => {
+        // The process may have been lost before the effect or after it, but it happened at most
+        // once.
+        RepeatRule::Never if unknown => calm_effects.starts_with(&effects),
+        RepeatRule::Never | RepeatRule::Reconciled => effects == calm_effects,
+        RepeatRule::Harmless => {
             effects.len() >= calm_effects.len()
                 && BTreeSet::from_iter(&effects) == BTreeSet::from_iter(&calm_effects)
         }
@@ -313,43 +338,45 @@ fn compare_call(
             "{label} had the effects {effects:?} instead of {calm_effects:?}"
         ));
     }
-    if call.asked() > calm.asked() && !facts.asks_again {
+    if call.approval_request_count() > calm.approval_request_count() && !facts.asks_again {
         wrong.push(format!(
-            "{label} was asked about {} times instead of {}",
-            call.asked(),
-            calm.asked()
+            "{label} had {} approval requests instead of {}",
+            call.approval_request_count(),
+            calm.approval_request_count()
         ));
     }
-    let (was, mut is) = (
-        without_repeats(&calm.life, facts),
-        without_repeats(&call.life, facts),
-    );
+    let was = collapse_repeats(&calm.life, facts);
+    let mut is = collapse_repeats(&call.life, facts);
     if unknown {
+        // The last event is the interruption, which the calm run does not have.
         is.pop();
     }
     if was != is && !(unknown && was.starts_with(&is)) {
-        wrong.push(format!("{label} went {is:?} instead of {was:?}"));
+        wrong.push(format!("{label} had the events {is:?} instead of {was:?}"));
     }
     wrong
 }
 
-/// The life of a call as if each start had been the only one, and each approval where it may be asked again.
-fn without_repeats(life: &[&'static str], facts: &Facts) -> Vec<&'static str> {
+/// Returns the events of a call as if each start had been the only one, and each approval where a
+/// second request is allowed.
+fn collapse_repeats(life: &[&'static str], facts: &ScenarioFacts) -> Vec<&'static str> {
     let mut once: Vec<&'static str> = Vec::with_capacity(life.len());
     for word in life {
         once.push(word);
         if once.ends_with(&[STARTED, STARTED]) {
             once.pop();
         }
-        if facts.asks_again && once.ends_with(&[ASKED, APPROVED, ASKED, APPROVED]) {
+        if facts.asks_again
+            && once.ends_with(&[APPROVAL_REQUESTED, APPROVED, APPROVAL_REQUESTED, APPROVED])
+        {
             once.truncate(once.len() - 2);
         }
     }
     once
 }
 
-impl Seen {
-    /// What a call did, in order.
+impl SessionSnapshot {
+    /// Returns the effects of a call, in order.
     pub fn effects_of(&self, call: CallId) -> Vec<&str> {
         let key = call.to_string();
         self.effects
@@ -359,11 +386,11 @@ impl Seen {
             .collect()
     }
 
-    /// How often each callback was called for a call.
+    /// Returns how often each callback was called for a call.
     pub fn notices_of(&self, call: CallId) -> BTreeMap<String, u32> {
         let key = call.to_string();
         let mut counts = BTreeMap::new();
-        let of_call = |notice: &&Effect| notice.key == key;
+        let of_call = |notice: &&LoggedEffect| notice.key == key;
         self.notices
             .iter()
             .filter(of_call)
@@ -373,5 +400,4 @@ impl Seen {
 }
 
 #[cfg(test)]
-#[path = "compare_tests.rs"]
 mod tests;

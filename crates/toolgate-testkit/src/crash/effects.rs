@@ -1,4 +1,4 @@
-//! What tools did to the world: a file that is only appended to and that no crash can take back.
+//! The effects of tools: an append-only file that survives every crash.
 
 use std::{
     fs::{self, OpenOptions},
@@ -13,41 +13,44 @@ use std::{
 use serde::{Deserialize, Serialize};
 use toolgate_core::IdempotencyKey;
 
-use super::Kill;
+use super::KillPoint;
 use crate::kill_this_process;
 
-/// A log of effects. Each is synced before its tool goes on, and a planned kill comes right before or after it.
+/// A log of effects. Each is synced before its tool continues, and a planned kill happens right
+/// before or after it.
 ///
 /// ```
 /// use toolgate_testkit::{call, crash::EffectLog};
 /// let dir = tempfile::tempdir()?;
-/// let log = EffectLog::at(dir.path().join("effects"));
-/// let (key, other) = (call("pay").idempotency_key(), "something else");
-/// log.happen(&key, "pay", "42")?;
-/// assert!(log.has(&key)? && log.read()?[0].what != other);
+/// let log = EffectLog::open_at(dir.path().join("effects"));
+/// let key = call("pay").idempotency_key();
+/// let other = "something else";
+/// log.record_effect(&key, "pay", "42")?;
+/// assert!(log.has_effect(&key)? && log.read_effects()?[0].what != other);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct EffectLog {
     path: PathBuf,
-    kill: Option<Kill>,
+    kill: Option<KillPoint>,
     written: Arc<AtomicU64>,
 }
 
 /// One effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Effect {
-    /// The key that the tool was handed; the same for a repeat of the same call. Of a model, what it was first told.
+pub struct LoggedEffect {
+    /// The tool's idempotency key; the same for a repeat of the same call. For a model, the first
+    /// message it got.
     pub key: String,
-    /// Which tool.
+    /// The tool's name.
     pub tool: String,
-    /// What it did.
+    /// The effect.
     pub what: String,
 }
 
 impl EffectLog {
-    /// The log in this file, which need not exist yet.
-    pub fn at(path: impl Into<PathBuf>) -> Self {
+    /// Opens the log in this file, which need not exist yet.
+    pub fn open_at(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             kill: None,
@@ -55,38 +58,44 @@ impl EffectLog {
         }
     }
 
-    pub(super) fn with_kill(mut self, kill: Option<Kill>) -> Self {
+    pub(super) fn with_kill(mut self, kill: Option<KillPoint>) -> Self {
         self.kill = kill;
         self
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How many effects this process has had.
-    pub fn written(&self) -> u64 {
+    /// Returns how many effects this process has had.
+    pub fn effect_count(&self) -> u64 {
         self.written.load(Ordering::SeqCst)
     }
 
-    /// Has an effect. When this returns, it cannot be undone.
-    pub fn happen(&self, key: &IdempotencyKey, tool: &str, what: &str) -> io::Result<()> {
-        self.write(key.to_string(), tool, what)
+    /// Records an effect. When this returns, it cannot be undone.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn record_effect(&self, key: &IdempotencyKey, tool: &str, what: &str) -> io::Result<()> {
+        self.append_effect(key.to_string(), tool, what)
     }
 
-    /// Notes that a model was asked for a reply, in the conversation that begins with `task`, where the reply is the
-    /// `number`-th, counted from 0.
-    pub fn ask(&self, task: &str, model: &str, number: usize) -> io::Result<()> {
-        self.write(task.to_owned(), model, &number.to_string())
+    /// Records that a model was asked for the `number`-th reply, counted from 0, in the
+    /// conversation that begins with `task`.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn record_request(&self, task: &str, model: &str, number: usize) -> io::Result<()> {
+        self.append_effect(task.to_owned(), model, &number.to_string())
     }
 
-    fn write(&self, key: String, tool: &str, what: &str) -> io::Result<()> {
+    fn append_effect(&self, key: String, tool: &str, what: &str) -> io::Result<()> {
         let number = self.written.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.kill == Some(Kill::BeforeEffect(number)) {
+        if self.kill == Some(KillPoint::BeforeEffect(number)) {
             kill_this_process();
         }
-        let effect = Effect {
+        let effect = LoggedEffect {
             key,
             tool: tool.to_owned(),
             what: what.to_owned(),
@@ -98,15 +107,19 @@ impl EffectLog {
             .append(true)
             .open(&self.path)?;
         file.write_all(&line)?;
+        // Synced before the tool returns: a process that is killed next must not lose the effect.
         file.sync_data()?;
-        if self.kill == Some(Kill::AfterEffect(number)) {
+        if self.kill == Some(KillPoint::AfterEffect(number)) {
             kill_this_process();
         }
         Ok(())
     }
 
-    /// Every effect so far, by any process.
-    pub fn read(&self) -> io::Result<Vec<Effect>> {
+    /// Reads every effect so far, by any process.
+    ///
+    /// # Errors
+    /// If the file cannot be read or a line is not an effect.
+    pub fn read_effects(&self) -> io::Result<Vec<LoggedEffect>> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -117,9 +130,12 @@ impl EffectLog {
             .collect()
     }
 
-    /// Whether the call with this key has had an effect.
-    pub fn has(&self, key: &IdempotencyKey) -> io::Result<bool> {
+    /// Checks whether the call with this key has had an effect.
+    ///
+    /// # Errors
+    /// As [`EffectLog::read_effects`].
+    pub fn has_effect(&self, key: &IdempotencyKey) -> io::Result<bool> {
         let key = key.to_string();
-        Ok(self.read()?.iter().any(|effect| effect.key == key))
+        Ok(self.read_effects()?.iter().any(|effect| effect.key == key))
     }
 }

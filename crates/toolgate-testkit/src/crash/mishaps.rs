@@ -1,15 +1,15 @@
-//! What goes wrong in a case, made from a seed.
+//! The mishaps of a case, made from a seed.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a child process is killed. Numbers count from 1 within one process.
+/// The point at which a child process is killed. Numbers count from 1 within one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kill {
-    /// Before the n-th write of the store is done.
+pub enum KillPoint {
+    /// Before the n-th write of the store is carried out.
     BeforeWrite(u64),
-    /// When the n-th write of the store is done and nobody has heard of it.
+    /// After the n-th write of the store is carried out, before the caller gets the answer.
     AfterWrite(u64),
     /// Before the n-th effect.
     BeforeEffect(u64),
@@ -19,8 +19,8 @@ pub enum Kill {
     AfterMicros(u64),
 }
 
-impl Kill {
-    /// The words for the five kinds, in the order of [`Kill::kind`].
+impl KillPoint {
+    /// The names of the five kinds, in the order of [`KillPoint::kind`].
     pub const KINDS: [&'static str; 5] = [
         "before write",
         "after write",
@@ -29,7 +29,7 @@ impl Kill {
         "any time",
     ];
 
-    /// The place of its kind in [`Kill::KINDS`].
+    /// Returns the position of its kind in [`KillPoint::KINDS`].
     pub const fn kind(self) -> usize {
         match self {
             Self::BeforeWrite(_) => 0,
@@ -41,133 +41,137 @@ impl Kill {
     }
 }
 
-/// How the store of a child process fails. Numbers count from 1 within one process.
+/// A failure of a child's store. Numbers count from 1 within one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Trouble {
+pub enum StoreTrouble {
     /// From the n-th write on, nothing can be written.
     DiskFull(u64),
-    /// The n-th write is refused because somebody else is writing.
+    /// The n-th write is rejected because another process is writing.
     Busy(u64),
-    /// The n-th write is done, but the connection is lost before the answer comes.
+    /// The n-th write is carried out, but the connection is lost before the answer.
     LostAnswer(u64),
     /// The n-th write takes long.
     Slow(u64),
 }
 
-/// One thing that goes wrong in one process.
+/// A mishap in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mishap {
+pub enum ChildMishap {
     /// The process is killed.
-    Kill(Kill),
+    Kill(KillPoint),
     /// The store fails.
-    Trouble(Trouble),
+    Trouble(StoreTrouble),
 }
 
-/// How much one process of a scenario does when nothing goes wrong.
+/// The amount of work in one process of a scenario without mishaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
-    /// How many writes of the store.
+pub struct ProcessExtent {
+    /// The number of writes of the store.
     pub writes: u64,
-    /// How many effects.
+    /// The number of effects.
     pub effects: u64,
-    /// How long it ran, in microseconds.
+    /// The duration in microseconds.
     pub micros: u64,
 }
 
-impl Extent {
-    /// How many places there are at which a process of this extent can be killed. "At any time" counts as one.
-    const fn places(self) -> u64 {
+impl ProcessExtent {
+    /// Returns the number of points at which a process of this extent can be killed. "At any time"
+    /// counts as one.
+    const fn kill_point_count(self) -> u64 {
         2 * self.writes + 2 * self.effects + 1
     }
 
-    fn kill(self, place: u64, random: &mut fastrand::Rng) -> Kill {
+    fn nth_kill(self, place: u64, random: &mut fastrand::Rng) -> KillPoint {
         let Self {
             writes,
             effects,
             micros,
         } = self;
+        // Two points for each write, two for each effect, and one for any time.
         match (place, place.checked_sub(2 * writes)) {
-            (place, None) if place % 2 == 0 => Kill::BeforeWrite(place / 2 + 1),
-            (place, None) => Kill::AfterWrite(place / 2 + 1),
-            (_, Some(place)) if place >= 2 * effects => Kill::AfterMicros(random.u64(0..=micros)),
-            (_, Some(place)) if place % 2 == 0 => Kill::BeforeEffect(place / 2 + 1),
-            (_, Some(place)) => Kill::AfterEffect(place / 2 + 1),
+            (place, None) if place % 2 == 0 => KillPoint::BeforeWrite(place / 2 + 1),
+            (place, None) => KillPoint::AfterWrite(place / 2 + 1),
+            (_, Some(place)) if place >= 2 * effects => {
+                KillPoint::AfterMicros(random.u64(0..=micros))
+            }
+            (_, Some(place)) if place % 2 == 0 => KillPoint::BeforeEffect(place / 2 + 1),
+            (_, Some(place)) => KillPoint::AfterEffect(place / 2 + 1),
         }
     }
 }
 
-/// What goes wrong in a case, by start of the child. Starts that are not listed run undisturbed.
+/// The mishaps of a case, by start of the child. Starts that are not listed run undisturbed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mishaps(pub Vec<Option<Mishap>>);
+pub struct MishapPlan(pub Vec<Option<ChildMishap>>);
 
-impl Mishaps {
-    /// Nothing goes wrong.
+impl MishapPlan {
+    /// Creates an empty plan.
     pub fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// One to four kills, for a scenario that does this much in each of its processes when nothing goes wrong.
+    /// Plans one to four kills, for a scenario with these extents of its processes without mishaps.
     ///
-    /// With `lap` counting up, the first kill walks through every place there is; the others are anywhere.
+    /// With `lap` counting up, the first kill visits every point; the others are random.
     ///
     /// ```
-    /// use toolgate_testkit::crash::{Extent, Kill, Mishap, Mishaps};
-    /// let calm = [Extent { writes: 3, effects: 1, micros: 9000 }, Extent { writes: 1, effects: 0, micros: 900 }];
-    /// let kills = |lap| Mishaps::kills(lap, 7, &calm).0;
-    /// assert_eq!(kills(0)[0], Some(Mishap::Kill(Kill::BeforeWrite(1))));
-    /// assert_eq!(kills(7)[0], Some(Mishap::Kill(Kill::AfterEffect(1))));
-    /// assert_eq!(kills(9)[..2], [None, Some(Mishap::Kill(Kill::BeforeWrite(1)))]);
+    /// use toolgate_testkit::crash::{ProcessExtent, KillPoint, ChildMishap, MishapPlan};
+    /// let calm = [ProcessExtent { writes: 3, effects: 1, micros: 9000 }, ProcessExtent { writes: 1, effects: 0, micros: 900 }];
+    /// let kills = |lap| MishapPlan::plan_kills(lap, 7, &calm).0;
+    /// assert_eq!(kills(0)[0], Some(ChildMishap::Kill(KillPoint::BeforeWrite(1))));
+    /// assert_eq!(kills(7)[0], Some(ChildMishap::Kill(KillPoint::AfterEffect(1))));
+    /// assert_eq!(kills(9)[..2], [None, Some(ChildMishap::Kill(KillPoint::BeforeWrite(1)))]);
     /// assert_eq!(kills(3), kills(3));
     /// ```
-    pub fn kills(lap: u64, seed: u64, calm: &[Extent]) -> Self {
+    pub fn plan_kills(lap: u64, seed: u64, calm: &[ProcessExtent]) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut place = lap
             % calm
                 .iter()
-                .map(|extent| extent.places())
+                .map(|extent| extent.kill_point_count())
                 .sum::<u64>()
                 .max(1);
         let mut mishaps = Vec::new();
         for extent in calm {
-            if let Some(further) = place.checked_sub(extent.places()) {
+            if let Some(further) = place.checked_sub(extent.kill_point_count()) {
                 place = further;
                 mishaps.push(None);
             } else {
-                mishaps.push(Some(Mishap::Kill(extent.kill(place, &mut random))));
+                mishaps.push(Some(ChildMishap::Kill(extent.nth_kill(place, &mut random))));
                 break;
             }
         }
         for _ in 0..random.usize(0..=3) {
             let extent = calm[random.usize(0..calm.len())];
-            mishaps.push(Some(Mishap::Kill(any_kill(&mut random, extent))));
+            mishaps.push(Some(ChildMishap::Kill(random_kill(&mut random, extent))));
         }
         Self(mishaps)
     }
 
-    /// One failure of the store, and perhaps another one after it. With `lap` counting up, the first one walks through
-    /// every write of the first process.
-    pub fn troubles(lap: u64, seed: u64, calm: &[Extent]) -> Self {
+    /// Plans one failure of the store, and perhaps another one after it. With `lap` counting up,
+    /// the first one visits every write of the first process.
+    pub fn plan_troubles(lap: u64, seed: u64, calm: &[ProcessExtent]) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let writes = calm.first().map_or(1, |extent| extent.writes.max(1));
-        let first = trouble(lap % 4, lap / 4 % writes + 1);
+        let first = nth_trouble(lap % 4, lap / 4 % writes + 1);
         let second = random
             .bool()
-            .then(|| trouble(random.u64(0..4), random.u64(1..=writes)));
+            .then(|| nth_trouble(random.u64(0..4), random.u64(1..=writes)));
         Self(
             [first]
                 .into_iter()
                 .chain(second)
-                .map(|trouble| Some(Mishap::Trouble(trouble)))
+                .map(|trouble| Some(ChildMishap::Trouble(trouble)))
                 .collect(),
         )
     }
 }
 
-impl fmt::Display for Mishaps {
+impl fmt::Display for MishapPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mishap = |mishap: &Option<Mishap>| match mishap {
-            Some(Mishap::Kill(kill)) => format!("{kill:?}"),
-            Some(Mishap::Trouble(trouble)) => format!("{trouble:?}"),
+        let mishap = |mishap: &Option<ChildMishap>| match mishap {
+            Some(ChildMishap::Kill(kill)) => format!("{kill:?}"),
+            Some(ChildMishap::Trouble(trouble)) => format!("{trouble:?}"),
             None => "nothing".to_owned(),
         };
         let words: Vec<_> = self.0.iter().map(mishap).collect();
@@ -176,32 +180,31 @@ impl fmt::Display for Mishaps {
     }
 }
 
-/// Early places are likelier: a process that takes a session up again has less left to do.
-fn any_kill(random: &mut fastrand::Rng, extent: Extent) -> Kill {
+/// Returns a random kill. Early points are likelier: a process that resumes a session has less left
+/// to do.
+fn random_kill(random: &mut fastrand::Rng, extent: ProcessExtent) -> KillPoint {
     let mut early = |most: u64| {
         let bound = random.u64(1..=most.max(1));
         random.u64(1..=bound)
     };
-    let (write, effect, micros) = (
-        early(extent.writes),
-        early(extent.effects),
-        early(extent.micros),
-    );
+    let write = early(extent.writes);
+    let effect = early(extent.effects);
+    let micros = early(extent.micros);
     match random.u8(0..5) {
-        0 => Kill::BeforeWrite(write),
-        1 => Kill::AfterWrite(write),
-        2 => Kill::BeforeEffect(effect),
-        3 => Kill::AfterEffect(effect),
-        _ => Kill::AfterMicros(micros),
+        0 => KillPoint::BeforeWrite(write),
+        1 => KillPoint::AfterWrite(write),
+        2 => KillPoint::BeforeEffect(effect),
+        3 => KillPoint::AfterEffect(effect),
+        _ => KillPoint::AfterMicros(micros),
     }
 }
 
-fn trouble(kind: u64, write: u64) -> Trouble {
+fn nth_trouble(kind: u64, write: u64) -> StoreTrouble {
     match kind {
-        0 => Trouble::DiskFull(write),
-        1 => Trouble::Busy(write),
-        2 => Trouble::LostAnswer(write),
-        _ => Trouble::Slow(write),
+        0 => StoreTrouble::DiskFull(write),
+        1 => StoreTrouble::Busy(write),
+        2 => StoreTrouble::LostAnswer(write),
+        _ => StoreTrouble::Slow(write),
     }
 }
 
@@ -210,21 +213,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_kill_walks_through_every_place_and_starts_over() {
+    fn the_first_kill_visits_every_point_and_starts_over() {
         let calm = [
-            Extent {
+            ProcessExtent {
                 writes: 2,
                 effects: 1,
                 micros: 0,
             },
-            Extent {
+            ProcessExtent {
                 writes: 0,
                 effects: 0,
                 micros: 0,
             },
         ];
         let first = |lap| {
-            Mishaps::kills(lap, 1, &calm)
+            MishapPlan::plan_kills(lap, 1, &calm)
                 .0
                 .into_iter()
                 .enumerate()
@@ -232,32 +235,32 @@ mod tests {
         };
         let firsts: Vec<_> = (0..9).filter_map(first).collect();
         let all = [
-            (0, Kill::BeforeWrite(1)),
-            (0, Kill::AfterWrite(1)),
-            (0, Kill::BeforeWrite(2)),
-            (0, Kill::AfterWrite(2)),
-            (0, Kill::BeforeEffect(1)),
-            (0, Kill::AfterEffect(1)),
-            (0, Kill::AfterMicros(0)),
-            (1, Kill::AfterMicros(0)),
-            (0, Kill::BeforeWrite(1)),
+            (0, KillPoint::BeforeWrite(1)),
+            (0, KillPoint::AfterWrite(1)),
+            (0, KillPoint::BeforeWrite(2)),
+            (0, KillPoint::AfterWrite(2)),
+            (0, KillPoint::BeforeEffect(1)),
+            (0, KillPoint::AfterEffect(1)),
+            (0, KillPoint::AfterMicros(0)),
+            (1, KillPoint::AfterMicros(0)),
+            (0, KillPoint::BeforeWrite(1)),
         ];
-        assert_eq!(firsts, all.map(|(at, kill)| (at, Mishap::Kill(kill))));
+        assert_eq!(firsts, all.map(|(at, kill)| (at, ChildMishap::Kill(kill))));
     }
 
     #[test]
-    fn troubles_walk_through_every_write_in_every_kind() {
-        let calm = [Extent {
+    fn troubles_visit_every_write_in_every_kind() {
+        let calm = [ProcessExtent {
             writes: 2,
             effects: 0,
             micros: 0,
         }];
         let firsts: Vec<_> = (0..8)
-            .map(|lap| Mishaps::troubles(lap, 1, &calm).0[0])
+            .map(|lap| MishapPlan::plan_troubles(lap, 1, &calm).0[0])
             .collect();
         for write in 1..=2 {
             for kind in 0..4 {
-                assert!(firsts.contains(&Some(Mishap::Trouble(trouble(kind, write)))));
+                assert!(firsts.contains(&Some(ChildMishap::Trouble(nth_trouble(kind, write)))));
             }
         }
     }

@@ -1,44 +1,46 @@
-//! Kills a process at chosen places, restarts it, and compares what came of it with a run that was never killed.
+//! Kills a process at chosen points, restarts it, and compares the outcome with a run that was
+//! never killed.
 //!
-//! A *scenario* is a program of yours that drives one session: it opens the store, takes the session up where it
-//! stands, and goes on until there is nothing left to do. It runs in a child process, started by a *parent* that kills
-//! it (`SIGKILL`), starts it again and looks at the store in between. What tools do to the world they write to an
-//! [`EffectLog`], which no crash can take back.
+//! A *scenario* is a program of yours that drives one session: it opens the store, resumes the
+//! session, and continues until there is nothing left to do. It runs in a child process, started by
+//! a *parent* that kills it (`SIGKILL`), starts it again and inspects the store in between. Tools
+//! write their effects to an [`EffectLog`], which survives every crash.
 //!
-//! In the child, [`CrashChild`] says what to do and puts the planned kills and store errors in front of the store:
+//! In the child, [`CrashChild`] holds the order and puts the planned kills and store errors in
+//! front of the store:
 //!
 //! ```no_run
 //! # use toolgate_core::{MemoryStore, StoreHandle};
-//! use toolgate_testkit::crash::{CrashChild, Ended};
-//! # async fn drive(_: &CrashChild, _: StoreHandle) -> Ended { Ended::Done }
+//! use toolgate_testkit::crash::{CrashChild, ChildEnd};
+//! # async fn drive(_: &CrashChild, _: StoreHandle) -> ChildEnd { ChildEnd::Done }
 //! # async fn main_of_the_child() {
 //! if let Some(child) = CrashChild::from_env() {
-//!     let store = StoreHandle::new(child.store(MemoryStore::new())); // in earnest: the database at `child.place()`
+//!     let store = StoreHandle::new(child.wrap_store(MemoryStore::new())); // in a real test: the database at `child.place()`
 //!     let ended = drive(&child, store).await;
-//!     child.end(ended);
+//!     child.exit_with(ended);
 //! }
 //! # }
 //! ```
 //!
-//! In the parent, [`World`] runs cases: first without any mishap, to learn what the scenario does, then under
-//! [`Mishaps`] made from seeds. Each case ends with a [`CaseReport`], and [`Table`] adds them up. The rules that are
-//! checked are those of [`compare`] and [`kept`].
+//! In the parent, [`CrashWorld`] runs cases: first without any mishap, to learn what the scenario does,
+//! then under [`MishapPlan`] made from seeds. Each case ends with a [`CaseReport`], and [`CrashTable`] adds
+//! them up. The rules that are checked are those of [`compare_runs`] and [`find_losses`].
 
 mod accounts;
 mod child;
 mod compare;
+mod conversation;
 mod effects;
 mod mishaps;
-mod seen;
+mod snapshot;
 mod table;
-mod talk;
 mod world;
 
-pub use child::{CrashChild, Ended};
-pub use compare::{Facts, Repeats, compare, kept};
-pub use effects::{Effect, EffectLog};
-pub use mishaps::{Extent, Kill, Mishap, Mishaps, Trouble};
-pub use seen::{Chains, Seen, SeenCall, SeenTurn};
-pub use table::Table;
-pub use talk::Talk;
-pub use world::{CaseReport, World};
+pub use child::{ChildEnd, CrashChild};
+pub use compare::{RepeatRule, ScenarioFacts, compare_runs, find_losses};
+pub use conversation::ConversationSnapshot;
+pub use effects::{EffectLog, LoggedEffect};
+pub use mishaps::{ChildMishap, KillPoint, MishapPlan, ProcessExtent, StoreTrouble};
+pub use snapshot::{CallSnapshot, LedgerChains, SessionSnapshot, TurnSnapshot};
+pub use table::CrashTable;
+pub use world::{CaseReport, CrashWorld};

@@ -4,21 +4,21 @@ use std::{collections::BTreeMap, fmt};
 
 use toolgate_core::Status;
 
-use super::{CaseReport, Kill};
+use super::{CaseReport, KillPoint};
 
 /// Adds up cases by scenario and store.
 ///
 /// ```
-/// use toolgate_testkit::crash::Table;
-/// assert_eq!((Table::default().kills(), Table::default().violations()), (0, 0));
+/// use toolgate_testkit::crash::CrashTable;
+/// assert_eq!((CrashTable::default().kill_count(), CrashTable::default().violation_count()), (0, 0));
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Table(BTreeMap<(String, String), Row>);
+pub struct CrashTable(BTreeMap<(String, String), CrashRow>);
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Row {
+struct CrashRow {
     cases: u64,
-    kills: [u64; Kill::KINDS.len()],
+    kills: [u64; KillPoint::KINDS.len()],
     stops: u64,
     calls: u64,
     effects: u64,
@@ -29,9 +29,9 @@ struct Row {
     violations: u64,
 }
 
-impl Table {
+impl CrashTable {
     /// Adds a case that ran in `store`.
-    pub fn add(&mut self, store: &str, report: &CaseReport) {
+    pub fn add_case(&mut self, store: &str, report: &CaseReport) {
         let row = self
             .0
             .entry((report.scenario.clone(), store.to_owned()))
@@ -46,41 +46,41 @@ impl Table {
         row.violations += report.violations.len() as u64;
         row.effects += seen.effects.len() as u64;
         for (seen, call) in seen
-            .sessions()
+            .all_sessions()
             .into_iter()
             .flat_map(|seen| seen.calls.iter().map(move |call| (seen, call)))
         {
             row.calls += 1;
             row.again += (seen.effects_of(call.id).len() as u64).saturating_sub(1);
             row.unknown += u64::from(call.status() == Some(Status::OutcomeUnknown));
-            row.asked += call.asked() as u64;
+            row.asked += call.approval_request_count() as u64;
             row.receipts += u64::from(seen.receipts.get(&call.id).copied().unwrap_or(0));
         }
     }
 
-    /// Takes another table in.
-    pub fn merge(&mut self, other: Self) {
+    /// Adds the rows of another table.
+    pub fn merge_table(&mut self, other: Self) {
         for (key, row) in other.0 {
-            self.0.entry(key).or_default().add(&row);
+            self.0.entry(key).or_default().add_row(&row);
         }
     }
 
-    /// How many processes were killed.
-    pub fn kills(&self) -> u64 {
+    /// Returns how many processes were killed.
+    pub fn kill_count(&self) -> u64 {
         self.0
             .values()
             .map(|row| row.kills.iter().sum::<u64>())
             .sum()
     }
 
-    /// How many rules were broken.
-    pub fn violations(&self) -> u64 {
+    /// Returns how many rules were broken.
+    pub fn violation_count(&self) -> u64 {
         self.0.values().map(|row| row.violations).sum()
     }
 }
 
-impl Row {
-    fn add(&mut self, other: &Self) {
+impl CrashRow {
+    fn add_row(&mut self, other: &Self) {
         self.cases += other.cases;
         self.kills
             .iter_mut()
@@ -96,7 +96,7 @@ impl Row {
         self.violations += other.violations;
     }
 
-    fn line(&self, f: &mut fmt::Formatter<'_>, scenario: &str, store: &str) -> fmt::Result {
+    fn write_line(&self, f: &mut fmt::Formatter<'_>, scenario: &str, store: &str) -> fmt::Result {
         write!(f, "{scenario:<18} {store:<10} {:>6}", self.cases)?;
         for kills in self.kills {
             write!(f, " {kills:>8}")?;
@@ -119,7 +119,7 @@ impl Row {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for CrashTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -141,11 +141,11 @@ impl fmt::Display for Table {
             "receipts",
             "violations"
         )?;
-        let mut all = Row::default();
+        let mut all = CrashRow::default();
         for ((scenario, store), row) in &self.0 {
-            row.line(f, scenario, store)?;
-            all.add(row);
+            row.write_line(f, scenario, store)?;
+            all.add_row(row);
         }
-        all.line(f, "all", "")
+        all.write_line(f, "all", "")
     }
 }

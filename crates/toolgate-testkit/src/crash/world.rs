@@ -1,4 +1,4 @@
-//! The side of the parent: starts the child, kills it, looks at the store, starts it again.
+//! The parent process: starts the child, kills it, inspects the store, starts it again.
 
 use std::{
     fs::{self, File},
@@ -12,48 +12,50 @@ use toolgate_core::{SessionId, StoreHandle};
 use uuid::Uuid;
 
 use super::{
-    Chains, CrashChild, EffectLog, Extent, Facts, Kill, Mishap, Mishaps, Seen,
-    child::{Account, Order},
-    compare, kept,
+    ChildMishap, CrashChild, EffectLog, KillPoint, LedgerChains, MishapPlan, ProcessExtent,
+    ScenarioFacts, SessionSnapshot,
+    child::{ChildOrder, ChildReport},
+    compare_runs, find_losses,
 };
 
 /// A store in which cases are run one after the other, each in a session of its own.
-pub struct World {
+pub struct CrashWorld {
     store: StoreHandle,
     place: String,
     dir: PathBuf,
     command: Box<dyn Fn() -> Command + Send>,
-    chains: Chains,
+    chains: LedgerChains,
     cases: u64,
 }
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Debug)]
 pub struct CaseReport {
-    /// Which scenario.
+    /// The scenario's name.
     pub scenario: String,
-    /// How often the child was killed, by the places of [`Kill::KINDS`].
-    pub kills: [u32; Kill::KINDS.len()],
-    /// What the child said when an error of the store stopped it.
+    /// The number of kills, by the positions of [`KillPoint::KINDS`].
+    pub kills: [u32; KillPoint::KINDS.len()],
+    /// The reasons of the child when an error of the store stopped it.
     pub stops: Vec<String>,
-    /// How much each process of the case did, as far as it ended by itself.
-    pub extents: Vec<Extent>,
-    /// How the session looks at the end.
-    pub seen: Seen,
+    /// The extent of each process that ended by itself.
+    pub extents: Vec<ProcessExtent>,
+    /// The session at the end.
+    pub seen: SessionSnapshot,
     /// Every rule that was broken.
     pub violations: Vec<String>,
 }
 
 impl CaseReport {
-    /// Compares the end with that of a case without mishaps.
-    pub fn judged(mut self, calm: &Seen, facts: &Facts) -> Self {
-        self.violations.extend(compare(calm, &self.seen, facts));
+    /// Adds the differences from a case without mishaps.
+    pub fn compare_with(mut self, calm: &SessionSnapshot, facts: &ScenarioFacts) -> Self {
+        self.violations
+            .extend(compare_runs(calm, &self.seen, facts));
         self
     }
 }
 
-/// How one process ended.
-enum End {
+/// The way in which one process ended.
+enum ProcessEnd {
     Done,
     Waiting,
     Killed,
@@ -61,22 +63,24 @@ enum End {
     Failed(String),
 }
 
-impl World {
-    /// More starts than any sound scenario needs.
-    const MOST_STARTS: u32 = 40;
+impl CrashWorld {
+    /// More starts than any correct scenario needs.
+    const MAX_STARTS: u32 = 40;
 
     /// Much longer than a child takes.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const CHILD_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// A world in `store`, which the child finds at `place`. `command` starts the child; `dir`, which is made if need
-    /// be, is for files of cases.
+    /// Creates a world in `store`, which the child finds at `place`. `command` starts the child;
+    /// `dir`, which is created if needed, is for files of cases.
     pub fn new(
         store: StoreHandle,
         place: impl Into<String>,
         dir: impl Into<PathBuf>,
         command: impl Fn() -> Command + Send + 'static,
     ) -> Self {
-        let (place, dir, chains) = (place.into(), dir.into(), Chains::default());
+        let place = place.into();
+        let dir = dir.into();
+        let chains = LedgerChains::default();
         Self {
             store,
             place,
@@ -87,28 +91,37 @@ impl World {
         }
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &StoreHandle {
         &self.store
     }
 
-    /// Runs a scenario in a new session until it is done. This blocks the thread while a child runs.
-    pub async fn run(&mut self, scenario: &str, mishaps: &Mishaps) -> io::Result<CaseReport> {
+    /// Runs a scenario in a new session until it is done. This blocks the thread while a child
+    /// runs.
+    ///
+    /// # Errors
+    /// If files of the case cannot be written, the child cannot be started, or the store cannot be
+    /// read.
+    pub async fn run_case(
+        &mut self,
+        scenario: &str,
+        mishaps: &MishapPlan,
+    ) -> io::Result<CaseReport> {
         self.cases += 1;
         fs::create_dir_all(&self.dir)?;
         let session = SessionId::new(Uuid::now_v7());
-        let effects = EffectLog::at(self.dir.join(format!("case-{}.effects", self.cases)));
+        let effects = EffectLog::open_at(self.dir.join(format!("case-{}.effects", self.cases)));
         let mut report = CaseReport {
             scenario: scenario.to_owned(),
-            kills: [0; Kill::KINDS.len()],
+            kills: [0; KillPoint::KINDS.len()],
             stops: Vec::new(),
             extents: Vec::new(),
-            seen: Seen::default(),
+            seen: SessionSnapshot::default(),
             violations: Vec::new(),
         };
-        for start in 0..Self::MOST_STARTS {
+        for start in 0..Self::MAX_STARTS {
             let mishap = mishaps.0.get(start as usize).copied().flatten();
-            let order = Order {
+            let order = ChildOrder {
                 scenario: scenario.to_owned(),
                 place: self.place.clone(),
                 session,
@@ -118,26 +131,30 @@ impl World {
                 mishap,
             };
             let end = self.start_child(&order, &mut report.extents)?;
-            let seen = Seen::look(&self.store, session, &effects, &mut self.chains)
+            let seen = SessionSnapshot::inspect(&self.store, session, &effects, &mut self.chains)
                 .await
                 .map_err(io::Error::other)?;
-            report.violations.extend(kept(&report.seen, &seen));
+            // After every start, not only at the end: a loss that a later process repairs is still
+            // a loss.
+            report.violations.extend(find_losses(&report.seen, &seen));
             report.seen = seen;
-            if !matches!(end, End::Done) {
+            if !matches!(end, ProcessEnd::Done) {
                 report.violations.extend(report.seen.broken.iter().cloned());
             }
             match (end, mishap) {
-                (End::Done, _) => return Ok(report),
-                (End::Waiting, _) => {}
-                (End::Killed, Some(Mishap::Kill(kill))) => report.kills[kill.kind()] += 1,
-                (End::Stopped(why), Some(Mishap::Trouble(_))) => report.stops.push(why),
-                (End::Killed, _) => report
+                (ProcessEnd::Done, _) => return Ok(report),
+                (ProcessEnd::Waiting, _) => {}
+                (ProcessEnd::Killed, Some(ChildMishap::Kill(kill))) => {
+                    report.kills[kill.kind()] += 1
+                }
+                (ProcessEnd::Stopped(why), Some(ChildMishap::Trouble(_))) => report.stops.push(why),
+                (ProcessEnd::Killed, _) => report
                     .violations
-                    .push(format!("start {start} was killed by somebody else")),
-                (End::Stopped(why), _) => report
+                    .push(format!("start {start} was killed by another process")),
+                (ProcessEnd::Stopped(why), _) => report
                     .violations
                     .push(format!("start {start} stopped by itself: {why}")),
-                (End::Failed(why), _) => {
+                (ProcessEnd::Failed(why), _) => {
                     report
                         .violations
                         .push(format!("start {start} failed: {why}"));
@@ -147,12 +164,17 @@ impl World {
         }
         report
             .violations
-            .push(format!("it is not done after {} starts", Self::MOST_STARTS));
+            .push(format!("not done after {} starts", Self::MAX_STARTS));
         Ok(report)
     }
 
-    fn start_child(&self, order: &Order, extents: &mut Vec<Extent>) -> io::Result<End> {
+    fn start_child(
+        &self,
+        order: &ChildOrder,
+        extents: &mut Vec<ProcessExtent>,
+    ) -> io::Result<ProcessEnd> {
         let said = self.dir.join(format!("case-{}.said", self.cases));
+        // The report of an earlier start must not be read as this one's.
         let _ = fs::remove_file(&order.account);
         let mut command = (self.command)();
         command
@@ -163,39 +185,41 @@ impl World {
             .stdout(Stdio::null())
             .stderr(File::create(&said)?);
         let kill_after = match order.mishap {
-            Some(Mishap::Kill(Kill::AfterMicros(micros))) => Some(Duration::from_micros(micros)),
+            Some(ChildMishap::Kill(KillPoint::AfterMicros(micros))) => {
+                Some(Duration::from_micros(micros))
+            }
             _ => None,
         };
         let start = Instant::now();
-        let Some(status) = wait(command, kill_after)? else {
-            return Ok(End::Failed(format!(
+        let Some(status) = wait_for_child(command, kill_after)? else {
+            return Ok(ProcessEnd::Failed(format!(
                 "it did not end within {} s",
-                Self::PATIENCE.as_secs()
+                Self::CHILD_TIMEOUT.as_secs()
             )));
         };
         let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         let account = fs::read(&order.account)
             .ok()
-            .and_then(|text| serde_json::from_slice::<Account>(&text).ok());
+            .and_then(|text| serde_json::from_slice::<ChildReport>(&text).ok());
         let ended = match (status.code(), account) {
             (Some(code), Some(account)) => {
-                extents.push(Extent {
+                extents.push(ProcessExtent {
                     writes: account.writes,
                     effects: account.effects,
                     micros,
                 });
                 match (code, account.stopped) {
-                    (CrashChild::DONE, _) => End::Done,
-                    (CrashChild::WAITING, _) => End::Waiting,
-                    (CrashChild::STOPPED, why) => End::Stopped(why.unwrap_or_default()),
-                    (code, _) => End::Failed(format!("exit code {code}")),
+                    (CrashChild::DONE, _) => ProcessEnd::Done,
+                    (CrashChild::WAITING, _) => ProcessEnd::Waiting,
+                    (CrashChild::STOPPED, why) => ProcessEnd::Stopped(why.unwrap_or_default()),
+                    (code, _) => ProcessEnd::Failed(format!("exit code {code}")),
                 }
             }
-            (None, _) => End::Killed,
+            (None, _) => ProcessEnd::Killed,
             (Some(code), None) => {
                 let said = fs::read_to_string(&said).unwrap_or_default();
-                End::Failed(format!(
-                    "exit code {code} and no word how it ended; it said:\n{said}"
+                ProcessEnd::Failed(format!(
+                    "exit code {code} and no report; its stderr:\n{said}"
                 ))
             }
         };
@@ -203,16 +227,20 @@ impl World {
     }
 }
 
-/// Waits for a process to end; nothing if it takes too long. Kills it after some time, if asked to.
-fn wait(mut command: Command, kill_after: Option<Duration>) -> io::Result<Option<ExitStatus>> {
+/// Waits for a process to end; returns `None` if it takes too long. Kills it after some time, if
+/// requested.
+fn wait_for_child(
+    mut command: Command,
+    kill_after: Option<Duration>,
+) -> io::Result<Option<ExitStatus>> {
     let mut child = command.spawn()?;
     if let Some(span) = kill_after {
         std::thread::sleep(span);
-        // One that has ended by then is not there to be killed.
+        // A child that has ended by then cannot be killed any more.
         let _ = child.kill();
     }
     let start = Instant::now();
-    while start.elapsed() < World::PATIENCE {
+    while start.elapsed() < CrashWorld::CHILD_TIMEOUT {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }

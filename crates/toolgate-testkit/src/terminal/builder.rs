@@ -1,4 +1,4 @@
-//! Which program runs in a terminal, and how.
+//! The program to run in a terminal, and its settings.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,9 +12,9 @@ use std::{
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 use rustix::process::Pid;
 
-use super::{Shared, Terminal};
+use super::{SharedTerminal, Terminal};
 
-/// Describes a program to run in a terminal. It gets no variables of the environment but a few plain ones and those that
+/// A program to run in a terminal. Its environment has only a few plain variables and those that
 /// are named here.
 #[derive(Debug, Clone)]
 pub struct TerminalBuilder {
@@ -66,19 +66,19 @@ impl TerminalBuilder {
         self
     }
 
-    /// Where the program starts; the current directory unless said.
+    /// Sets the directory in which the program starts; by default the current one.
     pub fn dir(mut self, dir: impl AsRef<Path>) -> Self {
         self.dir = Some(dir.as_ref().to_owned());
         self
     }
 
-    /// How large the terminal is; 80 columns and 24 rows unless said.
+    /// Sets the size of the terminal; by default 80 columns and 24 rows.
     pub fn size(mut self, columns: u16, rows: u16) -> Self {
         self.size = (columns, rows);
         self
     }
 
-    /// How long to wait for something before the test fails; a minute unless said.
+    /// Sets how long to wait for something before the test fails; by default a minute.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -100,19 +100,19 @@ impl TerminalBuilder {
         };
         let pair = native_pty_system()
             .openpty(size)
-            .expect("there are pseudo terminals left");
-        let started = pair.slave.spawn_command(self.command());
+            .expect("a pseudo terminal is available");
+        let started = pair.slave.spawn_command(self.build_command());
         let child = started.unwrap_or_else(|error| {
             panic!("{} cannot be started: {error}", self.program.display())
         });
-        // As long as this side is open, the end of the program does not show.
+        // While this side is open, the end of the program is not visible to the reader.
         drop(pair.slave);
         let child: Box<dyn portable_pty::Child> = child;
         let child = child
             .downcast::<Child>()
             .expect("on Unix it is a child of the standard library");
         let pid = Pid::from_child(&child);
-        let shared = Arc::new(Shared::new(columns, rows));
+        let shared = Arc::new(SharedTerminal::new(columns, rows));
         let reader = pair
             .master
             .try_clone_reader()
@@ -122,9 +122,11 @@ impl TerminalBuilder {
             .take_writer()
             .expect("a fresh terminal can be written to");
         let typing = Arc::new(Mutex::new(writer));
-        let (reading, answering, waiting) = (shared.clone(), typing.clone(), shared.clone());
-        thread::spawn(move || reading.read(reader, &answering));
-        thread::spawn(move || waiting.wait(*child, pid));
+        let reading = shared.clone();
+        let answering = typing.clone();
+        let waiting = shared.clone();
+        thread::spawn(move || reading.read_output(reader, &answering));
+        thread::spawn(move || waiting.wait_for_exit(*child, pid));
         Terminal {
             shared,
             master: pair.master,
@@ -134,9 +136,10 @@ impl TerminalBuilder {
         }
     }
 
-    fn command(&self) -> CommandBuilder {
+    fn build_command(&self) -> CommandBuilder {
         let mut command = CommandBuilder::new(&self.program);
         command.args(&self.arguments);
+        // Settings of the developer's own shell must not change a test.
         command.env_clear();
         for (name, value) in &self.variables {
             command.env(name, value);

@@ -42,13 +42,14 @@ pub enum Key {
 }
 
 impl Key {
-    /// What a terminal sends for it.
+    /// Returns the bytes that a terminal sends for it.
     pub fn sequence(self) -> String {
         let fixed = match self {
             Self::Char(c) => return c.to_string(),
             Self::Ctrl(c) => return char::from((c.to_ascii_uppercase() as u8) & 0x1f).to_string(),
             Self::Alt(c) => return format!("\u{1b}{c}"),
-            Self::F(number) => return function(number),
+            Self::F(number) => return function_sequence(number),
+            // A line feed would be Ctrl-J.
             Self::Enter => "\r",
             Self::Escape => "\u{1b}",
             Self::Tab => "\t",
@@ -68,10 +69,10 @@ impl Key {
     }
 }
 
-fn function(number: u8) -> String {
+fn function_sequence(number: u8) -> String {
     match number {
         1..=4 => format!("\u{1b}O{}", char::from(b'O' + number)),
-        // The numbers of the sequences have gaps, for keys that no keyboard has any more.
+        // The numbers have gaps where keys no longer exist.
         5 => "\u{1b}[15~".to_owned(),
         6..=10 => format!("\u{1b}[{}~", number + 11),
         _ => format!("\u{1b}[{}~", number + 12),

@@ -1,7 +1,7 @@
-//! Runs a program in a real pseudo terminal: types, waits, and reads what is on the screen.
+//! Runs a program in a real pseudo terminal: types, waits, and reads the screen.
 //!
-//! Nothing here sleeps. A test says what it waits for, and the kit reads until that is so; if it does not become so, the
-//! test fails with the screen as it stands.
+//! Nothing here sleeps. A test says what it waits for, and the kit reads until it appears;
+//! otherwise the test fails and shows the screen.
 //!
 //! ```
 //! use toolgate_testkit::terminal::{Key, Terminal};
@@ -10,7 +10,7 @@
 //! let mut terminal = Terminal::builder("sh").args(["-c", script]).size(60, 10).spawn();
 //! terminal.wait_for("your name?");
 //! terminal.send("Ann");
-//! terminal.key(Key::Enter);
+//! terminal.press_key(Key::Enter);
 //! terminal.wait_for("hello, Ann");
 //! assert_eq!(terminal.wait_exit(), 0);
 //! ```
@@ -32,23 +32,23 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 pub use builder::TerminalBuilder;
 pub use key::Key;
-pub use screen::{Cell, Color, TerminalScreen};
-use state::{Shared, State};
+pub use screen::{CellColor, ScreenCell, TerminalScreen};
+use state::{SharedTerminal, TerminalState};
 
-/// What is typed, from the test and from the terminal itself.
-type Typing = Arc<Mutex<Box<dyn Write + Send>>>;
+/// The keyboard input, from the test and from the terminal itself.
+type KeyboardWriter = Arc<Mutex<Box<dyn Write + Send>>>;
 
-/// A program in a pseudo terminal. Dropping it kills the program and what it has started.
+/// A program in a pseudo terminal. Dropping it kills the program and its process group.
 pub struct Terminal {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTerminal>,
     master: Box<dyn MasterPty + Send>,
-    typing: Typing,
+    typing: KeyboardWriter,
     pid: Pid,
     patience: Duration,
 }
 
 impl Terminal {
-    /// Describes a program to run.
+    /// Returns a builder for a program.
     pub fn builder(program: impl AsRef<std::ffi::OsStr>) -> TerminalBuilder {
         TerminalBuilder::new(program.as_ref())
     }
@@ -57,7 +57,7 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// If the program does not take it any more.
+    /// If the program does not read any more.
     #[track_caller]
     pub fn send(&mut self, text: &str) {
         let mut typing = self.typing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,15 +72,16 @@ impl Terminal {
 
     /// Presses a key.
     #[track_caller]
-    pub fn key(&mut self, key: Key) {
+    pub fn press_key(&mut self, key: Key) {
         self.send(&key.sequence());
     }
 
-    /// Waits until `text` is on the screen. A text that was wrapped is found too, but not one that has scrolled away.
+    /// Waits until `text` is on the screen. Text that was wrapped is found too, but not text that
+    /// has scrolled away.
     ///
     /// # Panics
     ///
-    /// If it does not come, with the screen as it stands.
+    /// If it does not appear; the message shows the screen.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) -> TerminalScreen {
         self.wait_until(&format!("{text:?} on the screen"), |screen| {
@@ -88,11 +89,11 @@ impl Terminal {
         })
     }
 
-    /// Waits until the screen is as `holds` says; `what` is for the message if it does not become so.
+    /// Waits until `holds` accepts the screen; `what` describes it in the failure message.
     ///
     /// # Panics
     ///
-    /// If it does not become so, with the screen as it stands.
+    /// If that does not happen; the message shows the screen.
     #[track_caller]
     pub fn wait_until(
         &mut self,
@@ -100,16 +101,17 @@ impl Terminal {
         mut holds: impl FnMut(&TerminalScreen) -> bool,
     ) -> TerminalScreen {
         let mut found = None;
-        let seen = self.watch(|state| {
+        let seen = self.wait_for_state(|state| {
             let screen = state.screen();
             let held = holds(&screen);
             found = Some(screen);
             held
         });
-        let screen = found.expect("the screen is looked at before anything is waited for");
-        match seen {
-            true => screen,
-            false => panic!("there never was {what}{}:\n{screen}", self.how_it_stands()),
+        let screen = found.expect("the screen is checked before the first wait");
+        if seen {
+            screen
+        } else {
+            panic!("did not see {what}{}:\n{screen}", self.describe_end())
         }
     }
 
@@ -117,54 +119,55 @@ impl Terminal {
     ///
     /// # Panics
     ///
-    /// If it does not come, with everything that was printed.
+    /// If it does not appear; the message shows everything that was printed.
     #[track_caller]
     pub fn wait_for_printed(&mut self, text: &str) {
-        if !self.watch(|state| state.transcript().contains(text)) {
+        if !self.wait_for_state(|state| state.transcript().contains(text)) {
             panic!(
                 "{text:?} was never printed{}:\n{}",
-                self.how_it_stands(),
+                self.describe_end(),
                 self.transcript()
             );
         }
     }
 
-    /// Waits until the program has ended and everything that it printed is read. Gives its exit code, or 128 and the
-    /// number of the signal that ended it.
+    /// Waits until the program has ended and all of its output is read. Returns its exit code, or
+    /// 128 plus the number of the signal that ended it.
     ///
     /// # Panics
     ///
-    /// If it does not end, or if something that it started keeps the terminal open.
+    /// If it does not end, or if a process that it started keeps the terminal open.
     #[track_caller]
     pub fn wait_exit(&mut self) -> i32 {
-        if !self.watch(|state| state.closed && state.exit.is_some()) {
+        if !self.wait_for_state(|state| state.closed && state.exit.is_some()) {
             panic!(
                 "the program and its terminal did not end{}:\n{}",
-                self.how_it_stands(),
+                self.describe_end(),
                 self.screen()
             );
         }
-        self.state().exit.expect("it was just seen")
+        self.lock_state().exit.expect("it was just seen")
     }
 
-    /// What is on the screen now.
+    /// Returns the current screen.
     pub fn screen(&self) -> TerminalScreen {
-        self.state().screen()
+        self.lock_state().screen()
     }
 
-    /// What has scrolled away and what is on the screen, as text.
+    /// Returns what has scrolled away and what is on the screen, as text.
     pub fn transcript(&self) -> String {
-        self.state().transcript()
+        self.lock_state().transcript()
     }
 
-    /// Every byte that the program wrote, control codes included.
+    /// Returns every byte that the program wrote, control codes included.
     pub fn log(&self) -> Vec<u8> {
-        self.state().log.clone()
+        self.lock_state().log.clone()
     }
 
-    /// Makes the terminal larger or smaller; the program is told, as by a real one.
+    /// Resizes the terminal; the program is notified, as by a real one.
     pub fn resize(&mut self, columns: u16, rows: u16) {
-        self.state().resize(columns, rows);
+        // Before the program is told: what it draws next is for the new size.
+        self.lock_state().resize(columns, rows);
         let size = PtySize {
             rows,
             cols: columns,
@@ -173,45 +176,48 @@ impl Terminal {
         };
         self.master
             .resize(size)
-            .expect("the terminal is open as long as this value is there");
+            .expect("the terminal is open as long as this value exists");
     }
 
-    /// Sends a signal to the program and everything in its group, if it still runs.
+    /// Sends a signal to the program and its process group, if it still runs.
     pub fn signal(&mut self, signal: Signal) {
-        // While the state is held, the number cannot be that of another process: it is not reaped before.
-        let state = self.state();
+        // While the state is locked the process is not reaped, so its id cannot belong to another
+        // process.
+        let state = self.lock_state();
         if state.exit.is_none() {
             let _ = kill_process_group(self.pid, signal);
         }
     }
 
-    /// The number of the process.
+    /// Returns the process id.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state()
+    fn lock_state(&self) -> MutexGuard<'_, TerminalState> {
+        self.shared.lock_state()
     }
 
-    /// Looks at the state whenever it changes, until `holds` or nothing more can come. Says whether it held.
-    fn watch(&self, mut holds: impl FnMut(&mut State) -> bool) -> bool {
+    /// Checks the state whenever it changes, until `holds` accepts it or nothing more can come.
+    /// Returns whether it was accepted.
+    fn wait_for_state(&self, mut holds: impl FnMut(&mut TerminalState) -> bool) -> bool {
         let deadline = Instant::now() + self.patience;
-        let mut state = self.state();
+        let mut state = self.lock_state();
         loop {
             if holds(&mut state) {
                 return true;
             }
             let left = deadline.saturating_duration_since(Instant::now());
+            // Not at the exit alone: the last output may still be on its way.
             if left.is_zero() || (state.closed && state.exit.is_some()) {
                 return false;
             }
-            state = self.shared.changed(state, left);
+            state = self.shared.wait_for_change(state, left);
         }
     }
 
-    fn how_it_stands(&self) -> String {
-        let state = self.state();
+    fn describe_end(&self) -> String {
+        let state = self.lock_state();
         match (state.exit, state.closed) {
             (Some(code), true) => format!(" (the program ended with {code})"),
             (Some(code), false) => {
@@ -240,13 +246,13 @@ impl fmt::Debug for Terminal {
 mod tests {
     use super::*;
 
-    fn sh(script: &str) -> TerminalBuilder {
+    fn shell_script(script: &str) -> TerminalBuilder {
         Terminal::builder("sh").args(["-c", script])
     }
 
     #[test]
     fn the_program_sees_a_terminal_of_the_size_that_was_given() {
-        let mut terminal = sh("test -t 0 && test -t 1 && stty size")
+        let mut terminal = shell_script("test -t 0 && test -t 1 && stty size")
             .size(61, 17)
             .spawn();
         terminal.wait_for("17 61");
@@ -254,9 +260,9 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_told_when_the_size_changes() {
+    fn the_program_is_notified_when_the_size_changes() {
         let mut terminal =
-            sh("trap 'stty size; exit 4' WINCH; echo ready; while :; do read line; done")
+            shell_script("trap 'stty size; exit 4' WINCH; echo ready; while :; do read line; done")
                 .size(80, 24)
                 .spawn();
         terminal.wait_for("ready");
@@ -268,7 +274,10 @@ mod tests {
 
     #[test]
     fn only_named_variables_reach_the_program() {
-        let mut terminal = sh("env; echo end").env("MINE", "yes").size(80, 24).spawn();
+        let mut terminal = shell_script("env; echo end")
+            .env("MINE", "yes")
+            .size(80, 24)
+            .spawn();
         terminal.wait_for("end");
         let shown = terminal.transcript();
         assert!(
@@ -280,13 +289,13 @@ mod tests {
 
     #[test]
     fn colours_and_wide_characters_are_known_for_each_cell() {
-        let mut terminal = sh(r"printf '\033[1;31mred\033[0m 界\n'").spawn();
+        let mut terminal = shell_script(r"printf '\033[1;31mred\033[0m 界\n'").spawn();
         terminal.wait_exit();
         let screen = terminal.screen();
         let cell = screen.cell(0, 0).expect("there");
         assert_eq!(
             (cell.text.as_str(), cell.fg, cell.bold),
-            ("r", Color::Indexed(1), true)
+            ("r", CellColor::Indexed(1), true)
         );
         assert_eq!(
             (
@@ -299,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_has_scrolled_away_is_in_the_transcript() {
-        let mut terminal = sh("seq 1 40").size(20, 5).spawn();
+        let mut terminal = shell_script("seq 1 40").size(20, 5).spawn();
         terminal.wait_for_printed("40");
         assert_eq!(terminal.wait_exit(), 0);
         assert!(!terminal.screen().contains("12"), "{}", terminal.screen());
@@ -315,8 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_never_comes_fails_with_the_screen() {
-        let mut terminal = sh("echo something else").spawn();
+    fn a_text_that_never_appears_fails_with_the_screen() {
+        let mut terminal = shell_script("echo something else").spawn();
         let failed =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| terminal.wait_for("hello")));
         let said = *failed
@@ -331,16 +340,16 @@ mod tests {
 
     #[test]
     fn a_signal_shows_in_the_exit_code_and_dropping_leaves_nothing_behind() {
-        let mut terminal = sh("echo up; exec sleep 1000").spawn();
+        let mut terminal = shell_script("echo up; exec sleep 1000").spawn();
         terminal.wait_for("up");
         terminal.signal(Signal::TERM);
         assert_eq!(terminal.wait_exit(), 128 + 15);
-        let terminal = sh("sleep 1000").spawn();
+        let terminal = shell_script("sleep 1000").spawn();
         let shared = terminal.shared.clone();
         drop(terminal);
-        let mut state = shared.state();
+        let mut state = shared.lock_state();
         while state.exit.is_none() {
-            state = shared.changed(state, Duration::from_secs(60));
+            state = shared.wait_for_change(state, Duration::from_secs(60));
         }
         assert_eq!(state.exit, Some(128 + 9));
     }

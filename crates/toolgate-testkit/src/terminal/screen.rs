@@ -1,60 +1,61 @@
-//! What is on the screen at one moment.
+//! A snapshot of the screen.
 
 use std::fmt;
 
-/// What is on the screen at one moment.
+/// A snapshot of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminalScreen {
-    cells: Vec<Vec<Cell>>,
+    cells: Vec<Vec<ScreenCell>>,
     text: String,
     /// Row and column of the cursor, from 0.
     pub cursor: (u16, u16),
-    /// Whether the cursor is hidden.
+    /// True if the cursor is hidden.
     pub cursor_hidden: bool,
-    /// Whether the program has switched to the screen that leaves no trace.
+    /// True if the program has switched to the alternate screen.
     pub alternate: bool,
 }
 
-/// One place of the screen.
+/// One position of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cell {
-    /// What stands there; empty if nothing was printed, or if a wide character beside it reaches over.
+pub struct ScreenCell {
+    /// The character; empty if nothing was printed, or if a wide character beside it covers the
+    /// cell.
     pub text: String,
-    /// How many columns it takes: 2 for a wide character, 0 for the place that it reaches over.
+    /// The number of columns: 2 for a wide character, 0 for the cell that it covers.
     pub width: u8,
     /// The colour of the text.
-    pub fg: Color,
-    /// The colour behind it.
-    pub bg: Color,
-    /// Whether it is bold.
+    pub fg: CellColor,
+    /// The background colour.
+    pub bg: CellColor,
+    /// True if it is bold.
     pub bold: bool,
-    /// Whether it is dim.
+    /// True if it is dim.
     pub dim: bool,
-    /// Whether it is slanted.
+    /// True if it is italic.
     pub italic: bool,
-    /// Whether it is underlined.
+    /// True if it is underlined.
     pub underline: bool,
-    /// Whether the colours are swapped.
+    /// True if the colours are swapped.
     pub inverse: bool,
 }
 
 /// A colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Color {
-    /// That of the terminal.
+pub enum CellColor {
+    /// The terminal's default.
     Default,
-    /// One of 256, of which the first 16 are those of the terminal.
+    /// One of 256, of which the first 16 are the terminal's own.
     Indexed(u8),
     /// Red, green, blue.
     Rgb(u8, u8, u8),
 }
 
 impl TerminalScreen {
-    pub(super) fn of(screen: &vt100::Screen) -> Self {
+    pub(super) fn from_vt100(screen: &vt100::Screen) -> Self {
         let (rows, columns) = screen.size();
         let row = |row| {
             (0..columns.get())
-                .map(|column| Cell::of(screen.cell(row, column)))
+                .map(|column| ScreenCell::from_vt100(screen.cell(row, column)))
                 .collect()
         };
         Self {
@@ -66,47 +67,48 @@ impl TerminalScreen {
         }
     }
 
-    /// Columns and rows.
+    /// Returns the columns and rows.
     pub fn size(&self) -> (u16, u16) {
         let columns = self.cells.first().map_or(0, Vec::len);
         (columns as u16, self.cells.len() as u16)
     }
 
-    /// Each row as text, without blanks at its end.
+    /// Returns each row as text, without spaces at its end.
     pub fn rows(&self) -> Vec<String> {
-        self.cells.iter().map(|row| text_of(row)).collect()
+        self.cells.iter().map(|row| row_text(row)).collect()
     }
 
-    /// The rows as one text, without blank lines at its end. A line that was wrapped is whole again.
+    /// Returns the rows as one text, without blank lines at its end. A line that was wrapped is
+    /// whole again.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether a text is on the screen.
+    /// Checks whether a text is on the screen.
     pub fn contains(&self, text: &str) -> bool {
         self.text.contains(text)
     }
 
-    /// What stands at a row and a column, from 0.
-    pub fn cell(&self, row: u16, column: u16) -> Option<&Cell> {
+    /// Returns the cell at a row and a column, from 0.
+    pub fn cell(&self, row: u16, column: u16) -> Option<&ScreenCell> {
         self.cells.get(usize::from(row))?.get(usize::from(column))
     }
 
-    /// All cells, row by row.
-    pub fn cells(&self) -> &[Vec<Cell>] {
+    /// Returns all cells, row by row.
+    pub fn cells(&self) -> &[Vec<ScreenCell>] {
         &self.cells
     }
 }
 
-/// The screen in a frame, for messages.
+/// Prints the screen in a frame, for messages.
 impl fmt::Display for TerminalScreen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (columns, _) = self.size();
         let edge = "─".repeat(columns.into());
         writeln!(f, "┌{edge}┐")?;
         for row in &self.cells {
-            let text = text_of(row);
-            // Everything from the last character on is blank, and each blank cell is one column wide.
+            let text = row_text(row);
+            // Everything after the last character is blank, and each blank cell is one column wide.
             let blank = row
                 .iter()
                 .rev()
@@ -118,7 +120,7 @@ impl fmt::Display for TerminalScreen {
     }
 }
 
-fn text_of(row: &[Cell]) -> String {
+fn row_text(row: &[ScreenCell]) -> String {
     let mut text = String::new();
     for cell in row.iter().filter(|cell| cell.width > 0) {
         text.push_str(if cell.text.is_empty() {
@@ -131,8 +133,8 @@ fn text_of(row: &[Cell]) -> String {
     text
 }
 
-impl Cell {
-    fn of(cell: Option<&vt100::Cell>) -> Self {
+impl ScreenCell {
+    fn from_vt100(cell: Option<&vt100::Cell>) -> Self {
         let Some(cell) = cell else {
             return Self::blank();
         };
@@ -143,8 +145,8 @@ impl Cell {
                 (_, true) => 0,
                 (false, false) => 1,
             },
-            fg: Color::of(cell.fgcolor()),
-            bg: Color::of(cell.bgcolor()),
+            fg: CellColor::from_vt100(cell.fgcolor()),
+            bg: CellColor::from_vt100(cell.bgcolor()),
             bold: cell.bold(),
             dim: cell.dim(),
             italic: cell.italic(),
@@ -154,8 +156,13 @@ impl Cell {
     }
 
     fn blank() -> Self {
-        let (fg, bg) = (Color::Default, Color::Default);
-        let (bold, dim, italic, underline, inverse) = (false, false, false, false, false);
+        let fg = CellColor::Default;
+        let bg = CellColor::Default;
+        let bold = false;
+        let dim = false;
+        let italic = false;
+        let underline = false;
+        let inverse = false;
         Self {
             text: String::new(),
             width: 1,
@@ -170,8 +177,8 @@ impl Cell {
     }
 }
 
-impl Color {
-    fn of(color: vt100::Color) -> Self {
+impl CellColor {
+    fn from_vt100(color: vt100::Color) -> Self {
         match color {
             vt100::Color::Default => Self::Default,
             vt100::Color::Idx(number) => Self::Indexed(number),

@@ -1,4 +1,4 @@
-//! What is known of a terminal, kept up to date by a thread that reads and one that waits for the end.
+//! The state of a terminal, updated by a thread that reads and one that waits for the end.
 
 use std::{
     io::Read,
@@ -11,32 +11,37 @@ use std::{
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::{TerminalScreen, Typing};
+use super::{KeyboardWriter, TerminalScreen};
 
-/// How many lines that scrolled away are kept.
+/// The number of scrolled lines that are stored.
 const SCROLLBACK: usize = 20_000;
 
-/// The state, and the news that it has changed.
-pub(super) struct Shared {
-    state: Mutex<State>,
+/// The state, with a notification of changes.
+pub(super) struct SharedTerminal {
+    state: Mutex<TerminalState>,
     news: Condvar,
 }
 
-/// What is known of a terminal.
-pub(super) struct State {
-    parser: vt100::Parser<Questions>,
+/// The state of a terminal.
+pub(super) struct TerminalState {
+    parser: vt100::Parser<TerminalQueries>,
     pub(super) log: Vec<u8>,
-    /// Whether everything is read that will ever come.
+    /// True once all output is read.
     pub(super) closed: bool,
     pub(super) exit: Option<i32>,
 }
 
-impl Shared {
+impl SharedTerminal {
     pub(super) fn new(columns: u16, rows: u16) -> Self {
-        let (rows, columns) = (at_least_one(rows), at_least_one(columns));
-        let parser =
-            vt100::Parser::new_with_callbacks(rows, columns, SCROLLBACK, Questions::default());
-        let state = State {
+        let rows = at_least_one(rows);
+        let columns = at_least_one(columns);
+        let parser = vt100::Parser::new_with_callbacks(
+            rows,
+            columns,
+            SCROLLBACK,
+            TerminalQueries::default(),
+        );
+        let state = TerminalState {
             parser,
             log: Vec::new(),
             closed: false,
@@ -48,30 +53,31 @@ impl Shared {
         }
     }
 
-    /// A failed test may leave it poisoned; what it holds is still right.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    /// Locks the state. A failed test may leave it poisoned; the content is still valid.
+    pub(super) fn lock_state(&self) -> MutexGuard<'_, TerminalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until something has changed, at most as long as `patience`.
-    pub(super) fn changed<'a>(
+    pub(super) fn wait_for_change<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, TerminalState>,
         patience: Duration,
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, TerminalState> {
         self.news
             .wait_timeout(state, patience)
             .unwrap_or_else(PoisonError::into_inner)
             .0
     }
 
-    /// Reads until nothing more comes, and answers what the program asks its terminal.
-    pub(super) fn read(&self, mut from: impl Read, typing: &Typing) {
+    /// Reads until the end, and answers the terminal queries of the program.
+    pub(super) fn read_output(&self, mut from: impl Read, typing: &KeyboardWriter) {
         let mut buffer = [0; 4096];
         loop {
-            // Linux reports an error instead of an end when nobody has the other side open any more.
+            // Linux reports an error instead of an end when no process has the other side open any
+            // more.
             let read = from.read(&mut buffer).unwrap_or(0);
-            let mut state = self.state();
+            let mut state = self.lock_state();
             state.log.extend_from_slice(&buffer[..read]);
             state.parser.process(&buffer[..read]);
             state.closed = read == 0;
@@ -81,8 +87,10 @@ impl Shared {
             if read == 0 {
                 return;
             }
+            // Without the lock on the state: if the program does not read its input, this write
+            // blocks, and the test could not even look at the screen.
             let mut typing = typing.lock().unwrap_or_else(PoisonError::into_inner);
-            // A program that asked and went away needs no answer.
+            // A program that asked and exited needs no answer.
             let _ = typing
                 .write_all(answers.as_bytes())
                 .and_then(|()| typing.flush());
@@ -90,14 +98,15 @@ impl Shared {
     }
 
     /// Waits for the end of the process.
-    pub(super) fn wait(&self, mut child: Child, pid: Pid) {
-        // Whoever sends a signal holds the state: until it is held here, the process stays to receive it.
+    pub(super) fn wait_for_exit(&self, mut child: Child, pid: Pid) {
+        // A signal is sent with the state locked. The process must not be reaped before the lock is
+        // taken here, or the signal could hit another process with the same id.
         let _ = waitid(
             WaitId::Pid(pid),
             WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
         );
-        let mut state = self.state();
-        let status = child.wait().expect("nobody else waits for this child");
+        let mut state = self.lock_state();
+        let status = child.wait().expect("no other thread waits for this child");
         state.exit = Some(
             status
                 .code()
@@ -108,9 +117,9 @@ impl Shared {
     }
 }
 
-impl State {
+impl TerminalState {
     pub(super) fn screen(&self) -> TerminalScreen {
-        TerminalScreen::of(self.parser.screen())
+        TerminalScreen::from_vt100(self.parser.screen())
     }
 
     pub(super) fn resize(&mut self, columns: u16, rows: u16) {
@@ -118,7 +127,7 @@ impl State {
             .set_size(at_least_one(rows), at_least_one(columns));
     }
 
-    /// What has scrolled away and what is on the screen.
+    /// Returns what has scrolled away and what is on the screen.
     pub(super) fn transcript(&mut self) -> String {
         let screen = self.parser.screen_mut();
         let columns = screen.size().1.get();
@@ -134,6 +143,7 @@ impl State {
             );
             text.push('\n');
         }
+        // Otherwise the next screen would be the view that is scrolled up.
         screen.set_scrollback(0);
         text + &screen.contents()
     }
@@ -143,13 +153,13 @@ fn at_least_one(number: u16) -> NonZeroU16 {
     NonZeroU16::new(number).unwrap_or(NonZeroU16::MIN)
 }
 
-/// What a program asks its terminal, and what a real one would answer.
+/// Terminal queries of a program, and the answers of a real terminal.
 #[derive(Default)]
-struct Questions {
+struct TerminalQueries {
     answers: String,
 }
 
-impl vt100::Callbacks for Questions {
+impl vt100::Callbacks for TerminalQueries {
     fn unhandled_csi(
         &mut self,
         screen: &mut vt100::Screen,
@@ -165,7 +175,7 @@ impl vt100::Callbacks for Questions {
                     .push_str(&format!("\u{1b}[{};{}R", row + 1, column + 1));
             }
             (None, [[5]], 'n') => self.answers.push_str("\u{1b}[0n"),
-            // A terminal with colours that can do nothing else.
+            // A terminal with colours and no other features.
             (None, [] | [[0]], 'c') => self.answers.push_str("\u{1b}[?62;22c"),
             _ => {}
         }

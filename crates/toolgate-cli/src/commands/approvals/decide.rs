@@ -1,29 +1,36 @@
-//! Decisions from the command line: durable when the command returns.
+//! `toolgate approvals approve` and `deny`: a decision is stored before the command returns.
 
 use serde_json::json;
 use toolgate::{
-    Admitted, ApprovalFilter, ApprovalRow, Approvals, Arguments, Decision, PostCode, PostError,
-    Principal, Question, SessionFilter, SessionId, StoreHandle, Verdict,
+    Arguments, Decision,
+    approval::{AdmittedDecision, ApprovalRequestRef, ApprovalService, Verdict},
+    session::{DeliverError, RejectCode},
+    store::{ApprovalFilter, ApprovalRow, SessionFilter, StoreHandle},
+    value::{Principal, SessionId},
 };
 
-use super::{ApproveArgs, DenyArgs, Which, show::every};
-use crate::{CliError, Cx, Exit, confirm::confirm, family, ids, style, times};
+use super::{ApproveArgs, DecisionArgs, DenyArgs, show::load_approvals};
+use crate::{
+    CliError, CommandContext, Exit,
+    env::{confirm::require_confirmation, ids, style, times},
+    show::agent_sessions,
+};
 
-pub(super) async fn approve(args: &ApproveArgs, cx: &Cx) -> Result<Exit, CliError> {
+pub(super) async fn run_approve(args: &ApproveArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     let verdict = match &args.edit {
         Some(_) if args.which.ids.len() > 1 => {
             return Err(CliError::usage("--edit is for one call at a time"));
         }
         Some(text) => Verdict::ApproveWithEdits {
-            arguments: edited(text)?,
+            arguments: parse_edited_arguments(text)?,
         },
         None => Verdict::Approve,
     };
-    decide(&args.which, cx, verdict).await
+    decide_approvals(&args.which, cx, verdict).await
 }
 
-pub(super) async fn deny(args: &DenyArgs, cx: &Cx) -> Result<Exit, CliError> {
-    decide(
+pub(super) async fn run_deny(args: &DenyArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    decide_approvals(
         &args.which,
         cx,
         Verdict::Deny {
@@ -33,7 +40,7 @@ pub(super) async fn deny(args: &DenyArgs, cx: &Cx) -> Result<Exit, CliError> {
     .await
 }
 
-fn edited(text: &str) -> Result<Arguments, CliError> {
+fn parse_edited_arguments(text: &str) -> Result<Arguments, CliError> {
     let text = match text.strip_prefix('@') {
         Some(path) => std::fs::read_to_string(path)
             .map_err(|error| CliError::usage(format!("{path}: {error}")))?,
@@ -41,40 +48,52 @@ fn edited(text: &str) -> Result<Arguments, CliError> {
     };
     let how = "write an object: --edit '{\"path\": \"a.txt\"}', or --edit @arguments.json";
     Arguments::parse(&text)
-        .map_err(|error| CliError::usage(format!("the new arguments: {error}")).hint(how))
+        .map_err(|error| CliError::usage(format!("the new arguments: {error}")).with_hint(how))
 }
 
-async fn decide(which: &Which, cx: &Cx, verdict: Verdict) -> Result<Exit, CliError> {
-    let store = cx.store().await?;
-    let desk = Approvals::new(store.clone()).keyring(cx.keys()?.keyring());
-    let rows = wanted(which, cx, &store, &desk, &verdict).await?;
-    let by = which.by.as_deref().map_or_else(|| cx.me(), Principal::from);
-    let (mut exit, mut sessions) = (Exit::Done, Vec::new());
+async fn decide_approvals(
+    which: &DecisionArgs,
+    cx: &CommandContext,
+    verdict: Verdict,
+) -> Result<Exit, CliError> {
+    let store = cx.open_store().await?;
+    let desk = ApprovalService::new(store.clone()).keyring(cx.load_keys()?.keyring());
+    // All ids are resolved first: a misspelt one must not leave half of the decisions made.
+    let rows = find_approvals(which, cx, &store, &desk, &verdict).await?;
+    let by = which
+        .by
+        .as_deref()
+        .map_or_else(|| cx.current_user(), Principal::from);
+    let mut exit = Exit::Done;
+    let mut sessions = Vec::new();
     for row in &rows {
         let decision = Decision {
             verdict: verdict.clone(),
             by: by.clone(),
         };
-        let answer = desk.decide(Question::from(&*row.request), decision).await;
+        let answer = desk
+            .decide(ApprovalRequestRef::from(&*row.request), decision)
+            .await;
+        // A rejected decision does not stop the others; the exit code reports it.
         if answer.is_err() {
             exit = Exit::Failed;
         } else if !sessions.contains(&row.session) {
             sessions.push(row.session);
         }
-        tell(cx, row, &verdict, &answer)?;
+        print_decision(cx, row, &verdict, &answer)?;
     }
     for session in sessions {
-        next_step(cx, &store, session).await?;
+        print_next_step(cx, &store, session).await?;
     }
     Ok(exit)
 }
 
-/// The approvals that are meant. Whoever wants all of them sees them first.
-async fn wanted(
-    which: &Which,
-    cx: &Cx,
+/// Finds the approvals to decide on. With `--all` they are listed and confirmed first.
+async fn find_approvals(
+    which: &DecisionArgs,
+    cx: &CommandContext,
     store: &StoreHandle,
-    desk: &Approvals,
+    desk: &ApprovalService,
     verdict: &Verdict,
 ) -> Result<Vec<ApprovalRow>, CliError> {
     if !which.all {
@@ -84,7 +103,7 @@ async fn wanted(
         }
         return Ok(rows);
     }
-    let rows = every(
+    let rows = load_approvals(
         desk,
         ApprovalFilter {
             limit: 500,
@@ -93,13 +112,13 @@ async fn wanted(
     )
     .await?;
     if rows.is_empty() {
-        cx.out.note("nothing waits for a decision")?;
+        cx.out.print_note("no approval is pending")?;
         return Ok(rows);
     }
     for row in rows.iter().filter(|_| !which.yes && !cx.out.is_json()) {
-        cx.out.line(format_args!(
+        cx.out.print_line(format_args!(
             "{}  {}",
-            ids::short(row.request.approval_id),
+            ids::short_id(row.request.approval_id),
             row.request.tool
         ))?;
     }
@@ -108,84 +127,97 @@ async fn wanted(
     } else {
         "Approve"
     };
-    confirm(cx, &format!("{what} all {}?", rows.len()), which.yes)?;
+    require_confirmation(cx, &format!("{what} all {}?", rows.len()), which.yes)?;
     Ok(rows)
 }
 
-fn tell(
-    cx: &Cx,
+fn print_decision(
+    cx: &CommandContext,
     row: &ApprovalRow,
     verdict: &Verdict,
-    answer: &Result<Admitted, PostError>,
+    answer: &Result<AdmittedDecision, DeliverError>,
 ) -> Result<(), CliError> {
-    let (id, tool) = (row.request.approval_id, &row.request.tool);
+    let id = row.request.approval_id;
+    let tool = &row.request.tool;
     if cx.out.is_json() {
         let (taken, missing) = match answer {
-            Ok(Admitted::Decided { .. }) => ("decided", None),
-            Ok(Admitted::Counted { missing }) => ("counted", Some(*missing)),
+            Ok(AdmittedDecision::Decided { .. }) => ("decided", None),
+            Ok(AdmittedDecision::Counted { missing }) => ("counted", Some(*missing)),
             Err(_) => ("refused", None),
         };
         let error = answer.as_ref().err();
-        return cx.out.json(&json!({
+        return cx.out.print_json(&json!({
             "approval_id": id, "session": row.session, "tool": tool, "taken": taken, "missing": missing,
-            "code": error.and_then(PostError::code), "error": error.map(ToString::to_string),
+            "code": error.and_then(DeliverError::code), "error": error.map(ToString::to_string),
         }));
     }
-    let name = format!("{tool} ({})", ids::short(id));
+    let name = format!("{tool} ({})", ids::short_id(id));
     match (answer, verdict) {
-        (Ok(Admitted::Decided { .. }), Verdict::Deny { .. }) => {
-            cx.out.line(format_args!("{} {name}", style::bad("denied")))
-        }
-        (Ok(Admitted::Decided { .. }), Verdict::Approve | Verdict::ApproveWithEdits { .. }) => cx
+        (Ok(AdmittedDecision::Decided { .. }), Verdict::Deny { .. }) => cx
             .out
-            .line(format_args!("{} {name}", style::good("approved"))),
-        (Ok(Admitted::Counted { missing }), _) => cx.out.line(format_args!(
-            "{} {name}; {missing} more have to agree",
+            .print_line(format_args!("{} {name}", style::bad("denied"))),
+        (
+            Ok(AdmittedDecision::Decided { .. }),
+            Verdict::Approve | Verdict::ApproveWithEdits { .. },
+        ) => cx
+            .out
+            .print_line(format_args!("{} {name}", style::good("approved"))),
+        (Ok(AdmittedDecision::Counted { missing }), _) => cx.out.print_line(format_args!(
+            "{} {name}; {missing} more approvals needed",
             style::warn("counted")
         )),
         (Err(error), _) => {
-            cx.out
-                .error(&CliError::new(format!("{name}: {}", in_words(error))));
+            cx.out.print_error(&CliError::new(format!(
+                "{name}: {}",
+                describe_rejection(error)
+            )));
             Ok(())
         }
     }
 }
 
-/// A refusal with the word that is in the log for it.
-fn in_words(error: &PostError) -> String {
+/// Formats a rejected decision with its code, as it is in the log.
+fn describe_rejection(error: &DeliverError) -> String {
     let word = error
         .code()
         .and_then(|code| serde_json::to_value(code).ok());
     let word = word.and_then(|word| word.as_str().map(|word| format!(" ({word})")));
     let said = match error.code() {
-        Some(PostCode::Duplicate) => "somebody has decided on it already".to_owned(),
-        Some(PostCode::AlreadyDenied) => "it was denied already".to_owned(),
-        _ => CliError::of(error).to_string(),
+        Some(RejectCode::Duplicate) => "it was decided already".to_owned(),
+        Some(RejectCode::AlreadyDenied) => "it was denied already".to_owned(),
+        _ => CliError::from_error(error).to_string(),
     };
     format!("{said}{}", word.unwrap_or_default())
 }
 
-/// Says what happens next with the session that waits.
-async fn next_step(cx: &Cx, store: &StoreHandle, session: SessionId) -> Result<(), CliError> {
+/// Prints how the suspended session continues.
+async fn print_next_step(
+    cx: &CommandContext,
+    store: &StoreHandle,
+    session: SessionId,
+) -> Result<(), CliError> {
     if cx.out.is_json() {
         return Ok(());
     }
-    let root = family::root(store, session).await?;
-    let row = store.sessions(SessionFilter::of(root)).await?.pop();
+    // The session of an agent is resumed through the one that delegated to it.
+    let root = agent_sessions::root_session(store, session).await?;
+    let row = store
+        .sessions(SessionFilter::for_session(root))
+        .await?
+        .pop();
     let driven = row
         .and_then(|row| row.held)
-        .is_some_and(|(_, until)| until > times::now());
-    match driven {
-        true => cx.out.note(format_args!(
-            "session {} is running and goes on by itself",
-            ids::short(root)
-        )),
-        false => {
-            let next = style::note("next");
-            cx.out.note(format_args!(
-                "{next}: `toolgate run --resume {}` goes on",
-                ids::short(root)
-            ))
-        }
+        .is_some_and(|(_, until)| until > times::current_time());
+    if driven {
+        cx.out.print_note(format_args!(
+            "session {} is running and continues by itself",
+            ids::short_id(root)
+        ))
+    } else {
+        let next = style::note("next");
+        cx.out.print_note(format_args!(
+            "{next}: `toolgate run --resume {}` continues the session",
+            ids::short_id(root)
+        ))
     }
 }

@@ -1,4 +1,4 @@
-//! `toolgate approvals`: what waits for a decision, the decisions, and the standing rules.
+//! `toolgate approvals`: pending approvals, decisions and standing rules.
 
 mod decide;
 mod rules;
@@ -6,46 +6,46 @@ mod show;
 
 use clap::{Args, Subcommand};
 
-use crate::{CliError, Cx, Exit, runtime};
+use crate::{CliError, CommandContext, Exit, env::runtime};
 
-/// Shows what waits for a decision, and decides.
+/// Lists pending approvals, approves or denies them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  toolgate approvals list                          what waits
-  toolgate approvals show 7f3a                     one of them in full, with the difference it makes
-  toolgate approvals approve 7f3a                  let it run
+  toolgate approvals list                          the pending ones
+  toolgate approvals show 7f3a                     one of them in full, with the changes as a diff
+  toolgate approvals approve 7f3a                  let the call run
   toolgate approvals deny 7f3a --reason \"not on Friday\"")]
 pub struct ApprovalsArgs {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub what: ApprovalsCommand,
 }
 
-/// What can be done with approvals.
+/// A subcommand of `toolgate approvals`.
 #[derive(Debug, Subcommand)]
 pub enum ApprovalsCommand {
-    /// List what waits for a decision
-    List(ListArgs),
+    /// List pending approvals
+    List(ApprovalsListArgs),
     /// Show one approval in full
-    Show(ShowArgs),
-    /// Let calls run
+    Show(ApprovalsShowArgs),
+    /// Approve calls
     Approve(ApproveArgs),
-    /// Refuse calls
+    /// Deny calls
     Deny(DenyArgs),
-    /// List, add, try out and take back standing rules
+    /// List, add, preview and revoke standing rules
     Rules(rules::RulesArgs),
 }
 
-/// Lists what waits for a decision, oldest first.
+/// Lists pending approvals, oldest first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate approvals list
-  toolgate approvals list --all --session 4c21     also what was decided in one session
+  toolgate approvals list --all --session 4c21     all approvals of one session
   toolgate approvals list --json")]
-pub struct ListArgs {
-    /// Also those that are decided
+pub struct ApprovalsListArgs {
+    /// Include approvals that are already decided
     #[arg(long)]
     pub all: bool,
     /// Only those of this session: an id, or a part of one
@@ -53,20 +53,20 @@ pub struct ListArgs {
     pub session: Option<String>,
 }
 
-/// Shows one approval in full: what will run, why somebody is asked, what it changes, who has voted.
+/// Shows one approval in full: the call, the reason for the request, the changes, the votes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate approvals show 7f3a
   toolgate approvals show approval_01890a5d-ac96-774b-bcce-b302099a8057 --json")]
-pub struct ShowArgs {
+pub struct ApprovalsShowArgs {
     /// The approval: an id, or a part of one
     pub id: String,
 }
 
-/// Which approvals are decided on, and by whom.
+/// The approvals to decide on, and the approver.
 #[derive(Debug, Args)]
-pub struct Which {
+pub struct DecisionArgs {
     /// The approvals: ids, or parts of them
     #[arg(
         value_name = "ID",
@@ -74,10 +74,10 @@ pub struct Which {
         conflicts_with = "all"
     )]
     pub ids: Vec<String>,
-    /// All that wait
+    /// Decide on all pending approvals
     #[arg(long)]
     pub all: bool,
-    /// Do not ask whether all of them are meant
+    /// Do not ask for confirmation
     #[arg(long, short, requires = "all")]
     pub yes: bool,
     /// Decide in this name instead of your own
@@ -85,7 +85,7 @@ pub struct Which {
     pub by: Option<String>,
 }
 
-/// Lets calls run that wait for a decision.
+/// Approves pending calls, so that they run.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -93,38 +93,38 @@ Examples:
   toolgate approvals approve 7f3a --edit '{\"command\": \"cargo test\"}'
   toolgate approvals approve --all --yes")]
 pub struct ApproveArgs {
-    /// Which, and by whom.
+    /// The approvals and the approver.
     #[command(flatten)]
-    pub which: Which,
+    pub which: DecisionArgs,
     /// Run it with these arguments instead: JSON, or @FILE with JSON
     #[arg(long, value_name = "JSON", conflicts_with = "all")]
     pub edit: Option<String>,
 }
 
-/// Refuses calls that wait for a decision. The model is told, with the reason.
+/// Denies pending calls. The model receives the reason.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate approvals deny 7f3a --reason \"use the staging database\"
   toolgate approvals deny --all")]
 pub struct DenyArgs {
-    /// Which, and by whom.
+    /// The approvals and the approver.
     #[command(flatten)]
-    pub which: Which,
-    /// Why, for the model and the record
+    pub which: DecisionArgs,
+    /// Reason, for the model and the record
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }
 
-/// Does it.
-pub(crate) fn run(args: &ApprovalsArgs, cx: &Cx) -> Result<Exit, CliError> {
+/// Runs the subcommand.
+pub(crate) fn run(args: &ApprovalsArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     runtime::block_on(async {
         match &args.what {
-            ApprovalsCommand::List(args) => show::list(args, cx).await,
-            ApprovalsCommand::Show(args) => show::show(args, cx).await,
-            ApprovalsCommand::Approve(args) => decide::approve(args, cx).await,
-            ApprovalsCommand::Deny(args) => decide::deny(args, cx).await,
-            ApprovalsCommand::Rules(args) => rules::run(args, cx).await,
+            ApprovalsCommand::List(args) => show::list_approvals(args, cx).await,
+            ApprovalsCommand::Show(args) => show::show_approval(args, cx).await,
+            ApprovalsCommand::Approve(args) => decide::run_approve(args, cx).await,
+            ApprovalsCommand::Deny(args) => decide::run_deny(args, cx).await,
+            ApprovalsCommand::Rules(args) => rules::run_rules(args, cx).await,
         }
     })
 }

@@ -1,19 +1,23 @@
-//! `toolgate approvals rules`: standing answers, tried out before they are kept.
+//! `toolgate approvals rules`: standing decisions, previewed before they are stored.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolgate::{
-    StoreHandle, Timestamp,
-    layers::{AllowRule, ArgumentPattern, MatchedCall, RuleBook, RuleEffect, RuleScope},
+    layers::{ArgumentPattern, MatchedCall, RuleBook, RuleEffect, RuleScope, StandingRule},
+    store::StoreHandle,
+    value::Timestamp,
 };
 
-use crate::{CliError, Cx, Exit, confirm::confirm, ids, style, table::Table, times};
+use crate::{
+    CliError, CommandContext, Exit,
+    env::{confirm::require_confirmation, ids, style, table::OutputTable, times},
+};
 
-/// Lists, adds, tries out and takes back standing rules: answers to calls that somebody would be asked about.
+/// Lists, adds, previews and revokes standing rules: decisions on calls that need an approval.
 ///
-/// A rule never lets through what policy refuses, and one that denies beats one that allows.
+/// A rule never allows what policy blocks, and one that denies beats one that allows.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,25 +26,25 @@ Examples:
   toolgate approvals rules add run_shell --arg 'command=cargo *' --for 7d
   toolgate approvals rules revoke rule-3f21")]
 pub struct RulesArgs {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub what: RulesCommand,
 }
 
-/// What can be done with standing rules.
+/// A subcommand of `toolgate approvals rules`.
 #[derive(Debug, Subcommand)]
 pub enum RulesCommand {
     /// List the rules
     List(RulesListArgs),
-    /// Keep a rule, after showing what it would have answered
-    Add(AddArgs),
-    /// Show which calls of the past a rule would have answered
-    Preview(PreviewArgs),
-    /// Take a rule back
-    Revoke(RevokeArgs),
+    /// Add a rule, after showing which past calls it would have matched
+    Add(RuleAddArgs),
+    /// Show which past calls a rule would have matched
+    Preview(RulePreviewArgs),
+    /// Revoke a rule
+    Revoke(RuleRevokeArgs),
 }
 
-/// Lists the standing rules, also those that have ended.
+/// Lists the standing rules, also the expired ones.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -48,186 +52,193 @@ Examples:
   toolgate approvals rules list --json")]
 pub struct RulesListArgs {}
 
-/// What a rule says.
+/// The contents of a rule.
 #[derive(Debug, Args)]
 pub struct RuleArgs {
     /// The tool, by name or glob
     pub tool: String,
-    /// What an argument has to look like, as a glob: NAME=PATTERN or /json/pointer=PATTERN
+    /// Match an argument by a glob: NAME=PATTERN or /json/pointer=PATTERN
     #[arg(long = "arg", value_name = "NAME=GLOB")]
     pub args: Vec<String>,
-    /// What an argument has to be, exactly, as JSON or text
+    /// Match an argument exactly, as JSON or text
     #[arg(long, value_name = "NAME=VALUE")]
     pub exact: Vec<String>,
-    /// Refuse these calls instead of letting them run
+    /// Deny matching calls instead of allowing them
     #[arg(long)]
     pub deny: bool,
-    /// Where it holds: project (this directory), everywhere, or session:ID
+    /// Scope of the rule: project (this directory), everywhere, or session:ID
     #[arg(long, value_name = "WHERE", default_value = "project")]
     pub scope: String,
-    /// How long it holds, such as 12h or 7d; until it is taken back unless given
-    #[arg(long = "for", value_name = "SPAN", value_parser = times::read_span)]
+    /// Lifetime of the rule, such as 12h or 7d; by default until it is revoked
+    #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_duration)]
     pub span: Option<Duration>,
-    /// Why there is such a rule
+    /// Reason for the rule
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }
 
-/// Keeps a rule, after showing which calls of the past it would have answered.
+/// Adds a rule, after showing which past calls it would have matched.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate approvals rules add edit_file --arg 'path=docs/*' --for 12h
   toolgate approvals rules add run_shell --exact 'command=cargo test' --scope everywhere --yes
   toolgate approvals rules add run_shell --arg 'command=*rm *' --deny")]
-pub struct AddArgs {
-    /// What it says.
+pub struct RuleAddArgs {
+    /// The rule.
     #[command(flatten)]
     pub rule: RuleArgs,
-    /// What it is called, for taking it back
+    /// Name of the rule, for revoking it
     #[arg(long, value_name = "NAME")]
     pub id: Option<String>,
-    /// Keep it without asking
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
 }
 
-/// Shows which calls of the past a rule would have answered, and keeps nothing.
+/// Shows which past calls a rule would have matched, and stores nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate approvals rules preview run_shell --arg 'command=cargo *'")]
-pub struct PreviewArgs {
-    /// What it says.
+pub struct RulePreviewArgs {
+    /// The rule.
     #[command(flatten)]
     pub rule: RuleArgs,
 }
 
-/// Takes a rule back. It does not hold any more when the command returns.
+/// Revokes a rule. It is no longer in effect when the command returns.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate approvals rules revoke rule-3f21")]
-pub struct RevokeArgs {
-    /// Which rule, by its name
+pub struct RuleRevokeArgs {
+    /// The rule's name
     pub id: String,
 }
 
-pub(super) async fn run(args: &RulesArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let store = cx.store().await?;
+pub(super) async fn run_rules(args: &RulesArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let store = cx.open_store().await?;
     let project = cx.paths.workspace.display().to_string();
     let book = RuleBook::new(store.clone()).in_project(&project);
     match &args.what {
-        RulesCommand::List(_) => list(cx, &book).await?,
+        RulesCommand::List(_) => list_rules(cx, &book).await?,
         RulesCommand::Preview(args) => {
-            let rule = rule(&args.rule, None, cx, &store).await?;
-            preview(cx, &book, &rule).await?;
+            let rule = build_rule(&args.rule, None, cx, &store).await?;
+            preview_rule(cx, &book, &rule).await?;
         }
-        RulesCommand::Add(args) => add(args, cx, &store, &book).await?,
+        RulesCommand::Add(args) => add_rule(args, cx, &store, &book).await?,
         RulesCommand::Revoke(args) => {
-            let unknown =
-                |error| CliError::from(error).hint("`toolgate approvals rules list` shows them");
-            book.revoke(&args.id, cx.me(), times::now())
+            let unknown = |error| {
+                CliError::from(error).with_hint("`toolgate approvals rules list` shows them")
+            };
+            book.revoke(&args.id, cx.current_user(), times::current_time())
                 .await
                 .map_err(unknown)?;
-            match cx.out.is_json() {
-                true => cx.out.json(&json!({ "id": args.id, "revoked": true }))?,
-                false => cx.out.line(format_args!(
-                    "{} does not hold any more",
-                    style::bold(&args.id)
-                ))?,
+            if cx.out.is_json() {
+                cx.out
+                    .print_json(&json!({ "id": args.id, "revoked": true }))?
+            } else {
+                cx.out
+                    .print_line(format_args!("{} is revoked", style::bold(&args.id)))?
             }
         }
     }
     Ok(Exit::Done)
 }
 
-async fn list(cx: &Cx, book: &RuleBook) -> Result<(), CliError> {
+async fn list_rules(cx: &CommandContext, book: &RuleBook) -> Result<(), CliError> {
     let rules = book.list().await?;
     if cx.out.is_json() {
-        return rules.iter().try_for_each(|rule| cx.out.json(rule));
+        return rules.iter().try_for_each(|rule| cx.out.print_json(rule));
     }
-    let mut table = Table::new().head(["rule", "", "tool", "where", "by", "until", "arguments"]);
+    let mut table =
+        OutputTable::new().with_head(["rule", "", "tool", "where", "by", "until", "arguments"]);
     for rule in &rules {
-        table.row([
+        table.add_row([
             style::bold(&rule.id).to_string(),
-            effect(rule.effect),
+            effect_label(rule.effect),
             rule.tool.clone(),
-            place(&rule.scope),
+            scope_label(&rule.scope),
             rule.owner.to_string(),
             rule.expires_at
-                .map_or_else(|| "taken back".to_owned(), until),
-            patterns(rule),
+                .map_or_else(|| "no expiry".to_owned(), expiry_label),
+            format_patterns(rule),
         ]);
     }
-    match table.is_empty() {
-        true => cx.out.note("there are no standing rules"),
-        false => cx.out.line(table),
+    if table.is_empty() {
+        cx.out.print_note("there are no standing rules")
+    } else {
+        cx.out.print_line(table)
     }
 }
 
-async fn add(
-    args: &AddArgs,
-    cx: &Cx,
+async fn add_rule(
+    args: &RuleAddArgs,
+    cx: &CommandContext,
     store: &StoreHandle,
     book: &RuleBook,
 ) -> Result<(), CliError> {
-    let rule = rule(&args.rule, args.id.as_deref(), cx, store).await?;
+    let rule = build_rule(&args.rule, args.id.as_deref(), cx, store).await?;
     if !args.yes {
-        preview(cx, book, &rule).await?;
+        // A glob easily matches more than intended; the past calls show it before the rule is
+        // stored.
+        preview_rule(cx, book, &rule).await?;
     }
     let what = if rule.effect == RuleEffect::Allow {
-        "Let such calls run without asking?"
+        "Let such calls run without approval?"
     } else {
-        "Refuse such calls?"
+        "Deny such calls?"
     };
-    confirm(cx, what, args.yes)?;
+    require_confirmation(cx, what, args.yes)?;
     book.add(rule.clone()).await?;
-    match cx.out.is_json() {
-        true => cx.out.json(&rule),
-        false => {
-            cx.out
-                .line(format_args!("{} holds from now on", style::bold(&rule.id)))?;
-            let next = style::note("next");
-            cx.out.note(format_args!(
-                "{next}: `toolgate approvals rules revoke {}` takes it back",
-                rule.id
-            ))
-        }
+    if cx.out.is_json() {
+        cx.out.print_json(&rule)
+    } else {
+        cx.out
+            .print_line(format_args!("{} is in effect", style::bold(&rule.id)))?;
+        let next = style::note("next");
+        cx.out.print_note(format_args!(
+            "{next}: `toolgate approvals rules revoke {}` revokes it",
+            rule.id
+        ))
     }
 }
 
-async fn preview(cx: &Cx, book: &RuleBook, rule: &AllowRule) -> Result<(), CliError> {
+async fn preview_rule(
+    cx: &CommandContext,
+    book: &RuleBook,
+    rule: &StandingRule,
+) -> Result<(), CliError> {
     let matched = book.preview(rule).await?;
     if cx.out.is_json() {
         return matched
             .iter()
-            .try_for_each(|call| cx.out.json(&matched_json(call)));
+            .try_for_each(|call| cx.out.print_json(&matched_json(call)));
     }
-    cx.out.line(format_args!(
+    cx.out.print_line(format_args!(
         "{} {} {} {}",
-        effect(rule.effect),
+        effect_label(rule.effect),
         rule.tool,
-        patterns(rule),
-        place(&rule.scope)
+        format_patterns(rule),
+        scope_label(&rule.scope)
     ))?;
-    let mut table = Table::new().head(["approval", "tool", "asked", "session"]);
+    let mut table = OutputTable::new().with_head(["approval", "tool", "requested", "session"]);
     for call in &matched {
-        table.row([
-            ids::short(call.approval_id),
+        table.add_row([
+            ids::short_id(call.approval_id),
             call.tool.to_string(),
-            times::shown(call.asked_at),
-            ids::short(call.session),
+            times::format_time(call.asked_at),
+            ids::short_id(call.session),
         ]);
     }
-    match table.is_empty() {
-        true => cx
-            .out
-            .line("no call of the past would have been answered by it"),
-        false => cx.out.line(format_args!(
-            "it would have answered {} of the past:\n{table}",
+    if table.is_empty() {
+        cx.out.print_line("it would have matched no past call")
+    } else {
+        cx.out.print_line(format_args!(
+            "it would have matched these past calls ({}):\n{table}",
             matched.len()
-        )),
+        ))
     }
 }
 
@@ -238,26 +249,27 @@ fn matched_json(call: &MatchedCall) -> Value {
     })
 }
 
-async fn rule(
+async fn build_rule(
     args: &RuleArgs,
     id: Option<&str>,
-    cx: &Cx,
+    cx: &CommandContext,
     store: &StoreHandle,
-) -> Result<AllowRule, CliError> {
-    let created_at = times::now();
+) -> Result<StandingRule, CliError> {
+    let created_at = times::current_time();
     let mut arguments = BTreeMap::new();
     for text in &args.args {
-        let (pointer, glob) = split(text)?;
+        let (pointer, glob) = parse_pattern(text)?;
         arguments.insert(pointer, ArgumentPattern::Glob(glob.to_owned()));
     }
     for text in &args.exact {
-        let (pointer, value) = split(text)?;
+        let (pointer, value) = parse_pattern(text)?;
+        // `limit=5` is a number and `command=ls` a text: what does not parse as JSON is text.
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
         arguments.insert(pointer, ArgumentPattern::Equals(value));
     }
-    Ok(AllowRule {
+    Ok(StandingRule {
         id: id.map_or_else(
-            || format!("rule-{}", ids::short(uuid::Uuid::now_v7())),
+            || format!("rule-{}", ids::short_id(uuid::Uuid::now_v7())),
             str::to_owned,
         ),
         effect: if args.deny {
@@ -267,21 +279,23 @@ async fn rule(
         },
         tool: args.tool.clone(),
         arguments,
-        scope: scope(&args.scope, cx, store).await?,
-        owner: cx.me(),
+        scope: parse_scope(&args.scope, cx, store).await?,
+        owner: cx.current_user(),
         created_at,
         expires_at: args.span.map(|span| created_at.plus(span)),
         reason: args.reason.clone(),
     })
 }
 
-/// Reads `name=pattern`; a name that is no JSON pointer is that of an argument.
-fn split(text: &str) -> Result<(String, &str), CliError> {
+/// Parses `name=pattern`; a name that is not a JSON pointer names a top-level argument.
+fn parse_pattern(text: &str) -> Result<(String, &str), CliError> {
     let how = "write --arg 'command=cargo *', or --arg '/options/path=docs/*'";
     let (name, pattern) = text
         .split_once('=')
         .filter(|(name, _)| !name.is_empty())
-        .ok_or_else(|| CliError::usage(format!("{text:?} names no argument")).hint(how))?;
+        .ok_or_else(|| {
+            CliError::usage(format!("{text:?} does not name an argument")).with_hint(how)
+        })?;
     let pointer = if name.starts_with('/') {
         name.to_owned()
     } else {
@@ -290,7 +304,11 @@ fn split(text: &str) -> Result<(String, &str), CliError> {
     Ok((pointer, pattern))
 }
 
-async fn scope(text: &str, cx: &Cx, store: &StoreHandle) -> Result<RuleScope, CliError> {
+async fn parse_scope(
+    text: &str,
+    cx: &CommandContext,
+    store: &StoreHandle,
+) -> Result<RuleScope, CliError> {
     match text.split_once(':') {
         None if text == "project" => Ok(RuleScope::Project {
             project: cx.paths.workspace.display().to_string(),
@@ -299,41 +317,40 @@ async fn scope(text: &str, cx: &Cx, store: &StoreHandle) -> Result<RuleScope, Cl
         Some(("session", id)) => Ok(RuleScope::Session {
             session: ids::find_session(store, id).await?,
         }),
-        _ => Err(
-            CliError::usage(format!("{text:?} is no place where a rule holds"))
-                .hint("--scope is project, everywhere or session:ID"),
-        ),
+        _ => Err(CliError::usage(format!("{text:?} is not a scope"))
+            .with_hint("--scope is project, everywhere or session:ID")),
     }
 }
 
-fn effect(effect: RuleEffect) -> String {
+fn effect_label(effect: RuleEffect) -> String {
     match effect {
         RuleEffect::Allow => style::good("allow").to_string(),
         RuleEffect::Deny => style::bad("deny").to_string(),
     }
 }
 
-fn place(scope: &RuleScope) -> String {
+fn scope_label(scope: &RuleScope) -> String {
     match scope {
-        RuleScope::Session { session } => format!("session {}", ids::short(session)),
-        RuleScope::Project { project } => style::plain(project),
+        RuleScope::Session { session } => format!("session {}", ids::short_id(session)),
+        RuleScope::Project { project } => style::escape_controls(project),
         RuleScope::Global => "everywhere".to_owned(),
     }
 }
 
-fn until(at: Timestamp) -> String {
-    match at > times::now() {
-        true => times::shown(at),
-        false => style::dim("ended").to_string(),
+fn expiry_label(at: Timestamp) -> String {
+    if at > times::current_time() {
+        times::format_time(at)
+    } else {
+        style::dim("expired").to_string()
     }
 }
 
-fn patterns(rule: &AllowRule) -> String {
+fn format_patterns(rule: &StandingRule) -> String {
     let pattern = |(pointer, pattern): (&String, &ArgumentPattern)| match pattern {
         ArgumentPattern::Equals(value) => format!("{pointer} = {value}"),
         ArgumentPattern::Glob(glob) => format!("{pointer} ~ {glob}"),
     };
-    style::plain(
+    style::escape_controls(
         &rule
             .arguments
             .iter()

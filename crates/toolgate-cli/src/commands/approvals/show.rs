@@ -1,19 +1,27 @@
-//! Approvals in a list, and one in full.
+//! `toolgate approvals list` and `show`: approvals in a table, and one in full.
 
 use serde_json::{Value, json};
 use toolgate::{
-    ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRow, ApprovalState, Approvals,
-    ShownApproval, Vote,
+    approval::{ApprovalDetails, ApprovalRequest, ApprovalService, Vote},
+    store::{ApprovalFilter, ApprovalRow, ApprovalState},
+    value::ApprovalId,
 };
 
-use super::{ListArgs, ShowArgs};
-use crate::{CliError, Cx, Exit, ids, render, style, table::Table, times};
+use super::{ApprovalsListArgs, ApprovalsShowArgs};
+use crate::{
+    CliError, CommandContext, Exit,
+    env::{ids, style, table::OutputTable, times},
+    show::render,
+};
 
-/// How many rows are read at once.
+/// The number of rows per query.
 const PAGE: usize = 500;
 
-pub(super) async fn list(args: &ListArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let store = cx.store().await?;
+pub(super) async fn list_approvals(
+    args: &ApprovalsListArgs,
+    cx: &CommandContext,
+) -> Result<Exit, CliError> {
+    let store = cx.open_store().await?;
     let session = match &args.session {
         Some(text) => Some(ids::find_session(&store, text).await?),
         None => None,
@@ -24,44 +32,46 @@ pub(super) async fn list(args: &ListArgs, cx: &Cx) -> Result<Exit, CliError> {
         limit: PAGE,
         ..ApprovalFilter::default()
     };
-    let rows = every(&Approvals::new(store), filter).await?;
+    let rows = load_approvals(&ApprovalService::new(store), filter).await?;
     if cx.out.is_json() {
-        rows.iter().try_for_each(|row| cx.out.json(&as_json(row)))?;
+        rows.iter()
+            .try_for_each(|row| cx.out.print_json(&approval_json(row)))?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new().head([
+    let mut table = OutputTable::new().with_head([
         "approval",
         "tool",
-        "asked",
+        "requested",
         "session",
-        "how it stands",
-        "what",
+        "status",
+        "arguments",
     ]);
     for row in &rows {
-        table.row([
-            style::bold(ids::short(row.request.approval_id)).to_string(),
+        table.add_row([
+            style::bold(ids::short_id(row.request.approval_id)).to_string(),
             row.request.tool.to_string(),
-            times::shown(row.asked_at),
-            ids::short(row.session),
-            state(row.state),
-            in_short(&row.request),
+            times::format_time(row.asked_at),
+            ids::short_id(row.session),
+            state_label(row.state),
+            short_arguments(&row.request),
         ]);
     }
-    match table.is_empty() {
-        true => cx.out.note("nothing waits for a decision")?,
-        false => cx.out.line(table)?,
+    if table.is_empty() {
+        cx.out.print_note("no approval is pending")?
+    } else {
+        cx.out.print_line(table)?
     }
     Ok(Exit::Done)
 }
 
-/// All rows that a filter wants, page by page.
-pub(super) async fn every(
-    desk: &Approvals,
+/// Loads all rows that match a filter, page by page.
+pub(super) async fn load_approvals(
+    desk: &ApprovalService,
     mut filter: ApprovalFilter,
 ) -> Result<Vec<ApprovalRow>, CliError> {
     let mut rows = Vec::new();
     loop {
-        let page = desk.pending(filter.clone()).await?;
+        let page = desk.list_approvals(filter.clone()).await?;
         let is_full = page.len() == filter.limit;
         rows.extend(page);
         filter.after = rows.last().map(|row: &ApprovalRow| row.request.approval_id);
@@ -71,105 +81,107 @@ pub(super) async fn every(
     }
 }
 
-pub(super) async fn show(args: &ShowArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let store = cx.store().await?;
+pub(super) async fn show_approval(
+    args: &ApprovalsShowArgs,
+    cx: &CommandContext,
+) -> Result<Exit, CliError> {
+    let store = cx.open_store().await?;
     let id = ids::find_approval(&store, &args.id)
         .await?
         .request
         .approval_id;
-    let shown = Approvals::new(store)
-        .keyring(cx.keys()?.keyring())
-        .show(id)
+    let shown = ApprovalService::new(store)
+        .keyring(cx.load_keys()?.keyring())
+        .find_approval(id)
         .await?;
-    let shown = shown.ok_or_else(|| CliError::usage(format!("the approval {id} is gone")))?;
+    // It was found a moment ago; its session may have been erased since.
+    let shown =
+        shown.ok_or_else(|| CliError::usage(format!("the approval {id} no longer exists")))?;
     if cx.out.is_json() {
-        let mut said = as_json(&shown.row);
+        let mut said = approval_json(&shown.row);
         said["votes"] =
             serde_json::to_value(shown.votes.iter().map(|vote| &vote.by).collect::<Vec<_>>())?;
-        cx.out.json(&said)?;
+        cx.out.print_json(&said)?;
     } else {
-        print(cx, &shown)?;
+        print_approval(cx, &shown)?;
     }
     Ok(Exit::Done)
 }
 
-fn as_json(row: &ApprovalRow) -> Value {
+fn approval_json(row: &ApprovalRow) -> Value {
     json!({
         "approval_id": row.request.approval_id,
         "session": row.session,
         "turn": row.turn,
         "tool": row.request.tool,
         "asked_at": row.asked_at,
-        "state": state_word(row.state),
+        "state": row.state.as_str(),
         "request": row.request,
     })
 }
 
-fn state_word(state: ApprovalState) -> &'static str {
+fn state_label(state: ApprovalState) -> String {
     match state {
-        ApprovalState::Pending => "pending",
-        ApprovalState::Answered => "answered",
-        ApprovalState::Settled(status) => status.as_str(),
+        ApprovalState::Pending => style::warn(state.text()).to_string(),
+        ApprovalState::Answered => style::note(state.text()).to_string(),
+        ApprovalState::Settled(status) if status.is_refusal() => {
+            style::bad(state.text()).to_string()
+        }
+        ApprovalState::Settled(_) => style::good(state.text()).to_string(),
     }
 }
 
-fn state(state: ApprovalState) -> String {
-    match state {
-        ApprovalState::Pending => style::warn("waits").to_string(),
-        ApprovalState::Answered => style::note("decided, has not run yet").to_string(),
-        ApprovalState::Settled(status) if status.is_refusal() => style::bad(status).to_string(),
-        ApprovalState::Settled(status) => style::good(status).to_string(),
-    }
-}
-
-/// The arguments in a line.
-fn in_short(request: &ApprovalRequest) -> String {
+/// Returns the arguments in one line.
+fn short_arguments(request: &ApprovalRequest) -> String {
     if request.withheld {
-        return "(not shown)".to_owned();
+        // Too large to show, or redaction failed: the request carries no arguments.
+        return "(withheld)".to_owned();
     }
-    let text = render::arguments::in_short(request.arguments.as_json().as_value());
-    render::Line::plain(&text).clip(60).text()
+    let text = render::arguments::format_short(request.arguments.as_json().as_value());
+    render::StyledLine::plain(&text).clip(60).text()
 }
 
-fn print(cx: &Cx, shown: &ShownApproval) -> Result<(), CliError> {
-    let ShownApproval { row, votes } = shown;
+fn print_approval(cx: &CommandContext, shown: &ApprovalDetails) -> Result<(), CliError> {
+    let ApprovalDetails { row, votes } = shown;
     let request = &row.request;
-    cx.out.line(format_args!(
+    cx.out.print_line(format_args!(
         "{}  {}",
         style::bold(request.approval_id),
-        state(row.state)
+        state_label(row.state)
     ))?;
-    cx.out.line(format_args!(
-        "session {}, asked {}",
+    cx.out.print_line(format_args!(
+        "session {}, requested {}",
         row.session,
-        times::shown(row.asked_at)
+        times::format_time(row.asked_at)
     ))?;
     if let Some(by) = &request.requester {
-        cx.out
-            .line(format_args!("on behalf of {}", style::plain(by.as_str())))?;
+        cx.out.print_line(format_args!(
+            "on behalf of {}",
+            style::escape_controls(by.as_str())
+        ))?;
     }
     if !votes.is_empty() {
         cx.out
-            .line(format_args!("approved so far by {}", voted(votes)))?;
+            .print_line(format_args!("approved so far by {}", voter_names(votes)))?;
     }
-    let lines = render::question(request, times::now(), render::width());
-    lines.iter().try_for_each(|line| cx.out.line(line))?;
+    let lines = render::render_approval(request, times::current_time(), render::text_width());
+    lines.iter().try_for_each(|line| cx.out.print_line(line))?;
     match row.state {
-        ApprovalState::Pending => cx.out.note(next_step(request.approval_id)),
+        ApprovalState::Pending => cx.out.print_note(next_step_hint(request.approval_id)),
         ApprovalState::Answered | ApprovalState::Settled(_) => Ok(()),
     }
 }
 
-fn next_step(id: ApprovalId) -> String {
-    let id = ids::short(id);
+fn next_step_hint(id: ApprovalId) -> String {
+    let id = ids::short_id(id);
     format!(
         "{}: `toolgate approvals approve {id}`, or `toolgate approvals deny {id} --reason …`",
         style::note("next")
     )
 }
 
-fn voted(votes: &[Vote]) -> String {
-    style::plain(
+fn voter_names(votes: &[Vote]) -> String {
+    style::escape_controls(
         &votes
             .iter()
             .map(|vote| vote.by.to_string())

@@ -1,57 +1,58 @@
-//! Every option that counts, with its value and where that comes from.
+//! The options in effect, with their values and sources.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolgate::{Config, ConfigError, Stack};
+use toolgate::{Config, Stack, layers::ConfigError};
 
-/// An option that counts.
+/// An option in effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Entry {
+pub(super) struct OptionEntry {
     /// The section and the option, as in `layers.timeout.max_ms`.
     pub(super) path: String,
     pub(super) value: Value,
-    pub(super) from: From,
-    /// The variable it comes from.
+    pub(super) from: ValueSource,
+    /// The variable that sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) variable: Option<String>,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum From {
+pub(super) enum ValueSource {
     Default,
     File,
     Variable,
 }
 
-/// A section of the file, and what its options are by default.
-struct Section {
+/// A section of the file, with the schema of its options.
+struct OptionSection {
     path: Vec<String>,
     schema: Value,
 }
 
-/// Lists what counts: the sections of the program, those about the stack, and the layers that are in it.
-pub(super) fn list(
+/// Lists the options in effect: the sections of the program, those of the stack, and the layers in
+/// it.
+pub(super) fn list_options(
     config: &Config,
     stack: &Stack,
     variables: &[String],
-) -> Result<Vec<Entry>, ConfigError> {
+) -> Result<Vec<OptionEntry>, ConfigError> {
     let mut entries = Vec::new();
-    for section in sections(config, stack) {
+    for section in collect_sections(config, stack) {
         let path: Vec<&str> = section.path.iter().map(String::as_str).collect();
-        match config.value(&path)? {
-            Some(Value::Object(set)) => section.options(&set, variables, &mut entries),
-            Some(list) => entries.push(said(&section.path, list, variables)),
-            None => section.options(&Map::new(), variables, &mut entries),
+        match config.value_at(&path)? {
+            Some(Value::Object(set)) => section.add_options(&set, variables, &mut entries),
+            Some(list) => entries.push(entry_from_setting(&section.path, list, variables)),
+            None => section.add_options(&Map::new(), variables, &mut entries),
         }
     }
     Ok(entries)
 }
 
-fn sections(config: &Config, stack: &Stack) -> Vec<Section> {
+fn collect_sections(config: &Config, stack: &Stack) -> Vec<OptionSection> {
     let whole = Config::json_schema(config.catalog());
     let mut sections = Vec::new();
     for (name, schema) in whole["properties"]
@@ -60,15 +61,16 @@ fn sections(config: &Config, stack: &Stack) -> Vec<Section> {
         .flatten()
         .filter(|(name, _)| *name != "layers")
     {
-        nested(vec![name.clone()], schema, &mut sections);
+        add_nested_sections(vec![name.clone()], schema, &mut sections);
     }
+    // Layers come from the stack, not from the schema: only those in effect, under their own names.
     for layer in stack.any_layers() {
         let kind = layer
-            .traits()
+            .capabilities()
             .kind
             .and_then(|kind| config.catalog().get(kind));
-        let schema = kind.map_or(Value::Null, |kind| kind.schema());
-        nested(
+        let schema = kind.map_or(Value::Null, |kind| kind.options_schema());
+        add_nested_sections(
             vec!["layers".to_owned(), layer.name().to_string()],
             &schema,
             &mut sections,
@@ -77,9 +79,9 @@ fn sections(config: &Config, stack: &Stack) -> Vec<Section> {
     sections
 }
 
-/// A section and those within it, as `[tools.shell]` is in `[tools]`.
-fn nested(path: Vec<String>, schema: &Value, sections: &mut Vec<Section>) {
-    sections.push(Section {
+/// Adds a section and the sections in it, as `[tools.shell]` is in `[tools]`.
+fn add_nested_sections(path: Vec<String>, schema: &Value, sections: &mut Vec<OptionSection>) {
+    sections.push(OptionSection {
         path: path.clone(),
         schema: schema.clone(),
     });
@@ -90,18 +92,23 @@ fn nested(path: Vec<String>, schema: &Value, sections: &mut Vec<Section>) {
         .filter(|(_, inner)| is_table(inner))
     {
         let path = path.iter().chain([name]).cloned().collect();
-        nested(path, inner, sections);
+        add_nested_sections(path, inner, sections);
     }
 }
 
-/// Whether an option is a table with options of its own.
+/// Returns true if an option is a table with options of its own.
 fn is_table(schema: &Value) -> bool {
     schema["properties"].is_object()
 }
 
-impl Section {
-    /// What is set, and what is as by default.
-    fn options(&self, set: &Map<String, Value>, variables: &[String], entries: &mut Vec<Entry>) {
+impl OptionSection {
+    /// Adds the options of the section: those that are set, and those that have their default.
+    fn add_options(
+        &self,
+        set: &Map<String, Value>,
+        variables: &[String],
+        entries: &mut Vec<OptionEntry>,
+    ) {
         let properties = self.schema["properties"].as_object();
         let known = properties
             .into_iter()
@@ -115,19 +122,20 @@ impl Section {
             let mut path = self.path.clone();
             path.push(name.clone());
             if let Some(value) = set.get(name) {
-                entries.push(said(&path, value.clone(), variables));
-            } else if let Some(value) = self.default_of(name) {
-                entries.push(Entry {
+                entries.push(entry_from_setting(&path, value.clone(), variables));
+            } else if let Some(value) = self.default_value(name) {
+                entries.push(OptionEntry {
                     path: path.join("."),
                     value,
-                    from: From::Default,
+                    from: ValueSource::Default,
                     variable: None,
                 });
             }
         }
     }
 
-    fn default_of(&self, option: &str) -> Option<Value> {
+    fn default_value(&self, option: &str) -> Option<Value> {
+        // A schema states a default at the option, or at the section for all of its options.
         let of_option = self.schema["properties"][option].get("default");
         of_option
             .or_else(|| self.schema["default"].get(option))
@@ -136,51 +144,57 @@ impl Section {
     }
 }
 
-/// Something that a file or a variable says.
-fn said(path: &[String], value: Value, variables: &[String]) -> Entry {
-    let variable = variables.iter().find(|name| is_about(name, path)).cloned();
+/// Builds the entry of an option that a file or a variable sets.
+fn entry_from_setting(path: &[String], value: Value, variables: &[String]) -> OptionEntry {
+    let variable = variables
+        .iter()
+        .find(|name| sets_option(name, path))
+        .cloned();
     let from = if variable.is_some() {
-        From::Variable
+        ValueSource::Variable
     } else {
-        From::File
+        ValueSource::File
     };
     let option = path.last().map(String::as_str).unwrap_or_default();
-    Entry {
+    OptionEntry {
         path: path.join("."),
-        value: without_secrets(option, value),
+        value: hide_secrets(option, value),
         from,
         variable,
     }
 }
 
-/// Whether a variable sets this option, a part of it, or the section it is in.
-fn is_about(variable: &str, path: &[String]) -> bool {
+/// Returns true if a variable sets this option, a part of it, or its section.
+fn sets_option(variable: &str, path: &[String]) -> bool {
     let Some(rest) = variable.strip_prefix("TOOLGATE_") else {
         return false;
     };
+    // `zip` stops at the shorter one: a variable may set a whole section, or a part of a value.
     let parts: Vec<String> = rest.split("__").map(str::to_lowercase).collect();
     parts
         .iter()
         .zip(path)
         .all(|(part, name)| *part == name.to_lowercase())
+        // `TOOLGATE_HOME` and the like name no section.
         && rest.contains("__")
 }
 
-/// Headers often hold keys, and addresses passwords.
-fn without_secrets(option: &str, value: Value) -> Value {
+/// Removes secrets: headers often contain keys, and addresses passwords.
+fn hide_secrets(option: &str, value: Value) -> Value {
     match value {
         Value::Object(map) => {
             let kept = |(name, value): (String, Value)| match option {
+                // Headers carry the keys of collectors.
                 "headers" => (name, Value::from("(not shown)")),
-                _ => (name.clone(), without_secrets(&name, value)),
+                _ => (name.clone(), hide_secrets(&name, value)),
             };
             Value::Object(map.into_iter().map(kept).collect())
         }
         Value::Array(items) => items
             .into_iter()
-            .map(|item| without_secrets(option, item))
+            .map(|item| hide_secrets(option, item))
             .collect(),
-        Value::String(text) => Value::String(crate::paths::without_password(&text)),
+        Value::String(text) => Value::String(crate::env::paths::strip_password(&text)),
         plain @ (Value::Null | Value::Bool(_) | Value::Number(_)) => plain,
     }
 }
@@ -188,25 +202,27 @@ fn without_secrets(option: &str, value: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolgate::{Parts, Registry};
+    use toolgate::{Registry, Resources};
 
-    fn listed(text: &str, variables: &[(&str, &str)]) -> Vec<Entry> {
-        let config = Config::read("t.toml", text, crate::settings::catalog()).expect("valid");
+    fn list_for(text: &str, variables: &[(&str, &str)]) -> Vec<OptionEntry> {
+        let config =
+            Config::parse_with_catalog("t.toml", text, crate::env::settings::cli_catalog())
+                .expect("valid");
         let pairs = variables
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let config = config.with_environment(pairs).expect("valid");
         let stack = config
-            .build(Registry::new(), &Parts::new())
+            .build(Registry::new(), &Resources::new())
             .expect("a stack");
         let names: Vec<String> = variables
             .iter()
             .map(|(name, _)| (*name).to_owned())
             .collect();
-        list(&config, &stack, &names).expect("lists")
+        list_options(&config, &stack, &names).expect("lists")
     }
 
-    fn find<'a>(entries: &'a [Entry], path: &str) -> &'a Entry {
+    fn find_entry<'a>(entries: &'a [OptionEntry], path: &str) -> &'a OptionEntry {
         entries
             .iter()
             .find(|entry| entry.path == path)
@@ -214,8 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn every_part_says_where_it_comes_from() {
-        let entries = listed(
+    fn every_option_names_its_source() {
+        let entries = list_for(
             "[run]\nmodel = 'ollama:m'\n[layers.timeout]\nmax_ms = 5",
             &[
                 ("TOOLGATE_TOOLS__SHELL__GRACE_MS", "1"),
@@ -225,33 +241,42 @@ mod tests {
         );
         assert_eq!(
             (
-                find(&entries, "run.model").from,
-                find(&entries, "layers.timeout.max_ms").from
+                find_entry(&entries, "run.model").from,
+                find_entry(&entries, "layers.timeout.max_ms").from
             ),
-            (From::File, From::File)
+            (ValueSource::File, ValueSource::File)
         );
-        let overridden = find(&entries, "layers.retry.max_attempts");
+        let overridden = find_entry(&entries, "layers.retry.max_attempts");
         assert_eq!(
             (overridden.from, &overridden.value),
-            (From::Variable, &Value::from(7))
+            (ValueSource::Variable, &Value::from(7))
         );
         assert_eq!(
             overridden.variable.as_deref(),
             Some("TOOLGATE_LAYERS__RETRY__MAX_ATTEMPTS")
         );
-        assert_eq!(find(&entries, "run.max_tokens").from, From::Variable);
-        assert_eq!(find(&entries, "tools.shell.grace_ms").from, From::Variable);
-        assert_eq!(find(&entries, "tools.shell.network").from, From::Default);
-        let default = find(&entries, "layers.policy.default");
+        assert_eq!(
+            find_entry(&entries, "run.max_tokens").from,
+            ValueSource::Variable
+        );
+        assert_eq!(
+            find_entry(&entries, "tools.shell.grace_ms").from,
+            ValueSource::Variable
+        );
+        assert_eq!(
+            find_entry(&entries, "tools.shell.network").from,
+            ValueSource::Default
+        );
+        let default = find_entry(&entries, "layers.policy.default");
         assert_eq!(
             (default.from, &default.value),
-            (From::Default, &Value::from("ask_writes"))
+            (ValueSource::Default, &Value::from("ask_writes"))
         );
     }
 
     #[test]
     fn headers_and_passwords_are_not_shown() {
-        let said = |option, value: Value| without_secrets(option, value).to_string();
+        let said = |option, value: Value| hide_secrets(option, value).to_string();
         assert!(
             !said(
                 "headers",

@@ -1,4 +1,4 @@
-//! `toolgate config init`: a file to begin with, in which everything is explained and nothing is switched on.
+//! `toolgate config init`: a file to start from, which explains every option and sets none.
 
 use std::{
     fs, io,
@@ -8,91 +8,103 @@ use std::{
 
 use serde_json::json;
 
-use super::InitArgs;
-use crate::{CliError, Cx, Exit, paths::CONFIG_NAME, style, trust::Trusted};
+use super::ConfigInitArgs;
+use crate::{
+    CliError, CommandContext, Exit,
+    env::{paths::CONFIG_NAME, style, trust::TrustedConfigs},
+};
 
-/// The file. Prose begins with `# `; a line that begins with `#` and no space is an option.
+/// The template. Prose begins with `# `; a line that begins with `#` and no space is an option.
 const TEMPLATE: &str = include_str!("init.toml");
 
-pub(super) fn run(args: &InitArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let path = target(args, cx)?;
-    write(&path, args.force)?;
+pub(super) fn write_config(args: &ConfigInitArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let path = target_path(args, cx)?;
+    write_template(&path, args.force)?;
     if !args.user {
-        cx.paths.make_home()?;
+        cx.paths.create_home()?;
         let path = path.canonicalize()?;
-        Trusted::load(&cx.paths.home)?.trust(&cx.paths.home, &path, TEMPLATE)?;
+        // Trusted at once: the user asked for the file, and as written it changes nothing.
+        TrustedConfigs::load(&cx.paths.home)?.add_trust(&cx.paths.home, &path, TEMPLATE)?;
     }
     if cx.out.is_json() {
-        cx.out.json(&json!({ "written": path }))?;
+        cx.out.print_json(&json!({ "written": path }))?;
         return Ok(Exit::Done);
     }
-    let shown = style::plain(&path.display().to_string());
+    let shown = style::escape_controls(&path.display().to_string());
     cx.out
-        .line(format_args!("{} {shown}", style::good("written:")))?;
+        .print_line(format_args!("{} {shown}", style::good("written:")))?;
     cx.out
-        .note("Take the # away from what you want to change, then: toolgate config check && toolgate config trust")?;
+        .print_note("Remove the # from options you want to change, then: toolgate config check && toolgate config trust")?;
     Ok(Exit::Done)
 }
 
-fn target(args: &InitArgs, cx: &Cx) -> Result<PathBuf, CliError> {
+fn target_path(args: &ConfigInitArgs, cx: &CommandContext) -> Result<PathBuf, CliError> {
     match (&args.file, args.user) {
         (Some(file), _) => Ok(file.clone()),
         (None, false) => Ok(cx.paths.workspace.join(CONFIG_NAME)),
         (None, true) => cx.paths.user_config.clone().ok_or_else(|| {
             CliError::new("there is no home directory to write to")
-                .hint("name the file: `toolgate config init FILE`")
+                .with_hint("name the file: `toolgate config init FILE`")
         }),
     }
 }
 
-/// Writes the file whole or not at all.
-fn write(path: &Path, force: bool) -> Result<(), CliError> {
+/// Writes the file completely or not at all.
+fn write_template(path: &Path, force: bool) -> Result<(), CliError> {
     let failed = |error: io::Error| {
         CliError::usage(format!("{} cannot be written: {error}", path.display()))
-            .hint("name another place: `toolgate config init FILE`")
+            .with_hint("name another path: `toolgate config init FILE`")
     };
     let directory = path
         .parent()
         .filter(|directory| !directory.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     fs::create_dir_all(directory).map_err(failed)?;
+    // A temporary file is private by default, and renaming would keep that.
     let mut new = tempfile::Builder::new()
-        .permissions(readable())
+        .permissions(file_permissions())
         .tempfile_in(directory)
         .map_err(failed)?;
     new.write_all(TEMPLATE.as_bytes()).map_err(failed)?;
     let kept = if force {
         new.persist(path)
     } else {
+        // The rename itself checks: a test before it could miss a file that appears meanwhile.
         new.persist_noclobber(path)
     };
     match kept {
         Ok(_) => Ok(()),
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(CliError::usage(
-            format!("{} is there already", path.display()),
+            format!("{} exists already", path.display()),
         )
-        .hint("--force replaces it")),
+        .with_hint("--force replaces it")),
         Err(error) => Err(failed(error.error)),
     }
 }
 
-/// A configuration is no secret: others may read it.
-fn readable() -> fs::Permissions {
+/// Returns the permissions of the file: a configuration is not secret, so others may read it.
+fn file_permissions() -> fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o644)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolgate::{Config, Parts, Registry, layers::BuildError};
+    use toolgate::{Config, Registry, Resources, layers::BuildError};
 
-    fn read(text: &str) -> Result<Config, BuildError> {
-        Ok(Config::read("init.toml", text, crate::settings::catalog())?)
+    fn parse_text(text: &str) -> Result<Config, BuildError> {
+        Ok(Config::parse_with_catalog(
+            "init.toml",
+            text,
+            crate::env::settings::cli_catalog(),
+        )?)
     }
 
-    fn load(text: &str) -> Result<(), BuildError> {
-        let config = read(text)?;
-        let parts = Parts::new().with(toolgate::StoreHandle::new(toolgate::MemoryStore::new()));
+    fn build_stack_of(text: &str) -> Result<(), BuildError> {
+        let config = parse_text(text)?;
+        let parts = Resources::new().with(toolgate::store::StoreHandle::new(
+            toolgate::store::MemoryStore::new(),
+        ));
         config.build(Registry::new(), &parts).map(drop)
     }
 
@@ -101,20 +113,21 @@ mod tests {
     }
 
     /// The sections of the file, each a header and its options, uncommented.
-    fn sections() -> Vec<(String, Vec<String>)> {
+    fn template_sections() -> Vec<(String, Vec<String>)> {
         let mut sections: Vec<(String, Vec<String>)> = Vec::new();
         for line in TEMPLATE
             .lines()
             .filter(|line| is_option(line))
             .map(|line| line[1..].to_owned())
         {
-            match line.starts_with('[') {
-                true => sections.push((line, Vec::new())),
-                false => sections
+            if line.starts_with('[') {
+                sections.push((line, Vec::new()))
+            } else {
+                sections
                     .last_mut()
                     .expect("an option is in a section")
                     .1
-                    .push(line),
+                    .push(line)
             }
         }
         sections
@@ -122,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_file_changes_nothing_as_it_is_written() {
-        load(TEMPLATE).expect("valid");
+        build_stack_of(TEMPLATE).expect("valid");
         assert!(
             TEMPLATE
                 .lines()
@@ -136,21 +149,21 @@ mod tests {
             .lines()
             .map(|line| if is_option(line) { &line[1..] } else { line }.to_owned())
             .collect();
-        load(&all.join("\n")).expect("valid at once");
-        for (header, options) in sections() {
-            load(&format!("{header}\n{}", options.join("\n")))
+        build_stack_of(&all.join("\n")).expect("valid at once");
+        for (header, options) in template_sections() {
+            build_stack_of(&format!("{header}\n{}", options.join("\n")))
                 .unwrap_or_else(|error| panic!("{header}: {error}"));
         }
     }
 
     #[test]
     fn every_option_of_the_file_is_valid_by_itself() {
-        for (header, options) in sections()
+        for (header, options) in template_sections()
             .iter()
             .filter(|(header, _)| !header.starts_with("[["))
         {
             for option in options {
-                read(&format!("{header}\n{option}"))
+                parse_text(&format!("{header}\n{option}"))
                     .unwrap_or_else(|error| panic!("{header} {option}: {error}"));
             }
         }
@@ -158,12 +171,12 @@ mod tests {
 
     #[test]
     fn every_option_of_the_programs_own_sections_is_in_the_file() {
-        let schema = Config::json_schema(&crate::settings::catalog());
+        let schema = Config::json_schema(&crate::env::settings::cli_catalog());
         for section in ["run", "tools", "tools.files", "tools.shell", "tools.fetch"] {
             let path = section
                 .split('.')
                 .fold(&schema, |at, name| &at["properties"][name]);
-            let (_, options) = sections()
+            let (_, options) = template_sections()
                 .into_iter()
                 .find(|(header, _)| *header == format!("[{section}]"))
                 .expect(section);

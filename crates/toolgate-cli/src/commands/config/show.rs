@@ -1,68 +1,72 @@
-//! `toolgate config show`: what counts here, and where each part comes from.
+//! `toolgate config show`: the options in effect, and the source of each.
 
 use serde_json::Value;
 
 use super::{
-    ShowArgs,
-    entries::{self, Entry, From},
+    ConfigShowArgs,
+    entries::{self, OptionEntry, ValueSource},
 };
 use crate::{
-    CliError, Cx, Exit, GateArgs,
-    config_file::{ConfigFile, Owner},
-    preview::Preview,
-    style,
-    table::width,
+    CliError, CommandContext, Exit, GateArgs,
+    assembly::preview::GatePreview,
+    env::{
+        config_file::{ConfigFile, ConfigOwner},
+        style,
+        table::display_width,
+    },
 };
 
-pub(super) fn run(args: &ShowArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let preview = Preview::open(cx, &GateArgs::default())?;
+pub(super) fn show_config(args: &ConfigShowArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let preview = GatePreview::open(cx, &GateArgs::default())?;
     let variables: Vec<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .collect();
-    let mut entries = entries::list(&preview.config, &preview.stack, &variables)?;
-    entries.retain(|entry| !args.changed || entry.from != From::Default);
+    let mut entries = entries::list_options(&preview.config, &preview.stack, &variables)?;
+    entries.retain(|entry| !args.changed || entry.from != ValueSource::Default);
     if cx.out.is_json() {
-        entries.iter().try_for_each(|entry| cx.out.json(entry))?;
+        entries
+            .iter()
+            .try_for_each(|entry| cx.out.print_json(entry))?;
         return Ok(Exit::Done);
     }
-    cx.out.line(style::dim(source(cx)))?;
-    print(cx, &entries)?;
+    cx.out.print_line(style::dim(describe_file(cx)))?;
+    print_options(cx, &entries)?;
     Ok(Exit::Done)
 }
 
-fn source(cx: &Cx) -> String {
+fn describe_file(cx: &CommandContext) -> String {
     let Some((owner, path)) = ConfigFile::find(&cx.paths) else {
         return "# There is no configuration; `toolgate config init` writes one.".to_owned();
     };
-    let path = style::plain(&path.display().to_string());
+    let path = style::escape_controls(&path.display().to_string());
     match owner {
-        Owner::Named => format!("# The file is {path}, as named."),
-        Owner::Project => format!("# The file is {path}, that of the project."),
-        Owner::User => format!("# The file is {path}, that of the user."),
+        ConfigOwner::Named => format!("# The file is {path}, named with --config."),
+        ConfigOwner::Project => format!("# The file is {path}, the project's configuration."),
+        ConfigOwner::User => format!("# The file is {path}, the user's configuration."),
     }
 }
 
 /// Prints the options like a file, section by section.
-fn print(cx: &Cx, entries: &[Entry]) -> Result<(), CliError> {
-    for section in entries.chunk_by(|a, b| section_of(a) == section_of(b)) {
-        match section.first().and_then(section_of) {
+fn print_options(cx: &CommandContext, entries: &[OptionEntry]) -> Result<(), CliError> {
+    for section in entries.chunk_by(|a, b| section_name(a) == section_name(b)) {
+        match section.first().and_then(section_name) {
             Some(name) => cx
                 .out
-                .line(format_args!("\n{}", style::bold(format!("[{name}]"))))?,
-            None => cx.out.line("")?,
+                .print_line(format_args!("\n{}", style::bold(format!("[{name}]"))))?,
+            None => cx.out.print_line("")?,
         }
         let lines: Vec<(String, &str)> = section
             .iter()
-            .map(|entry| (line(entry), origin(entry)))
+            .map(|entry| (option_line(entry), source_label(entry)))
             .collect();
         let widths = lines
             .iter()
-            .map(|(line, _)| width(line))
-            .filter(|width| *width <= COLUMN);
-        let column = widths.max().unwrap_or(COLUMN);
+            .map(|(line, _)| display_width(line))
+            .filter(|width| *width <= MAX_COLUMN);
+        let column = widths.max().unwrap_or(MAX_COLUMN);
         for (line, origin) in &lines {
-            let gap = " ".repeat(column.saturating_sub(width(line)) + 2);
-            cx.out.line(format_args!(
+            let gap = " ".repeat(column.saturating_sub(display_width(line)) + 2);
+            cx.out.print_line(format_args!(
                 "{line}{gap}{}",
                 style::dim(format!("# {origin}"))
             ))?;
@@ -71,48 +75,48 @@ fn print(cx: &Cx, entries: &[Entry]) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The origins of longer lines stand right behind them, out of the column.
-const COLUMN: usize = 60;
+/// The maximum width of the first column; the origin of a longer line follows it directly.
+const MAX_COLUMN: usize = 60;
 
-fn line(entry: &Entry) -> String {
+fn option_line(entry: &OptionEntry) -> String {
     let option = entry.path.rsplit('.').next().unwrap_or(&entry.path);
-    style::plain(&format!("{option} = {}", toml(&entry.value)))
+    style::escape_controls(&format!("{option} = {}", to_toml(&entry.value)))
 }
 
-/// The section of an option; nothing for a list that is a section by itself.
-fn section_of(entry: &Entry) -> Option<&str> {
+/// Returns the section of an option; `None` for a list that is a section by itself.
+fn section_name(entry: &OptionEntry) -> Option<&str> {
     entry.path.rsplit_once('.').map(|(section, _)| section)
 }
 
-fn origin(entry: &Entry) -> &str {
+fn source_label(entry: &OptionEntry) -> &str {
     match (entry.from, &entry.variable) {
-        (From::Default, _) => "default",
-        (From::File, _) => "file",
-        (From::Variable, name) => name.as_deref().unwrap_or("variable"),
+        (ValueSource::Default, _) => "default",
+        (ValueSource::File, _) => "file",
+        (ValueSource::Variable, name) => name.as_deref().unwrap_or("variable"),
     }
 }
 
-/// A value as TOML in one line.
-fn toml(value: &Value) -> String {
+/// Formats a value as one line of TOML.
+fn to_toml(value: &Value) -> String {
     match value {
         Value::Array(items) => format!(
             "[{}]",
-            items.iter().map(toml).collect::<Vec<_>>().join(", ")
+            items.iter().map(to_toml).collect::<Vec<_>>().join(", ")
         ),
         Value::Object(map) if map.is_empty() => "{}".to_owned(),
         Value::Object(map) => {
             let parts: Vec<_> = map
                 .iter()
-                .map(|(name, value)| format!("{} = {}", key(name), toml(value)))
+                .map(|(name, value)| format!("{} = {}", toml_key(name), to_toml(value)))
                 .collect();
             format!("{{ {} }}", parts.join(", "))
         }
-        // JSON escapes text the way TOML does.
+        // JSON and TOML escape strings the same way.
         plain => plain.to_string(),
     }
 }
 
-fn key(name: &str) -> String {
+fn toml_key(name: &str) -> String {
     let bare = !name.is_empty()
         && name
             .chars()
@@ -129,9 +133,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_shown_as_toml_that_reads_the_same() {
+    fn values_are_shown_as_toml_that_parses_to_the_same_value() {
         let value = serde_json::json!({ "a b": [1, 0.5, true, "x\ny\"z"], "c": { "d": {} } });
-        let table: toml::Table = format!("v = {}", toml(&value)).parse().expect("TOML");
+        let table: toml::Table = format!("v = {}", to_toml(&value)).parse().expect("TOML");
         assert_eq!(serde_json::to_value(&table["v"]).expect("JSON"), value);
     }
 }

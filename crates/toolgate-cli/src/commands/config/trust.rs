@@ -1,4 +1,4 @@
-//! `toolgate config trust` and `untrust`: which configuration of a project counts.
+//! `toolgate config trust` and `untrust`: trust in the configuration of a project.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -7,64 +7,69 @@ use std::{
 
 use serde_json::json;
 
-use super::{TrustArgs, UntrustArgs};
+use super::{ConfigTrustArgs, ConfigUntrustArgs};
 use crate::{
-    CliError, Cx, Exit,
-    config_file::{ConfigFile, Owner, Trust},
-    style,
-    trust::Trusted,
+    CliError, CommandContext, Exit,
+    env::{
+        config_file::{ConfigFile, ConfigOwner, ConfigTrust},
+        style,
+        trust::TrustedConfigs,
+    },
 };
 
-pub(super) fn trust(args: &TrustArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let file = ConfigFile::read(Owner::Project, target(args.file.as_deref(), cx)?)?;
-    file.config()?;
-    let shown = style::plain(&file.path.display().to_string());
-    let before = file.trust(&cx.paths.home)?;
-    if before == Trust::Trusted {
-        return done(
+pub(super) fn run_trust(args: &ConfigTrustArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let file = ConfigFile::read(ConfigOwner::Project, target_path(args.file.as_deref(), cx)?)?;
+    // An invalid file is not trusted: every later command would fail on it.
+    file.parse_config()?;
+    let shown = style::escape_controls(&file.path.display().to_string());
+    let before = file.check_trust(&cx.paths.home)?;
+    if before == ConfigTrust::Trusted {
+        return report_trusted(
             cx,
             &file,
             &format!("{} {shown}, as before", style::good("trusted:")),
         );
     }
     if !args.yes {
-        ask(cx, &file, before)?;
+        confirm_trust(cx, &file, before)?;
     }
-    cx.paths.make_home()?;
-    // The text that was read and shown is the one that counts, not whatever is in the file by now.
-    Trusted::load(&cx.paths.home)?.trust(&cx.paths.home, &file.path, &file.text)?;
-    done(cx, &file, &format!("{} {shown}", style::good("trusted:")))
+    cx.paths.create_home()?;
+    // Trust the text that the user has seen: the file may have changed since it was read.
+    TrustedConfigs::load(&cx.paths.home)?.add_trust(&cx.paths.home, &file.path, &file.text)?;
+    report_trusted(cx, &file, &format!("{} {shown}", style::good("trusted:")))
 }
 
-pub(super) fn untrust(args: &UntrustArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let path = target(args.file.as_deref(), cx)?;
-    let mut trusted = Trusted::load(&cx.paths.home)?;
-    let known = trusted.knows(&path) && trusted.forget(&cx.paths.home, &path)?;
-    let shown = style::plain(&path.display().to_string());
+pub(super) fn run_untrust(args: &ConfigUntrustArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let path = target_path(args.file.as_deref(), cx)?;
+    let mut trusted = TrustedConfigs::load(&cx.paths.home)?;
+    let known = trusted.knows(&path) && trusted.revoke_trust(&cx.paths.home, &path)?;
+    let shown = style::escape_controls(&path.display().to_string());
     match (cx.out.is_json(), known) {
         (true, _) => cx
             .out
-            .json(&json!({ "file": path, "trusted": false, "was_trusted": known }))?,
-        (false, true) => cx
-            .out
-            .line(format_args!("{} {shown}", style::warn("trusted no more:")))?,
-        (false, false) => cx.out.line(format_args!("{shown} was not trusted"))?,
+            .print_json(&json!({ "file": path, "trusted": false, "was_trusted": known }))?,
+        (false, true) => cx.out.print_line(format_args!(
+            "{} {shown}",
+            style::warn("no longer trusted:")
+        ))?,
+        (false, false) => cx.out.print_line(format_args!("{shown} was not trusted"))?,
     }
     Ok(Exit::Done)
 }
 
-fn target(file: Option<&std::path::Path>, cx: &Cx) -> Result<PathBuf, CliError> {
+fn target_path(file: Option<&std::path::Path>, cx: &CommandContext) -> Result<PathBuf, CliError> {
     let path = match file {
         Some(file) => file.to_owned(),
-        None => cx.paths.project().ok_or_else(|| {
+        None => cx.paths.project_config().ok_or_else(|| {
             CliError::usage(format!(
                 "there is no toolgate.toml in {} or above it",
                 cx.paths.workspace.display()
             ))
-            .hint("`toolgate config init` writes one, and trusts it")
+            .with_hint("`toolgate config init` writes one, and trusts it")
         })?,
     };
-    // A file is trusted under the path by which a project finds it.
+    // The file is looked up under the resolved path of its directory, so it is trusted under that
+    // path.
     let parent = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -75,49 +80,49 @@ fn target(file: Option<&std::path::Path>, cx: &Cx) -> Result<PathBuf, CliError> 
     }
 }
 
-fn done(cx: &Cx, file: &ConfigFile, line: &str) -> Result<Exit, CliError> {
-    match cx.out.is_json() {
-        true => cx
-            .out
-            .json(&json!({ "file": file.path, "trusted": true }))?,
-        false => cx.out.line(line)?,
+fn report_trusted(cx: &CommandContext, file: &ConfigFile, line: &str) -> Result<Exit, CliError> {
+    if cx.out.is_json() {
+        cx.out
+            .print_json(&json!({ "file": file.path, "trusted": true }))?
+    } else {
+        cx.out.print_line(line)?
     }
     Ok(Exit::Done)
 }
 
-/// Shows the file and asks whether it is to count.
-fn ask(cx: &Cx, file: &ConfigFile, before: Trust) -> Result<(), CliError> {
+/// Shows the file and asks the user to trust it.
+fn confirm_trust(
+    cx: &CommandContext,
+    file: &ConfigFile,
+    before: ConfigTrust,
+) -> Result<(), CliError> {
     if !cx.out.is_interactive() || !io::stderr().is_terminal() {
-        return Err(
-            CliError::usage("nobody can be asked here").hint("read the file, then say --yes")
-        );
+        return Err(CliError::usage("confirmation needs a terminal")
+            .with_hint("read the file, then add --yes"));
     }
-    let shown = style::plain(&file.path.display().to_string());
-    let what = if before == Trust::Changed {
+    let shown = style::escape_controls(&file.path.display().to_string());
+    let what = if before == ConfigTrust::Changed {
         "has changed since it was trusted"
     } else {
         "is new here"
     };
     cx.out
-        .line(format_args!("{} {what}:\n", style::bold(&shown)))?;
+        .print_line(format_args!("{} {what}:\n", style::bold(&shown)))?;
     for line in file.text.lines() {
-        let said = style::plain(line);
-        match line.trim_start().starts_with('#') {
-            true => cx.out.line(style::dim(said))?,
-            false => cx.out.line(said)?,
+        let said = style::escape_controls(line);
+        if line.trim_start().starts_with('#') {
+            cx.out.print_line(style::dim(said))?
+        } else {
+            cx.out.print_line(said)?
         }
     }
     let mut out = cx.out.stdout();
-    write!(
-        out,
-        "\n{} [y/N] ",
-        style::warn("Let it count in this project?")
-    )?;
+    write!(out, "\n{} [y/N] ", style::warn("Trust this configuration?"))?;
     out.flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err(CliError::new("it stays untrusted").exit(Exit::Refused)),
+        _ => Err(CliError::new("it stays untrusted").with_exit(Exit::NotAllowed)),
     }
 }

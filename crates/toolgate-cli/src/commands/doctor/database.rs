@@ -1,27 +1,27 @@
-//! The database: whether it opens, how old it is, whether somebody holds it, whether it is sound.
+//! Checks of the database: that it opens, its schema version, its lock, its integrity.
 
-use toolgate::store::{DatabaseError, Look, Problem, SqliteStore};
+use toolgate::store::{DatabaseError, IntegrityProblem, SqliteInspection, SqliteStore};
 
-use super::Finding;
-use crate::{CliError, Cx};
+use super::DoctorFinding;
+use crate::{CliError, CommandContext};
 
 const CHECK: &str = "database";
 
-pub(super) async fn look(cx: &Cx, deep: bool) -> Vec<Finding> {
+pub(super) async fn check_database(cx: &CommandContext, deep: bool) -> Vec<DoctorFinding> {
     match sqlite_path(&cx.paths.db) {
-        Some(path) => sqlite(path, deep)
-            .unwrap_or_else(|error| vec![Finding::error(CHECK, &CliError::from(error))]),
-        None => match cx.store().await {
-            Ok(_) => vec![Finding::fine(
+        Some(path) => check_sqlite(path, deep)
+            .unwrap_or_else(|error| vec![DoctorFinding::error(CHECK, &CliError::from(error))]),
+        None => match cx.open_store().await {
+            Ok(_) => vec![DoctorFinding::fine(
                 CHECK,
-                format!("{} answers", cx.paths.shown_db()),
+                format!("{} answers", cx.paths.display_db()),
             )],
-            Err(error) => vec![Finding::error(CHECK, &error)],
+            Err(error) => vec![DoctorFinding::error(CHECK, &error)],
         },
     }
 }
 
-/// The file that an address names, if it is one.
+/// Returns the path of the file if the address names one.
 fn sqlite_path(address: &str) -> Option<&str> {
     match address.strip_prefix("sqlite:") {
         Some(path) => Some(path.strip_prefix("//").unwrap_or(path)),
@@ -29,51 +29,53 @@ fn sqlite_path(address: &str) -> Option<&str> {
     }
 }
 
-fn sqlite(path: &str, deep: bool) -> Result<Vec<Finding>, DatabaseError> {
-    let Some(look) = SqliteStore::look(path)? else {
-        return Ok(vec![Finding::fine(
+fn check_sqlite(path: &str, deep: bool) -> Result<Vec<DoctorFinding>, DatabaseError> {
+    let Some(look) = SqliteStore::inspect(path)? else {
+        return Ok(vec![DoctorFinding::fine(
             CHECK,
-            format!("{path}; it will be made"),
+            format!("{path}; it will be created"),
         )]);
     };
-    let mut findings = vec![stands(path, &look)];
-    findings.extend(look.problems.iter().map(damaged));
+    let mut findings = vec![version_finding(path, &look)];
+    findings.extend(look.problems.iter().map(damage_finding));
+    // Opening a database may write to it (journal, migrations), so a damaged one is left alone.
     if deep && look.problems.is_empty() {
         let problems = SqliteStore::open(path)?.check()?;
-        findings.extend(problems.iter().map(damaged));
+        findings.extend(problems.iter().map(damage_finding));
         if problems.is_empty() {
-            findings.push(Finding::fine(
+            findings.push(DoctorFinding::fine(
                 CHECK,
-                "every event, record and receipt reads, and every chain is whole",
+                "every event, record and receipt is readable, and every chain is intact",
             ));
         }
     }
     Ok(findings)
 }
 
-fn stands(path: &str, look: &Look) -> Finding {
+fn version_finding(path: &str, look: &SqliteInspection) -> DoctorFinding {
     let size = format!("{path}, {} KiB", look.bytes.div_ceil(1024));
     if look.locked {
-        return Finding::broken(
+        return DoctorFinding::broken(
             CHECK,
-            format!("{path} is locked: another process writes, and does not stop"),
+            format!("{path} is locked: another process is writing and does not finish"),
             format!("`fuser {path}` names the process; wait for it or end it"),
         );
     }
-    match look.version == look.newest {
-        true => Finding::fine(CHECK, format!("{size}, version {}", look.version)),
-        false => Finding::unusual(
+    if look.version == look.newest {
+        DoctorFinding::fine(CHECK, format!("{size}, version {}", look.version))
+    } else {
+        DoctorFinding::unusual(
             CHECK,
             format!("{size}, version {} of {}", look.version, look.newest),
-            "the next command brings it up to date; keep a copy if an older toolgate has to open it again",
-        ),
+            "the next command upgrades it; keep a copy if an older toolgate has to open it again",
+        )
     }
 }
 
-fn damaged(problem: &Problem) -> Finding {
-    Finding::broken(
+fn damage_finding(problem: &IntegrityProblem) -> DoctorFinding {
+    DoctorFinding::broken(
         CHECK,
         problem.to_string(),
-        "restore the newest backup, or move the file away to begin with a new one",
+        "restore the newest backup, or move the file away to start with a new one",
     )
 }

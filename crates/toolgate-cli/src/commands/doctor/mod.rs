@@ -1,18 +1,22 @@
-//! `toolgate doctor`: looks for what keeps Toolgate from working here, and says how to mend it.
+//! `toolgate doctor`: finds problems that keep Toolgate from working here, and suggests fixes.
 
 mod database;
-mod places;
+mod home;
 mod setup;
 
 use clap::Args;
 use serde::Serialize;
 
-use crate::{CliError, Cx, Exit, runtime, style, table::Table};
+use crate::{
+    CliError, CommandContext, Exit,
+    env::{runtime, style, table::OutputTable},
+};
 
-/// Looks at the home, the database, the keys, the configuration, the kernel, the terminal and the models.
+/// Checks the home, the database, the keys, the configuration, the kernel, the terminal and the
+/// models.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is changed. Ends with 1 if something is broken; what is only unusual is marked with !.
+Nothing is changed. Exits with 1 if something is broken; what is only unusual is marked with !.
 
 Examples:
   toolgate doctor
@@ -24,30 +28,30 @@ pub struct DoctorArgs {
     pub deep: bool,
 }
 
-/// What was found about one thing.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Finding {
+struct DoctorFinding {
     check: &'static str,
-    state: State,
+    state: FindingState,
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
 
-/// How a thing stands.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum FindingState {
     Fine,
     Unusual,
     Broken,
 }
 
-impl Finding {
+impl DoctorFinding {
     fn fine(check: &'static str, detail: impl Into<String>) -> Self {
         Self {
             check,
-            state: State::Fine,
+            state: FindingState::Fine,
             detail: detail.into(),
             fix: None,
         }
@@ -56,7 +60,7 @@ impl Finding {
     fn unusual(check: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             check,
-            state: State::Unusual,
+            state: FindingState::Unusual,
             detail: detail.into(),
             fix: Some(fix.into()),
         }
@@ -65,70 +69,79 @@ impl Finding {
     fn broken(check: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             check,
-            state: State::Broken,
+            state: FindingState::Broken,
             detail: detail.into(),
             fix: Some(fix.into()),
         }
     }
 
-    /// What an error says, with the hint that a command would give.
+    /// Builds a finding from an error, with its hint as the fix.
     fn error(check: &'static str, error: &CliError) -> Self {
         Self {
             check,
-            state: State::Broken,
+            state: FindingState::Broken,
             detail: error.to_string(),
-            fix: error.next_step().map(str::to_owned),
+            fix: error.hint_text().map(str::to_owned),
         }
     }
 }
 
-/// Looks at everything.
-pub(crate) fn run(args: &DoctorArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let mut findings = vec![places::home(cx), places::disk(cx), places::clock(cx)];
+/// Runs all checks.
+pub(crate) fn run(args: &DoctorArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let mut findings = vec![
+        crate::commands::doctor::home::check_home(cx),
+        crate::commands::doctor::home::check_disk(cx),
+        crate::commands::doctor::home::check_clock(cx),
+    ];
     findings.extend(runtime::block_on(async {
-        Ok(database::look(cx, args.deep).await)
+        Ok(database::check_database(cx, args.deep).await)
     })?);
-    findings.push(places::keys(cx));
-    findings.extend(setup::configuration(cx));
-    findings.extend([setup::sandbox(cx), setup::models(cx), setup::terminal(cx)]);
-    match cx.out.is_json() {
-        true => findings
+    findings.push(crate::commands::doctor::home::check_keys(cx));
+    findings.extend(setup::check_configuration(cx));
+    findings.extend([
+        setup::check_sandbox(cx),
+        setup::check_models(cx),
+        setup::check_terminal(cx),
+    ]);
+    if cx.out.is_json() {
+        findings
             .iter()
-            .try_for_each(|finding| cx.out.json(finding))?,
-        false => print(cx, &findings)?,
+            .try_for_each(|finding| cx.out.print_json(finding))?
+    } else {
+        print_findings(cx, &findings)?
     }
     let broken = findings
         .iter()
-        .any(|finding| finding.state == State::Broken);
+        .any(|finding| finding.state == FindingState::Broken);
     Ok(if broken { Exit::Failed } else { Exit::Done })
 }
 
-fn print(cx: &Cx, findings: &[Finding]) -> Result<(), CliError> {
-    let mut table = Table::new();
+fn print_findings(cx: &CommandContext, findings: &[DoctorFinding]) -> Result<(), CliError> {
+    let mut table = OutputTable::new();
     for finding in findings
         .iter()
-        .filter(|finding| !cx.out.is_quiet() || finding.state == State::Broken)
+        .filter(|finding| !cx.out.is_quiet() || finding.state == FindingState::Broken)
     {
         let mark = match finding.state {
-            State::Fine => style::good("✓"),
-            State::Unusual => style::warn("!"),
-            State::Broken => style::bad("✗"),
+            FindingState::Fine => style::good("✓"),
+            FindingState::Unusual => style::warn("!"),
+            FindingState::Broken => style::bad("✗"),
         };
-        table.row([
+        table.add_row([
             mark.to_string(),
             style::bold(finding.check).to_string(),
-            style::plain(&finding.detail),
+            style::escape_controls(&finding.detail),
         ]);
         if let Some(fix) = &finding.fix {
-            table.row([
+            table.add_row([
                 String::new(),
                 String::new(),
-                format!("{} {}", style::note("fix:"), style::plain(fix)),
+                format!("{} {}", style::note("fix:"), style::escape_controls(fix)),
             ]);
         }
     }
     if !table.is_empty() {
-        cx.out.line(table)?;
+        cx.out.print_line(table)?;
     }
     Ok(())
 }

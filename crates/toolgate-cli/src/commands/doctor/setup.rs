@@ -1,129 +1,138 @@
-//! How things are set up: the configuration, the models and the terminal.
+//! Checks of the configuration, the sandbox, the models and the terminal.
 
 use std::io::IsTerminal;
 
-use toolgate::{Config, layers::Span, lint};
-use toolgate_tools::{Enforced, Namespaces, Sandbox, SandboxMode};
+use toolgate::{
+    Config,
+    layers::{HumanDuration, lint},
+};
+use toolgate_tools::{NamespaceSupport, Sandbox, SandboxEnforcement, SandboxMode};
 
-use super::Finding;
+use super::DoctorFinding;
 use crate::{
-    CliError, Cx, GateArgs,
-    config_file::{ConfigFile, Trust},
-    paths::CONFIG_NAME,
-    preview::Preview,
-    settings::{self, RunSection, ToolsSection},
+    CliError, CommandContext, GateArgs,
+    assembly::preview::GatePreview,
+    env::{
+        config_file::{ConfigFile, ConfigTrust},
+        paths::CONFIG_NAME,
+        settings::{self, RunSection, ToolsSection},
+    },
 };
 
-/// The configuration: whether there is one, whether it counts, whether it is valid, and whether its stack is.
-pub(super) fn configuration(cx: &Cx) -> Vec<Finding> {
+/// Checks the configuration: that it is trusted and valid, and that its stack has a good order.
+pub(super) fn check_configuration(cx: &CommandContext) -> Vec<DoctorFinding> {
     let check = "configuration";
     let (mut findings, config) = match ConfigFile::find(&cx.paths) {
         None => (
-            vec![Finding::fine(check, "none; all is as by default")],
-            Config::read(CONFIG_NAME, "", settings::catalog()),
+            vec![DoctorFinding::fine(check, "none; defaults apply")],
+            Config::parse_with_catalog(CONFIG_NAME, "", settings::cli_catalog()),
         ),
         Some((owner, path)) => match ConfigFile::read(owner, path) {
-            Ok(file) => (vec![trust(cx, &file)], file.config()),
-            Err(error) => return vec![Finding::error(check, &error)],
+            Ok(file) => (vec![trust_finding(cx, &file)], file.parse_config()),
+            Err(error) => return vec![DoctorFinding::error(check, &error)],
         },
     };
     let built = config
         .and_then(Config::with_process_environment)
         .map_err(CliError::from);
-    match built.and_then(|config| Preview::of(cx, config, &GateArgs::default())) {
-        Ok(preview) => findings.push(stack(&preview)),
-        Err(error) => findings.push(Finding::error(check, &error)),
+    match built.and_then(|config| GatePreview::from_config(cx, config, &GateArgs::default())) {
+        Ok(preview) => findings.push(stack_finding(&preview)),
+        Err(error) => findings.push(DoctorFinding::error(check, &error)),
     }
     findings
 }
 
-fn trust(cx: &Cx, file: &ConfigFile) -> Finding {
-    let (check, shown) = ("configuration", file.path.display());
+fn trust_finding(cx: &CommandContext, file: &ConfigFile) -> DoctorFinding {
+    let check = "configuration";
+    let shown = file.path.display();
     let fix = "read it, and if you agree: `toolgate config trust`";
-    match file.trust(&cx.paths.home) {
-        Ok(Trust::Trusted) => Finding::fine(check, shown.to_string()),
-        Ok(Trust::Changed) => Finding::broken(
+    match file.check_trust(&cx.paths.home) {
+        Ok(ConfigTrust::Trusted) => DoctorFinding::fine(check, shown.to_string()),
+        Ok(ConfigTrust::Changed) => DoctorFinding::broken(
             check,
             format!("{shown} has changed since it was trusted"),
             fix,
         ),
-        Ok(Trust::Unknown) => Finding::broken(check, format!("{shown} is not trusted yet"), fix),
-        Err(error) => Finding::error(check, &error),
+        Ok(ConfigTrust::Unknown) => {
+            DoctorFinding::broken(check, format!("{shown} is not trusted yet"), fix)
+        }
+        Err(error) => DoctorFinding::error(check, &error),
     }
 }
 
-fn stack(preview: &Preview) -> Finding {
+fn stack_finding(preview: &GatePreview) -> DoctorFinding {
     let check = "stack";
-    let deadline = preview.config.stack().turn_deadline.map(Span::get);
+    let deadline = preview.config.stack().turn_deadline.map(HumanDuration::get);
     let findings = lint(&preview.stack.any_layers(), deadline);
     match findings.first() {
-        None => Finding::fine(
+        None => DoctorFinding::fine(
             check,
             format!("{} layers in a good order", preview.stack.layers().count()),
         ),
-        Some(first) => Finding::broken(
+        Some(first) => DoctorFinding::broken(
             check,
             first.to_string(),
-            "`toolgate stack lint` lists what to mend",
+            "`toolgate stack lint` lists what to fix",
         ),
     }
 }
 
-/// Whether the kernel can keep commands in their place.
-pub(super) fn sandbox(cx: &Cx) -> Finding {
+/// Checks that the kernel can sandbox commands.
+pub(super) fn check_sandbox(cx: &CommandContext) -> DoctorFinding {
     let check = "sandbox";
+    // An invalid configuration is a finding of its own; this check then uses the defaults.
     let tools = cx
-        .config()
+        .load_config()
         .and_then(|config| Ok(config.section::<ToolsSection>()?))
         .unwrap_or_default();
     let enforced =
-        Sandbox::new(&cx.paths.workspace, &tools.shell).and_then(|sandbox| sandbox.enforced());
+        Sandbox::new(&cx.paths.workspace, &tools.shell).and_then(|sandbox| sandbox.enforcement());
     match enforced {
-        Ok(Enforced {
+        Ok(SandboxEnforcement {
             mode: SandboxMode::Off,
             ..
-        }) => Finding::unusual(
+        }) => DoctorFinding::unusual(
             check,
-            "switched off: commands have all your rights",
-            "take `sandbox = \"off\"` out of [tools.shell]",
+            "switched off: commands run with all your permissions",
+            "remove `sandbox = \"off\"` from [tools.shell]",
         ),
         Ok(enforced) if enforced.missing.is_empty() => {
             let landlock = enforced.landlock.unwrap_or_default();
-            Finding::fine(
+            DoctorFinding::fine(
                 check,
                 format!(
                     "Landlock {landlock}, filtered system calls, {}",
-                    apart(enforced.namespaces)
+                    namespaces_label(enforced.namespaces)
                 ),
             )
         }
         Ok(enforced) => {
             let missing: Vec<_> = enforced.missing.iter().map(ToString::to_string).collect();
-            Finding::unusual(
+            DoctorFinding::unusual(
                 check,
                 format!("the kernel lacks {}", missing.join("; ")),
-                NEWER,
+                KERNEL_HINT,
             )
         }
-        Err(error) => Finding::unusual(
+        Err(error) => DoctorFinding::unusual(
             check,
             format!("run_shell runs nothing here: {error}"),
-            NEWER,
+            KERNEL_HINT,
         ),
     }
 }
 
-const NEWER: &str = "use a newer kernel, or set `sandbox = \"best-effort\"` under [tools.shell] if you accept the risk";
+const KERNEL_HINT: &str = "use a newer kernel, or set `sandbox = \"best-effort\"` under [tools.shell] if you accept the risk";
 
-fn apart(namespaces: Namespaces) -> &'static str {
+fn namespaces_label(namespaces: NamespaceSupport) -> &'static str {
     match namespaces {
-        Namespaces::Privileged | Namespaces::User => "namespaces",
-        Namespaces::None => "no namespaces",
+        NamespaceSupport::Privileged | NamespaceSupport::User => "namespaces",
+        NamespaceSupport::None => "no namespaces",
     }
 }
 
 /// The variables that hold keys of providers.
-const KEYS: [&str; 7] = [
+const KEY_VARIABLES: [&str; 7] = [
     "ANTHROPIC_API_KEY",
     "OPENAI_API_KEY",
     "GEMINI_API_KEY",
@@ -133,38 +142,40 @@ const KEYS: [&str; 7] = [
     "LLAMA_CPP_API_KEY",
 ];
 
-/// Which keys there are, by the names of their variables only, and whether the model of the configuration can be had.
-pub(super) fn models(cx: &Cx) -> Finding {
+/// Checks that the configured model can be opened, or lists the variables that hold keys, never
+/// their values.
+pub(super) fn check_models(cx: &CommandContext) -> DoctorFinding {
     let check = "models";
     let run = cx
-        .config()
+        .load_config()
         .and_then(|config| Ok(config.section::<RunSection>()?))
         .unwrap_or_default();
     if let Some(name) = &run.model {
-        return match crate::model::open(None, &run) {
-            Ok(_) => Finding::fine(check, format!("{name}, as configured")),
-            Err(error) => Finding::error(check, &error),
+        return match crate::assembly::model::open_model(None, &run) {
+            Ok(_) => DoctorFinding::fine(check, format!("{name}, as configured")),
+            Err(error) => DoctorFinding::error(check, &error),
         };
     }
     let there = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let keys: Vec<&str> = KEYS.into_iter().filter(there).collect();
-    match keys.is_empty() {
-        false => Finding::fine(check, format!("there is a key in {}", keys.join(", "))),
-        true => Finding::unusual(
+    let keys: Vec<&str> = KEY_VARIABLES.into_iter().filter(there).collect();
+    if keys.is_empty() {
+        DoctorFinding::unusual(
             check,
             "no key of a provider is set, and no model is configured",
             "export ANTHROPIC_API_KEY=… or another one, or use a local model: --model ollama:NAME",
-        ),
+        )
+    } else {
+        DoctorFinding::fine(check, format!("keys found in {}", keys.join(", ")))
     }
 }
 
-/// What the terminal can show.
-pub(super) fn terminal(cx: &Cx) -> Finding {
+/// Checks the size, the colours and the encoding of the terminal.
+pub(super) fn check_terminal(cx: &CommandContext) -> DoctorFinding {
     let check = "terminal";
     if !std::io::stdout().is_terminal() {
-        return Finding::fine(
+        return DoctorFinding::fine(
             check,
-            "none at the output; commands print plain lines and ask nobody",
+            "the output is not a terminal; commands print plain lines and do not ask",
         );
     }
     let (columns, rows) = crossterm::terminal::size().unwrap_or((80, 24));
@@ -174,17 +185,20 @@ pub(super) fn terminal(cx: &Cx) -> Finding {
         "no colours"
     };
     let detail = format!("{columns}×{rows}, {colours}");
+    // The first one that is set decides, as in the C library.
     let utf8 = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
     let utf8 = utf8.is_some_and(|locale| locale.to_lowercase().replace('-', "").contains("utf8"));
     match (columns < 60 || rows < 20, utf8) {
-        (true, _) => Finding::unusual(check, detail, "make it at least 60 columns by 20 rows"),
-        (false, false) => Finding::unusual(
+        (true, _) => {
+            DoctorFinding::unusual(check, detail, "make it at least 60 columns by 20 rows")
+        }
+        (false, false) => DoctorFinding::unusual(
             check,
             format!("{detail}, no UTF-8 locale"),
             "export LANG=C.UTF-8",
         ),
-        (false, true) => Finding::fine(check, detail),
+        (false, true) => DoctorFinding::fine(check, detail),
     }
 }

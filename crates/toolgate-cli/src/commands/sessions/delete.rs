@@ -1,29 +1,42 @@
-//! Hides sessions, brings them back, and erases them for good.
+//! `toolgate sessions delete` and `restore`: hides sessions, restores them, erases them
+//! permanently.
 
 use serde_json::json;
-use toolgate::{Dispatcher, Erased, Lease, Registry, SessionId, Stack, StoreError, StoreHandle};
+use toolgate::{
+    Registry, Stack,
+    session::Dispatcher,
+    store::{ErasedSessions, Lease, StoreError, StoreHandle},
+    value::SessionId,
+};
 
-use super::{DeleteArgs, RestoreArgs};
-use crate::{CliError, Cx, Exit, confirm::confirm, ids, style, times};
+use super::{SessionDeleteArgs, SessionRestoreArgs};
+use crate::{
+    CliError, CommandContext, Exit,
+    env::{confirm::require_confirmation, ids, style, times},
+};
 
-pub(super) async fn delete(args: &DeleteArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let store = cx.store().await?;
-    let sessions = found(&store, &args.ids).await?;
+pub(super) async fn delete_sessions(
+    args: &SessionDeleteArgs,
+    cx: &CommandContext,
+) -> Result<Exit, CliError> {
+    let store = cx.open_store().await?;
+    // All of them before the first is erased: a misspelt id must not be noticed halfway.
+    let sessions = find_sessions(&store, &args.ids).await?;
     if !args.erase {
         for session in sessions {
-            store.hide(session, Some(times::now())).await?;
-            tell(cx, session, "hidden")?;
+            store.hide(session, Some(times::current_time())).await?;
+            print_state(cx, session, "hidden")?;
         }
         let next = style::note("next");
-        cx.out.note(format_args!(
-            "{next}: `toolgate sessions restore` brings it back; nothing of it is lost"
+        cx.out.print_note(format_args!(
+            "{next}: `toolgate sessions restore` shows it again; nothing is lost"
         ))?;
         return Ok(Exit::Done);
     }
     if !args.yes && !cx.out.is_json() {
-        cx.out.line(
-            "Events, messages, results, approvals and what could be undone go for good, with those of its agents.\n\
-             Receipts stay, because their chain has to stay whole; so do budgets, and the bytes of long outputs.",
+        cx.out.print_line(
+            "Events, messages, results, approvals and undo data are erased permanently, with those of its agents.\n\
+             Receipts stay, because their chain has to stay intact; so do budgets, and the bytes of long outputs.",
         )?;
     }
     let count = if sessions.len() == 1 {
@@ -31,33 +44,37 @@ pub(super) async fn delete(args: &DeleteArgs, cx: &Cx) -> Result<Exit, CliError>
     } else {
         format!("{} sessions", sessions.len())
     };
-    confirm(cx, &format!("Erase {count} for good?"), args.yes)?;
+    require_confirmation(cx, &format!("Erase {count} permanently?"), args.yes)?;
     for session in sessions {
-        let erased = erase(&store, session).await?;
-        match cx.out.is_json() {
-            true => cx.out.json(
+        let erased = erase_session(&store, session).await?;
+        if cx.out.is_json() {
+            cx.out.print_json(
                 &json!({ "session": session, "state": "erased", "erased": erased.sessions }),
-            )?,
-            false => cx.out.line(format_args!(
+            )?
+        } else {
+            cx.out.print_line(format_args!(
                 "{} {}",
                 style::bad("erased"),
-                counted(session, &erased)
-            ))?,
+                erased_label(session, &erased)
+            ))?
         }
     }
     Ok(Exit::Done)
 }
 
-pub(super) async fn restore(args: &RestoreArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let store = cx.store().await?;
-    for session in found(&store, &args.ids).await? {
+pub(super) async fn restore_sessions(
+    args: &SessionRestoreArgs,
+    cx: &CommandContext,
+) -> Result<Exit, CliError> {
+    let store = cx.open_store().await?;
+    for session in find_sessions(&store, &args.ids).await? {
         store.hide(session, None).await?;
-        tell(cx, session, "restored")?;
+        print_state(cx, session, "restored")?;
     }
     Ok(Exit::Done)
 }
 
-async fn found(store: &StoreHandle, texts: &[String]) -> Result<Vec<SessionId>, CliError> {
+async fn find_sessions(store: &StoreHandle, texts: &[String]) -> Result<Vec<SessionId>, CliError> {
     let mut found = Vec::new();
     for text in texts {
         let session = ids::find_session(store, text).await?;
@@ -68,16 +85,17 @@ async fn found(store: &StoreHandle, texts: &[String]) -> Result<Vec<SessionId>, 
     Ok(found)
 }
 
-fn tell(cx: &Cx, session: SessionId, state: &str) -> Result<(), CliError> {
-    match cx.out.is_json() {
-        true => cx.out.json(&json!({ "session": session, "state": state })),
-        false => cx
-            .out
-            .line(format_args!("{} {session}", style::good(state))),
+fn print_state(cx: &CommandContext, session: SessionId, state: &str) -> Result<(), CliError> {
+    if cx.out.is_json() {
+        cx.out
+            .print_json(&json!({ "session": session, "state": state }))
+    } else {
+        cx.out
+            .print_line(format_args!("{} {session}", style::good(state)))
     }
 }
 
-fn counted(session: SessionId, erased: &Erased) -> String {
+fn erased_label(session: SessionId, erased: &ErasedSessions) -> String {
     match erased.sessions.len() {
         0 | 1 => session.to_string(),
         2 => format!("{session} and the session of an agent"),
@@ -85,11 +103,14 @@ fn counted(session: SessionId, erased: &Erased) -> String {
     }
 }
 
-/// Erases a session. The lease of a process of this machine that is gone does not keep it.
-async fn erase(store: &StoreHandle, session: SessionId) -> Result<Erased, CliError> {
+/// Erases a session. The lease of a dead process of this machine does not protect it.
+async fn erase_session(
+    store: &StoreHandle,
+    session: SessionId,
+) -> Result<ErasedSessions, CliError> {
     loop {
-        let (held, fence) = match store.erase(session, times::now()).await {
-            Err(StoreError::Held { session, fence, .. }) => (session, fence),
+        let (held, fence) = match store.erase(session, times::current_time()).await {
+            Err(StoreError::LeaseHeld { session, fence, .. }) => (session, fence),
             answer => return Ok(answer?),
         };
         let stack = Stack::over(Registry::new()).build()?;
@@ -100,9 +121,10 @@ async fn erase(store: &StoreHandle, session: SessionId) -> Result<Erased, CliErr
             .await;
         drop(taken.map_err(|error| {
             CliError::from(error)
-                .hint("wait until it is done, or stop the process that drives it; then erase it")
+                .with_hint("wait until it is done, or stop its driver; then erase it")
         })?);
-        // The one that was just taken is the next; given back here, it is certain that it is.
+        // Building the dispatcher took over the lease, which raised the fence by one. Release
+        // exactly that lease: dropping the dispatcher does not wait for its release.
         store
             .release(&Lease {
                 session: held,

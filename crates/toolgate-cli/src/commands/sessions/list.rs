@@ -1,75 +1,88 @@
-//! Sessions in a list, each with how it stands.
+//! `toolgate sessions list`: sessions in a table, each with its status.
 
 use serde_json::json;
 use toolgate::{
-    ApprovalFilter, ApprovalState, Cost, Hidden, RunEnd, SessionFilter, SessionId, SessionRow,
-    StoreHandle,
+    RunEnd,
+    event::Cost,
+    store::{
+        ApprovalFilter, ApprovalState, HiddenSessions, SessionFilter, SessionRow, StoreHandle,
+    },
+    value::SessionId,
 };
 
-use super::ListArgs;
+use super::SessionsListArgs;
 use crate::{
-    CliError, Cx, Exit, family, ids, render,
-    screen::{Item, Screen},
-    style,
-    table::Table,
-    times,
+    CliError, CommandContext, Exit,
+    env::{ids, style, table::OutputTable, times},
+    show::{
+        agent_sessions, render,
+        screen::{ConversationItem, SessionScreen},
+    },
 };
 
-/// How many rows are read at once.
+/// The number of rows per query.
 const PAGE: usize = 500;
 
 /// One session as the list shows it.
-struct Entry {
+struct SessionEntry {
     row: SessionRow,
-    stands: Stands,
+    stands: SessionStatus,
     words: String,
     calls: usize,
     cost: Option<Cost>,
 }
 
-/// How a session stands.
-enum Stands {
-    /// Somebody drives it.
+/// The status of a session.
+enum SessionStatus {
+    /// A driver holds its lease.
     Running(String),
-    /// It waits for so many decisions.
+    /// It has this many pending approvals.
     Waiting(usize),
-    /// Somebody has decided, and nobody has gone on since.
+    /// Its approvals are decided, and it has not been resumed since.
     Decided,
-    /// It ended like this.
+    /// Its last run ended.
     Ended(RunEnd),
     /// Nothing is open, and no run has ended.
     Settled,
-    /// Something is open, and nobody drives it.
+    /// Something is open, and it has no driver.
     Open,
 }
 
-pub(super) async fn run(args: &ListArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let store = cx.store().await?;
+pub(super) async fn list_sessions(
+    args: &SessionsListArgs,
+    cx: &CommandContext,
+) -> Result<Exit, CliError> {
+    let store = cx.open_store().await?;
     let mut entries = Vec::new();
-    for row in newest(&store, args.all).await?.into_iter().rev() {
+    // From the newest back, so that the limit drops the oldest; printed in the order of age again.
+    for row in load_sessions(&store, args.all).await?.into_iter().rev() {
         if entries.len() >= args.limit {
             break;
         }
-        if args.all || !family::is_agent(&store, row.session).await? {
-            entries.push(entry(&store, row).await?);
+        if args.all || !agent_sessions::is_agent_session(&store, row.session).await? {
+            entries.push(load_entry(&store, row).await?);
         }
     }
     entries.reverse();
-    match cx.out.is_json() {
-        true => entries
+    if cx.out.is_json() {
+        entries
             .iter()
-            .try_for_each(|entry| cx.out.json(&as_json(entry)))?,
-        false => print(cx, &entries)?,
+            .try_for_each(|entry| cx.out.print_json(&entry_json(entry)))?
+    } else {
+        print_entries(cx, &entries)?
     }
     Ok(Exit::Done)
 }
 
-/// All sessions, oldest first.
-async fn newest(store: &StoreHandle, with_hidden: bool) -> Result<Vec<SessionRow>, CliError> {
+/// Loads all sessions, oldest first.
+async fn load_sessions(
+    store: &StoreHandle,
+    with_hidden: bool,
+) -> Result<Vec<SessionRow>, CliError> {
     let hidden = if with_hidden {
-        Hidden::Included
+        HiddenSessions::Included
     } else {
-        Hidden::LeftOut
+        HiddenSessions::Excluded
     };
     let mut filter = SessionFilter {
         hidden,
@@ -88,9 +101,13 @@ async fn newest(store: &StoreHandle, with_hidden: bool) -> Result<Vec<SessionRow
     }
 }
 
-async fn entry(store: &StoreHandle, row: SessionRow) -> Result<Entry, CliError> {
-    let screen = fold(store, row.session).await?;
-    let held = row.held.as_ref().filter(|(_, until)| *until > times::now());
+async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry, CliError> {
+    let screen = fold_session(store, row.session).await?;
+    // An expired lease has no driver, even if it was never released.
+    let held = row
+        .held
+        .as_ref()
+        .filter(|(_, until)| *until > times::current_time());
     let asked = ApprovalFilter {
         session: Some(row.session),
         pending: false,
@@ -104,21 +121,23 @@ async fn entry(store: &StoreHandle, row: SessionRow) -> Result<Entry, CliError> 
             .filter(|approval| approval.state == state)
             .count()
     };
+    // The order matters: a driven session may have pending approvals, and a run that ended as
+    // suspended may have decisions since.
     let stands = match (
         held,
         count(ApprovalState::Pending),
         count(ApprovalState::Answered),
-        screen.end(),
+        screen.run_end(),
     ) {
-        (Some((holder, _)), ..) => Stands::Running(holder.to_string()),
-        (None, pending @ 1.., ..) => Stands::Waiting(pending),
-        (None, 0, 1.., _) => Stands::Decided,
-        (None, 0, 0, Some(end)) => Stands::Ended(end),
-        (None, 0, 0, None) if is_settled(&screen) => Stands::Settled,
-        (None, 0, 0, None) => Stands::Open,
+        (Some((holder, _)), ..) => SessionStatus::Running(holder.to_string()),
+        (None, pending @ 1.., ..) => SessionStatus::Waiting(pending),
+        (None, 0, 1.., _) => SessionStatus::Decided,
+        (None, 0, 0, Some(end)) => SessionStatus::Ended(end),
+        (None, 0, 0, None) if is_settled(&screen) => SessionStatus::Settled,
+        (None, 0, 0, None) => SessionStatus::Open,
     };
-    Ok(Entry {
-        words: words(&screen),
+    Ok(SessionEntry {
+        words: session_subject(&screen),
         calls: screen.calls().len(),
         cost: screen.cost(),
         row,
@@ -126,26 +145,31 @@ async fn entry(store: &StoreHandle, row: SessionRow) -> Result<Entry, CliError> 
     })
 }
 
-fn is_settled(screen: &Screen) -> bool {
+fn is_settled(screen: &SessionScreen) -> bool {
     let said = screen.agents().first().is_some_and(|agent| {
         agent
             .items
             .iter()
-            .any(|item| matches!(item, Item::User { .. }))
+            .any(|item| matches!(item, ConversationItem::User { .. }))
     });
+    // `tools call` makes a session without a message and without a run, which has no end of its
+    // own.
     !said && screen.open_calls().next().is_none()
 }
 
-/// The screen of a session alone, without its agents.
-pub(super) async fn fold(store: &StoreHandle, session: SessionId) -> Result<Screen, CliError> {
-    let mut screen = Screen::new();
-    take_in(&mut screen, store, session).await?;
+/// Folds the events of a session into a screen, without its agents.
+pub(super) async fn fold_session(
+    store: &StoreHandle,
+    session: SessionId,
+) -> Result<SessionScreen, CliError> {
+    let mut screen = SessionScreen::new();
+    apply_events(&mut screen, store, session).await?;
     Ok(screen)
 }
 
-/// Takes the events of a session into a screen.
-pub(super) async fn take_in(
-    screen: &mut Screen,
+/// Applies the events of a session to a screen.
+pub(super) async fn apply_events(
+    screen: &mut SessionScreen,
     store: &StoreHandle,
     session: SessionId,
 ) -> Result<(), CliError> {
@@ -160,15 +184,17 @@ pub(super) async fn take_in(
     }
 }
 
-/// What the session is about: the first words that were said, or the first tool that was called.
-fn words(screen: &Screen) -> String {
+/// Returns the subject of the session: its first message, or else the first tool that was called.
+fn session_subject(screen: &SessionScreen) -> String {
     let items = screen
         .agents()
         .first()
         .map_or(&[][..], |agent| &agent.items);
     let said = items.iter().find_map(|item| match item {
-        Item::User { text, .. } => Some(text.split_whitespace().collect::<Vec<_>>().join(" ")),
-        Item::Model(_) | Item::Call(_) | Item::Note(_) => None,
+        ConversationItem::User { text, .. } => {
+            Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+        }
+        ConversationItem::Model(_) | ConversationItem::Call(_) | ConversationItem::Note(_) => None,
     });
     said.or_else(|| {
         screen
@@ -179,8 +205,8 @@ fn words(screen: &Screen) -> String {
     .unwrap_or_default()
 }
 
-fn as_json(entry: &Entry) -> serde_json::Value {
-    let Entry {
+fn entry_json(entry: &SessionEntry) -> serde_json::Value {
+    let SessionEntry {
         row,
         stands,
         words,
@@ -189,15 +215,15 @@ fn as_json(entry: &Entry) -> serde_json::Value {
     } = entry;
     json!({
         "session": row.session, "created_at": row.created_at, "updated_at": row.updated_at, "events": row.revision,
-        "state": stands.word(), "words": words, "calls": calls, "cost": cost.map(|cost| cost.to_string()),
+        "state": stands.json_word(), "words": words, "calls": calls, "cost": cost.map(|cost| cost.to_string()),
         "hidden_at": row.hidden_at,
     })
 }
 
-fn print(cx: &Cx, entries: &[Entry]) -> Result<(), CliError> {
+fn print_entries(cx: &CommandContext, entries: &[SessionEntry]) -> Result<(), CliError> {
     let mut table =
-        Table::new().head(["session", "last", "calls", "cost", "how it stands", "about"]);
-    for Entry {
+        OutputTable::new().with_head(["session", "last used", "calls", "cost", "status", "about"]);
+    for SessionEntry {
         row,
         stands,
         words,
@@ -210,26 +236,26 @@ fn print(cx: &Cx, entries: &[Entry]) -> Result<(), CliError> {
         } else {
             String::new()
         };
-        table.row([
-            style::bold(ids::short(row.session)).to_string(),
-            times::shown(row.updated_at),
+        table.add_row([
+            style::bold(ids::short_id(row.session)).to_string(),
+            times::format_time(row.updated_at),
             calls.to_string(),
             cost.map_or_else(String::new, |cost| cost.to_string()),
-            format!("{}{hidden}", stands.shown()),
-            render::Line::plain(words).clip(60).text(),
+            format!("{}{hidden}", stands.status_label()),
+            render::StyledLine::plain(words).clip(60).text(),
         ]);
     }
-    match table.is_empty() {
-        true => cx
-            .out
-            .note("there are no sessions yet; `toolgate demo` makes one"),
-        false => cx.out.line(table),
+    if table.is_empty() {
+        cx.out
+            .print_note("there are no sessions yet; `toolgate demo` creates one")
+    } else {
+        cx.out.print_line(table)
     }
 }
 
-impl Stands {
-    /// The word for machines.
-    fn word(&self) -> &'static str {
+impl SessionStatus {
+    /// Returns the word for JSON.
+    fn json_word(&self) -> &'static str {
         match self {
             Self::Running(_) => "running",
             Self::Waiting(_) => "waiting",
@@ -240,24 +266,28 @@ impl Stands {
         }
     }
 
-    fn shown(&self) -> String {
+    fn status_label(&self) -> String {
         match self {
             Self::Running(holder) => {
-                style::note(format!("running ({})", process(holder))).to_string()
+                style::note(format!("running ({})", process_name(holder))).to_string()
             }
-            Self::Decided => style::note("decided, can go on").to_string(),
-            Self::Waiting(1) => style::warn("waits for a decision").to_string(),
-            Self::Waiting(count) => style::warn(format!("waits for {count} decisions")).to_string(),
-            Self::Ended(RunEnd::Completed) | Self::Settled => style::good("done").to_string(),
-            Self::Ended(RunEnd::Cancelled) | Self::Open => style::warn("interrupted").to_string(),
-            Self::Ended(RunEnd::Suspended) => style::warn("waits").to_string(),
-            Self::Ended(end) => style::bad(end).to_string(),
+            Self::Decided => style::note("decided, can be resumed").to_string(),
+            Self::Waiting(1) => style::warn("1 pending approval").to_string(),
+            Self::Waiting(count) => style::warn(format!("{count} pending approvals")).to_string(),
+            Self::Ended(RunEnd::Completed) | Self::Settled => {
+                style::good(RunEnd::Completed.text()).to_string()
+            }
+            Self::Ended(RunEnd::Cancelled) | Self::Open => {
+                style::warn(RunEnd::Cancelled.text()).to_string()
+            }
+            Self::Ended(end @ RunEnd::Suspended) => style::warn(end.text()).to_string(),
+            Self::Ended(end) => style::bad(end.text()).to_string(),
         }
     }
 }
 
-/// `process 4711` out of the long name that a driver gives itself.
-fn process(holder: &str) -> &str {
+/// Returns `process 4711` from the long name of a lease holder.
+fn process_name(holder: &str) -> &str {
     let name = holder
         .split_once(" in ")
         .map_or(holder, |(_, process)| process);

@@ -1,4 +1,5 @@
-//! `toolgate sessions`: what was done, taking it up again, taking it back, and being rid of it.
+//! `toolgate sessions`: lists, shows and resumes sessions, undoes their changes, hides or erases
+//! them.
 
 mod delete;
 mod list;
@@ -8,37 +9,40 @@ mod undo;
 use clap::{Args, Subcommand};
 
 use super::run::RunArgs;
-use crate::{CliError, Cx, Exit, TalkArgs, ids, runtime};
+use crate::{
+    CliError, CommandContext, Exit, SessionArgs,
+    env::{ids, runtime},
+};
 
-/// Shows what was done in sessions, takes changes back, and hides or erases sessions.
+/// Shows and resumes sessions, undoes their file changes, hides or erases them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate sessions list                 the newest ones
-  toolgate sessions show 4c21            what was said and called
-  toolgate sessions undo 4c21            take back what it changed in files
-  toolgate sessions delete 4c21          hide it; `restore` brings it back")]
+  toolgate sessions show 4c21            its messages and calls
+  toolgate sessions undo 4c21            undo its file changes
+  toolgate sessions delete 4c21          hide it; `restore` shows it again")]
 pub struct SessionsArgs {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub what: SessionsCommand,
 }
 
-/// What can be done with sessions.
+/// A subcommand of `toolgate sessions`.
 #[derive(Debug, Subcommand)]
 pub enum SessionsCommand {
     /// List sessions, the newest last
-    List(ListArgs),
-    /// Show what was said and called in a session
-    Show(ShowArgs),
-    /// Go on with a session
-    Resume(Box<ResumeArgs>),
-    /// Take back what a session changed in files
-    Undo(UndoArgs),
-    /// Hide sessions, or erase them for good
-    Delete(DeleteArgs),
-    /// Bring hidden sessions back
-    Restore(RestoreArgs),
+    List(SessionsListArgs),
+    /// Show the messages and calls of a session
+    Show(SessionShowArgs),
+    /// Resume a session
+    Resume(Box<SessionResumeArgs>),
+    /// Undo a session's file changes
+    Undo(SessionUndoArgs),
+    /// Hide sessions, or erase them permanently
+    Delete(SessionDeleteArgs),
+    /// Restore hidden sessions
+    Restore(SessionRestoreArgs),
 }
 
 /// Lists sessions, the newest last.
@@ -48,122 +52,124 @@ Examples:
   toolgate sessions list
   toolgate sessions list --all --limit 100   also hidden ones and those of agents
   toolgate sessions list --json")]
-pub struct ListArgs {
-    /// Also hidden ones, and those of agents
+pub struct SessionsListArgs {
+    /// Include hidden sessions and those of agents
     #[arg(long)]
     pub all: bool,
-    /// How many at most
+    /// Maximum number of sessions
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
 }
 
-/// Shows what was said and called in a session, with what its agents did.
+/// Shows the messages and calls of a session, with those of its agents.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate sessions show 4c21
-  toolgate sessions show 4c21 --events     every event in a line
+  toolgate sessions show 4c21 --events     one line per event
   toolgate sessions show 4c21 --json       the events as they are stored")]
-pub struct ShowArgs {
+pub struct SessionShowArgs {
     /// The session: an id, or a part of one
     pub id: String,
-    /// Every event in a line
+    /// Print one line per event
     #[arg(long)]
     pub events: bool,
 }
 
-/// Goes on with a session where it stopped, in the directory that it works in, like `toolgate run --resume`.
+/// Resumes a session in the directory that it works in, like `toolgate run --resume`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  toolgate sessions resume 4c21                      go on
-  toolgate sessions resume 4c21 \"and now the docs\"   say more")]
-pub struct ResumeArgs {
+  toolgate sessions resume 4c21                      continue where it stopped
+  toolgate sessions resume 4c21 \"and now the docs\"   continue with a new message")]
+pub struct SessionResumeArgs {
     /// The session: an id, or a part of one
     pub id: String,
-    /// What to say
+    /// The next message
     #[arg(value_name = "TASK")]
     pub task: Vec<String>,
-    /// Which model, and how far it may go.
+    /// The model and the limits.
     #[command(flatten)]
-    pub talk: TalkArgs,
+    pub talk: SessionArgs,
 }
 
-/// Takes back what the file tools of a session changed, newest first: through the gate, with a receipt.
+/// Undoes the changes of a session's file tools, newest first: through the gate, with a receipt.
 ///
-/// Files are put back only where they are still as the session left them. What a shell command did cannot be taken back.
+/// A file is restored only if it is still as the session left it. The effects of shell commands
+/// cannot be undone.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  toolgate sessions undo 4c21 --dry-run    show what would be taken back
-  toolgate sessions undo 4c21              ask, then take it back
-  toolgate sessions undo 4c21 --call 9f02  only what one call did")]
-pub struct UndoArgs {
+  toolgate sessions undo 4c21 --dry-run    show what would be undone
+  toolgate sessions undo 4c21              confirm, then undo
+  toolgate sessions undo 4c21 --call 9f02  only the changes of one call")]
+pub struct SessionUndoArgs {
     /// The session: an id, or a part of one
     pub id: String,
-    /// Only what this call changed: an id, or a part of one
+    /// Undo only the changes of this call: an id, or a part of one
     #[arg(long, value_name = "CALL")]
     pub call: Option<String>,
-    /// Show what would be taken back, and change nothing
+    /// Show what would be undone, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Put files back even if they were changed since; what was changed since is lost
+    /// Restore files even if they were changed since; later changes are lost
     #[arg(long)]
     pub force: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
 }
 
-/// Hides sessions, or erases them for good. Receipts stay either way.
+/// Hides sessions, or erases them permanently. Receipts stay either way.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  toolgate sessions delete 4c21 77aa       hide them; `toolgate sessions restore` brings them back
-  toolgate sessions delete 4c21 --erase    for good, after a question")]
-pub struct DeleteArgs {
+  toolgate sessions delete 4c21 77aa       hide them; `toolgate sessions restore` shows them again
+  toolgate sessions delete 4c21 --erase    erase it permanently, after confirmation")]
+pub struct SessionDeleteArgs {
     /// The sessions: ids, or parts of them
     #[arg(required = true, value_name = "ID")]
     pub ids: Vec<String>,
-    /// Remove them for good instead of hiding them
+    /// Erase them permanently instead of hiding them
     #[arg(long)]
     pub erase: bool,
-    /// Do not ask before erasing
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
 }
 
-/// Brings hidden sessions back.
+/// Restores hidden sessions.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate sessions list --all             shows which are hidden
   toolgate sessions restore 4c21")]
-pub struct RestoreArgs {
+pub struct SessionRestoreArgs {
     /// The sessions: ids, or parts of them
     #[arg(required = true, value_name = "ID")]
     pub ids: Vec<String>,
 }
 
-/// Does it.
-pub(crate) fn run(args: &SessionsArgs, cx: &Cx) -> Result<Exit, CliError> {
+/// Runs the subcommand.
+pub(crate) fn run(args: &SessionsArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     match &args.what {
-        SessionsCommand::List(args) => runtime::block_on(list::run(args, cx)),
-        SessionsCommand::Show(args) => runtime::block_on(show::run(args, cx)),
-        SessionsCommand::Resume(args) => resume(args, cx),
-        SessionsCommand::Undo(args) => runtime::block_on(undo::run(args, cx)),
-        SessionsCommand::Delete(args) => runtime::block_on(delete::delete(args, cx)),
-        SessionsCommand::Restore(args) => runtime::block_on(delete::restore(args, cx)),
+        SessionsCommand::List(args) => runtime::block_on(list::list_sessions(args, cx)),
+        SessionsCommand::Show(args) => runtime::block_on(show::show_session(args, cx)),
+        SessionsCommand::Resume(args) => resume_session(args, cx),
+        SessionsCommand::Undo(args) => runtime::block_on(undo::run_undo(args, cx)),
+        SessionsCommand::Delete(args) => runtime::block_on(delete::delete_sessions(args, cx)),
+        SessionsCommand::Restore(args) => runtime::block_on(delete::restore_sessions(args, cx)),
     }
 }
 
-/// A run, in the directory of the session.
-fn resume(args: &ResumeArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let ResumeArgs { id, task, talk } = args;
+/// Resumes a session in its own directory.
+fn resume_session(args: &SessionResumeArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let SessionResumeArgs { id, task, talk } = args;
     let there = runtime::block_on(async {
-        let store = cx.store().await?;
+        let store = cx.open_store().await?;
         ids::workspace_of(&store, ids::find_session(&store, id).await?).await
     })?;
+    // Tools, policy and the project's configuration are those of the session's own directory.
     let mut there_cx = cx.clone();
     there_cx.paths.workspace = there.unwrap_or_else(|| cx.paths.workspace.clone());
     let run = RunArgs {

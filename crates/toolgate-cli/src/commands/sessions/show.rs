@@ -1,55 +1,67 @@
-//! One session: the conversation with its calls, or its events.
+//! `toolgate sessions show`: the conversation of a session with its calls, or its events.
 
-use toolgate::{Event, EventBody, SessionId, StoreHandle};
+use toolgate::{Event, event::EventBody, store::StoreHandle, value::SessionId};
 
-use super::{ShowArgs, list::take_in};
+use super::{SessionShowArgs, list::apply_events};
 use crate::{
-    CliError, Cx, Exit, ids, render,
-    screen::{AgentView, Item, Screen},
-    style, times,
+    CliError, CommandContext, Exit,
+    env::{ids, style, times},
+    show::{
+        render,
+        screen::{AgentView, ConversationItem, SessionScreen},
+    },
 };
 
-/// How many events are read at once.
+/// The number of events per query.
 const PAGE: usize = 500;
 
-pub(super) async fn run(args: &ShowArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let store = cx.store().await?;
+pub(super) async fn show_session(
+    args: &SessionShowArgs,
+    cx: &CommandContext,
+) -> Result<Exit, CliError> {
+    let store = cx.open_store().await?;
     let session = ids::find_session(&store, &args.id).await?;
     if args.events || cx.out.is_json() {
-        events(cx, &store, session).await?;
+        print_events(cx, &store, session).await?;
     } else {
-        print(cx, session, &with_agents(&store, session).await?)?;
+        print_session(cx, session, &fold_with_agents(&store, session).await?)?;
     }
     Ok(Exit::Done)
 }
 
-/// The screen of a session with those of its agents.
-pub(super) async fn with_agents(
+/// Folds the events of a session and of its agents into one screen.
+pub(super) async fn fold_with_agents(
     store: &StoreHandle,
     session: SessionId,
-) -> Result<Screen, CliError> {
-    let mut screen = Screen::new();
-    take_in(&mut screen, store, session).await?;
+) -> Result<SessionScreen, CliError> {
+    let mut screen = SessionScreen::new();
+    apply_events(&mut screen, store, session).await?;
     let mut looked = 0;
-    // Calls of agents come behind those that are known, so that theirs are looked at as well.
+    // An agent's calls are appended to the list while it is walked, so agents of agents are found
+    // too.
     while let Some(call) = screen.calls().get(looked).map(|call| call.invocation.id) {
         looked += 1;
         let agent = SessionId::new(call.uuid());
         if store.revision(agent).await? > 0 {
-            take_in(&mut screen, store, agent).await?;
+            apply_events(&mut screen, store, agent).await?;
         }
     }
     Ok(screen)
 }
 
-async fn events(cx: &Cx, store: &StoreHandle, session: SessionId) -> Result<(), CliError> {
+async fn print_events(
+    cx: &CommandContext,
+    store: &StoreHandle,
+    session: SessionId,
+) -> Result<(), CliError> {
     let mut after = 0;
     loop {
         let page = store.events(session, after, PAGE).await?;
         for event in &page {
-            match cx.out.is_json() {
-                true => cx.out.json(&**event)?,
-                false => cx.out.line(event_line(event))?,
+            if cx.out.is_json() {
+                cx.out.print_json(&**event)?
+            } else {
+                cx.out.print_line(event_line(event))?
             }
         }
         match page.last() {
@@ -62,10 +74,10 @@ async fn events(cx: &Cx, store: &StoreHandle, session: SessionId) -> Result<(), 
 fn event_line(event: &Event) -> String {
     let about = match event.body() {
         EventBody::Tool(invocation, _) => {
-            format!("{} {}", invocation.tool, ids::short(invocation.id))
+            format!("{} {}", invocation.tool, ids::short_id(invocation.id))
         }
         EventBody::Turn(turn, _) | EventBody::Loop(turn, _) => {
-            style::dim(format!("turn {}", ids::short(turn.turn))).to_string()
+            style::dim(format!("turn {}", ids::short_id(turn.turn))).to_string()
         }
     };
     format!(
@@ -76,65 +88,74 @@ fn event_line(event: &Event) -> String {
     )
 }
 
-fn print(cx: &Cx, session: SessionId, screen: &Screen) -> Result<(), CliError> {
+fn print_session(
+    cx: &CommandContext,
+    session: SessionId,
+    screen: &SessionScreen,
+) -> Result<(), CliError> {
     let cost = screen
         .cost()
         .map_or_else(String::new, |cost| format!(", {cost}"));
     let calls = screen.calls().len();
-    cx.out.line(format_args!(
+    cx.out.print_line(format_args!(
         "{}  {calls} calls{cost}, last {}",
         style::bold(session),
-        times::shown(screen.now())
+        times::format_time(screen.last_event_at())
     ))?;
     for agent in screen.agents() {
         if agent.session != session {
             let name = agent.name.as_deref().unwrap_or("agent");
-            cx.out.line(format_args!(
+            cx.out.print_line(format_args!(
                 "\n{} {}",
-                style::note(style::plain(name)),
+                style::note(style::escape_controls(name)),
                 style::dim(agent.session)
             ))?;
         }
-        conversation(cx, screen, agent)?;
+        print_conversation(cx, screen, agent)?;
     }
     Ok(())
 }
 
-fn conversation(cx: &Cx, screen: &Screen, agent: &AgentView) -> Result<(), CliError> {
+fn print_conversation(
+    cx: &CommandContext,
+    screen: &SessionScreen,
+    agent: &AgentView,
+) -> Result<(), CliError> {
     for item in &agent.items {
         match item {
-            Item::User { text, .. } => {
-                cx.out.line("")?;
+            ConversationItem::User { text, .. } => {
+                cx.out.print_line("")?;
                 text.lines().try_for_each(|line| {
                     cx.out
-                        .line(style::bold(format!("> {}", style::plain(line))))
+                        .print_line(style::bold(format!("> {}", style::escape_controls(line))))
                 })?;
             }
-            Item::Model(text) => {
-                cx.out.line("")?;
-                render::markdown(text, render::width())
+            ConversationItem::Model(text) => {
+                cx.out.print_line("")?;
+                render::render_markdown(text, render::text_width())
                     .iter()
-                    .try_for_each(|line| cx.out.line(line))?;
+                    .try_for_each(|line| cx.out.print_line(line))?;
             }
-            Item::Call(id) => {
+            ConversationItem::Call(id) => {
                 if let Some(call) = screen.call(*id) {
-                    let id = ids::short(*id);
+                    let id = ids::short_id(*id);
                     let line = render::call_line(
                         call,
-                        render::width().saturating_sub(id.len() + 3),
-                        screen.now(),
+                        render::text_width().saturating_sub(id.len() + 3),
+                        screen.last_event_at(),
                         0,
                     );
-                    cx.out.line(format_args!("  {} {line}", style::dim(id)))?;
+                    cx.out
+                        .print_line(format_args!("  {} {line}", style::dim(id)))?;
                 }
             }
-            Item::Note(text) => cx
+            ConversationItem::Note(text) => cx
                 .out
-                .line(style::dim(format!("  {}", style::plain(text))))?,
+                .print_line(style::dim(format!("  {}", style::escape_controls(text))))?,
         }
     }
     if let Some(end) = agent.end {
-        cx.out.line(style::dim(format!("  ({end})")))?;
+        cx.out.print_line(style::dim(format!("  ({end})")))?;
     }
     Ok(())
 }

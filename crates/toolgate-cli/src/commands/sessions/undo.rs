@@ -1,49 +1,56 @@
-//! Takes back what a session changed in files: a turn in that session, through the whole gate.
+//! `toolgate sessions undo`: undoes file changes in a turn of that session, through the whole gate.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use toolgate::{
-    CallId, CallResult, Decision, Dispatcher, SessionId, Status, StoreHandle, ToolRequest,
-    TurnRequest, View,
+    Decision, Status, View,
+    session::{CallResult, Dispatcher, TurnRequest},
+    stack::ToolRequest,
+    store::StoreHandle,
+    value::{CallId, SessionId},
 };
 use toolgate_tools::{ChangeSet, UndoChanges, Workspace};
 
-use super::{UndoArgs, show::with_agents};
+use super::{SessionUndoArgs, show::fold_with_agents};
 use crate::{
-    CliError, Cx, Exit, Gate, GateArgs,
-    confirm::confirm,
-    ids, render,
-    screen::{CallState, CallView, Screen},
-    style,
+    CliError, CliGate, CommandContext, Exit, GateArgs,
+    env::{confirm::require_confirmation, ids, style},
+    show::{
+        render,
+        screen::{CallState, CallView, SessionScreen},
+    },
 };
 
-pub(super) async fn run(args: &UndoArgs, cx: &Cx) -> Result<Exit, CliError> {
-    let store = cx.store().await?;
+pub(super) async fn run_undo(
+    args: &SessionUndoArgs,
+    cx: &CommandContext,
+) -> Result<Exit, CliError> {
+    let store = cx.open_store().await?;
     let session = ids::find_session(&store, &args.id).await?;
-    let screen = with_agents(&store, session).await?;
-    let changes = wanted(args, cx, &store, &screen).await?;
+    let screen = fold_with_agents(&store, session).await?;
+    let changes = find_changes(args, cx, &store, &screen).await?;
     if changes.is_empty() {
-        cx.out.note(
-            "there is nothing to take back: no file tool of this session changed anything here",
+        cx.out.print_note(
+            "there is nothing to undo: no file tool of this session changed anything here",
         )?;
         return Ok(Exit::Done);
     }
     for change in &changes {
-        show(cx, &store, change, args.dry_run).await?;
+        print_change(cx, &store, change, args.dry_run).await?;
     }
     if args.dry_run {
         return Ok(Exit::Done);
     }
-    confirm(
+    require_confirmation(
         cx,
-        &format!("Take back {}?", counted(changes.len())),
+        &format!("Undo {}?", changes_label(changes.len())),
         args.yes,
     )?;
-    take_back(args, cx, store, session, &changes).await
+    undo_each(args, cx, store, session, &changes).await
 }
 
-fn counted(count: usize) -> String {
+fn changes_label(count: usize) -> String {
     if count == 1 {
         "this change".to_owned()
     } else {
@@ -51,20 +58,23 @@ fn counted(count: usize) -> String {
     }
 }
 
-/// The changes to take back, newest first.
-async fn wanted(
-    args: &UndoArgs,
-    cx: &Cx,
+/// Loads the changes to undo, newest first.
+async fn find_changes(
+    args: &SessionUndoArgs,
+    cx: &CommandContext,
     store: &StoreHandle,
-    screen: &Screen,
+    screen: &SessionScreen,
 ) -> Result<Vec<ChangeSet>, CliError> {
-    let undone = undone(screen);
-    let (mut changes, mut elsewhere) = (Vec::new(), None);
+    let undone = undone_calls(screen);
+    let mut changes = Vec::new();
+    let mut elsewhere = None;
     let mut calls: Vec<&CallView> = screen
         .calls()
         .iter()
-        .filter(|call| is_meant(args, call))
+        .filter(|call| may_be_undone(args, call))
         .collect();
+    // Newest first: if two calls changed a file, the later change has to be undone before the
+    // earlier.
     calls.sort_by_key(|call| {
         (
             call.settled_at.unwrap_or(call.requested_at),
@@ -74,28 +84,31 @@ async fn wanted(
     for call in calls.into_iter().rev() {
         let id = call.invocation.id;
         let is_undo = call.invocation.tool.as_str() == UndoChanges::NAME;
+        // An undo is a change, too. Without `--call`, neither it nor the change it undid is undone
+        // again.
         if args.call.is_none() && (is_undo || undone.contains(&id)) {
             continue;
         }
-        let Some(change) = ChangeSet::of(store, id).await? else {
+        let Some(change) = ChangeSet::load(store, id).await? else {
             continue;
         };
-        match change.root == cx.paths.workspace.to_string_lossy() {
-            true => changes.push(change),
-            false => elsewhere = Some(change.root),
+        if change.root == cx.paths.workspace.to_string_lossy() {
+            changes.push(change)
+        } else {
+            elsewhere = Some(change.root)
         }
     }
     match elsewhere {
         Some(root) if changes.is_empty() => {
             Err(CliError::usage(format!("the session worked in {root}"))
-                .hint(format!("say `-C {root}`")))
+                .with_hint(format!("add `-C {root}`")))
         }
         _ => Ok(changes),
     }
 }
 
-/// Whether a call is meant, and may have changed something.
-fn is_meant(args: &UndoArgs, call: &CallView) -> bool {
+/// Returns true if a call matches `--call` and may have changed something.
+fn may_be_undone(args: &SessionUndoArgs, call: &CallView) -> bool {
     let id = call.invocation.id.to_string();
     let named = args
         .call
@@ -105,8 +118,8 @@ fn is_meant(args: &UndoArgs, call: &CallView) -> bool {
     named && !refused
 }
 
-/// The calls that were taken back before.
-fn undone(screen: &Screen) -> BTreeSet<CallId> {
+/// Returns the calls that were undone before.
+fn undone_calls(screen: &SessionScreen) -> BTreeSet<CallId> {
     let undo = |call: &&CallView| {
         call.invocation.tool.as_str() == UndoChanges::NAME
             && call.state == CallState::Settled(Status::Ok)
@@ -120,8 +133,8 @@ fn undone(screen: &Screen) -> BTreeSet<CallId> {
         .collect()
 }
 
-async fn show(
-    cx: &Cx,
+async fn print_change(
+    cx: &CommandContext,
     store: &StoreHandle,
     change: &ChangeSet,
     dry_run: bool,
@@ -130,48 +143,57 @@ async fn show(
     if cx.out.is_json() {
         let said =
             json!({ "call": change.call, "tool": change.tool, "files": files, "state": "found" });
-        return if dry_run { cx.out.json(&said) } else { Ok(()) };
+        return if dry_run {
+            cx.out.print_json(&said)
+        } else {
+            Ok(())
+        };
     }
-    cx.out.line(format_args!(
+    cx.out.print_line(format_args!(
         "{} {} did this:",
         style::bold(&change.tool),
-        style::dim(ids::short(change.call))
+        style::dim(ids::short_id(change.call))
     ))?;
-    render::diff(&change.diff(store).await?)
+    render::render_diff(&change.diff(store).await?)
         .iter()
-        .try_for_each(|line| cx.out.line(line))
+        .try_for_each(|line| cx.out.print_line(line))
 }
 
-/// Takes the changes back one by one, and stops at the first that cannot be.
-async fn take_back(
-    args: &UndoArgs,
-    cx: &Cx,
+/// Undoes the changes one by one, and stops at the first that cannot be undone.
+async fn undo_each(
+    args: &SessionUndoArgs,
+    cx: &CommandContext,
     store: StoreHandle,
     session: SessionId,
     changes: &[ChangeSet],
 ) -> Result<Exit, CliError> {
-    // Whoever sits at the keyboard has seen what will happen and said yes; policy still has its say.
-    let mut gate = Gate::over(cx, cx.config()?, store.clone(), &GateArgs::default())?;
+    // The user has seen the changes and confirmed, which is the approval. Policy can still block
+    // the call.
+    let mut gate = CliGate::with_store(cx, cx.load_config()?, store.clone(), &GateArgs::default())?;
     gate.answer = Some(Decision::approve(gate.me.clone()));
     let workspace = Workspace::open(&cx.paths.workspace)
-        .map_err(|error| CliError::of(&error))?
-        .keeping(store);
+        .map_err(|error| CliError::from_error(&error))?
+        .with_undo_store(store);
+    // The model's tool undoes changes of its own session only; agents of this session have their
+    // own.
     gate.registry.remove(UndoChanges::NAME);
     gate.registry
-        .register(UndoChanges::of_any_session(workspace))?;
-    let view = View::under(&gate.registry, &gate.stack)?;
+        .register(UndoChanges::for_any_session(workspace))?;
+    let view = View::for_stack(&gate.registry, &gate.stack)?;
     let builder = Dispatcher::builder(gate.stack.clone());
-    let dispatcher = gate.dispatcher(Some(session))(builder).build().await?;
+    let dispatcher = gate.dispatcher_setup(Some(session))(builder)
+        .build()
+        .await?;
     for change in changes {
         let arguments: Value = json!({ "call": change.call, "force": args.force });
-        let request = ToolRequest::json("", UndoChanges::NAME, arguments);
+        let request = ToolRequest::from_json("", UndoChanges::NAME, arguments);
         let turn = TurnRequest::new(view.clone(), vec![request]).principal(gate.me.clone());
-        let report = dispatcher.open(turn).await?.run().await?;
+        let report = dispatcher.open_turn(turn).await?.run().await?;
         let result = report
             .results
             .first()
-            .ok_or_else(|| CliError::new("the turn came back without the call"))?;
-        let exit = tell(cx, change, result)?;
+            .ok_or_else(|| CliError::new("the report of the turn lacks the call"))?;
+        let exit = print_result(cx, change, result)?;
         if exit != Exit::Done {
             return Ok(exit);
         }
@@ -179,7 +201,11 @@ async fn take_back(
     Ok(Exit::Done)
 }
 
-fn tell(cx: &Cx, change: &ChangeSet, result: &CallResult) -> Result<Exit, CliError> {
+fn print_result(
+    cx: &CommandContext,
+    change: &ChangeSet,
+    result: &CallResult,
+) -> Result<Exit, CliError> {
     let exit = result.status().map_or(Exit::Suspended, Exit::from);
     let text = result
         .outcome
@@ -188,24 +214,24 @@ fn tell(cx: &Cx, change: &ChangeSet, result: &CallResult) -> Result<Exit, CliErr
         .unwrap_or_default();
     if cx.out.is_json() {
         let status = result.status().map_or("suspended", Status::as_str);
-        cx.out.json(
+        cx.out.print_json(
             &json!({ "call": change.call, "undone_by": result.id, "status": status, "text": text }),
         )?;
         return Ok(exit);
     }
-    let name = format!("{} {}", change.tool, ids::short(change.call));
+    let name = format!("{} {}", change.tool, ids::short_id(change.call));
     match exit {
         Exit::Done => cx
             .out
-            .line(format_args!("{} {name}", style::good("took back")))?,
+            .print_line(format_args!("{} {name}", style::good("undone")))?,
         _ => {
             let problem = CliError::new(format!(
-                "{name} could not be taken back: {}",
-                style::plain(&text)
+                "{name} could not be undone: {}",
+                style::escape_controls(&text)
             ));
-            cx.out.error(
-                &problem.hint("--force puts files back whatever they are; --call names one change"),
-            );
+            cx.out.print_error(&problem.with_hint(
+                "--force restores files even if they were changed since; --call names one change",
+            ));
         }
     }
     Ok(exit)

@@ -1,13 +1,17 @@
-//! `toolgate tools`: what agents can call here, and calling it by hand.
+//! `toolgate tools`: lists the tools of agents, shows one, calls one by hand.
 
 mod call;
 mod show;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use toolgate::{ToolEntry, View};
+use toolgate::{View, tool::ToolEntry};
 
-use crate::{CallArgs, CliError, Cx, Exit, GateArgs, preview::Preview, style, table::Table};
+use crate::{
+    CallArgs, CliError, CommandContext, Exit, GateArgs,
+    assembly::preview::GatePreview,
+    env::{style, table::OutputTable},
+};
 
 /// Lists the tools that agents have here, shows one, or calls one through the gate.
 #[derive(Debug, Args)]
@@ -17,37 +21,37 @@ Examples:
   toolgate tools show read_file
   toolgate tools call read_file path=README.md")]
 pub struct ToolsArgs {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: ToolsCommand,
 }
 
-/// What to do with tools.
+/// A subcommand of `toolgate tools`.
 #[derive(Debug, Subcommand)]
 pub enum ToolsCommand {
     /// List the tools that agents have here
-    List(ListArgs),
-    /// Show what a tool does and takes, as the model is told
-    Show(ShowArgs),
+    List(ToolsListArgs),
+    /// Show the description and parameters of a tool, as the model sees them
+    Show(ToolShowArgs),
     /// Call a tool through the whole gate, as a model would
     Call(ToolCallArgs),
 }
 
-/// Lists the tools that agents have here, with the most that each can do to the world.
+/// Lists the tools that agents have here, with the strongest side effect of each.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate tools list
   toolgate tools list --json | jq -r 'select(.effect == \"read_only\") | .name'")]
-pub struct ListArgs {}
+pub struct ToolsListArgs {}
 
-/// Shows what a tool does, what it takes, and what it is said to do to the world.
+/// Shows the description, the parameters and the declared side effects of a tool.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate tools show read_file
   toolgate tools show read_file --json | jq .input")]
-pub struct ShowArgs {
+pub struct ToolShowArgs {
     /// The tool
     pub tool: String,
 }
@@ -55,7 +59,7 @@ pub struct ShowArgs {
 /// Calls a tool as a model would: checked, decided on, bounded, and recorded with a receipt.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What needs an approval waits for it: the command ends with 3 and says how to decide.
+A call that needs an approval stays pending: the command exits with 3 and prints how to decide.
 
 Examples:
   toolgate tools call read_file path=README.md
@@ -65,57 +69,57 @@ pub struct ToolCallArgs {
     /// The call.
     #[command(flatten)]
     pub call: CallArgs,
-    /// What the gate lets through.
+    /// The options of the gate.
     #[command(flatten)]
     pub gate: GateArgs,
 }
 
 /// Lists, shows or calls tools.
-pub(crate) fn run(args: &ToolsArgs, cx: &Cx) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &ToolsArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     match &args.command {
-        ToolsCommand::List(ListArgs {}) => list(cx),
-        ToolsCommand::Show(args) => show::run(&args.tool, cx),
-        ToolsCommand::Call(args) => call::run(args, cx),
+        ToolsCommand::List(ToolsListArgs {}) => list_tools(cx),
+        ToolsCommand::Show(args) => show::show_tool(&args.tool, cx),
+        ToolsCommand::Call(args) => call::call_tool(args, cx),
     }
 }
 
-fn list(cx: &Cx) -> Result<Exit, CliError> {
-    let preview = Preview::open(cx, &GateArgs::default())?;
-    let view = View::under(&preview.registry, &preview.stack)?;
-    let mut table = Table::new().head(["TOOL", "EFFECT", "WHAT IT DOES"]);
+fn list_tools(cx: &CommandContext) -> Result<Exit, CliError> {
+    let preview = GatePreview::open(cx, &GateArgs::default())?;
+    let view = View::for_stack(&preview.registry, &preview.stack)?;
+    let mut table = OutputTable::new().with_head(["TOOL", "EFFECT", "WHAT IT DOES"]);
     for tool in view.specs().filter_map(|spec| view.get(spec.name.as_str())) {
         if cx.out.is_json() {
             cx.out
-                .json(&described(&tool.entry, &tool.spec.description))?;
+                .print_json(&describe_tool(&tool.entry, &tool.spec.description))?;
         }
         let first = tool.spec.description.lines().next().unwrap_or_default();
-        let effect = tool.entry.spec.annotations.effect();
-        table.row([
+        let effect = tool.entry.spec.annotations.strongest_effect();
+        table.add_row([
             style::bold(&tool.spec.name).to_string(),
-            word(&effect),
-            style::plain(first),
+            wire_word(&effect),
+            style::escape_controls(first),
         ]);
     }
     if !cx.out.is_json() {
-        cx.out.line(table)?;
+        cx.out.print_line(table)?;
     }
     Ok(Exit::Done)
 }
 
-/// What is known of a tool, without its schemas.
-fn described(entry: &ToolEntry, description: &str) -> Value {
+/// Returns a tool as JSON, without its schemas.
+fn describe_tool(entry: &ToolEntry, description: &str) -> Value {
     json!({
         "name": entry.spec.name,
         "description": description,
-        "effect": entry.spec.annotations.effect(),
+        "effect": entry.spec.annotations.strongest_effect(),
         "annotations": entry.spec.annotations,
         "executor": entry.executor.to_string(),
         "fingerprint": entry.fingerprint,
     })
 }
 
-/// The word on the wire for a value of one of our enumerations.
-fn word(value: &impl serde::Serialize) -> String {
+/// Returns the wire word of a value of an enumeration.
+fn wire_word(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value)
         .ok()
         .and_then(|word| word.as_str().map(str::to_owned))

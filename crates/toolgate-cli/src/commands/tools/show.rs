@@ -1,17 +1,23 @@
-//! `toolgate tools show`: one tool, as the model is told of it.
+//! `toolgate tools show`: one tool, as the model sees it.
 
 use serde_json::Value;
-use toolgate::{ShownTool, View};
+use toolgate::{View, tool::ShownTool};
 
-use super::{described, word};
-use crate::{CliError, Cx, Exit, GateArgs, preview::Preview, style, table::Table};
+use super::{describe_tool, wire_word};
+use crate::{
+    CliError, CommandContext, Exit, GateArgs,
+    assembly::preview::GatePreview,
+    env::{style, table::OutputTable},
+};
 
-pub(super) fn run(name: &str, cx: &Cx) -> Result<Exit, CliError> {
-    let preview = Preview::open(cx, &GateArgs::default())?;
-    let view = View::under(&preview.registry, &preview.stack)?;
-    let tool = view.get(name).ok_or_else(|| unknown(name, &view))?;
+pub(super) fn show_tool(name: &str, cx: &CommandContext) -> Result<Exit, CliError> {
+    let preview = GatePreview::open(cx, &GateArgs::default())?;
+    let view = View::for_stack(&preview.registry, &preview.stack)?;
+    let tool = view
+        .get(name)
+        .ok_or_else(|| unknown_tool_error(name, &view))?;
     if cx.out.is_json() {
-        let mut said = described(&tool.entry, &tool.spec.description);
+        let mut said = describe_tool(&tool.entry, &tool.spec.description);
         said["input"] = tool.spec.input.as_json().as_value().clone();
         said["output"] = tool
             .spec
@@ -19,14 +25,14 @@ pub(super) fn run(name: &str, cx: &Cx) -> Result<Exit, CliError> {
             .as_ref()
             .map(|output| output.as_json().as_value().clone())
             .into();
-        cx.out.json(&said)?;
+        cx.out.print_json(&said)?;
         return Ok(Exit::Done);
     }
-    print(tool, cx)?;
+    print_tool(tool, cx)?;
     Ok(Exit::Done)
 }
 
-fn unknown(name: &str, view: &View) -> CliError {
+fn unknown_tool_error(name: &str, view: &View) -> CliError {
     let closeness = |known: &str| strsim::jaro_winkler(name, known);
     let names = view.specs().map(|spec| spec.name.as_str());
     let near = names
@@ -34,38 +40,38 @@ fn unknown(name: &str, view: &View) -> CliError {
         .filter(|near| closeness(near) > 0.7);
     let meant = near.map_or_else(String::new, |near| format!("; the nearest is {near}"));
     CliError::usage(format!("there is no tool named {name:?}{meant}"))
-        .hint("`toolgate tools list` shows them all")
+        .with_hint("`toolgate tools list` shows them all")
 }
 
-fn print(tool: &ShownTool, cx: &Cx) -> Result<(), CliError> {
-    cx.out.line(format_args!(
+fn print_tool(tool: &ShownTool, cx: &CommandContext) -> Result<(), CliError> {
+    cx.out.print_line(format_args!(
         "{}\n{}\n",
         style::bold(&tool.spec.name),
-        style::plain(&tool.spec.description)
+        style::escape_controls(&tool.spec.description)
     ))?;
-    let parameters = parameters(tool);
+    let parameters = parameter_table(tool);
     if !parameters.is_empty() {
-        cx.out.line(format_args!("{parameters}\n"))?;
+        cx.out.print_line(format_args!("{parameters}\n"))?;
     }
     let annotations = &tool.entry.spec.annotations;
-    let mut facts = Table::new();
-    let mut fact = |name: &str, value: String| facts.row([style::dim(name).to_string(), value]);
-    fact("effect", word(&annotations.effect()));
+    let mut facts = OutputTable::new();
+    let mut fact = |name: &str, value: String| facts.add_row([style::dim(name).to_string(), value]);
+    fact("effect", wire_word(&annotations.strongest_effect()));
     fact(
         "kind",
         annotations
             .kind
             .as_ref()
-            .map_or_else(|| "not said".to_owned(), word),
+            .map_or_else(|| "unknown".to_owned(), wire_word),
     );
-    fact("can be repeated", yes(annotations.may_repeat()));
-    fact("can be undone", yes(annotations.undo));
+    fact("can be retried", yes_or_no(annotations.may_repeat()));
+    fact("can be undone", yes_or_no(annotations.undo));
     fact("run by", tool.entry.executor.to_string());
     fact("fingerprint", tool.entry.fingerprint.to_string());
-    cx.out.line(facts)
+    cx.out.print_line(facts)
 }
 
-fn yes(yes: bool) -> String {
+fn yes_or_no(yes: bool) -> String {
     if yes {
         "yes".to_owned()
     } else {
@@ -73,15 +79,15 @@ fn yes(yes: bool) -> String {
     }
 }
 
-/// What it takes, a parameter a line.
-fn parameters(tool: &ShownTool) -> Table {
+/// Returns the parameters, one per row.
+fn parameter_table(tool: &ShownTool) -> OutputTable {
     let schema = tool.spec.input.as_json().as_value();
     let required = |name: &str| {
         schema["required"]
             .as_array()
             .is_some_and(|names| names.iter().any(|required| required == name))
     };
-    let mut table = Table::new().head(["ARGUMENT", "TAKES", "", ""]);
+    let mut table = OutputTable::new().with_head(["ARGUMENT", "TYPE", "", ""]);
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let needed = if required(name) {
             style::warn("required").to_string()
@@ -93,16 +99,16 @@ fn parameters(tool: &ShownTool) -> Table {
             .iter()
             .find(|injected| injected.parameter == *name);
         let by = injected.map_or_else(String::new, |injected| {
-            format!(" (asked for by the layer {})", injected.by)
+            format!(" (required by the layer {})", injected.by)
         });
-        let said = style::plain(property["description"].as_str().unwrap_or_default());
-        table.row([name.clone(), kind(property), needed, said + &by]);
+        let said = style::escape_controls(property["description"].as_str().unwrap_or_default());
+        table.add_row([name.clone(), parameter_type(property), needed, said + &by]);
     }
     table
 }
 
-/// What a parameter takes, in a word or two.
-fn kind(property: &Value) -> String {
+/// Returns the type of a parameter in a word or two.
+fn parameter_type(property: &Value) -> String {
     match &property["type"] {
         Value::String(kind) => kind.clone(),
         Value::Array(kinds) => {

@@ -1,0 +1,114 @@
+//! The options that `run` and `chat` share: model, limits and gate, and the session they describe.
+
+use clap::Args;
+use toolgate::{
+    Session,
+    budget::{BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets},
+    model::ModelName,
+    session::SessionBuilder,
+    value::SessionId,
+};
+
+use crate::{CliError, CliGate, GateArgs};
+
+/// The model and the limits of a session.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SessionArgs {
+    /// The model, as provider:name (openai, anthropic, google, ollama, script:FILE, …)
+    #[arg(
+        long,
+        short,
+        value_name = "MODEL",
+        env = "TOOLGATE_MODEL",
+        hide_env_values = true
+    )]
+    pub model: Option<String>,
+    /// Limit the iterations (model requests) of a run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_iterations: Option<u32>,
+    /// Limit the US dollars that this run may spend on models
+    #[arg(long, value_name = "USD", value_parser = parse_usd)]
+    pub budget: Option<u64>,
+    /// The options of the gate.
+    #[command(flatten)]
+    pub gate: GateArgs,
+}
+
+impl SessionArgs {
+    /// Parses the name of the model, if one was given.
+    pub fn model_name(&self) -> Result<Option<ModelName>, CliError> {
+        self.model
+            .as_deref()
+            .map(crate::assembly::model::parse_model_name)
+            .transpose()
+    }
+
+    /// Returns the builder of a session with these options: a new session, or the one that is
+    /// named.
+    pub fn session_builder(
+        &self,
+        gate: &CliGate,
+        session: Option<SessionId>,
+    ) -> Result<SessionBuilder, CliError> {
+        let model = gate.open_model(self.model_name()?.as_ref())?;
+        let mut builder = gate.session_builder(model, session)?;
+        if let Some(rounds) = self.max_iterations {
+            builder = builder.max_iterations(rounds);
+        }
+        if let Some(limit) = self.budget {
+            let run = BudgetRule::new(
+                "--budget",
+                BudgetScope::Run,
+                BudgetPeriod::Total,
+                BudgetUnit::Usd,
+                limit,
+            );
+            // `budgets` replaces all rules, so those of the configuration are passed along.
+            builder = builder.budgets(Budgets::new(
+                gate.config.budgets().rules().iter().cloned().chain([run]),
+            ));
+        }
+        Ok(builder)
+    }
+
+    /// Opens the session.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the model or the session cannot be opened.
+    pub async fn open_session(
+        &self,
+        gate: &CliGate,
+        session: Option<SessionId>,
+    ) -> Result<Session, CliError> {
+        Ok(self.session_builder(gate, session)?.build().await?)
+    }
+}
+
+/// Parses an amount of US dollars into billionths of a dollar.
+fn parse_usd(text: &str) -> Result<u64, String> {
+    let amount: f64 = text
+        .trim_start_matches('$')
+        .parse()
+        .map_err(|_| "expected an amount such as 0.50".to_owned())?;
+    if !amount.is_finite() || !(0.0..1e9).contains(&amount) {
+        return Err("expected an amount of at least 0 and less than a billion".to_owned());
+    }
+    Ok((amount * 1e9).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_parsed_to_the_billionth_and_nonsense_is_rejected() {
+        assert_eq!(
+            (parse_usd("0.50"), parse_usd("$2"), parse_usd("0")),
+            (Ok(500_000_000), Ok(2_000_000_000), Ok(0))
+        );
+        for wrong in ["", "ten", "-1", "NaN", "inf", "1e12"] {
+            assert!(parse_usd(wrong).is_err(), "{wrong}");
+        }
+    }
+}

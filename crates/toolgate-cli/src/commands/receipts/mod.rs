@@ -1,0 +1,293 @@
+//! `toolgate receipts`: the evidence of every call, and the verification of its chain.
+
+mod export;
+mod verify;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use toolgate::{
+    Status,
+    layers::{Ledger, LedgerError, ReceiptFilter, SealedReceipt},
+    store::StoreHandle,
+    value::{CallId, Principal, Timestamp, ToolName},
+};
+
+use crate::{
+    CliError, CommandContext, Exit,
+    env::{ids, runtime, style, table::OutputTable, times},
+};
+
+/// Lists, shows, verifies and exports receipts: one for each call, also for calls that were blocked
+/// or denied.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate receipts verify                             check that the chain is intact
+  toolgate receipts list --tool run_shell --status ok
+  toolgate receipts show 9f02
+  toolgate receipts export receipts.jsonl && toolgate receipts verify receipts.jsonl")]
+pub struct ReceiptsArgs {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub what: ReceiptsCommand,
+}
+
+/// A subcommand of `toolgate receipts`.
+#[derive(Debug, Subcommand)]
+pub enum ReceiptsCommand {
+    /// List receipts, the newest last
+    List(ReceiptsListArgs),
+    /// Show the receipt of a call
+    Show(ReceiptsShowArgs),
+    /// Recompute the chain and report whether it is intact
+    Verify(ReceiptsVerifyArgs),
+    /// Write the chain as lines of JSON
+    Export(ReceiptsExportArgs),
+}
+
+/// The filter of receipts.
+#[derive(Debug, Default, Args)]
+pub struct ReceiptFilterArgs {
+    /// Only those of this session: an id, or a part of one
+    #[arg(long, value_name = "SESSION")]
+    pub session: Option<String>,
+    /// Only those of this tool
+    #[arg(long, value_name = "TOOL")]
+    pub tool: Option<String>,
+    /// Only calls that settled with this status, such as ok or consent_denied
+    #[arg(long, value_name = "STATUS")]
+    pub status: Option<Status>,
+    /// Only calls that this person approved
+    #[arg(long, value_name = "NAME")]
+    pub approver: Option<String>,
+    /// Only calls that ended at this time or later
+    #[arg(long, value_name = "TIME", value_parser = times::parse_time)]
+    pub from: Option<Timestamp>,
+    /// Only calls that ended before this time
+    #[arg(long, value_name = "TIME", value_parser = times::parse_time)]
+    pub until: Option<Timestamp>,
+}
+
+/// Lists receipts, the newest last.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate receipts list --session 4c21
+  toolgate receipts list --from 2026-11-16 --status ok --json")]
+pub struct ReceiptsListArgs {
+    /// The filter.
+    #[command(flatten)]
+    pub filter: ReceiptFilterArgs,
+    /// Maximum number of receipts, the newest ones
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+}
+
+/// Shows the receipt of a call.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate receipts show 9f02
+  toolgate receipts show 9f02 --json")]
+pub struct ReceiptsShowArgs {
+    /// The call: an id, or a part of one
+    pub id: String,
+}
+
+/// Recomputes the chain from its first record and reports whether it is intact.
+///
+/// Without a file it is the chain in the database. Exits with 7 if the verification fails, and
+/// names the first bad record.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate receipts verify
+  toolgate receipts verify receipts.jsonl
+  toolgate receipts verify receipts.jsonl --checkpoints kept.jsonl --key 3b6a…")]
+pub struct ReceiptsVerifyArgs {
+    /// A file that `export` has written
+    pub file: Option<PathBuf>,
+    /// Signed checkpoints that were stored elsewhere, one JSON object per line
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub checkpoints: Option<PathBuf>,
+    /// A public key whose checkpoints are trusted: 64 hex digits
+    #[arg(long, value_name = "KEY", value_parser = verify::parse_public_key)]
+    pub key: Vec<PublicKey>,
+}
+
+/// The public half of a key that signs checkpoints.
+pub type PublicKey = [u8; 32];
+
+/// Writes the chain as lines of JSON. Receipts outside the filter are included in outline, so that
+/// the file can be verified.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate receipts export receipts.jsonl
+  toolgate receipts export --session 4c21 > session.jsonl")]
+pub struct ReceiptsExportArgs {
+    /// The file to write, by default the standard output; an existing file is not overwritten
+    pub file: Option<PathBuf>,
+    /// The filter.
+    #[command(flatten)]
+    pub filter: ReceiptFilterArgs,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: &ReceiptsArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    runtime::block_on(async {
+        match &args.what {
+            ReceiptsCommand::List(args) => list_receipts(args, cx).await,
+            ReceiptsCommand::Show(args) => show_receipt(args, cx).await,
+            ReceiptsCommand::Verify(args) => verify::verify_receipts(args, cx).await,
+            ReceiptsCommand::Export(args) => export::export_receipts(args, cx).await,
+        }
+    })
+}
+
+impl ReceiptFilterArgs {
+    async fn to_filter(&self, store: &StoreHandle) -> Result<ReceiptFilter, CliError> {
+        let session = match &self.session {
+            // An erased session still has receipts, so a whole id is not looked up.
+            Some(text) => match text.parse() {
+                Ok(whole) => Some(whole),
+                Err(_) => Some(ids::find_session(store, text).await?),
+            },
+            None => None,
+        };
+        Ok(ReceiptFilter {
+            from: self.from,
+            until: self.until,
+            tool: self.tool.as_deref().map(ToolName::from),
+            status: self.status,
+            session,
+            approver: self.approver.as_deref().map(Principal::from),
+            ..ReceiptFilter::default()
+        })
+    }
+}
+
+async fn list_receipts(args: &ReceiptsListArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let store = cx.open_store().await?;
+    let filter = args.filter.to_filter(&store).await?;
+    let receipts = load_receipts(&Ledger::main(store), filter).await?;
+    // The ledger lists from its first record, so the newest are at the end.
+    let newest = &receipts[receipts.len().saturating_sub(args.limit)..];
+    if cx.out.is_json() {
+        newest
+            .iter()
+            .try_for_each(|sealed| cx.out.print_json(&receipt_json(sealed)))?;
+        return Ok(Exit::Done);
+    }
+    let mut table = OutputTable::new().with_head([
+        "record",
+        "call",
+        "tool",
+        "ended",
+        "session",
+        "status",
+        "approved by",
+    ]);
+    for SealedReceipt {
+        counter, receipt, ..
+    } in newest
+    {
+        let by = receipt
+            .approval
+            .as_ref()
+            .and_then(|approval| approval.by.as_ref());
+        table.add_row([
+            counter.to_string(),
+            style::bold(ids::short_id(receipt.invocation_id)).to_string(),
+            receipt.tool_name.to_string(),
+            times::format_time(receipt.ended_at),
+            ids::short_id(receipt.session_id),
+            status_label(receipt.status),
+            by.map_or_else(String::new, |by| style::escape_controls(by.as_str())),
+        ]);
+    }
+    if table.is_empty() {
+        cx.out.print_note("there are no such receipts")?
+    } else {
+        cx.out.print_line(table)?
+    }
+    Ok(Exit::Done)
+}
+
+/// Loads all receipts that match a filter, page by page.
+async fn load_receipts(
+    ledger: &Ledger,
+    mut filter: ReceiptFilter,
+) -> Result<Vec<SealedReceipt>, CliError> {
+    let mut all = Vec::new();
+    loop {
+        let page = ledger
+            .list_receipts(&filter)
+            .await
+            .map_err(verification_error)?;
+        all.extend(page.receipts);
+        match page.next {
+            Some(next) => filter.after = next,
+            None => return Ok(all),
+        }
+    }
+}
+
+async fn show_receipt(args: &ReceiptsShowArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let ledger = Ledger::main(cx.open_store().await?);
+    let unknown = || {
+        CliError::usage(format!("there is no receipt of a call {}", args.id))
+            .with_hint("`toolgate receipts list` shows them")
+    };
+    let call: CallId = match args.id.parse() {
+        Ok(whole) => whole,
+        Err(_) => {
+            // Only a whole id can be looked up; a part is compared with all of them.
+            let all = load_receipts(&ledger, ReceiptFilter::default()).await?;
+            let calls = all.iter().map(|sealed| sealed.receipt.invocation_id);
+            ids::find_id(&args.id, "call", calls)?.ok_or_else(unknown)?
+        }
+    };
+    let sealed = ledger
+        .find_receipt(call)
+        .await
+        .map_err(verification_error)?
+        .ok_or_else(unknown)?;
+    if cx.out.is_json() {
+        cx.out.print_json(&receipt_json(&sealed))?
+    } else {
+        cx.out
+            .print_line(style::escape_controls(&serde_json::to_string_pretty(
+                &receipt_json(&sealed),
+            )?))?
+    }
+    Ok(Exit::Done)
+}
+
+fn receipt_json(sealed: &SealedReceipt) -> serde_json::Value {
+    json!({ "record": sealed.counter, "hash": sealed.hash, "uri": sealed.uri, "receipt": sealed.receipt })
+}
+
+/// Gives a failed verification its own exit code and hint.
+fn verification_error(error: LedgerError) -> CliError {
+    let is_tampered = matches!(error, LedgerError::Tampered(_) | LedgerError::Line { .. });
+    let error = CliError::from(error);
+    if is_tampered {
+        error
+            .while_doing("the verification of receipts failed")
+            .with_exit(Exit::VerificationFailed)
+            .with_hint("do not rely on the chain from that record on; compare it with an earlier export or backup")
+    } else {
+        error
+    }
+}
+
+fn status_label(status: Status) -> String {
+    match status {
+        Status::Ok => style::good(status).to_string(),
+        other if other.is_refusal() => style::warn(other).to_string(),
+        other => style::bad(other).to_string(),
+    }
+}

@@ -1,0 +1,173 @@
+//! The configuration file of a command: its path, its owner, its text and its trust.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+use toolgate::{Config, layers::ConfigError};
+
+use crate::{
+    CliError,
+    env::{paths::CliPaths, settings, trust::TrustedConfigs},
+};
+
+/// The size limit of a configuration: people write it by hand, so a larger file is something else.
+const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
+
+/// The origin of a configuration file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ConfigOwner {
+    /// Named with `--config`: naming it is trusting it.
+    Named,
+    /// Found in the project: used only if the user trusts it.
+    Project,
+    /// The user's own, for projects that have none.
+    User,
+}
+
+/// A configuration file and its text.
+#[derive(Debug, Clone)]
+pub(crate) struct ConfigFile {
+    pub(crate) owner: ConfigOwner,
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+/// The trust in the configuration of a project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConfigTrust {
+    /// The user trusts this text.
+    Trusted,
+    /// The user trusted it, and it has changed since.
+    Changed,
+    /// The user has never trusted it.
+    Unknown,
+}
+
+impl ConfigFile {
+    /// Returns the file in effect: the one that is named, that of the project, or that of the user.
+    pub(crate) fn find(paths: &CliPaths) -> Option<(ConfigOwner, PathBuf)> {
+        // One file only: configurations are never merged, so a project cannot add to what was
+        // named.
+        let named = paths.named.clone().map(|path| (ConfigOwner::Named, path));
+        let project = || {
+            paths
+                .project_config()
+                .map(|path| (ConfigOwner::Project, path))
+        };
+        named
+            .or_else(project)
+            .or_else(|| paths.user.clone().map(|path| (ConfigOwner::User, path)))
+    }
+
+    /// Reads a file, trusted or not.
+    pub(crate) fn read(owner: ConfigOwner, path: PathBuf) -> Result<Self, CliError> {
+        let text = read_config_text(&path)?;
+        Ok(Self { owner, path, text })
+    }
+
+    /// Parses the file, without environment variables.
+    pub(crate) fn parse_config(&self) -> Result<Config, ConfigError> {
+        Config::parse_with_catalog(
+            &self.path.display().to_string(),
+            &self.text,
+            settings::cli_catalog(),
+        )
+    }
+
+    /// Checks whether the user trusts the file with its current text.
+    pub(crate) fn check_trust(&self, home: &Path) -> Result<ConfigTrust, CliError> {
+        // The user named or wrote the other files; one of the project may come with a cloned
+        // repository.
+        if self.owner != ConfigOwner::Project {
+            return Ok(ConfigTrust::Trusted);
+        }
+        let trusted = TrustedConfigs::load(home)?;
+        if trusted.covers(&self.path, &self.text) {
+            Ok(ConfigTrust::Trusted)
+        } else if trusted.knows(&self.path) {
+            Ok(ConfigTrust::Changed)
+        } else {
+            Ok(ConfigTrust::Unknown)
+        }
+    }
+
+    /// Rejects a file that the user does not trust.
+    pub(crate) fn require_trust(&self, home: &Path) -> Result<(), CliError> {
+        let problem = match self.check_trust(home)? {
+            ConfigTrust::Trusted => return Ok(()),
+            ConfigTrust::Changed => "has changed since it was trusted",
+            ConfigTrust::Unknown => "is not trusted yet, and it could loosen the gate",
+        };
+        Err(
+            CliError::usage(format!("{} {problem}", self.path.display()))
+                .with_hint("read it, and if you agree: `toolgate config trust`"),
+        )
+    }
+}
+
+/// Reads a UTF-8 text up to the size limit of a configuration.
+fn read_config_text(path: &Path) -> Result<String, CliError> {
+    let shown = path.display();
+    let mut bytes = Vec::new();
+    // One byte more than the limit tells a larger file without loading it.
+    let read =
+        File::open(path).and_then(|file| file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|error| read_error(path, &error))?;
+    if bytes.len() as u64 > MAX_CONFIG_BYTES {
+        return Err(CliError::usage(format!(
+            "{shown} is larger than a megabyte, the limit for a configuration"
+        ))
+        .with_hint("--config names the file; `toolgate config init` writes one to start from"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count();
+        CliError::usage(format!("{shown}:{line}: the file is not UTF-8"))
+            .with_hint("save it as UTF-8; `iconv -f latin1 -t utf-8` converts an older encoding")
+    })
+}
+
+fn read_error(path: &Path, error: &io::Error) -> CliError {
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "`toolgate config init` writes one to start from",
+        io::ErrorKind::IsADirectory => "name the file in it, such as DIR/toolgate.toml",
+        io::ErrorKind::PermissionDenied => {
+            "make it readable for you, or name another one with --config"
+        }
+        _ => "name another file with --config",
+    };
+    CliError::usage(format!("{}: {error}", path.display())).with_hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_text_or_too_large_is_rejected_with_its_line() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("toolgate.toml");
+        std::fs::write(&path, b"a\nb\xff").expect("written");
+        let said = read_config_text(&path).expect_err("not UTF-8").to_string();
+        assert!(
+            said.ends_with("toolgate.toml:2: the file is not UTF-8"),
+            "{said}"
+        );
+        std::fs::write(&path, vec![b'#'; MAX_CONFIG_BYTES as usize + 1]).expect("written");
+        assert!(
+            read_config_text(&path)
+                .expect_err("too large")
+                .to_string()
+                .contains("megabyte")
+        );
+        std::fs::write(&path, vec![b'#'; MAX_CONFIG_BYTES as usize]).expect("written");
+        assert!(read_config_text(&path).is_ok());
+    }
+}

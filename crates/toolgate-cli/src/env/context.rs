@@ -1,0 +1,79 @@
+//! The context of a command: global options, paths, and access to configuration, store and keys.
+
+use toolgate::{Config, approval::KeyFile, store::StoreHandle, value::Principal};
+
+use crate::{
+    CliError, CommandOutput,
+    args::GlobalArgs,
+    env::{
+        config_file::ConfigFile,
+        paths::{CONFIG_NAME, CliPaths},
+        settings,
+    },
+};
+
+/// The context that every command receives.
+#[derive(Debug, Clone)]
+pub struct CommandContext {
+    /// The output of the command.
+    pub out: CommandOutput,
+    /// The paths in use.
+    pub paths: CliPaths,
+}
+
+impl CommandContext {
+    /// Creates the context from the global options.
+    pub fn new(global: &GlobalArgs) -> Result<Self, CliError> {
+        Ok(Self {
+            out: CommandOutput::new(global.json, global.quiet, global.color),
+            paths: CliPaths::resolve(global)?,
+        })
+    }
+
+    /// Loads the configuration in effect: the one that was named, that of the project if it is
+    /// trusted, that of the user, or none; environment variables override it.
+    pub fn load_config(&self) -> Result<Config, CliError> {
+        let config = match ConfigFile::find(&self.paths) {
+            Some((owner, path)) => {
+                let file = ConfigFile::read(owner, path)?;
+                // Before it is parsed: nothing in an untrusted file may have an effect.
+                file.require_trust(&self.paths.home)?;
+                file.parse_config()?
+            }
+            None => Config::parse_with_catalog(CONFIG_NAME, "", settings::cli_catalog())?,
+        };
+        Ok(config.with_process_environment()?)
+    }
+
+    /// Opens the store, and creates it if there is none.
+    pub async fn open_store(&self) -> Result<StoreHandle, CliError> {
+        // The default database is in the home directory, which may not exist yet.
+        if self.paths.db.starts_with("sqlite:") {
+            self.paths.create_home()?;
+        }
+        let opened = toolgate::store::open_store(&self.paths.db).await;
+        opened.map_err(|error| {
+            CliError::from(error).while_doing(format!(
+                "the database {} cannot be opened",
+                self.paths.display_db()
+            ))
+        })
+    }
+
+    /// Loads the keys that sign approvals, and creates them if there are none.
+    pub fn load_keys(&self) -> Result<KeyFile, CliError> {
+        self.paths.create_home()?;
+        Ok(KeyFile::load_or_create(self.paths.home.join("keys"))?)
+    }
+
+    /// Returns the name of the user for the record, from the environment.
+    pub fn current_user(&self) -> Principal {
+        let name = ["TOOLGATE_USER", "USER", "LOGNAME"]
+            .iter()
+            .find_map(|name| std::env::var(name).ok());
+        let name = name
+            .map(|name| name.trim().to_owned())
+            .filter(|name| !name.is_empty());
+        Principal::from(name.as_deref().unwrap_or("unknown"))
+    }
+}

@@ -1,0 +1,110 @@
+//! The output of a command: text for people, JSON for machines, less with `--quiet`.
+
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal, Write},
+};
+
+use anstream::{AutoStream, ColorChoice};
+use serde::Serialize;
+
+use crate::{CliError, args::ColorMode};
+
+/// The output of a command. Results go to the standard output, everything else to the error output.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandOutput {
+    json: bool,
+    quiet: bool,
+    color: ColorChoice,
+}
+
+impl CommandOutput {
+    /// Creates the output from the global options.
+    pub fn new(json: bool, quiet: bool, color: ColorMode) -> Self {
+        let color = match color {
+            ColorMode::Auto => ColorChoice::Auto,
+            ColorMode::Always => ColorChoice::Always,
+            ColorMode::Never => ColorChoice::Never,
+        };
+        Self { json, quiet, color }
+    }
+
+    /// Returns true if the output is JSON.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Returns true if only results are printed.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Returns true if a user at a terminal can read the output and answer.
+    pub fn is_interactive(&self) -> bool {
+        !self.json && io::stdout().is_terminal() && io::stdin().is_terminal()
+    }
+
+    /// Returns true if the standard output shows colours.
+    pub fn is_colored(&self) -> bool {
+        match self.color {
+            ColorChoice::Auto => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
+            ColorChoice::Never => false,
+            ColorChoice::Always | ColorChoice::AlwaysAnsi => true,
+        }
+    }
+
+    /// Prints a line of the result; styles are stripped where colours are off.
+    pub fn print_line(&self, text: impl Display) -> Result<(), CliError> {
+        Ok(writeln!(self.stdout(), "{text}")?)
+    }
+
+    /// Prints a value as one line of JSON.
+    pub fn print_json(&self, value: &impl Serialize) -> Result<(), CliError> {
+        let line = serde_json::to_string(value)?;
+        // Flushed line by line: a reader of the pipe follows the run as it happens.
+        let mut out = io::stdout().lock();
+        Ok(writeln!(out, "{line}").and_then(|()| out.flush())?)
+    }
+
+    /// Prints a line that is not part of the result to the error output, unless quiet.
+    pub fn print_note(&self, text: impl Display) -> Result<(), CliError> {
+        if self.quiet {
+            return Ok(());
+        }
+        Ok(writeln!(self.stderr(), "{text}")?)
+    }
+
+    /// Returns the standard output, which strips styles where colours are off.
+    pub fn stdout(&self) -> AutoStream<io::Stdout> {
+        AutoStream::new(io::stdout(), self.color)
+    }
+
+    /// Returns the error output, which strips styles where colours are off.
+    pub fn stderr(&self) -> AutoStream<io::Stderr> {
+        AutoStream::new(io::stderr(), self.color)
+    }
+
+    /// Prints an error with its hint.
+    pub fn print_error(&self, error: &CliError) {
+        // If the error output is closed too, the exit code still reports the failure.
+        let _ = match (self.json, error.hint_text()) {
+            (true, hint) => {
+                let said = serde_json::json!({ "error": error.to_string(), "hint": hint, "exit": error.exit_status().code() });
+                writeln!(io::stderr(), "{said}")
+            }
+            (false, Some(hint)) => {
+                writeln!(
+                    self.stderr(),
+                    "{}: {error}\n{}: {hint}",
+                    crate::env::style::bad("error"),
+                    crate::env::style::note("hint")
+                )
+            }
+            (false, None) => writeln!(
+                self.stderr(),
+                "{}: {error}",
+                crate::env::style::bad("error")
+            ),
+        };
+    }
+}

@@ -1,0 +1,115 @@
+//! The sections of `toolgate.toml` for the command line: runs, tools and agents.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate::{
+    layers::{Catalog, ProgramSection},
+    model::Effort,
+};
+use toolgate_tools::{FetchOptions, FileLimits, ShellOptions};
+
+/// `[run]`: the options of a run, which the command line can override.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunSection {
+    /// The model, as provider:name.
+    pub model: Option<String>,
+    /// The system instructions, in place of the built-in text.
+    pub instructions: Option<String>,
+    /// The handling of calls that need an approval.
+    pub approve: ApproveMode,
+    /// The maximum number of iterations (model requests) of a run.
+    pub max_iterations: Option<u32>,
+    /// The maximum number of tokens in one reply.
+    pub max_tokens: Option<u32>,
+    /// The reasoning effort of the model.
+    pub effort: Option<Effort>,
+    /// A file with prices that override the bundled ones.
+    pub prices: Option<PathBuf>,
+    /// Directories with skills, relative to the workspace or absolute.
+    pub skills: Vec<PathBuf>,
+}
+
+/// The handling of calls that need an approval.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApproveMode {
+    /// Ask for approval of every call that no rule allows, also of those that only read
+    Ask,
+    /// Allow calls that only read, ask for approval of the others
+    #[default]
+    AutoRead,
+    /// Also allow changes of files in the workspace
+    AutoEdit,
+    /// Never ask: deny calls that need an approval
+    Never,
+    /// Approve every call that no rule denies
+    Yes,
+}
+
+/// `[tools]`: the built-in tools and their limits.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ToolsSection {
+    /// Only these tools, by name or glob; by default all of them.
+    pub only: Option<Vec<String>>,
+    /// The size limits of the file tools.
+    pub files: FileLimits,
+    /// The options of shell commands.
+    pub shell: ShellOptions,
+    /// The hosts that pages may be fetched from; by default none.
+    pub fetch: FetchOptions,
+    /// True if the model may undo changes; people always may.
+    pub undo: bool,
+}
+
+/// `[[agent]]`: agents that the model can delegate work to.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct AgentsSection(pub Vec<AgentSection>);
+
+/// One agent of `[[agent]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentSection {
+    /// The name of its tool.
+    pub name: String,
+    /// The work to delegate to it, in words for the model.
+    pub description: String,
+    /// Its model, as provider:name; by default that of the run.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Its system instructions.
+    #[serde(default)]
+    pub instructions: Option<String>,
+    /// Its tools by name or glob; by default all of them.
+    #[serde(default)]
+    pub tools: Option<Vec<String>>,
+    /// The maximum number of iterations (model requests) of one of its runs.
+    #[serde(default)]
+    pub max_iterations: Option<u32>,
+}
+
+impl ProgramSection for RunSection {
+    const NAME: &'static str = "run";
+}
+
+impl ProgramSection for ToolsSection {
+    const NAME: &'static str = "tools";
+}
+
+impl ProgramSection for AgentsSection {
+    const NAME: &'static str = "agent";
+}
+
+/// Returns the catalog of everything that the configuration of the command line can name.
+pub fn cli_catalog() -> Catalog {
+    Catalog::bundled()
+        .with_section::<RunSection>()
+        .with_section::<ToolsSection>()
+        .with_section::<AgentsSection>()
+}

@@ -1,0 +1,311 @@
+//! Carries out an answer from the prompt: decides, edits, explains, stores a rule.
+
+use std::sync::Arc;
+
+use anstyle::{AnsiColor, Style};
+use toolgate::{
+    Arguments, Decision, Session, View,
+    approval::{AdmittedDecision, ApprovalRequest},
+    layers::{Preview, RuleBook, SharedPreview, StandingRule},
+    stack::{RawArguments, ToolRequest},
+    store::{RecordKey, StoreRecord},
+};
+
+use super::{
+    display::LiveDisplay,
+    editor,
+    prompt::PromptAction,
+    rule::{PromptRuleDraft, RuleTarget},
+    terminal::Keyboard,
+};
+use crate::{
+    CliError, CliGate, CommandContext,
+    env::ids,
+    show::render::{StyledLine, arguments, render_diff},
+};
+
+const GOOD: Style = AnsiColor::Green.on_default();
+const WARN: Style = AnsiColor::Yellow.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+const DIM: Style = Style::new().dimmed();
+/// The most calls that are listed as covered by a rule.
+const MAX_PREVIEWED: usize = 5;
+
+/// The user at the terminal, with the session and gate that they act on.
+pub(crate) struct AnswerHandler<'a> {
+    cx: &'a CommandContext,
+    gate: &'a CliGate,
+    session: Session,
+}
+
+impl<'a> AnswerHandler<'a> {
+    /// Creates a desk for the user at the terminal.
+    pub(crate) fn new(cx: &'a CommandContext, gate: &'a CliGate, session: &Session) -> Self {
+        Self {
+            cx,
+            gate,
+            session: session.clone(),
+        }
+    }
+
+    /// Carries out an answer and prints the outcome. A failure is printed too, and the approval
+    /// request stays open.
+    pub(crate) async fn carry_out(
+        &self,
+        act: PromptAction,
+        shown: &mut LiveDisplay,
+        keyboard: &mut Keyboard,
+    ) -> Result<(), CliError> {
+        let me = || self.gate.me.clone();
+        let done = match act {
+            PromptAction::Nothing => Ok(()),
+            PromptAction::Show(request) => {
+                shown.show_request(&request);
+                Ok(())
+            }
+            PromptAction::Approve(request) => {
+                self.send_decision(&request, Decision::approve(me()), shown)
+                    .await
+            }
+            PromptAction::ApproveEdited(request, arguments) => {
+                self.send_decision(
+                    &request,
+                    Decision::approve_with_edits(me(), arguments),
+                    shown,
+                )
+                .await
+            }
+            PromptAction::Deny(request, reason) => {
+                self.send_decision(&request, Decision::deny(me(), reason.as_deref()), shown)
+                    .await
+            }
+            PromptAction::Edit(request) => {
+                shown.release()?;
+                // The editor needs the whole terminal: two readers would take each other's keys.
+                keyboard.release()?;
+                let edited = self.edit_arguments(&request).await;
+                keyboard.reacquire()?;
+                edited.map(|edited| self.show_edited(&request, edited, shown))
+            }
+            PromptAction::Explain(request) => self.explain_call(&request, shown).await,
+            PromptAction::Propose(request) => self.propose_rule(&request, shown).await,
+            PromptAction::Preview(draft) => self.preview_rule(&draft, shown).await,
+            PromptAction::Always(request, draft) => self.store_rule(&request, &draft, shown).await,
+        };
+        if let Err(error) = done {
+            shown.note(&error.to_string(), BAD);
+            if let Some(hint) = error.hint_text() {
+                shown.note(&format!("hint: {hint}"), DIM);
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_decision(
+        &self,
+        request: &ApprovalRequest,
+        decision: Decision,
+        shown: &mut LiveDisplay,
+    ) -> Result<(), CliError> {
+        match self.session.decide(request, decision).await {
+            Ok(AdmittedDecision::Decided { .. }) => Ok(()),
+            // The quorum is not complete, so the log still shows the request as pending.
+            Ok(AdmittedDecision::Counted { missing }) => {
+                shown.note(&format!("counted; {missing} more approvals needed"), WARN);
+                Ok(())
+            }
+            Err(error) => {
+                shown.prompt.reopen(request);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Loads the approval request as it was stored: the one on the screen may be redacted.
+    async fn load_request(
+        &self,
+        request: &ApprovalRequest,
+    ) -> Result<Arc<ApprovalRequest>, CliError> {
+        let key = RecordKey::Question(request.approval_id.call_id(), request.generation);
+        match self.gate.store.record(&key).await? {
+            Some(StoreRecord::Question(whole)) => Ok(whole),
+            _ => Err(CliError::new(
+                "the approval request is no longer in the store",
+            )),
+        }
+    }
+
+    async fn edit_arguments(
+        &self,
+        request: &ApprovalRequest,
+    ) -> Result<Option<Arguments>, CliError> {
+        // The request on the screen may be redacted: an edit would put its marks into the call.
+        let whole = self.load_request(request).await?;
+        let view = View::for_stack(&self.gate.registry, &self.gate.stack)?;
+        let schema = view
+            .get(request.tool.as_str())
+            .map(|tool| tool.spec.input.clone());
+        editor::edit_arguments(&whole.arguments, schema.as_ref()).await
+    }
+
+    /// Shows the edited arguments and what they would change.
+    fn show_edited(
+        &self,
+        request: &Arc<ApprovalRequest>,
+        edited: Option<Arguments>,
+        shown: &mut LiveDisplay,
+    ) {
+        let Some(edited) = edited else {
+            return shown.note("nothing was changed", DIM);
+        };
+        shown.note("changed to:", WARN);
+        shown.print_lines(arguments::render_full(edited.as_map(), shown.width()));
+        if let Some(change) = self.preview_change(request, &edited) {
+            shown.print_lines(render_diff(&change));
+        }
+        shown.prompt.confirm_edited(request, edited);
+    }
+
+    /// Returns what a call with these arguments would change, as text.
+    fn preview_change(&self, request: &ApprovalRequest, arguments: &Arguments) -> Option<String> {
+        let preview: SharedPreview = self.gate.parts.get()?;
+        let seed = self.build_rehearsal(request, arguments).ok()?;
+        let previewed = preview.preview(&toolgate::Call::new(seed))?;
+        previewed.shown.as_str().map(str::to_owned)
+    }
+
+    fn build_rehearsal(
+        &self,
+        request: &ApprovalRequest,
+        arguments: &Arguments,
+    ) -> Result<toolgate::stack::CallSeed, CliError> {
+        let view = View::for_stack(&self.gate.registry, &self.gate.stack)?;
+        let tool = request.tool.to_string();
+        let arguments = RawArguments::Json(arguments.as_json().clone());
+        let call = ToolRequest {
+            provider_call_id: String::new(),
+            tool,
+            arguments,
+        };
+        Ok(self.session.dispatcher().rehearse_call(&view, &call))
+    }
+
+    async fn explain_call(
+        &self,
+        request: &ApprovalRequest,
+        shown: &mut LiveDisplay,
+    ) -> Result<(), CliError> {
+        let whole = self.load_request(request).await?;
+        let seed = self.build_rehearsal(request, &whole.arguments)?;
+        let explanation = toolgate::layers::explain(&self.gate.stack, seed).await;
+        shown.note("the decision of each layer, outermost first:", WARN);
+        shown.note(&explanation.to_string(), Style::new());
+        Ok(())
+    }
+
+    async fn propose_rule(
+        &self,
+        request: &ApprovalRequest,
+        shown: &mut LiveDisplay,
+    ) -> Result<(), CliError> {
+        let whole = self.load_request(request).await?;
+        // Redacted arguments differ from the stored ones. A rule on the originals would write the
+        // secret into the rule book.
+        if request.withheld || request.arguments.digest() != whole.arguments.digest() {
+            return Err(CliError::new(
+                "the arguments contain a secret, and a rule would store it",
+            ));
+        }
+        let view = View::for_stack(&self.gate.registry, &self.gate.stack)?;
+        let annotations = view
+            .get(request.tool.as_str())
+            .map(|tool| tool.spec.annotations.clone());
+        let draft = PromptRuleDraft::new((*whole).clone(), &annotations.unwrap_or_default());
+        self.preview_rule(&draft, shown).await?;
+        shown.prompt.confirm_rule(draft);
+        Ok(())
+    }
+
+    fn build_rule(&self, draft: &PromptRuleDraft, shown: &LiveDisplay) -> StandingRule {
+        let project = self.cx.paths.workspace.display().to_string();
+        draft.build_rule(self.session.id(), &project, &self.gate.me, shown.now())
+    }
+
+    fn rule_book(&self) -> Result<RuleBook, CliError> {
+        self.gate
+            .parts
+            .get()
+            .ok_or_else(|| CliError::new("there is no store for rules"))
+    }
+
+    /// Shows a rule, and the past approval requests that it would have answered.
+    async fn preview_rule(
+        &self,
+        draft: &PromptRuleDraft,
+        shown: &mut LiveDisplay,
+    ) -> Result<(), CliError> {
+        let rule = self.build_rule(draft, shown);
+        let matched = self.rule_book()?.preview(&rule).await?;
+        let mut head = StyledLine::styled("rule: ", WARN)
+            .with(&format!("allow {}", rule.tool), Style::new().bold());
+        for (pointer, pattern) in &rule.arguments {
+            let value = match pattern {
+                toolgate::layers::ArgumentPattern::Equals(value) => value.to_string(),
+                toolgate::layers::ArgumentPattern::Glob(glob) => glob.clone(),
+            };
+            head.push(
+                &format!(" {}={value}", pointer.trim_start_matches('/')),
+                Style::new(),
+            );
+        }
+        head.push(&format!(" {}", draft.place.describe()), Style::new());
+        let mut lines = vec![head];
+        let count = matched.len();
+        let asked = if count == 1 {
+            "one approval request".to_owned()
+        } else {
+            format!("{count} approval requests")
+        };
+        lines.push(StyledLine::styled(
+            &format!("  it would have answered {asked}, including this one"),
+            DIM,
+        ));
+        for call in matched.iter().rev().take(MAX_PREVIEWED) {
+            let text = format!(
+                "  {} {} in session {}",
+                call.asked_at,
+                call.tool,
+                ids::short_id(call.session)
+            );
+            lines.push(StyledLine::styled(&text, DIM));
+        }
+        shown.print_lines(lines);
+        Ok(())
+    }
+
+    async fn store_rule(
+        &self,
+        request: &ApprovalRequest,
+        draft: &PromptRuleDraft,
+        shown: &mut LiveDisplay,
+    ) -> Result<(), CliError> {
+        let rule = self.build_rule(draft, shown);
+        let id = rule.id.clone();
+        // The rule comes first: if it cannot be stored, nothing has been decided.
+        if let Err(error) = self.rule_book()?.add(rule).await {
+            shown.prompt.reopen(request);
+            return Err(error.into());
+        }
+        let place = match draft.place {
+            RuleTarget::Session => "",
+            RuleTarget::Project | RuleTarget::Everywhere => "; it applies to other sessions too",
+        };
+        shown.note(&format!("stored the rule {id}{place}"), GOOD);
+        shown.note(
+            &format!("`toolgate approvals rules revoke {id}` revokes it"),
+            DIM,
+        );
+        self.send_decision(request, Decision::approve(self.gate.me.clone()), shown)
+            .await
+    }
+}

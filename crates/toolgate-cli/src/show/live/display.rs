@@ -1,0 +1,321 @@
+//! The terminal during a run: settled lines that scroll up, and the open part below them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io::{self, Stdout},
+    sync::Arc,
+};
+
+use anstyle::{AnsiColor, Style};
+use toolgate::{
+    Event,
+    approval::ApprovalRequest,
+    event::SessionEvent,
+    layers::{Toast, ToastLevel},
+    value::{CallId, Clock, SessionId, SystemClock, Timestamp},
+};
+
+use super::prompt::ApprovalPrompt;
+use crate::show::{
+    feed::FeedItem,
+    render::{
+        LiveArea, ReplyBlocks, SPINNER, StyledLine, call_line, render_approval, render_markdown,
+    },
+    screen::{CallView, ConversationItem, SessionScreen},
+};
+
+const DIM: Style = Style::new().dimmed();
+/// The most rows shown of the reply that is still streaming.
+const MAX_REPLY_ROWS: usize = 8;
+
+/// The content of the terminal.
+pub(crate) struct LiveDisplay {
+    pub(crate) screen: SessionScreen,
+    pub(crate) prompt: ApprovalPrompt,
+    live: LiveArea<Stdout>,
+    /// The streaming reply of the session that was opened.
+    blocks: ReplyBlocks,
+    /// The number of printed items of each session.
+    told: HashMap<SessionId, usize>,
+    told_calls: HashSet<CallId>,
+    /// Lines that are settled and not printed yet.
+    settled: Vec<StyledLine>,
+    toasts: Vec<Toast>,
+    frame: usize,
+    stopping: bool,
+    clock: SystemClock,
+}
+
+impl LiveDisplay {
+    /// Creates a display that prints only what is not in `screen` yet.
+    pub(crate) fn new(screen: SessionScreen, size: (u16, u16), colored: bool) -> Self {
+        // The history was printed when it happened, so only what is new is printed here.
+        let told = screen
+            .agents()
+            .iter()
+            .map(|agent| (agent.session, agent.items.len()))
+            .collect();
+        let settled = screen.calls().iter().filter(|call| call.state.is_settled());
+        let told_calls = settled.map(|call| call.invocation.id).collect();
+        Self {
+            prompt: ApprovalPrompt::default(),
+            live: LiveArea::new(io::stdout(), size, colored),
+            blocks: ReplyBlocks::default(),
+            told,
+            told_calls,
+            settled: Vec::new(),
+            toasts: Vec::new(),
+            frame: 0,
+            stopping: false,
+            clock: SystemClock::new(),
+            screen,
+        }
+    }
+
+    /// Applies an item of the feed.
+    pub(crate) fn apply_item(&mut self, fed: &FeedItem) {
+        match fed {
+            FeedItem::Event(event) => {
+                self.screen.apply(event);
+                self.print_settled_call(event);
+                self.print_new_items();
+                if let Some(SessionEvent::InferenceStarted { .. }) = event.as_session() {
+                    // The previous request was cut off, and the model is asked for the whole reply
+                    // again.
+                    self.blocks = ReplyBlocks::default();
+                }
+                self.update_prompt();
+            }
+            FeedItem::Piece(piece) => {
+                self.screen.apply_piece(piece);
+                let is_main = self
+                    .screen
+                    .agents()
+                    .first()
+                    .is_some_and(|agent| agent.session == piece.turn.session);
+                if let toolgate::model::Delta::Text(text) = &piece.delta
+                    && is_main
+                {
+                    self.blocks.push(text);
+                    if let Some(block) = self.blocks.take_complete() {
+                        self.print_reply(&block);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Updates the prompt from the screen, and shows the approval request that comes up.
+    pub(crate) fn update_prompt(&mut self) {
+        if let Some(request) = self.prompt.sync_requests(&self.screen) {
+            self.show_request(&request);
+        }
+    }
+
+    /// Sets the toasts to show.
+    pub(crate) fn set_toasts(&mut self, toasts: Vec<Toast>) {
+        self.toasts = toasts;
+    }
+
+    /// Prints an approval request in full.
+    pub(crate) fn show_request(&mut self, request: &Arc<ApprovalRequest>) {
+        let lines = render_approval(request, self.clock.now(), self.live.width() - 1);
+        self.settled.push(StyledLine::new());
+        self.settled.extend(lines);
+    }
+
+    /// Prints lines for good.
+    pub(crate) fn print_lines(&mut self, lines: impl IntoIterator<Item = StyledLine>) {
+        self.settled.extend(lines);
+    }
+
+    /// Prints text for good.
+    pub(crate) fn note(&mut self, text: &str, style: Style) {
+        self.settled
+            .extend(text.lines().map(|line| StyledLine::styled(line, style)));
+    }
+
+    /// Returns the width of lines.
+    pub(crate) fn width(&self) -> usize {
+        self.live.width() - 1
+    }
+
+    /// Returns the time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Shows that the run was asked to stop.
+    pub(crate) fn show_stopping(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Advances the spinners.
+    pub(crate) fn tick(&mut self) {
+        self.frame += 1;
+    }
+
+    /// Draws everything.
+    pub(crate) fn draw(&mut self) -> io::Result<()> {
+        let open = self.open_lines();
+        let settled = std::mem::take(&mut self.settled);
+        self.live.draw(settled, &open)
+    }
+
+    /// Redraws everything at another size.
+    pub(crate) fn resize(&mut self, size: (u16, u16)) -> io::Result<()> {
+        // Hands new lines to the live area first: it redraws only what it has.
+        self.draw()?;
+        let open = self.open_lines();
+        self.live.resize(size, &open)
+    }
+
+    /// Prints what is settled, erases the open part and releases the terminal.
+    pub(crate) fn release(&mut self) -> io::Result<()> {
+        let open = std::mem::take(&mut self.blocks);
+        self.print_reply(open.open_text());
+        let settled = std::mem::take(&mut self.settled);
+        self.live.draw(settled, &[])?;
+        self.live.release()
+    }
+
+    /// Prints text of a model.
+    fn print_reply(&mut self, text: &str) {
+        let lines = render_markdown(text, self.live.width() - 1);
+        if !lines.is_empty() {
+            self.settled.push(StyledLine::new());
+            self.settled.extend(lines);
+        }
+    }
+
+    /// Prints the call that `event` settled, if it did.
+    fn print_settled_call(&mut self, event: &Event) {
+        let Some((invocation, _)) = event.as_tool() else {
+            return;
+        };
+        let settled = self
+            .screen
+            .call(invocation.id)
+            .filter(|call| call.state.is_settled());
+        if let Some(line) = settled.map(|call| self.render_call(call))
+            // Later events of a settled call must not print it again.
+            && self.told_calls.insert(invocation.id)
+        {
+            self.settled.push(line);
+        }
+    }
+
+    fn print_new_items(&mut self) {
+        let mut said = Vec::new();
+        for (at, agent) in self.screen.agents().iter().enumerate() {
+            let told = self.told.entry(agent.session).or_default();
+            for item in &agent.items[*told..] {
+                match item {
+                    ConversationItem::Model(text) => {
+                        said.push((at, agent.name.clone(), text.clone()))
+                    }
+                    ConversationItem::Note(text) => {
+                        self.settled.push(StyledLine::styled(text, DIM))
+                    }
+                    ConversationItem::User { .. } | ConversationItem::Call(_) => {}
+                }
+            }
+            *told = agent.items.len();
+        }
+        for (at, name, text) in said {
+            match name {
+                _ if at == 0 => {
+                    // Its complete paragraphs were printed while they streamed.
+                    if let Some(rest) = self.blocks.take_rest(&text) {
+                        self.print_reply(&rest);
+                    }
+                }
+                name => {
+                    let name = name.as_deref().unwrap_or("agent").to_owned();
+                    self.settled.push(StyledLine::styled(
+                        &format!("{name}:"),
+                        AnsiColor::Blue.on_default(),
+                    ));
+                    let lines = render_markdown(&text, self.live.width().saturating_sub(3));
+                    let set_in = |line: StyledLine| {
+                        let mut row = StyledLine::plain("  ");
+                        row.extend(line);
+                        row
+                    };
+                    self.settled.extend(lines.into_iter().map(set_in));
+                }
+            }
+        }
+    }
+
+    fn render_call(&self, call: &CallView) -> StyledLine {
+        call_line(call, self.live.width() - 1, self.clock.now(), self.frame)
+    }
+
+    /// Returns the part that is redrawn.
+    fn open_lines(&self) -> Vec<StyledLine> {
+        let mut lines = Vec::new();
+        let coming = render_markdown(self.blocks.open_text(), self.live.width() - 1);
+        lines.extend(
+            coming
+                .iter()
+                .skip(coming.len().saturating_sub(MAX_REPLY_ROWS))
+                .cloned(),
+        );
+        let calls: Vec<&CallView> = self.screen.open_calls().collect();
+        let room = (self.live.height() / 3).max(2);
+        lines.extend(calls.iter().take(room).map(|call| self.render_call(call)));
+        if calls.len() > room {
+            lines.push(StyledLine::styled(
+                &format!("  … and {} more", calls.len() - room),
+                DIM,
+            ));
+        }
+        lines.extend(self.toasts.iter().map(toast_line));
+        lines.push(self.status_line());
+        lines.extend(self.prompt.render_lines());
+        lines
+    }
+
+    /// Returns the status line: what is in progress, tokens and cost.
+    fn status_line(&self) -> StyledLine {
+        let turning = SPINNER[self.frame % SPINNER.len()];
+        let agent = self.screen.agents().first();
+        let doing = if self.stopping {
+            "stopping; progress is saved (Ctrl-C again quits at once)"
+        } else if self.screen.pending_calls().next().is_some() {
+            "approval pending"
+        } else if agent.is_some_and(|agent| agent.asking && !agent.thinking.is_empty()) {
+            "thinking"
+        } else if agent.is_some_and(|agent| agent.asking) {
+            "waiting for the model"
+        } else {
+            "working"
+        };
+        let mut line = StyledLine::styled(turning, AnsiColor::Cyan.on_default())
+            .with(&format!(" {doing}"), DIM);
+        if let Some(cost) = self.screen.cost() {
+            let usage = self.screen.usage();
+            let read = usage.input + usage.cache_read + usage.cache_write;
+            line.push(
+                &format!("  {read} tokens in, {} out, cost {cost}", usage.output),
+                DIM,
+            );
+        }
+        if let Some(alert) = self.screen.budget_alerts().last() {
+            let text = format!("  {} % of {}", alert.percent, alert.budget);
+            line.push(&text, AnsiColor::Yellow.on_default());
+        }
+        line
+    }
+}
+
+fn toast_line(toast: &Toast) -> StyledLine {
+    let style = match toast.level {
+        ToastLevel::Info => AnsiColor::Cyan.on_default(),
+        ToastLevel::Success => AnsiColor::Green.on_default(),
+        ToastLevel::Warning => AnsiColor::Yellow.on_default(),
+        ToastLevel::Error => AnsiColor::Red.on_default(),
+    };
+    StyledLine::styled(&format!("▌{}: ", toast.title), style).with(&toast.message, Style::new())
+}

@@ -1,0 +1,160 @@
+//! Follows a run and shows it: on a terminal, as plain lines, or as JSON for programs.
+
+mod answer;
+mod display;
+pub(crate) mod editor;
+mod json;
+mod plain;
+mod prompt;
+mod rule;
+mod stops;
+pub(crate) mod summary;
+mod terminal;
+
+use tokio::task::{JoinError, JoinHandle};
+use toolgate::{
+    RunReport, Session,
+    session::{RunInput, RunOptions, SessionError},
+    store::StoreHandle,
+};
+
+use crate::{
+    CliError,
+    show::{
+        feed::{EventFeed, FeedItem},
+        screen::SessionScreen,
+    },
+};
+
+pub(crate) use json::{JsonSink, report_json};
+pub(crate) use plain::PlainSink;
+pub(crate) use stops::StopSignals;
+pub(crate) use summary::{RunEnding, render_summary};
+pub(crate) use terminal::TerminalFollower;
+
+/// A run in a task of its own, so that it continues while the user considers an answer.
+pub(crate) struct RunTask {
+    pub(crate) session: Session,
+    pub(crate) feed: EventFeed,
+    pub(crate) task: JoinHandle<Result<RunReport, SessionError>>,
+}
+
+/// The way in which following a run ended.
+pub(crate) enum FollowEnd {
+    /// The run ended.
+    Report(Box<RunReport>),
+    /// Only pending approvals are left, and the user postponed them.
+    Postponed,
+    /// The user quit without waiting.
+    Quit,
+}
+
+/// A destination for a run's events that cannot answer approval requests.
+pub(crate) trait FeedSink {
+    /// Receives an item of the feed.
+    fn receive(&mut self, fed: &FeedItem) -> Result<(), CliError>;
+
+    /// Receives the news that the run was asked to stop.
+    fn notify_stopping(&mut self) -> Result<(), CliError>;
+}
+
+impl RunTask {
+    /// Starts a run with `input`, or resumes the last one.
+    pub(crate) fn start(session: &Session, feed: EventFeed, input: Option<RunInput>) -> Self {
+        let driven = session.clone();
+        let task = tokio::spawn(async move {
+            match input {
+                Some(input) => driven.run(input).await,
+                None => driven.resume_with(RunOptions::new()).await,
+            }
+        });
+        Self {
+            session: session.clone(),
+            feed,
+            task,
+        }
+    }
+
+    /// Hands every item of the feed to `sink` until the run ends.
+    pub(crate) async fn follow(
+        &mut self,
+        stops: &mut StopSignals,
+        sink: &mut impl FeedSink,
+    ) -> Result<FollowEnd, CliError> {
+        let mut stopping = false;
+        loop {
+            tokio::select! {
+                biased;
+                // Signals first: a busy run must not delay Ctrl-C.
+                () = stops.next() => {
+                    // The first signal lets the run save its progress; the second does not wait for
+                    // that.
+                    if std::mem::replace(&mut stopping, true) {
+                        return Ok(FollowEnd::Quit);
+                    }
+                    self.session.interrupt();
+                    sink.notify_stopping()?;
+                }
+                fed = self.feed.next() => match fed? {
+                    Some(fed) => sink.receive(&fed)?,
+                    None => return Err(CliError::new("the run ended without a report")),
+                },
+                report = &mut self.task => {
+                    // The task may finish before its last events were read from the bus.
+                    for event in self.feed.drain_events().await? {
+                        sink.receive(&FeedItem::Event(event))?;
+                    }
+                    return Ok(FollowEnd::Report(Box::new(join_report(report)?)));
+                }
+            }
+        }
+    }
+
+    /// Stops the run and waits until its progress is saved.
+    pub(crate) async fn stop(&mut self) {
+        self.session.interrupt();
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for RunTask {
+    fn drop(&mut self) {
+        // Following may have failed; a run without a viewer must not go ahead with tools.
+        self.task.abort();
+    }
+}
+
+/// Returns the report of a finished task.
+fn join_report(
+    report: Result<Result<RunReport, SessionError>, JoinError>,
+) -> Result<RunReport, CliError> {
+    match report {
+        Ok(report) => Ok(report?),
+        Err(error) => Err(CliError::from_error(&error).while_doing("the run was aborted")),
+    }
+}
+
+/// Folds the events of a session so far, and subscribes from there on. Open calls of a session may
+/// be agents; their sessions are folded too.
+pub(crate) async fn catch_up(
+    session: &Session,
+    store: &StoreHandle,
+) -> Result<(SessionScreen, EventFeed), CliError> {
+    let mut screen = SessionScreen::new();
+    // Subscribed before the log is read, so that no event is lost in between.
+    let mut feed = EventFeed::new(session.bus(), store.clone());
+    let mut sessions = vec![session.id()];
+    while let Some(next) = sessions.pop() {
+        for event in feed.read_session(next).await? {
+            screen.apply(&event);
+        }
+        // Every open call, as if an agent worked on it: for any other call there is no session of
+        // that id, and nothing is read.
+        let agents = screen
+            .open_calls()
+            .filter(|call| call.invocation.turn.session == next);
+        sessions
+            .extend(agents.map(|call| toolgate::value::SessionId::new(call.invocation.id.uuid())));
+    }
+    Ok((screen, feed))
+}

@@ -1,0 +1,98 @@
+//! A run without a terminal: messages of the model go to stdout, everything else to stderr.
+
+use toolgate::value::{Clock, SystemClock};
+
+use super::FeedSink;
+use crate::{
+    CliError, CommandOutput,
+    env::style,
+    show::{
+        feed::FeedItem,
+        render::call_line,
+        screen::{CallState, ConversationItem, SessionScreen},
+    },
+};
+
+/// The width of lines.
+const LINE_WIDTH: usize = 120;
+
+/// A sink that prints each line once.
+pub(crate) struct PlainSink {
+    out: CommandOutput,
+    screen: SessionScreen,
+    /// The number of printed items of the session.
+    told: usize,
+    clock: SystemClock,
+}
+
+impl PlainSink {
+    /// Creates a sink that prints only what is not in `screen` yet.
+    pub(crate) fn new(out: CommandOutput, screen: SessionScreen) -> Self {
+        let told = screen.agents().first().map_or(0, |agent| agent.items.len());
+        Self {
+            out,
+            screen,
+            told,
+            clock: SystemClock::new(),
+        }
+    }
+
+    /// Returns the folded screen.
+    pub(crate) fn into_screen(self) -> SessionScreen {
+        self.screen
+    }
+
+    fn print_new_items(&mut self) -> Result<(), CliError> {
+        let Some(agent) = self.screen.agents().first() else {
+            return Ok(());
+        };
+        for item in &agent.items[self.told..] {
+            match item {
+                // With --quiet only the last message is printed, at the end.
+                ConversationItem::Model(text) if !self.out.is_quiet() => self
+                    .out
+                    .print_line(style::escape_controls(text.trim_end()))?,
+                ConversationItem::Note(text) => self
+                    .out
+                    .print_note(style::dim(style::escape_controls(text)))?,
+                ConversationItem::Model(_)
+                | ConversationItem::User { .. }
+                | ConversationItem::Call(_) => {}
+            }
+        }
+        self.told = agent.items.len();
+        Ok(())
+    }
+}
+
+impl FeedSink for PlainSink {
+    fn receive(&mut self, fed: &FeedItem) -> Result<(), CliError> {
+        let FeedItem::Event(event) = fed else {
+            return Ok(());
+        };
+        let call = event.as_tool().map(|(invocation, _)| invocation.clone());
+        let state = |screen: &SessionScreen| {
+            call.as_ref()
+                .and_then(|call| screen.call(call.id))
+                .map(|call| call.state)
+        };
+        let before = state(&self.screen);
+        self.screen.apply(event);
+        let after = state(&self.screen);
+        // A line that is printed stays, so only states that a reader must see are printed.
+        let is_news =
+            after != before && matches!(after, Some(CallState::Pending | CallState::Settled(_)));
+        if let Some(invocation) = call.filter(|_| is_news)
+            && let Some(call) = self.screen.call(invocation.id)
+        {
+            self.out
+                .print_note(call_line(call, LINE_WIDTH, self.clock.now(), 0))?;
+        }
+        self.print_new_items()
+    }
+
+    fn notify_stopping(&mut self) -> Result<(), CliError> {
+        self.out
+            .print_note(style::warn("stopping; progress is saved"))
+    }
+}

@@ -1,0 +1,558 @@
+//! The approval prompt: which request is shown, what each key means. Pure; the display carries out
+//! the result.
+
+use std::{collections::HashSet, sync::Arc};
+
+use anstyle::{AnsiColor, Style};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use toolgate::{Arguments, approval::ApprovalRequest, value::CallId};
+
+use super::rule::{PromptRuleDraft, RuleCoverage, RuleTarget};
+use crate::show::{render::StyledLine, screen::SessionScreen};
+
+const KEY: Style = AnsiColor::Yellow.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// The pending approval requests, and the state of answering one.
+#[derive(Debug, Default)]
+pub(crate) struct ApprovalPrompt {
+    questions: Vec<Arc<ApprovalRequest>>,
+    at: usize,
+    mode: PromptStep,
+    /// Requests that the user postponed, with their generation.
+    skipped: HashSet<(CallId, u32)>,
+    /// Requests that were answered, until the log shows the decision.
+    answered: HashSet<(CallId, u32)>,
+}
+
+/// The step of answering.
+#[derive(Debug, Default)]
+enum PromptStep {
+    #[default]
+    Choosing,
+    /// The user writes the reason of a denial.
+    Reason(String),
+    /// The user edited the arguments and has to confirm them.
+    Edited(Arguments),
+    /// The user drafts a rule.
+    Rule(Box<PromptRuleDraft>),
+}
+
+/// An action for the display to carry out.
+#[derive(Debug, PartialEq)]
+pub(crate) enum PromptAction {
+    /// Show a request in full.
+    Show(Arc<ApprovalRequest>),
+    /// Approve.
+    Approve(Arc<ApprovalRequest>),
+    /// Approve with other arguments.
+    ApproveEdited(Arc<ApprovalRequest>, Arguments),
+    /// Deny, with an optional reason.
+    Deny(Arc<ApprovalRequest>, Option<String>),
+    /// Open the arguments in an editor.
+    Edit(Arc<ApprovalRequest>),
+    /// Explain what each layer decides about the call.
+    Explain(Arc<ApprovalRequest>),
+    /// Draft a rule for the call.
+    Propose(Arc<ApprovalRequest>),
+    /// Show what a rule would have covered.
+    Preview(Box<PromptRuleDraft>),
+    /// Store a rule and approve.
+    Always(Arc<ApprovalRequest>, Box<PromptRuleDraft>),
+    /// Do nothing.
+    Nothing,
+}
+
+impl ApprovalPrompt {
+    /// Loads the pending requests of `screen`. Returns the request to show, if another one is
+    /// current now.
+    pub(crate) fn sync_requests(&mut self, screen: &SessionScreen) -> Option<Arc<ApprovalRequest>> {
+        let before = self.current().map(|request| request_key(request));
+        let waiting = screen
+            .pending_calls()
+            .filter_map(|call| call.question.clone());
+        // By call and generation: a new request for the same call is shown again.
+        let open = |request: &Arc<ApprovalRequest>| {
+            !self.skipped.contains(&request_key(request))
+                && !self.answered.contains(&request_key(request))
+        };
+        self.questions = waiting.filter(open).collect();
+        let same = self
+            .questions
+            .iter()
+            .position(|request| Some(request_key(request)) == before);
+        self.at = same.unwrap_or(self.at.min(self.questions.len().saturating_sub(1)));
+        // The step is kept: a new request must not discard a half-written answer.
+        if same.is_some() {
+            return None;
+        }
+        self.mode = PromptStep::Choosing;
+        self.current().cloned()
+    }
+
+    /// Checks whether the user postponed this request.
+    pub(crate) fn is_skipped(&self, request: &ApprovalRequest) -> bool {
+        self.skipped.contains(&request_key(request))
+    }
+
+    /// Returns the current request.
+    pub(crate) fn current(&self) -> Option<&Arc<ApprovalRequest>> {
+        self.questions.get(self.at)
+    }
+
+    /// Stores edited arguments, which the user has to confirm.
+    pub(crate) fn confirm_edited(&mut self, request: &ApprovalRequest, arguments: Arguments) {
+        // Another process may have decided while the editor was open; the edit must not become the
+        // answer to the next request.
+        if self
+            .current()
+            .is_some_and(|current| request_key(current) == request_key(request))
+        {
+            self.mode = PromptStep::Edited(arguments);
+        }
+    }
+
+    /// Stores a drafted rule, which the user has to confirm.
+    pub(crate) fn confirm_rule(&mut self, draft: PromptRuleDraft) {
+        if self
+            .current()
+            .is_some_and(|current| request_key(current) == request_key(&draft.request))
+        {
+            self.mode = PromptStep::Rule(Box::new(draft));
+        }
+    }
+
+    /// Reopens a request whose answer was rejected.
+    pub(crate) fn reopen(&mut self, request: &ApprovalRequest) {
+        self.answered.remove(&request_key(request));
+    }
+
+    /// Returns the action of a key in the current step.
+    pub(crate) fn handle_key(&mut self, pressed: KeyEvent) -> PromptAction {
+        let Some(request) = self.current().cloned() else {
+            return PromptAction::Nothing;
+        };
+        // A shortcut that is meant for the terminal must not count as an answer: Alt-Y is not `y`.
+        if pressed
+            .modifiers
+            .intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
+        {
+            return PromptAction::Nothing;
+        }
+        match &mut self.mode {
+            PromptStep::Choosing => self.choose_answer(pressed.code, request),
+            PromptStep::Reason(reason) => match pressed.code {
+                KeyCode::Enter => {
+                    let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
+                    self.mark_answered(PromptAction::Deny(request.clone(), reason), &request)
+                }
+                KeyCode::Esc => self.back_to_choosing(),
+                KeyCode::Backspace => {
+                    reason.pop();
+                    PromptAction::Nothing
+                }
+                KeyCode::Char(c) => {
+                    reason.push(c);
+                    PromptAction::Nothing
+                }
+                _ => PromptAction::Nothing,
+            },
+            PromptStep::Edited(arguments) => match pressed.code {
+                KeyCode::Char('y') => {
+                    let arguments = arguments.clone();
+                    self.mark_answered(
+                        PromptAction::ApproveEdited(request.clone(), arguments),
+                        &request,
+                    )
+                }
+                KeyCode::Char('e') => PromptAction::Edit(request),
+                KeyCode::Char('n') | KeyCode::Esc => self.back_to_choosing(),
+                _ => PromptAction::Nothing,
+            },
+            PromptStep::Rule(draft) => {
+                match pressed.code {
+                    KeyCode::Char('s') => draft.place = RuleTarget::Session,
+                    KeyCode::Char('p') => draft.place = RuleTarget::Project,
+                    KeyCode::Char('g') => draft.place = RuleTarget::Everywhere,
+                    KeyCode::Char('x') => draft.switch_coverage(),
+                    KeyCode::Char('y') => {
+                        let draft = draft.clone();
+                        return self
+                            .mark_answered(PromptAction::Always(request.clone(), draft), &request);
+                    }
+                    KeyCode::Char('n') | KeyCode::Esc => return self.back_to_choosing(),
+                    _ => return PromptAction::Nothing,
+                }
+                PromptAction::Preview(draft.clone())
+            }
+        }
+    }
+
+    fn choose_answer(&mut self, code: KeyCode, request: Arc<ApprovalRequest>) -> PromptAction {
+        match code {
+            KeyCode::Char('y') => {
+                self.mark_answered(PromptAction::Approve(request.clone()), &request)
+            }
+            KeyCode::Char('n') => {
+                self.mode = PromptStep::Reason(String::new());
+                PromptAction::Nothing
+            }
+            KeyCode::Char('e') => PromptAction::Edit(request),
+            KeyCode::Char('a') => PromptAction::Propose(request),
+            KeyCode::Char('?') => PromptAction::Explain(request),
+            KeyCode::Char('s') => {
+                self.skipped.insert(request_key(&request));
+                self.drop_current();
+                self.show_current()
+            }
+            KeyCode::Char(digit @ '1'..='9') => self.go_to(digit as usize - '1' as usize),
+            KeyCode::Down | KeyCode::Right | KeyCode::Tab => {
+                self.go_to((self.at + 1) % self.questions.len())
+            }
+            KeyCode::Up | KeyCode::Left | KeyCode::BackTab => {
+                self.go_to((self.at + self.questions.len() - 1) % self.questions.len())
+            }
+            _ => PromptAction::Nothing,
+        }
+    }
+
+    fn go_to(&mut self, at: usize) -> PromptAction {
+        if at >= self.questions.len() || at == self.at {
+            return PromptAction::Nothing;
+        }
+        self.at = at;
+        self.show_current()
+    }
+
+    /// Marks a request as answered and returns the action.
+    fn mark_answered(&mut self, act: PromptAction, request: &ApprovalRequest) -> PromptAction {
+        // The log shows the call as pending until the decision is recorded; without this the next
+        // sync would ask for it again.
+        self.answered.insert(request_key(request));
+        self.mode = PromptStep::Choosing;
+        act
+    }
+
+    fn drop_current(&mut self) {
+        self.questions.remove(self.at);
+        self.at = self.at.min(self.questions.len().saturating_sub(1));
+        self.mode = PromptStep::Choosing;
+    }
+
+    fn show_current(&self) -> PromptAction {
+        self.current()
+            .cloned()
+            .map_or(PromptAction::Nothing, PromptAction::Show)
+    }
+
+    fn back_to_choosing(&mut self) -> PromptAction {
+        self.mode = PromptStep::Choosing;
+        PromptAction::Nothing
+    }
+
+    /// Returns the lines at the bottom of the screen.
+    pub(crate) fn render_lines(&self) -> Vec<StyledLine> {
+        let Some(request) = self.current() else {
+            return Vec::new();
+        };
+        let mut lines = Vec::new();
+        if self.questions.len() > 1 {
+            lines.extend(
+                self.questions
+                    .iter()
+                    .enumerate()
+                    .map(|(at, request)| self.render_listed(at, request)),
+            );
+        }
+        lines.extend(match &self.mode {
+            PromptStep::Choosing => {
+                let asked =
+                    StyledLine::styled(&format!("Run {}?", request.tool), Style::new().bold());
+                let more = (self.questions.len() > 1).then_some(("1-9", "another"));
+                let keys = [
+                    ("y", "yes"),
+                    ("n", "no"),
+                    ("e", "edit"),
+                    ("a", "always"),
+                    ("?", "why"),
+                    ("s", "later"),
+                ];
+                vec![asked, keys_line(keys.into_iter().chain(more))]
+            }
+            PromptStep::Reason(reason) => {
+                let line = StyledLine::styled("Why not? ", KEY)
+                    .with(reason, Style::new())
+                    .with("▏", DIM);
+                vec![
+                    line,
+                    StyledLine::styled("Enter denies (the reason is optional); Esc goes back", DIM),
+                ]
+            }
+            PromptStep::Edited(_) => vec![
+                StyledLine::styled("Run it with these arguments?", Style::new().bold()),
+                keys_line([("y", "yes"), ("e", "edit again"), ("n", "back")]),
+            ],
+            PromptStep::Rule(draft) => rule_lines(draft),
+        });
+        lines
+    }
+
+    fn render_listed(&self, at: usize, request: &ApprovalRequest) -> StyledLine {
+        let here = at == self.at;
+        let style = if here { Style::new().bold() } else { DIM };
+        let given =
+            crate::show::render::arguments::format_short(request.arguments.as_json().as_value());
+        StyledLine::styled(if here { "▸ " } else { "  " }, KEY)
+            .with(&format!("{} ", at + 1), KEY)
+            .with(&format!("{} {given}", request.tool), style)
+    }
+}
+
+fn rule_lines(draft: &PromptRuleDraft) -> Vec<StyledLine> {
+    let what = match draft.reach {
+        RuleCoverage::SameCall => "with these arguments",
+        RuleCoverage::SameTarget => "on the same target",
+    };
+    let title = format!(
+        "Always allow {} {what}, {}?",
+        draft.request.tool,
+        draft.place.describe()
+    );
+    let reach = draft.has_coverage_choice().then_some(match draft.reach {
+        RuleCoverage::SameCall => ("x", "same target"),
+        RuleCoverage::SameTarget => ("x", "exactly this"),
+    });
+    let keys = [("s", "session"), ("p", "project"), ("g", "everywhere")];
+    let rest = [("y", "save and run"), ("n", "back")];
+    vec![
+        StyledLine::styled(&title, Style::new().bold()),
+        keys_line(keys.into_iter().chain(reach).chain(rest)),
+    ]
+}
+
+fn keys_line<'a>(keys: impl IntoIterator<Item = (&'a str, &'a str)>) -> StyledLine {
+    let mut line = StyledLine::new();
+    for (key, means) in keys {
+        line.push(key, KEY);
+        line.push(&format!(" {means}  "), Style::new());
+    }
+    line
+}
+
+fn request_key(request: &ApprovalRequest) -> (CallId, u32) {
+    (request.approval_id.call_id(), request.generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use toolgate::{
+        Annotations, Call, Event,
+        event::{Invocation, ToolEvent},
+        stack::CallSeed,
+        tool::Resource,
+        value::Timestamp,
+    };
+    use toolgate_testkit::seed;
+
+    /// Returns a screen with a pending `write_file` call for each path.
+    fn pending_screen(paths: &[&str]) -> SessionScreen {
+        let mut screen = SessionScreen::new();
+        let mut sequence = 0;
+        for (number, path) in paths.iter().enumerate() {
+            let id = CallId::new(uuid::Uuid::from_u128(10 + number as u128));
+            let call = Call::new(CallSeed {
+                id,
+                ..seed("write_file", json!({ "path": path, "content": "x" }))
+            });
+            let invocation = Arc::new(Invocation {
+                id: call.id,
+                call_id: (*path).into(),
+                tool: call.tool.clone(),
+                emit_order: 0,
+                turn: call.turn().clone(),
+            });
+            let arguments = Some(call.arguments.as_json().clone());
+            let arguments_digest = call.arguments.digest();
+            let arguments_bytes = 1;
+            let requested = ToolEvent::ToolRequested {
+                arguments,
+                arguments_digest,
+                arguments_bytes,
+                executor: None,
+            };
+            let asked =
+                ToolEvent::ToolApprovalRequested(Box::new(ApprovalRequest::for_call(&call)));
+            for event in [requested, asked] {
+                sequence += 1;
+                let event =
+                    Event::for_invocation(sequence, Timestamp::EPOCH, invocation.clone(), event)
+                        .expect("valid");
+                screen.apply(&event);
+            }
+        }
+        screen
+    }
+
+    fn press_keys(prompt: &mut ApprovalPrompt, keys: &str) -> Vec<PromptAction> {
+        let code = |c| match c {
+            '\n' => KeyCode::Enter,
+            '\u{1b}' => KeyCode::Esc,
+            c => KeyCode::Char(c),
+        };
+        keys.chars()
+            .map(|c| prompt.handle_key(KeyEvent::new(code(c), KeyModifiers::NONE)))
+            .collect()
+    }
+
+    fn current_path(prompt: &ApprovalPrompt) -> String {
+        prompt
+            .current()
+            .map(|request| request.arguments.as_map()["path"].to_string())
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn only_the_approve_key_approves() {
+        for keys in ["q", "Y", "\n", " ", "yes"] {
+            let mut prompt = ApprovalPrompt::default();
+            let screen = pending_screen(&["a"]);
+            let request = prompt.sync_requests(&screen).expect("asks");
+            let acts = press_keys(&mut prompt, keys);
+            let approved = acts.contains(&PromptAction::Approve(request));
+            assert_eq!(approved, keys == "yes", "{keys:?}: {acts:?}");
+        }
+        let mut prompt = ApprovalPrompt::default();
+        let screen = pending_screen(&["a"]);
+        prompt.sync_requests(&screen);
+        assert_eq!(
+            prompt.handle_key(KeyEvent::new(KeyCode::Char('y'), KeyModifiers::ALT)),
+            PromptAction::Nothing
+        );
+    }
+
+    #[test]
+    fn an_answered_request_is_not_shown_again_unless_the_answer_is_rejected() {
+        let mut prompt = ApprovalPrompt::default();
+        let screen = pending_screen(&["a", "b"]);
+        let first = prompt.sync_requests(&screen).expect("asks");
+        assert_eq!(
+            press_keys(&mut prompt, "y"),
+            [PromptAction::Approve(first.clone())]
+        );
+        assert!(
+            prompt
+                .sync_requests(&screen)
+                .is_some_and(|next| request_key(&next) != request_key(&first)),
+            "the log does not say so yet"
+        );
+        prompt.reopen(&first);
+        prompt.sync_requests(&screen);
+        assert_eq!(prompt.questions.len(), 2);
+    }
+
+    #[test]
+    fn a_reason_may_hold_the_letters_that_are_keys_elsewhere() {
+        let mut prompt = ApprovalPrompt::default();
+        let screen = pending_screen(&["a"]);
+        let request = prompt.sync_requests(&screen).expect("asks");
+        let acts = press_keys(&mut prompt, "nany y\n");
+        assert_eq!(
+            acts.last(),
+            Some(&PromptAction::Deny(
+                request.clone(),
+                Some("any y".to_owned())
+            ))
+        );
+        assert!(
+            acts[..acts.len() - 1]
+                .iter()
+                .all(|act| *act == PromptAction::Nothing)
+        );
+        let mut prompt = ApprovalPrompt::default();
+        let screen = pending_screen(&["a"]);
+        let request = prompt.sync_requests(&screen).expect("asks");
+        assert_eq!(
+            press_keys(&mut prompt, "n\n").last(),
+            Some(&PromptAction::Deny(request, None))
+        );
+    }
+
+    #[test]
+    fn going_back_decides_nothing() {
+        let mut prompt = ApprovalPrompt::default();
+        let screen = pending_screen(&["a"]);
+        let request = prompt.sync_requests(&screen).expect("asks");
+        press_keys(&mut prompt, "nwhy\u{1b}");
+        prompt.confirm_edited(&request, Arguments::empty());
+        assert_eq!(press_keys(&mut prompt, "n"), [PromptAction::Nothing]);
+        prompt.confirm_rule(PromptRuleDraft::new(
+            (*request).clone(),
+            &Annotations::default(),
+        ));
+        assert_eq!(press_keys(&mut prompt, "\u{1b}"), [PromptAction::Nothing]);
+        assert_eq!(
+            press_keys(&mut prompt, "y"),
+            [PromptAction::Approve(request)]
+        );
+    }
+
+    #[test]
+    fn a_new_request_does_not_replace_the_one_that_is_being_answered() {
+        let mut prompt = ApprovalPrompt::default();
+        let both = pending_screen(&["a", "b"]);
+        prompt.sync_requests(&both);
+        press_keys(&mut prompt, "2");
+        assert_eq!(current_path(&prompt), "\"b\"");
+        press_keys(&mut prompt, "nno");
+        prompt.sync_requests(&both);
+        assert!(matches!(&prompt.mode, PromptStep::Reason(reason) if reason == "no"));
+        prompt.sync_requests(&SessionScreen::new());
+        assert!(
+            prompt.render_lines().is_empty() && matches!(prompt.mode, PromptStep::Choosing),
+            "it was decided elsewhere"
+        );
+    }
+
+    #[test]
+    fn a_rule_is_shown_again_whenever_it_changes() {
+        let mut prompt = ApprovalPrompt::default();
+        let screen = pending_screen(&["a"]);
+        let request = prompt.sync_requests(&screen).expect("asks");
+        let annotations = Annotations::default().with_resource(Resource::path("path"));
+        prompt.confirm_rule(PromptRuleDraft::new((*request).clone(), &annotations));
+        let places: Vec<RuleTarget> = press_keys(&mut prompt, "gsp")
+            .into_iter()
+            .filter_map(|act| match act {
+                PromptAction::Preview(draft) => Some(draft.place),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(
+            places,
+            [
+                RuleTarget::Everywhere,
+                RuleTarget::Session,
+                RuleTarget::Project
+            ]
+        );
+        let [PromptAction::Preview(exact)] = &press_keys(&mut prompt, "x")[..] else {
+            panic!("it is shown again")
+        };
+        assert_eq!(exact.reach, RuleCoverage::SameCall);
+        let [PromptAction::Always(_, kept)] = &press_keys(&mut prompt, "y")[..] else {
+            panic!("it is kept")
+        };
+        let rule = kept.build_rule(
+            toolgate::value::SessionId::new(request.approval_id.call_id().uuid()),
+            "p",
+            &"ann".into(),
+            Timestamp::EPOCH,
+        );
+        assert_eq!(
+            rule.arguments.keys().collect::<Vec<_>>(),
+            ["/content", "/path"]
+        );
+    }
+}

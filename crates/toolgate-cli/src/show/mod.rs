@@ -1,0 +1,8 @@
+//! Shows sessions: the live display, the terminal UI and the folds over the event log below them.
+
+pub(crate) mod agent_sessions;
+pub mod feed;
+pub(crate) mod live;
+pub mod render;
+pub mod screen;
+pub mod tui;

@@ -1,0 +1,182 @@
+//! One session as a screen shows it: messages, calls, and what is in progress.
+
+use std::sync::Arc;
+
+use toolgate::{
+    RunEnd,
+    event::{SessionEvent, TurnEvent},
+    model::Delta,
+    stack::TurnInfo,
+    value::{CallId, SessionId},
+};
+
+/// A session: the one that was opened, or that of an agent it delegates to.
+#[derive(Debug, Clone)]
+pub struct AgentView {
+    /// The session's id.
+    pub session: SessionId,
+    /// The agent's name; `None` for the session that was opened.
+    pub name: Option<Arc<str>>,
+    /// Messages and calls, in order.
+    pub items: Vec<ConversationItem>,
+    /// The reply that is still streaming.
+    pub coming: String,
+    /// The model's reasoning so far, if the provider sends it.
+    pub thinking: String,
+    /// The model that was last called.
+    pub model: Option<Arc<str>>,
+    /// True while a model request is in flight.
+    pub asking: bool,
+    /// The iteration of the run.
+    pub iteration: u32,
+    /// The reason why its run ended, if it has.
+    pub end: Option<RunEnd>,
+}
+
+/// A message, a call or a note in the conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConversationItem {
+    /// A message of the user; `steering` if it was sent during a run.
+    User {
+        /// The message text.
+        text: String,
+        /// True if it was sent during a run.
+        steering: bool,
+    },
+    /// A message of the model.
+    Model(String),
+    /// A call that the model requested.
+    Call(CallId),
+    /// Other information for the user.
+    Note(String),
+}
+
+impl AgentView {
+    pub(super) fn new(turn: &TurnInfo) -> Self {
+        Self {
+            session: turn.session,
+            name: turn.agent_name.clone(),
+            items: Vec::new(),
+            coming: String::new(),
+            thinking: String::new(),
+            model: None,
+            asking: false,
+            iteration: turn.iteration,
+            end: None,
+        }
+    }
+
+    /// Checks whether a run is in progress in it.
+    pub fn is_busy(&self) -> bool {
+        self.end.is_none() && !self.items.is_empty()
+    }
+
+    pub(super) fn add_call(&mut self, call: CallId) {
+        self.items.push(ConversationItem::Call(call));
+    }
+
+    pub(super) fn apply_turn(&mut self, event: &TurnEvent) {
+        match event {
+            TurnEvent::TurnInterrupted { reason } => self
+                .items
+                .push(ConversationItem::Note(format!("interrupted: {reason}"))),
+            TurnEvent::InputRejected { what, code, .. } => {
+                self.items.push(ConversationItem::Note(
+                    format!("rejected a {what:?}: not expected ({code:?})").to_lowercase(),
+                ));
+            }
+            TurnEvent::TurnOpened { .. } | TurnEvent::TurnSettled => {}
+        }
+    }
+
+    pub(super) fn apply_loop(&mut self, event: &SessionEvent) {
+        match event {
+            SessionEvent::UserMessage { text, steering, .. } => {
+                let text = text.clone().unwrap_or_else(|| "(not shown)".to_owned());
+                self.items.push(ConversationItem::User {
+                    text,
+                    steering: *steering,
+                });
+                // A message starts the next run, or steers one that has not ended.
+                self.end = None;
+            }
+            SessionEvent::InferenceStarted { .. } => {
+                // The fragments of a request that failed are void: a retry streams the whole reply
+                // again.
+                self.asking = true;
+                self.coming.clear();
+                self.thinking.clear();
+            }
+            SessionEvent::InferenceFinished { text, .. } => {
+                self.asking = false;
+                self.coming.clear();
+                self.thinking.clear();
+                self.items.extend(
+                    text.clone()
+                        // A reply that only requests calls has no text.
+                        .filter(|text| !text.trim().is_empty())
+                        .map(ConversationItem::Model),
+                );
+            }
+            SessionEvent::InferenceFailed {
+                error, retry_in_ms, ..
+            } => {
+                self.asking = false;
+                let again = retry_in_ms.map(|ms| format!("; retrying in {} s", ms.div_ceil(1000)));
+                self.items.push(ConversationItem::Note(format!(
+                    "the model did not reply: {error}{}",
+                    again.unwrap_or_default()
+                )));
+            }
+            SessionEvent::ModelRouted(routed) => {
+                self.model = Some(routed.selected.to_string().into())
+            }
+            SessionEvent::HistoryCompacted { skipped, kept } => {
+                self.items.push(ConversationItem::Note(format!(
+                    "history compacted: the first {skipped} messages are left out, {kept} remain"
+                )));
+            }
+            SessionEvent::SkillLoaded { skill, .. } => self
+                .items
+                .push(ConversationItem::Note(format!("loaded the skill {skill}"))),
+            SessionEvent::BudgetAlert {
+                budget,
+                percent,
+                spent,
+                limit,
+                ..
+            } => {
+                self.items.push(ConversationItem::Note(format!(
+                    "{percent} % of {budget} is used: {spent} of {limit}"
+                )));
+            }
+            SessionEvent::RecursiveIteration {
+                iteration,
+                max,
+                summary,
+                ..
+            } => {
+                self.items.push(ConversationItem::Note(format!(
+                    "step {iteration} of {max}: {summary}"
+                )));
+            }
+            SessionEvent::RunEnded { end, error, .. } => {
+                self.asking = false;
+                self.end = Some(*end);
+                self.items.extend(
+                    error
+                        .clone()
+                        .map(|error| ConversationItem::Note(format!("{end}: {error}"))),
+                );
+            }
+        }
+    }
+
+    pub(super) fn apply_delta(&mut self, delta: &Delta) {
+        match delta {
+            Delta::Text(text) => self.coming.push_str(text),
+            Delta::Reasoning(text) => self.thinking.push_str(text),
+            Delta::Routed(_) | Delta::Call { .. } | Delta::Arguments { .. } | Delta::Done(_) => {}
+        }
+    }
+}

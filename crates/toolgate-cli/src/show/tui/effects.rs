@@ -1,0 +1,242 @@
+//! Carries out the effects of the update function in tasks of their own, and reports back.
+
+use std::{
+    io::Write,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::{sync::mpsc, task::JoinHandle};
+use toolgate::{
+    Decision, RunEnd, Session, View,
+    approval::ApprovalRequestRef,
+    layers::{MatchedCall, RuleBook, StandingRule, ToastLevel, ToastManager},
+    session::SessionError,
+    stack::ToolRequest,
+    value::{Clock, SystemClock, Timestamp, ToolName},
+};
+
+use super::{UiEffect, UiMessage};
+use crate::{CliError, CliGate};
+
+/// The services that effects need.
+#[derive(Clone)]
+pub(super) struct EffectRunner {
+    pub(super) gate: Arc<CliGate>,
+    pub(super) session: Session,
+    pub(super) toasts: ToastManager,
+    pub(super) back: mpsc::UnboundedSender<UiMessage>,
+    /// The directory for saved files.
+    pub(super) dir: PathBuf,
+    /// True once the program is about to end.
+    pub(super) leaving: Arc<AtomicBool>,
+}
+
+impl EffectRunner {
+    /// Sends a message to the model: in the current run, or in a new one.
+    pub(super) fn send_message(&self, text: String, run: &mut Option<JoinHandle<()>>) {
+        let under_way = run.as_ref().is_some_and(|run| !run.is_finished());
+        let this = self.clone();
+        let before = run.take();
+        *run = Some(tokio::spawn(async move {
+            // The run may end between the check and this call, which then fails.
+            if under_way && this.session.send_message(text.as_str()).await.is_ok() {
+                return wait_for_run(before).await;
+            }
+            // The run ended before it took the message, so the message starts the next run.
+            wait_for_run(before).await;
+            if this.announce_run() {
+                let report = this.session.run(text.as_str()).await;
+                this.finish_run(report);
+            }
+        }));
+    }
+
+    /// Resumes a run that was stopped.
+    pub(super) fn resume_run(&self, run: &mut Option<JoinHandle<()>>) {
+        let this = self.clone();
+        let before = run.take();
+        *run = Some(tokio::spawn(async move {
+            wait_for_run(before).await;
+            if this.announce_run() {
+                let report = this.session.resume().await;
+                this.finish_run(report);
+            }
+        }));
+    }
+
+    /// Announces a run, unless the program is about to end.
+    fn announce_run(&self) -> bool {
+        !self.leaving.load(Ordering::SeqCst) && self.back.send(UiMessage::RunStarted).is_ok()
+    }
+
+    /// Lets no new run start, and stops the current one.
+    pub(super) fn stop_runs(&self) {
+        // Before the interrupt: a message that waits for the run to end must not start another one.
+        self.leaving.store(true, Ordering::SeqCst);
+        self.session.interrupt();
+    }
+
+    fn finish_run(&self, report: Result<toolgate::RunReport, SessionError>) {
+        match report {
+            Ok(report) if report.end == RunEnd::Failed => {
+                let why = report
+                    .error
+                    .map(|error| CliError::from_error(&error).to_string());
+                self.show_toast(
+                    ToastLevel::Error,
+                    why.unwrap_or_else(|| "the run failed".to_owned()),
+                );
+            }
+            Ok(_) => {}
+            Err(error) => self.show_toast(ToastLevel::Error, CliError::from(error).to_string()),
+        }
+        let _ = self.back.send(UiMessage::RunEnded);
+    }
+
+    /// Carries out an effect that needs neither the terminal nor the run.
+    pub(super) fn run_effect(&self, effect: UiEffect) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            match effect {
+                UiEffect::Decide(question, decision) => this.decide(question, decision).await,
+                UiEffect::Rule(rule, question, decision) => {
+                    this.store_rule(*rule, question, decision).await
+                }
+                UiEffect::Preview(rule) => this.preview_rule(*rule).await,
+                UiEffect::Explain(tool, arguments) => this.explain_call(tool, arguments).await,
+                UiEffect::Save(text) => this.save_file(&text),
+                UiEffect::Tell(level, text) => this.show_toast(level, text),
+                UiEffect::Dismiss(toast) => this.toasts.dismiss(toast),
+                UiEffect::Interrupt => drop(this.session.interrupt()),
+                UiEffect::Say(_)
+                | UiEffect::Resume
+                | UiEffect::Quit
+                | UiEffect::Edit(..)
+                | UiEffect::Copy(_) => {}
+            }
+        });
+    }
+
+    async fn decide(&self, question: ApprovalRequestRef, decision: Decision) {
+        let decided = self.session.decide(question, decision).await;
+        let decided = decided
+            .map(drop)
+            .map_err(|error| CliError::from(error).to_string());
+        let _ = self
+            .back
+            .send(UiMessage::Decided(question.approval_id.call_id(), decided));
+    }
+
+    async fn store_rule(
+        &self,
+        rule: StandingRule,
+        question: ApprovalRequestRef,
+        decision: Decision,
+    ) {
+        // The rule comes first: if it cannot be stored, the request stays pending.
+        match self.rule_book().add(rule).await {
+            Ok(()) => {
+                self.show_toast(
+                    ToastLevel::Success,
+                    "the rule is stored; `toolgate approvals rules` lists it".to_owned(),
+                );
+                self.decide(question, decision).await;
+            }
+            Err(error) => {
+                let why = Err(CliError::from(error).to_string());
+                let _ = self
+                    .back
+                    .send(UiMessage::Decided(question.approval_id.call_id(), why));
+            }
+        }
+    }
+
+    async fn preview_rule(&self, rule: StandingRule) {
+        let matches = self.rule_book().preview(&rule).await;
+        let line =
+            |call: &MatchedCall| format!("{} {} {}", call.asked_at, call.tool, call.state.text());
+        let matches = matches
+            .map(|calls| calls.iter().map(line).collect())
+            .map_err(|error| error.to_string());
+        let _ = self.back.send(UiMessage::Previewed(rule.id, matches));
+    }
+
+    fn rule_book(&self) -> RuleBook {
+        self.gate
+            .parts
+            .get()
+            .unwrap_or_else(|| RuleBook::new(self.gate.store.clone()))
+    }
+
+    async fn explain_call(&self, tool: ToolName, arguments: toolgate::Arguments) {
+        let request = ToolRequest {
+            provider_call_id: "explain".to_owned(),
+            tool: tool.to_string(),
+            arguments: toolgate::stack::RawArguments::Text(
+                serde_json::to_string(arguments.as_map()).unwrap_or_default(),
+            ),
+        };
+        let text = match View::for_stack(&self.gate.registry, &self.gate.stack) {
+            Ok(view) => {
+                let seed = self.session.dispatcher().rehearse_call(&view, &request);
+                toolgate::layers::explain(&self.gate.stack, seed)
+                    .await
+                    .to_string()
+            }
+            Err(error) => CliError::from(error).to_string(),
+        };
+        let _ = self.back.send(UiMessage::Explained(text));
+    }
+
+    fn save_file(&self, text: &str) {
+        let name = file_name(&self.session);
+        let path = self.dir.join(&name);
+        let written = std::fs::OpenOptions::new()
+            .write(true)
+            // Never overwrites a file of the user.
+            .create_new(true)
+            .open(&path);
+        match written.and_then(|mut file| file.write_all(text.as_bytes())) {
+            Ok(()) => self.show_toast(ToastLevel::Success, format!("written to {name}")),
+            Err(error) => self.show_toast(
+                ToastLevel::Error,
+                format!("{name} could not be written: {error}"),
+            ),
+        }
+    }
+
+    /// Shows a toast.
+    pub(super) fn show_toast(&self, level: ToastLevel, text: String) {
+        self.toasts.show(toolgate::layers::Toast::new(
+            level,
+            "chat",
+            text,
+            current_time(),
+        ));
+    }
+}
+
+async fn wait_for_run(before: Option<JoinHandle<()>>) {
+    if let Some(before) = before {
+        // A run that panicked has ended as well.
+        let _ = before.await;
+    }
+}
+
+/// Returns the name for a file with the conversation.
+fn file_name(session: &Session) -> String {
+    let id = session.id().to_string();
+    let short = id.rsplit('-').next().unwrap_or(&id);
+    format!(
+        "toolgate-{short}-{}.md",
+        current_time().as_micros() / 1_000_000
+    )
+}
+
+pub(super) fn current_time() -> Timestamp {
+    SystemClock::new().now()
+}

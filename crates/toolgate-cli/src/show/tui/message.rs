@@ -1,0 +1,75 @@
+//! The inputs of the update function, and its effects.
+
+use std::sync::Arc;
+
+use crossterm::event::KeyEvent;
+use toolgate::{
+    Arguments, Decision, Event,
+    approval::ApprovalRequestRef,
+    event::StreamPiece,
+    layers::{StandingRule, Toast, ToastId, ToastLevel},
+    value::{CallId, Timestamp, ToolName},
+};
+
+/// An input of the update function.
+#[derive(Debug, Clone)]
+pub enum UiMessage {
+    /// A key.
+    Key(KeyEvent),
+    /// Text that was pasted.
+    Paste(String),
+    /// The current time.
+    Tick(Timestamp),
+    /// An event of the session or of an agent.
+    Event(Arc<Event>),
+    /// A fragment of a reply that is still streaming.
+    Piece(Arc<StreamPiece>),
+    /// The toasts that are on the screen now.
+    Toasts(Arc<[Toast]>),
+    /// A run has started.
+    RunStarted,
+    /// A run has ended, successfully or not.
+    RunEnded,
+    /// A decision was accepted, or the reason why it was rejected.
+    Decided(CallId, Result<(), String>),
+    /// The edited arguments; `None` if nothing was changed.
+    Edited(ApprovalRequestRef, Result<Option<Arguments>, String>),
+    /// The explanation of a call, layer by layer.
+    Explained(String),
+    /// The past approval requests that a standing rule would have answered, newest last, by the
+    /// rule's id.
+    Previewed(String, Result<Vec<String>, String>),
+    /// The program was asked to end.
+    Terminate,
+}
+
+/// An action for the driver to carry out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum UiEffect {
+    /// Send this message to the model: in a new run, or in the current one.
+    Say(String),
+    /// Resume a stopped run.
+    Resume,
+    /// Stop the run.
+    Interrupt,
+    /// Leave.
+    Quit,
+    /// Decide on a call.
+    Decide(ApprovalRequestRef, Decision),
+    /// Store a standing rule, then decide.
+    Rule(Box<StandingRule>, ApprovalRequestRef, Decision),
+    /// Find what a standing rule would have answered.
+    Preview(Box<StandingRule>),
+    /// Open these arguments in an editor.
+    Edit(ApprovalRequestRef, ToolName, Arguments),
+    /// Explain what each layer decides about such a call.
+    Explain(ToolName, Arguments),
+    /// Copy this to the clipboard.
+    Copy(String),
+    /// Write this to a file.
+    Save(String),
+    /// Show a toast.
+    Tell(ToastLevel, String),
+    /// Dismiss a toast.
+    Dismiss(ToastId),
+}

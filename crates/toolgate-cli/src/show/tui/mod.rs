@@ -1,0 +1,30 @@
+//! The terminal UI of `toolgate chat`.
+//!
+//! [`ChatApp`] is the state, [`update`] changes it and returns effects, [`draw`] shows it. All three
+//! are free of input and output; the driver feeds keys and events in and carries out the
+//! [`UiEffect`]s. What is shown of a session comes from its lifecycle events alone
+//! ([`SessionScreen`](crate::show::screen::SessionScreen)).
+
+mod app;
+mod approvals;
+mod driver;
+mod effects;
+mod export;
+mod input;
+pub mod keys;
+mod message;
+mod palette;
+mod search;
+#[cfg(test)]
+mod stage;
+mod terminal;
+mod text;
+mod transcript;
+mod update;
+mod view;
+
+pub use app::{ChatApp, ChatSetup};
+pub(crate) use driver::{ChatOpening, run_chat};
+pub use message::{UiEffect, UiMessage};
+pub use update::update;
+pub use view::draw;

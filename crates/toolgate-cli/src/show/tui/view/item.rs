@@ -1,0 +1,165 @@
+//! Messages and calls as lines.
+
+use ratatui::{
+    style::{Modifier, Style},
+    text::{Line, Span},
+};
+use toolgate::{Status, stack::Progress};
+use unicode_width::UnicodeWidthStr;
+
+use super::{
+    super::{text, transcript::TranscriptSource},
+    paint,
+};
+use crate::show::screen::{CallState, CallView, ConversationItem};
+
+/// The most lines of a failed call's reason.
+const MAX_REASON_LINES: usize = 3;
+
+/// Renders one item, with an empty line before it where something new begins.
+pub(crate) fn item_lines(
+    source: TranscriptSource<'_>,
+    place: usize,
+    width: u16,
+) -> Vec<Line<'static>> {
+    let items = &source.agent.items;
+    let width = usize::from(width.max(8));
+    let mut lines = match &items[place] {
+        ConversationItem::User { text, steering } => user_lines(text, *steering, width),
+        ConversationItem::Model(text) => text::markdown_lines(text, width),
+        ConversationItem::Note(text) => text::with_lead(
+            Span::styled("· ", paint::DIM),
+            text::wrap_text(text, width - 2, paint::DIM),
+        ),
+        ConversationItem::Call(id) => source
+            .screen
+            .call(*id)
+            .map(|call| call_lines(call, source, width))
+            .unwrap_or_default(),
+    };
+    let before = place.checked_sub(1).map(|before| &items[before]);
+    let goes_on = matches!(
+        (before, &items[place]),
+        (Some(ConversationItem::Call(_)), ConversationItem::Call(_))
+    );
+    if before.is_some() && !goes_on {
+        lines.insert(0, Line::default());
+    }
+    lines
+}
+
+/// Renders the streaming reply, with the reasoning if it is shown.
+pub(crate) fn reply_lines(source: TranscriptSource<'_>, width: u16) -> Vec<Line<'static>> {
+    let agent = source.agent;
+    let width = usize::from(width.max(8));
+    let mut lines = Vec::new();
+    if source.thinking && !agent.thinking.is_empty() {
+        let style = paint::DIM.add_modifier(Modifier::ITALIC);
+        lines.push(Line::default());
+        lines.extend(text::wrap_text(&agent.thinking, width, style));
+    }
+    if !agent.coming.is_empty() {
+        lines.push(Line::default());
+        lines.extend(text::markdown_lines(&agent.coming, width));
+    }
+    lines
+}
+
+fn user_lines(words: &str, steering: bool, width: usize) -> Vec<Line<'static>> {
+    let sign = if steering { "» " } else { "› " };
+    text::with_lead(
+        Span::styled(sign, paint::NOTE),
+        text::wrap_text(words, width - 2, paint::BOLD),
+    )
+}
+
+fn call_lines(call: &CallView, source: TranscriptSource<'_>, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![head_line(call, source, width)];
+    if let Some((words, style)) = call_remark(call) {
+        let remark = text::wrap_text(&words, width.saturating_sub(2).max(4), style);
+        lines.extend(text::with_lead(
+            Span::raw("  "),
+            remark.into_iter().take(MAX_REASON_LINES).collect(),
+        ));
+    }
+    lines
+}
+
+/// Renders the first line: symbol, tool, arguments, and the state at the end.
+fn head_line(call: &CallView, source: TranscriptSource<'_>, width: usize) -> Line<'static> {
+    let (sign, style) = paint::call_sign(call, source.now);
+    let standing = text::truncate_line(
+        &paint::call_status(call, source.now),
+        width.saturating_sub(12),
+    );
+    let tool = text::one_line(call.invocation.tool.as_str());
+    let room = width.saturating_sub(standing.width() + 3);
+    let tool = text::truncate_line(&tool, room);
+    let what = text::truncate_line(
+        &arguments_summary(call),
+        room.saturating_sub(tool.width() + 1),
+    );
+    let gap = width
+        .saturating_sub(2 + tool.width() + 1 + what.width() + standing.width())
+        .max(1);
+    Line::from(vec![
+        Span::styled(format!("{sign} "), style),
+        Span::styled(tool, paint::BOLD),
+        Span::raw(format!(" {what}")),
+        Span::raw(" ".repeat(gap)),
+        Span::styled(
+            standing,
+            if call.state == CallState::Pending {
+                paint::WARN
+            } else {
+                paint::DIM
+            },
+        ),
+    ])
+}
+
+/// Formats the arguments of a call in one line.
+pub(crate) fn arguments_summary(call: &CallView) -> String {
+    match &call.arguments {
+        Some(arguments) => text::arguments_line(arguments.as_value()),
+        None => "(arguments not shown)".to_owned(),
+    }
+}
+
+/// Returns a second line: progress, or the reason of a failure.
+fn call_remark(call: &CallView) -> Option<(String, Style)> {
+    match call.state {
+        CallState::Running | CallState::External => {
+            let progress = call.progress.as_ref().map(format_progress);
+            progress
+                .or_else(|| call.log.clone())
+                .map(|words| (text::one_line(&words), paint::DIM))
+        }
+        CallState::Settled(Status::Ok) => None,
+        CallState::Settled(_) => call.reason.clone().map(|reason| (reason, paint::DIM)),
+        CallState::Requested | CallState::Pending | CallState::Approved => None,
+    }
+}
+
+/// Formats progress in one line.
+pub(crate) fn format_progress(progress: &Progress) -> String {
+    let share = progress.percent().map(|percent| {
+        let full = (percent / 10.0).clamp(0.0, 10.0) as usize;
+        format!(
+            "{}{} {percent:.0} %",
+            "█".repeat(full),
+            "░".repeat(10 - full)
+        )
+    });
+    let count = match (&share, progress.current, progress.total) {
+        (None, Some(current), Some(total)) => Some(format!("{current} of {total}")),
+        (None, Some(current), None) => Some(current.to_string()),
+        _ => None,
+    };
+    let message = progress.message.as_deref().map(text::one_line);
+    [share, count, message]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
+}

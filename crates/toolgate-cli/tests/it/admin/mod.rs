@@ -1,0 +1,11 @@
+//! Help, user errors, and the commands that show and check the set-up.
+
+mod calls;
+mod config;
+mod doctor;
+mod help;
+mod mistakes;
+mod place;
+mod terminal;
+
+use place::AdminPlace;

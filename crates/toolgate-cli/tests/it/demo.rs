@@ -1,0 +1,185 @@
+//! `toolgate demo` as a user runs it: the real program, its real tools, its own store.
+#![allow(missing_docs, reason = "a test has no public items")]
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use toolgate::{Event, Status, event::ToolEvent};
+use toolgate_testkit::LifecycleChecker;
+
+fn run_toolgate(home: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+        .env("TOOLGATE_HOME", home)
+        .env("HOME", home)
+        .env("USER", "ann");
+    command.output().expect("the program starts")
+}
+
+fn to_text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Parses the events of a stream, and its last line.
+fn parse_events(stream: &str) -> (Vec<Event>, Value) {
+    let mut lines: Vec<&str> = stream.lines().collect();
+    let last = lines.pop().expect("there is a last line");
+    let event =
+        |line: &&str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    (
+        lines.iter().map(event).collect(),
+        serde_json::from_str(last).expect("JSON"),
+    )
+}
+
+/// Returns the status of each call of a tool.
+fn statuses_of(events: &[Event], tool: &str) -> Vec<Status> {
+    let of_tool = |event: &&Event| {
+        event
+            .as_tool()
+            .is_some_and(|(invocation, _)| invocation.tool.as_str() == tool)
+    };
+    let end = |event: &Event| match event.as_tool()?.1 {
+        ToolEvent::ToolExecutionSucceeded { .. } => Some(Status::Ok),
+        ToolEvent::ToolExecutionFailed { status, .. }
+        | ToolEvent::ToolDenied { status, .. }
+        | ToolEvent::ToolExecutionInterrupted { status, .. } => Some(*status),
+        _ => None,
+    };
+    events.iter().filter(of_tool).filter_map(end).collect()
+}
+
+fn count_starts(events: &[Event], tool: &str) -> usize {
+    let starts = |event: &&Event| {
+        event.as_tool().is_some_and(|(invocation, event)| {
+            invocation.tool.as_str() == tool
+                && matches!(event, ToolEvent::ToolExecutionStarted { .. })
+        })
+    };
+    events.iter().filter(starts).count()
+}
+
+#[test]
+fn the_demo_is_a_stream_of_events_that_the_checker_accepts_and_its_receipts_are_intact() {
+    let home = tempfile::tempdir().expect("a directory");
+    let demo = run_toolgate(home.path(), &["demo", "--yes", "--json"]);
+    assert_eq!(demo.status.code(), Some(0), "{}", to_text(&demo.stderr));
+    let (events, report) = parse_events(&to_text(&demo.stdout));
+    let summary =
+        LifecycleChecker::check_all(&events).unwrap_or_else(|violation| panic!("{violation:?}"));
+    assert_eq!(report["end"], "completed", "{report} {summary:?}");
+    assert_eq!(statuses_of(&events, "edit_file"), [Status::Ok]);
+    assert_eq!(statuses_of(&events, "run_shell"), [Status::Ok, Status::Ok]);
+    assert_eq!(
+        statuses_of(&events, "read_file")
+            .iter()
+            .filter(|status| **status == Status::Blocked)
+            .count(),
+        1
+    );
+    let verified = run_toolgate(home.path(), &["receipts", "verify"]);
+    assert_eq!(
+        verified.status.code(),
+        Some(0),
+        "{}",
+        to_text(&verified.stderr)
+    );
+    assert!(
+        to_text(&verified.stdout).contains("intact"),
+        "{}",
+        to_text(&verified.stdout)
+    );
+}
+
+#[test]
+fn an_edit_happens_once_even_if_the_process_is_killed_in_the_middle() {
+    let home = tempfile::tempdir().expect("a directory");
+    let demo = run_toolgate(home.path(), &["demo", "--yes", "--crash", "--json"]);
+    assert_eq!(demo.status.code(), Some(0), "{}", to_text(&demo.stderr));
+    let (events, report) = parse_events(&to_text(&demo.stdout));
+    LifecycleChecker::check_all(&events).unwrap_or_else(|violation| panic!("{violation:?}"));
+    assert_eq!(report["end"], "completed");
+    assert_eq!(
+        (
+            count_starts(&events, "edit_file"),
+            statuses_of(&events, "edit_file")
+        ),
+        (1, vec![Status::Ok])
+    );
+    let passed = to_text(&demo.stdout).contains("ok    several: 5450");
+    assert!(
+        passed,
+        "the tests pass afterwards: {}",
+        to_text(&demo.stdout)
+    );
+    assert_eq!(
+        run_toolgate(home.path(), &["receipts", "verify"])
+            .status
+            .code(),
+        Some(0)
+    );
+}
+
+#[test]
+fn without_a_terminal_the_demo_is_suspended_at_the_edit_and_prints_how_to_resume() {
+    let home = tempfile::tempdir().expect("a directory");
+    let demo = run_toolgate(home.path(), &["demo"]);
+    let said = to_text(&demo.stderr);
+    assert_eq!(demo.status.code(), Some(3), "{said}");
+    let kept = said
+        .split("the project is kept in ")
+        .nth(1)
+        .and_then(|rest| rest.split(';').next());
+    let kept = kept.unwrap_or_else(|| panic!("it says where: {said}"));
+    assert!(said.contains("--yes"), "{said}");
+    let config = format!("{kept}/toolgate.toml");
+    let listed = run_toolgate(home.path(), &["approvals", "list", "--json"]);
+    let pending: Value = serde_json::from_str(
+        to_text(&listed.stdout)
+            .lines()
+            .next()
+            .expect("one is pending"),
+    )
+    .expect("JSON");
+    let id = pending["approval_id"].as_str().expect("it has an id");
+    let decided = run_toolgate(home.path(), &["approvals", "approve", id]);
+    assert_eq!(
+        decided.status.code(),
+        Some(0),
+        "{}",
+        to_text(&decided.stderr)
+    );
+    let rest = run_toolgate(
+        home.path(),
+        &["-C", kept, "--config", &config, "run", "--resume"],
+    );
+    assert_eq!(rest.status.code(), Some(0), "{}", to_text(&rest.stderr));
+    assert!(
+        to_text(&rest.stdout).contains("The test passes now."),
+        "{}",
+        to_text(&rest.stdout)
+    );
+    std::fs::remove_dir_all(kept).expect("removed");
+}
+
+#[test]
+fn the_database_is_searched_for_the_secret_and_the_project_is_deleted() {
+    let home = tempfile::tempdir().expect("a directory");
+    let demo = run_toolgate(home.path(), &["demo", "--yes"]);
+    let said = to_text(&demo.stderr);
+    assert_eq!(demo.status.code(), Some(0), "{said}");
+    assert!(said.contains("nowhere in the database"), "{said}");
+    let project = said
+        .lines()
+        .find_map(|line| line.strip_prefix("project "))
+        .expect("it says where")
+        .trim();
+    assert!(!Path::new(project).exists());
+}

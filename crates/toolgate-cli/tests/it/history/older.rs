@@ -1,0 +1,115 @@
+//! A database of the version before the names changed opens, resumes and verifies.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use crate::history::HistoryPlace;
+
+/// The session that was resumed after a late decision.
+const RESUMED: &str = "10c4bbc9";
+/// The session that waits for an approval.
+const PENDING: &str = "bcd00dfe";
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("the fixture") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("a copy");
+    }
+}
+
+/// A copy of the home and the workspace of the older version.
+fn older_place() -> HistoryPlace {
+    let place = HistoryPlace::new();
+    let fixture = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/first-names");
+    let home = place.dir.path().join("home");
+    copy_folder(&fixture.join("home"), &home);
+    copy_folder(&fixture.join("work"), &place.work());
+    // Version control keeps no modes, and keys that others can read are rejected.
+    fs::set_permissions(home.join("keys"), fs::Permissions::from_mode(0o600)).expect("a mode");
+    move_workspace(&home.join("toolgate.db"), &place.work());
+    place
+}
+
+/// Lets the sessions of a database work in another directory than the one they were started in.
+fn move_workspace(database: &Path, workspace: &Path) {
+    let connection = rusqlite::Connection::open(database).expect("a database");
+    let workspace = fs::canonicalize(workspace).expect("a directory");
+    let body = json!({ "json": { "workspace": workspace } }).to_string();
+    let moved = connection.execute(
+        "UPDATE records SET body = ?1 WHERE key LIKE 'other/workspace-of/%'",
+        [body],
+    );
+    assert_eq!(moved.expect("an update"), 3);
+}
+
+#[test]
+fn events_with_their_former_names_are_read_and_shown_with_the_new_ones() {
+    let place = older_place();
+    assert_eq!(place.json(&["sessions", "list"]).len(), 3);
+    let events = place.json(&["sessions", "show", RESUMED]);
+    let types: Vec<&str> = events
+        .iter()
+        .filter_map(|event| event["type"].as_str())
+        .collect();
+    assert!(types.contains(&"input_rejected"), "{types:?}");
+    assert!(!types.contains(&"post_refused"), "{types:?}");
+    let rejected = events
+        .iter()
+        .find(|event| event["type"] == "input_rejected")
+        .expect("the late decision");
+    assert_eq!(rejected["what"], "decision");
+    assert_eq!(rejected["code"], "duplicate");
+}
+
+#[test]
+fn a_call_that_was_pending_before_the_names_changed_is_approved_and_runs_once() {
+    let place = older_place();
+    approve_the_pending_call(&place);
+    // The description of the tool has changed since, so the approval is not used: it is asked again.
+    let report = resume_the_session(&place, 3);
+    assert_eq!(report["end"], "suspended");
+    assert!(!place.work().join("second.txt").exists());
+    approve_the_pending_call(&place);
+    let report = resume_the_session(&place, 0);
+    assert_eq!(report["end"], "completed");
+    let written = fs::read_to_string(place.work().join("second.txt")).expect("the call ran");
+    assert_eq!(written, "written once\n");
+    let events = place.json(&["sessions", "show", PENDING]);
+    let started = events.iter().filter(|event| {
+        event["type"] == "tool_execution_started" && event["tool_name"] == "write_file"
+    });
+    assert_eq!(started.count(), 1);
+}
+
+fn approve_the_pending_call(place: &HistoryPlace) {
+    let pending = place.json(&["approvals", "list"]);
+    let [approval] = &pending[..] else {
+        panic!("one approval is pending: {pending:?}");
+    };
+    let id = approval["approval_id"].as_str().expect("an id");
+    place.ends(0, &["approvals", "approve", id]);
+}
+
+/// Resumes the session, which has to end with this exit code, and returns the report of the run.
+fn resume_the_session(place: &HistoryPlace, code: i32) -> Value {
+    let model = "script:model.toml";
+    let resume = ["--json", "run", "--resume", PENDING, "--model", model];
+    let said = place.ends(code, &resume);
+    let report = said.out.lines().last().expect("a report");
+    serde_json::from_str(report).expect("JSON")
+}
+
+#[test]
+fn receipts_that_were_sealed_before_the_names_changed_verify_over_their_stored_text() {
+    let place = older_place();
+    let verified = place.json(&["receipts", "verify"]);
+    assert_eq!(verified[0]["intact"], true);
+    assert_eq!(verified[0]["receipts"], 5);
+    assert_eq!(verified[0]["signed"], 5);
+}

@@ -1,0 +1,236 @@
+//! The decisions that an approver can make at the terminal.
+
+use toolgate::Status;
+use toolgate_testkit::terminal::{CellColor, Key, TerminalScreen};
+
+use crate::run::world::{RunWorld, path_text};
+
+const WRITE: &str = r#"
+    [[reply]]
+    text = "I will change the file."
+    calls = [{ tool = "write_file", arguments = { path = "a.txt", content = "two\n" } }]
+    [[reply]]
+    when = { tool_result = { contains = "not today" } }
+    text = "Then I leave it."
+    [[reply]]
+    text = "It is changed."
+"#;
+
+const ASKED: &str = "Run write_file?";
+
+/// Returns the colour of a line of the screen.
+fn color_of_line(screen: &TerminalScreen, line: &str) -> Option<CellColor> {
+    let row = screen.rows().iter().position(|row| row == line)?;
+    Some(screen.cell(row as u16, 0)?.fg)
+}
+
+#[test]
+fn a_change_is_shown_in_colours_and_made_when_approved() {
+    let world = RunWorld::new(WRITE);
+    let mut terminal = world.terminal(&["change it"]).spawn();
+    let screen = terminal.wait_for(ASKED);
+    assert_eq!(
+        (
+            color_of_line(&screen, "-one"),
+            color_of_line(&screen, "+two")
+        ),
+        (Some(CellColor::Indexed(1)), Some(CellColor::Indexed(2)))
+    );
+    assert!(screen.contains("risk: writes in the workspace"), "{screen}");
+    assert_eq!(world.read("a.txt"), "one\n");
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+    let transcript = terminal.transcript();
+    for part in [
+        "✓ write_file a.txt",
+        "approved by ann",
+        "It is changed.",
+        "1 done",
+        "1 in the chain, intact and signed",
+    ] {
+        assert!(transcript.contains(part), "{part} in:\n{transcript}");
+    }
+    assert!(!terminal.screen().cursor_hidden);
+    assert_eq!(world.read("a.txt"), "two\n");
+}
+
+#[test]
+fn a_denial_reaches_the_model_with_its_reason() {
+    let world = RunWorld::new(WRITE);
+    let mut terminal = world.terminal(&["change it"]).spawn();
+    terminal.wait_for(ASKED);
+    terminal.press_key(Key::Char('n'));
+    terminal.wait_for("Why not?");
+    terminal.send("not todax");
+    terminal.press_key(Key::Backspace);
+    terminal.send("y");
+    terminal.wait_for("not today");
+    terminal.press_key(Key::Enter);
+    assert_eq!(terminal.wait_exit(), 0);
+    let transcript = terminal.transcript();
+    assert!(
+        transcript.contains("denied by ann: not today") && transcript.contains("Then I leave it."),
+        "{transcript}"
+    );
+    assert_eq!(
+        (
+            world.read("a.txt").as_str(),
+            world.statuses_of("write_file")
+        ),
+        ("one\n", vec![Status::Denied])
+    );
+}
+
+#[test]
+fn arguments_can_be_changed_in_an_editor_and_are_shown_again() {
+    let world = RunWorld::new(WRITE);
+    let editor = world.program("editor", r#"sed -i s/two/three/ "$1""#);
+    let mut terminal = world
+        .terminal(&["change it"])
+        .env("EDITOR", &editor)
+        .spawn();
+    terminal.wait_for(ASKED);
+    terminal.press_key(Key::Char('e'));
+    let screen = terminal.wait_for("Run it with these arguments?");
+    assert!(screen.contains("+three"), "{screen}");
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+    assert!(
+        terminal
+            .transcript()
+            .contains("approved by ann, with changes"),
+        "{}",
+        terminal.transcript()
+    );
+    assert_eq!(world.read("a.txt"), "three\n");
+}
+
+#[test]
+fn edited_arguments_are_used_only_if_the_tool_accepts_them() {
+    let world = RunWorld::new(WRITE);
+    let editor = world.program(
+        "editor",
+        r#"test "$1" = --wait && echo '{ "path": 7 }' > "$2""#,
+    );
+    let mut terminal = world
+        .terminal(&["change it"])
+        .env("VISUAL", path_text(&editor) + " --wait")
+        .spawn();
+    terminal.wait_for(ASKED);
+    terminal.press_key(Key::Char('e'));
+    terminal.wait_for("invalid arguments");
+    terminal.wait_for(ASKED);
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+    assert_eq!(world.read("a.txt"), "two\n");
+}
+
+#[test]
+fn a_rule_is_previewed_on_past_calls_before_it_is_stored_and_decides_from_then_on() {
+    let world = RunWorld::new(
+        r#"
+        [[reply]]
+        calls = [{ tool = "write_file", arguments = { path = "a.txt", content = "two\n" } }]
+        [[reply]]
+        calls = [{ tool = "write_file", arguments = { path = "a.txt", content = "three\n" } }]
+        [[reply]]
+        calls = [{ tool = "write_file", arguments = { path = "b.txt", content = "four\n" } }]
+        [[reply]]
+        text = "Both are changed."
+        "#,
+    );
+    let mut terminal = world.terminal(&["change it"]).size(100, 40).spawn();
+    terminal.wait_for(ASKED);
+    terminal.press_key(Key::Char('a'));
+    let screen = terminal.wait_for("Always allow write_file on the same target, in this session?");
+    assert!(
+        screen.contains("it would have answered one approval request"),
+        "{screen}"
+    );
+    terminal.press_key(Key::Char('p'));
+    terminal.wait_for("on the same target, in this project?");
+    terminal.press_key(Key::Char('y'));
+    // The second change is covered; the third is about another file.
+    terminal.wait_until("an approval request for b.txt", |screen| {
+        screen.contains(ASKED) && screen.contains("b.txt") && screen.contains("+four")
+    });
+    assert_eq!(world.read("a.txt"), "three\n");
+    terminal.press_key(Key::Char('n'));
+    terminal.press_key(Key::Enter);
+    assert_eq!(terminal.wait_exit(), 0);
+    assert!(
+        terminal
+            .transcript()
+            .contains("toolgate approvals rules revoke"),
+        "{}",
+        terminal.transcript()
+    );
+}
+
+const TWO: &str = r#"
+    [[reply]]
+    calls = [
+        { tool = "write_file", arguments = { path = "a.txt", content = "two\n" } },
+        { tool = "write_file", arguments = { path = "b.txt", content = "two\n" } },
+    ]
+    [[reply]]
+    text = "Both are changed."
+"#;
+
+#[test]
+fn two_approval_requests_are_decided_in_any_order() {
+    let world = RunWorld::new(TWO);
+    let mut terminal = world.terminal(&["change them"]).spawn();
+    terminal.wait_for("2 write_file b.txt");
+    terminal.press_key(Key::Char('2'));
+    terminal.wait_for("▸ 2 write_file b.txt");
+    terminal.press_key(Key::Char('y'));
+    terminal.wait_until("one approval request left", |screen| {
+        screen.contains(ASKED) && !screen.contains("▸")
+    });
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+    assert_eq!(world.approved_paths(), ["b.txt", "a.txt"]);
+}
+
+#[test]
+fn a_postponed_approval_stays_pending_until_the_session_is_resumed() {
+    let mut world = RunWorld::new(TWO);
+    let mut terminal = world.terminal(&["change them"]).spawn();
+    terminal.wait_for("2 write_file b.txt");
+    terminal.press_key(Key::Char('1'));
+    terminal.wait_for("▸ 1 write_file a.txt");
+    terminal.press_key(Key::Char('s'));
+    terminal.wait_until("one approval request left", |screen| {
+        screen.contains(ASKED) && !screen.contains("▸")
+    });
+    terminal.press_key(Key::Char('y'));
+    terminal.wait_for_printed("✓ write_file b.txt");
+    assert_eq!(terminal.wait_exit(), 3);
+    assert!(
+        terminal.transcript().contains("toolgate approvals approve"),
+        "{}",
+        terminal.transcript()
+    );
+    world.set_script("[[reply]]\nrepeat = 'always'\ntext = 'Both are changed.'");
+    let mut terminal = world.terminal(&["--resume"]).spawn();
+    terminal.wait_for(ASKED);
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+    assert_eq!(
+        (world.read("a.txt"), world.approved_paths()),
+        ("two\n".to_owned(), vec!["b.txt".to_owned(), "a.txt".into()])
+    );
+}
+
+#[test]
+fn the_approver_can_ask_for_the_reason_of_a_request() {
+    let world = RunWorld::new(WRITE);
+    let mut terminal = world.terminal(&["change it"]).size(110, 50).spawn();
+    terminal.wait_for(ASKED);
+    terminal.press_key(Key::Char('?'));
+    let screen = terminal.wait_for("the call would run if approved");
+    assert!(screen.contains("policy"), "{screen}");
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+}

@@ -1,0 +1,125 @@
+//! The display: sizes, colours, wide characters.
+
+use toolgate_testkit::terminal::Key;
+
+use crate::run::world::{RunWorld, has_escape_codes, to_text};
+
+const WIDE: &str = r#"
+    [[reply]]
+    text = "日本語のテキストはとても長いので、端末の幅で折り返されます。 And 👩‍👩‍👧 goes on **in English** for a while."
+    calls = [{ tool = "write_file", arguments = { path = "a_file_with_quite_a_long_name_for_a_narrow_terminal.txt", content = "界\n" } }]
+    [[reply]]
+    text = "Done."
+"#;
+
+#[test]
+fn a_narrow_terminal_shows_everything_that_matters() {
+    let world = RunWorld::new(WIDE);
+    let mut terminal = world.terminal(&["write"]).size(60, 24).spawn();
+    let screen = terminal.wait_for("Run write_file?");
+    for part in ["日本語のテキスト", "in English", "+界", "y yes"] {
+        assert!(screen.contains(part), "{part} in\n{screen}");
+    }
+    assert!(
+        screen
+            .rows()
+            .iter()
+            .any(|row| row.starts_with("? write_file") && row.contains('…')),
+        "{screen}"
+    );
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+}
+
+#[test]
+fn resizing_changes_only_the_display() {
+    let world = RunWorld::new(WIDE);
+    let mut terminal = world.terminal(&["write"]).size(100, 30).spawn();
+    terminal.wait_for("Run write_file?");
+    for (columns, rows) in [(60, 20), (40, 12), (120, 40)] {
+        terminal.resize(columns, rows);
+        let screen = terminal.wait_until("the approval request at the new size", |screen| {
+            let rows = screen.rows();
+            let asked = rows
+                .iter()
+                .filter(|row| row.contains("Run write_file?"))
+                .count();
+            let keys = rows.iter().filter(|row| row.starts_with("y yes")).count();
+            screen.size() == (columns, rows.len() as u16) && (asked, keys) == (1, 1)
+        });
+        assert!(
+            screen.rows().iter().any(|row| row.contains("? write_file")),
+            "{screen}"
+        );
+    }
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+}
+
+/// Returns true if a log changes colours: a sequence that begins with a bracket and ends with `m`.
+fn is_colored(log: &str) -> bool {
+    log.split("\u{1b}[").skip(1).any(|rest| {
+        let end = rest.find(|c: char| c.is_ascii_alphabetic());
+        end.is_some_and(|end| rest[end..].starts_with('m'))
+    })
+}
+
+#[test]
+fn colours_can_be_switched_off() {
+    let world = RunWorld::new("[[reply]]\ntext = 'Some **bold** words.'");
+    let mut terminal = world.terminal(&["speak"]).spawn();
+    assert_eq!(terminal.wait_exit(), 0);
+    assert!(is_colored(&to_text(&terminal.log())));
+    for (name, value, arguments) in [
+        ("NO_COLOR", "1", &["speak"][..]),
+        ("UNSET", "", &["speak", "--color", "never"]),
+        ("TERM", "dumb", &["speak"]),
+    ] {
+        let mut terminal = world.terminal(arguments).env(name, value).spawn();
+        assert_eq!(terminal.wait_exit(), 0);
+        assert!(!is_colored(&to_text(&terminal.log())), "{name}");
+        assert!(terminal.transcript().contains("Some bold words."));
+    }
+}
+
+#[test]
+fn a_reply_is_shown_while_it_arrives() {
+    let world = RunWorld::new(
+        "chunk = 3\ndelay_ms = 60\n[[reply]]\ntext = '''First comes this.\n\nThen comes that, at the end.'''",
+    );
+    let mut terminal = world.terminal(&["speak"]).spawn();
+    let screen = terminal.wait_for("First comes");
+    assert!(!screen.contains("at the end."), "{screen}");
+    terminal.wait_for_printed("at the end.");
+    assert_eq!(terminal.wait_exit(), 0);
+    let transcript = terminal.transcript();
+    assert_eq!(
+        transcript.matches("First comes this.").count(),
+        1,
+        "{transcript}"
+    );
+}
+
+#[test]
+fn a_model_cannot_control_the_terminal() {
+    let world = RunWorld::new(
+        r#"
+        [[reply]]
+        text = "before \u001b[2J\u001b]0;title\u0007 after"
+        calls = [{ tool = "read_file", arguments = { path = "\u001b[31mx" } }]
+        [[reply]]
+        text = "Done."
+        "#,
+    );
+    let mut terminal = world.terminal(&["speak"]).env("NO_COLOR", "1").spawn();
+    assert_eq!(terminal.wait_exit(), 0);
+    let log = to_text(&terminal.log());
+    assert!(
+        !log.contains("\u{1b}]0;") && !log.contains("\u{1b}[2J") && !log.contains("\u{1b}[31m"),
+        "{log:?}"
+    );
+    let output = world.run_plain(&["speak"]);
+    assert!(
+        !has_escape_codes(&to_text(&output.stdout)) && !has_escape_codes(&to_text(&output.stderr))
+    );
+}

@@ -1,0 +1,8 @@
+//! `toolgate run` for a user, a script and a pipe: the real program, real tools, a real terminal.
+
+mod approvals;
+mod display;
+mod interrupts;
+mod pipes;
+mod server;
+mod world;

@@ -1,0 +1,219 @@
+//! An isolated home, workspace and scripted model for each test.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::Arc,
+};
+
+use toolgate::{Event, Status, event::ToolEvent, store::SessionFilter, value::CallId};
+use toolgate_testkit::terminal::{Terminal, TerminalBuilder};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_toolgate");
+
+/// A home, a workspace and a model.
+pub(crate) struct RunWorld {
+    dir: tempfile::TempDir,
+    model: String,
+}
+
+impl RunWorld {
+    /// Creates a workspace with the file `a.txt` that contains `one`, and a model that plays
+    /// `script`.
+    pub(crate) fn new(script: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in ["home", "work"] {
+            fs::create_dir(dir.path().join(name)).expect("made");
+        }
+        let mut world = Self {
+            dir,
+            model: String::new(),
+        };
+        world.write("a.txt", "one\n");
+        world.set_script(script);
+        world
+    }
+
+    /// Sets the script of the model.
+    pub(crate) fn set_script(&mut self, script: &str) {
+        let path = self.dir.path().join("script.toml");
+        fs::write(&path, script).expect("written");
+        self.model = format!("script:{}", path.display());
+    }
+
+    /// Sets the model.
+    pub(crate) fn set_model(&mut self, model: &str) {
+        self.model = model.to_owned();
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.dir.path().join("work")
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    /// Returns a path outside the workspace.
+    pub(crate) fn path_beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.work().join(name), text).expect("written");
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.work().join(name)).expect("there")
+    }
+
+    /// Writes an executable program beside the workspace.
+    pub(crate) fn program(&self, name: &str, script: &str) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.path_beside(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+        path
+    }
+
+    fn variables(&self) -> [(&'static str, PathBuf); 4] {
+        let nowhere = self.path_beside("nowhere");
+        [
+            ("TOOLGATE_HOME", self.home()),
+            ("HOME", nowhere.clone()),
+            ("XDG_CONFIG_HOME", nowhere),
+            ("TOOLGATE_USER", PathBuf::from("ann")),
+        ]
+    }
+
+    /// Builds `toolgate run` in a terminal.
+    pub(crate) fn terminal(&self, arguments: &[&str]) -> TerminalBuilder {
+        let builder = Terminal::builder(PROGRAM)
+            .args(["run", "--model", &self.model])
+            .args(arguments)
+            .dir(self.work());
+        self.variables()
+            .into_iter()
+            .fold(builder, |builder, (name, value)| builder.env(name, value))
+    }
+
+    /// Builds `toolgate run` without a terminal.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(["run", "--model", &self.model])
+            .args(arguments)
+            .current_dir(self.work());
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        command
+            .env_clear()
+            .env("PATH", path)
+            .envs(self.variables())
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run_plain(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("runs")
+    }
+
+    /// Runs a shell command with `toolgate run` in place of `RUN`.
+    pub(crate) fn run_in_shell(&self, line: &str) -> Output {
+        let run = format!("{PROGRAM} run --model {}", self.model);
+        let mut command = Command::new("bash");
+        command
+            .args([
+                "-c",
+                &format!("set -o pipefail; {}", line.replace("RUN", &run)),
+            ])
+            .current_dir(self.work());
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        command
+            .env_clear()
+            .env("PATH", path)
+            .envs(self.variables())
+            .stdin(Stdio::null());
+        command.output().expect("runs")
+    }
+
+    /// Loads all events, session by session.
+    pub(crate) fn events(&self) -> Vec<Arc<Event>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let address = format!("sqlite:{}", self.home().join("toolgate.db").display());
+            let store = toolgate::store::open_store(&address).await.expect("opens");
+            let mut events = Vec::new();
+            for row in store
+                .sessions(SessionFilter::default())
+                .await
+                .expect("lists")
+            {
+                events.extend(store.events(row.session, 0, 10_000).await.expect("reads"));
+            }
+            events
+        })
+    }
+
+    /// Returns the statuses of the calls of a tool, in the order in which they settled.
+    pub(crate) fn statuses_of(&self, tool: &str) -> Vec<Status> {
+        let ended = |event: &Arc<Event>| {
+            let (invocation, happened) = event.as_tool()?;
+            (invocation.tool.as_str() == tool)
+                .then(|| status_of_event(happened))
+                .flatten()
+        };
+        self.events().iter().filter_map(ended).collect()
+    }
+
+    /// Returns the paths of the approved calls, in the order of the approvals.
+    pub(crate) fn approved_paths(&self) -> Vec<String> {
+        let events = self.events();
+        let path = |id: CallId| {
+            events.iter().find_map(|event| match event.as_tool()? {
+                (
+                    invocation,
+                    ToolEvent::ToolRequested {
+                        arguments: Some(given),
+                        ..
+                    },
+                ) if invocation.id == id => Some(given.as_value()["path"].as_str()?.to_owned()),
+                _ => None,
+            })
+        };
+        let approved = |event: &Arc<Event>| match event.as_tool()? {
+            (invocation, ToolEvent::ToolApproved { .. }) => path(invocation.id),
+            _ => None,
+        };
+        events.iter().filter_map(approved).collect()
+    }
+}
+
+fn status_of_event(event: &ToolEvent) -> Option<Status> {
+    match event {
+        ToolEvent::ToolExecutionSucceeded { .. } => Some(Status::Ok),
+        ToolEvent::ToolDenied { status, .. }
+        | ToolEvent::ToolExecutionFailed { status, .. }
+        | ToolEvent::ToolExecutionInterrupted { status, .. } => Some(*status),
+        ToolEvent::ToolSkipped { .. } => Some(Status::DryRun),
+        _ => None,
+    }
+}
+
+/// Converts the output of a program to text.
+pub(crate) fn to_text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Returns true if a text contains escape codes.
+pub(crate) fn has_escape_codes(text: &str) -> bool {
+    text.contains('\u{1b}')
+}
+
+/// Formats a path as an argument.
+pub(crate) fn path_text(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,438 @@
+//! Approval requests, decisions, and the match between the two.
+
+pub(crate) mod keys;
+pub(crate) mod rules;
+pub(crate) mod token;
+
+use std::future::Future;
+
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    ApprovalId, Arguments, Call, Digest, LayerName, Principal, SideEffect, Timestamp, ToolName,
+};
+
+/// The approval request for one call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct ApprovalRequest {
+    /// The approval's id; the same call always has the same one.
+    pub approval_id: ApprovalId,
+    /// The number of earlier approval requests for the call. A decision counts for one generation
+    /// only.
+    pub generation: u32,
+    /// The layer that asks. Set by the runtime, so that no layer uses another one's answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<LayerName>,
+    /// The tool's name; empty in a request stored before this field existed.
+    #[serde(default = "unnamed")]
+    pub tool: ToolName,
+    /// The arguments, exactly as they will run.
+    pub arguments: Arguments,
+    /// True if the arguments are absent because they are too large to show or redaction failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withheld: bool,
+    /// The digest of those arguments; it stays when the arguments are redacted for display.
+    pub arguments_digest: Digest,
+    /// The fingerprint of the tool, if it is registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Digest>,
+    /// The reason approval is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The strongest possible effect of the call.
+    pub risk: SideEffect,
+    /// Additional content to show, such as a diff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<Value>,
+    /// The time the request expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// The principal on whose behalf the call is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<Principal>,
+    /// The version of the policy that requires approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_version: Option<String>,
+    /// The files that the shown content was made from, as they were then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileState>,
+    /// The number of approvals needed, if one is not enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quorum: Option<Quorum>,
+    /// The changes since an earlier approval that make another one necessary.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<ApprovalChange>,
+}
+
+/// A file as it was when approval was requested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FileState {
+    /// The file's path.
+    pub path: String,
+    /// The digest of its content; `None` if there was no such file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+}
+
+/// The number of approvals a call needs. One denial is enough to deny it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Quorum {
+    /// The number of different people who have to approve.
+    pub needed: u32,
+    /// The principals who may decide; an empty list means everyone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub among: Vec<Principal>,
+}
+
+/// A change since the approval. The call does not run; approval is requested again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum ApprovalChange {
+    /// The call's arguments changed.
+    Arguments,
+    /// The tool's fingerprint changed.
+    Tool,
+    /// The policy's version changed.
+    Policy,
+    /// A file differs from what was shown.
+    File {
+        /// The file's path.
+        path: String,
+    },
+    /// The approval has no token, or one that was not signed with our keys.
+    Forged,
+    /// The approval was signed with a key that is no longer in the key ring.
+    KeyGone,
+    /// The token was already used for another run of the call.
+    Replayed,
+}
+
+impl ApprovalChange {
+    /// Returns the code for it in logs and on the wire.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Arguments => "arguments_changed",
+            Self::Tool => "tool_changed",
+            Self::Policy => "policy_changed",
+            Self::File { .. } => "file_changed",
+            Self::Forged => "forged",
+            Self::KeyGone => "key_gone",
+            Self::Replayed => "replayed",
+        }
+    }
+}
+
+impl ApprovalRequest {
+    /// Creates a request for `call` as it is now.
+    pub fn for_call(call: &Call) -> Self {
+        Self {
+            approval_id: ApprovalId::for_call(call.id),
+            generation: call.generation,
+            asked_by: None,
+            tool: call.tool.clone(),
+            arguments: call.arguments.clone(),
+            withheld: false,
+            arguments_digest: call.arguments.digest(),
+            fingerprint: call.shown_tool().map(|shown| shown.entry.fingerprint),
+            reason: None,
+            risk: call.annotations().strongest_effect(),
+            shown: None,
+            expires_at: None,
+            requester: call.turn().principal.clone(),
+            policy_version: None,
+            files: Vec::new(),
+            quorum: None,
+            changed: Vec::new(),
+        }
+    }
+
+    /// Sets the reason approval is needed.
+    pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Sets additional content to show, such as a diff.
+    pub fn with_preview(mut self, shown: Value) -> Self {
+        self.shown = Some(shown);
+        self
+    }
+
+    /// Sets the time the request expires.
+    pub fn expiring_at(mut self, expires_at: Timestamp) -> Self {
+        self.expires_at = Some(expires_at);
+        self
+    }
+}
+
+fn unnamed() -> ToolName {
+    ToolName::from("")
+}
+
+/// A reference to one approval request: its id, its generation and the digest of the arguments.
+///
+/// Approval can be requested more than once for a call. A decision that names another request than
+/// the pending one is rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalRequestRef {
+    /// The approval's id.
+    pub approval_id: ApprovalId,
+    /// The generation of the call.
+    pub generation: u32,
+    /// The digest of the arguments in the request.
+    pub arguments_digest: Digest,
+}
+
+impl From<&ApprovalRequest> for ApprovalRequestRef {
+    fn from(request: &ApprovalRequest) -> Self {
+        let ApprovalRequest {
+            approval_id,
+            generation,
+            arguments_digest,
+            ..
+        } = *request;
+        Self {
+            approval_id,
+            generation,
+            arguments_digest,
+        }
+    }
+}
+
+/// The decision on an approval request, and the approver.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Decision {
+    /// Approve, approve with edits, or deny.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// The approver.
+    pub by: Principal,
+}
+
+/// The three possible decisions. Any other word is an error and never an approval.
+///
+/// ```
+/// use toolgate_core::Verdict;
+/// assert!(serde_json::from_str::<Verdict>(r#"{"decision":"approve"}"#).is_ok());
+/// for other in ["Approve", "yes", "approved", "", "approve "] {
+///     let text = format!(r#"{{"decision":"{other}"}}"#);
+///     assert!(serde_json::from_str::<Verdict>(&text).is_err());
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "decision", rename_all = "snake_case")]
+pub enum Verdict {
+    /// Run the call as it is.
+    Approve,
+    /// Run the call with these arguments instead.
+    ApproveWithEdits {
+        /// The arguments to run with; they are checked like any others.
+        arguments: Arguments,
+    },
+    /// Do not run the call.
+    Deny {
+        /// The reason, as a text for the model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+}
+
+impl Decision {
+    /// Creates a decision to run the call as it is.
+    pub fn approve(by: impl Into<Principal>) -> Self {
+        Self {
+            verdict: Verdict::Approve,
+            by: by.into(),
+        }
+    }
+
+    /// Creates a decision to run the call with other arguments.
+    pub fn approve_with_edits(by: impl Into<Principal>, arguments: Arguments) -> Self {
+        Self {
+            verdict: Verdict::ApproveWithEdits { arguments },
+            by: by.into(),
+        }
+    }
+
+    /// Creates a decision not to run the call.
+    pub fn deny(by: impl Into<Principal>, reason: Option<&str>) -> Self {
+        Self {
+            verdict: Verdict::Deny {
+                reason: reason.map(str::to_owned),
+            },
+            by: by.into(),
+        }
+    }
+}
+
+/// A decision together with the request it answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalAnswer {
+    /// The layer that asked.
+    pub asked_by: LayerName,
+    /// The generation of the call.
+    pub generation: u32,
+    /// The digest of the arguments in the request.
+    pub arguments_digest: Digest,
+    /// The fingerprint of the tool in the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Digest>,
+    /// The decision.
+    pub decision: Decision,
+    /// The time the decision was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_at: Option<Timestamp>,
+    /// The signed token that binds the decision to the request and to the approver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// The other approvers, if a quorum was needed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<Principal>,
+}
+
+impl ApprovalAnswer {
+    /// Creates the answer to a request.
+    pub fn for_request(request: &ApprovalRequest, decision: Decision) -> Self {
+        Self {
+            asked_by: request
+                .asked_by
+                .clone()
+                .unwrap_or_else(|| LayerName::from("executor")),
+            generation: request.generation,
+            arguments_digest: request.arguments_digest,
+            fingerprint: request.fingerprint,
+            decision,
+            decided_at: None,
+            token: None,
+            with: Vec::new(),
+        }
+    }
+
+    /// Checks whether the decision denies the call.
+    pub fn is_denial(&self) -> bool {
+        matches!(self.decision.verdict, Verdict::Deny { .. })
+    }
+
+    /// Checks whether this answer covers arguments with this digest.
+    ///
+    /// An approval with edits covers the edited arguments. Layers above the point where edits are
+    /// applied still see the arguments of the request, so there it covers those.
+    pub fn covers_arguments(&self, arguments: Digest, edits: EditStage) -> bool {
+        match (&self.decision.verdict, edits) {
+            (Verdict::ApproveWithEdits { arguments: edited }, EditStage::Applied) => {
+                edited.digest() == arguments
+            }
+            // Plain approvals and denials cover the arguments of the request, as does an edit above
+            // the point where it is applied.
+            _ => self.arguments_digest == arguments,
+        }
+    }
+}
+
+/// The position of a layer relative to the point where edited arguments are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EditStage {
+    /// Below it: the call has the edited arguments.
+    Applied,
+    /// Above it: the call has the model's arguments.
+    NotApplied,
+}
+
+/// A person or program that decides on approval requests.
+///
+/// Returning `None` leaves the call suspended: the decision comes later, perhaps from another
+/// process. An approver that panics has not decided either.
+pub trait Approver: Send + Sync + 'static {
+    /// Decides on the request, or leaves it pending.
+    fn decide(&self, request: ApprovalRequest) -> impl Future<Output = Option<Decision>> + Send;
+}
+
+/// The object-safe form of [`Approver`] that runtimes store.
+pub trait DynApprover: Send + Sync {
+    /// Decides on the request, or leaves it pending.
+    fn decide(&self, request: ApprovalRequest) -> BoxFuture<'_, Option<Decision>>;
+}
+
+impl<A: Approver> DynApprover for A {
+    fn decide(&self, request: ApprovalRequest) -> BoxFuture<'_, Option<Decision>> {
+        Box::pin(Approver::decide(self, request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_three_words_are_decisions() {
+        let read = |text: &str| serde_json::from_str::<Decision>(text);
+        assert!(read(r#"{"decision":"approve","by":"ann"}"#).is_ok());
+        assert!(read(r#"{"decision":"deny","by":"ann"}"#).is_ok());
+        for bad in [
+            r#"{"decision":"APPROVE","by":"ann"}"#,
+            r#"{"decision":"allow","by":"ann"}"#,
+            r#"{"decision":null,"by":"ann"}"#,
+            r#"{"decision":true,"by":"ann"}"#,
+            r#"{"by":"ann"}"#,
+            r#"{"decision":"approve"}"#,
+            r#"{"decision":"approve_with_edits","by":"ann"}"#,
+            r#"{"decision":"approve_with_edits","arguments":[],"by":"ann"}"#,
+            "null",
+            "\"approve\"",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_request_names_its_tool_and_one_stored_without_a_name_still_parses() {
+        let request = ApprovalRequest::for_call(&Call::detached("pay", Arguments::empty()));
+        assert_eq!(request.tool.as_str(), "pay");
+        let mut kept = serde_json::to_value(&request).expect("writes");
+        assert_eq!(
+            serde_json::from_value::<ApprovalRequest>(kept.clone()).expect("reads"),
+            request
+        );
+        kept.as_object_mut().expect("an object").remove("tool");
+        let old: ApprovalRequest = serde_json::from_value(kept).expect("reads");
+        assert_eq!(
+            old,
+            ApprovalRequest {
+                tool: unnamed(),
+                ..request
+            }
+        );
+    }
+
+    #[test]
+    fn an_answer_covers_the_arguments_of_its_request_and_no_others() {
+        let call = Call::detached("t", Arguments::parse(r#"{"n":1}"#).expect("object"));
+        let request = ApprovalRequest::for_call(&call);
+        let other = Arguments::parse(r#"{"n":2}"#).expect("object");
+        let plain = ApprovalAnswer::for_request(&request, Decision::approve("ann"));
+        let asked = call.arguments.digest();
+        let third = Digest::of_bytes(b"third");
+        for edits in [EditStage::Applied, EditStage::NotApplied] {
+            assert!(
+                plain.covers_arguments(asked, edits)
+                    && !plain.covers_arguments(other.digest(), edits)
+            );
+        }
+        let edited = ApprovalAnswer::for_request(
+            &request,
+            Decision::approve_with_edits("ann", other.clone()),
+        );
+        assert!(
+            edited.covers_arguments(other.digest(), EditStage::Applied)
+                && !edited.covers_arguments(asked, EditStage::Applied)
+        );
+        assert!(
+            edited.covers_arguments(asked, EditStage::NotApplied)
+                && !edited.covers_arguments(third, EditStage::Applied)
+        );
+    }
+}

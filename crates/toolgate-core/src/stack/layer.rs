@@ -1,0 +1,567 @@
+//! The [`Layer`] trait, its bands and capabilities, and the `next` that a layer runs.
+
+use std::{fmt, future::Future, sync::Arc};
+
+use futures::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ApprovalAnswer, Call, Decision, Json, LayerName, Matcher, Outcome, StoreError, ToolSpec,
+    Transform,
+    stack::descend::{CallDescent, StackPosition},
+};
+
+/// Wraps calls: an `async fn(call, next) -> outcome`.
+///
+/// A layer may look, change the call, answer without `next`, run `next` again (`next.clone()`), or
+/// change the outcome. It never fails: a rejection or a failed tool is an outcome the model can
+/// read. After a suspension the call runs again from the top with its answer attached, so anything
+/// that must happen once is stored under the call's id ([`Next::perform_once`]).
+///
+/// ```
+/// use toolgate_core::{Band, Call, Layer, Next, Outcome, Status};
+///
+/// /// Blocks calls while the office is closed.
+/// struct OfficeHours { open: bool }
+///
+/// impl Layer for OfficeHours {
+///     async fn handle(&self, call: Call, next: Next) -> Outcome {
+///         if !self.open {
+///             return Outcome::refused(Status::Blocked, "the office is closed");
+///         }
+///         next.run(call).await
+///     }
+///
+///     fn band(&self) -> Band {
+///         Band::Decide
+///     }
+/// }
+/// ```
+pub trait Layer: Send + Sync + 'static {
+    /// Handles one call.
+    fn handle(&self, call: Call, next: Next) -> impl Future<Output = Outcome> + Send;
+
+    /// Returns the layer's name in notes, warnings and configuration; by default its type's name.
+    fn name(&self) -> LayerName {
+        LayerName::from(layer_name_from_type(std::any::type_name::<Self>()))
+    }
+
+    /// Returns the band of the stack in which the layer belongs.
+    fn band(&self) -> Band {
+        Band::Shape
+    }
+
+    /// Returns the matcher that picks the calls it wraps; without one, it wraps every call that
+    /// passes [`Layer::applies_to`].
+    fn matcher(&self) -> Option<&Matcher> {
+        None
+    }
+
+    /// Checks whether the layer applies to this call. A layer that does not is skipped and leaves
+    /// no note. [`Layer::matcher`] restricts a layer to tools; this is for what only the call
+    /// shows.
+    fn applies_to(&self, call: &Call) -> bool {
+        let _ = call;
+        true
+    }
+
+    /// Returns the transform that belongs to this layer, for one that also rewrites tool specs.
+    fn transform(&self) -> Option<Arc<dyn Transform>> {
+        None
+    }
+
+    /// Returns what a linter should know about the layer.
+    fn capabilities(&self) -> LayerCapabilities {
+        LayerCapabilities::default()
+    }
+}
+
+/// The capabilities of a layer that matter for its position, mostly for a linter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LayerCapabilities {
+    /// The configuration name of this kind of layer, independent of the name of one instance.
+    pub kind: Option<&'static str>,
+    /// It may pass on other arguments than it was given.
+    pub rewrites: bool,
+    /// It may answer without running `next`.
+    pub answers: bool,
+    /// It stores or sends what it sees, unredacted.
+    pub records: bool,
+    /// It redacts secrets in outcomes. Only such a layer may also redact notes made below it.
+    pub redacts: bool,
+    /// It may answer with the cached result of an earlier call.
+    pub remembers: bool,
+    /// It may run `next` more than once.
+    pub repeats: bool,
+    /// It may ask for approval.
+    pub asks: bool,
+    /// It sees a call that ended outside the stack, although it neither records nor redacts.
+    pub closes: bool,
+    /// The longest time it gives the layers and executor below.
+    pub time_limit: Option<std::time::Duration>,
+}
+
+impl LayerCapabilities {
+    /// Creates the capabilities of a layer that a configuration file names `kind`; all are off.
+    pub const fn for_kind(kind: &'static str) -> Self {
+        let rewrites = false;
+        let answers = false;
+        let records = false;
+        let redacts = false;
+        let remembers = false;
+        let repeats = false;
+        let asks = false;
+        let closes = false;
+        let time_limit = None;
+        Self {
+            kind: Some(kind),
+            rewrites,
+            answers,
+            records,
+            redacts,
+            remembers,
+            repeats,
+            asks,
+            closes,
+            time_limit,
+        }
+    }
+
+    /// Marks a layer that may pass on other arguments than it was given.
+    pub const fn rewriting(self) -> Self {
+        Self {
+            rewrites: true,
+            ..self
+        }
+    }
+
+    /// Marks a layer that may answer without running `next`.
+    pub const fn answering(self) -> Self {
+        Self {
+            answers: true,
+            ..self
+        }
+    }
+
+    /// Marks a layer that stores or sends what it sees.
+    pub const fn recording(self) -> Self {
+        Self {
+            records: true,
+            ..self
+        }
+    }
+
+    /// Marks a layer that redacts secrets in outcomes.
+    pub const fn redacting(self) -> Self {
+        Self {
+            redacts: true,
+            ..self
+        }
+    }
+
+    /// Marks a layer that may answer with the cached result of an earlier call.
+    pub const fn caching(self) -> Self {
+        Self {
+            remembers: true,
+            ..self
+        }
+    }
+
+    /// Marks a layer that may run `next` more than once.
+    pub const fn repeating(self) -> Self {
+        Self {
+            repeats: true,
+            ..self
+        }
+    }
+
+    /// Marks a layer that may ask for approval.
+    pub const fn asking(self) -> Self {
+        Self { asks: true, ..self }
+    }
+
+    /// Marks a layer that sees a call that ended outside the stack; see [`Call::closing_outcome`].
+    pub const fn closing(self) -> Self {
+        Self {
+            closes: true,
+            ..self
+        }
+    }
+
+    /// Sets the longest time it gives the layers and executor below.
+    pub const fn limiting(self, span: std::time::Duration) -> Self {
+        Self {
+            time_limit: Some(span),
+            ..self
+        }
+    }
+}
+
+/// The order of a stack, outermost first. The order is a security property: nothing rewrites a call
+/// after the decision, a retry never asks for approval again, and recorders see blocked and denied
+/// calls.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Band {
+    /// Records what happened.
+    Record,
+    /// Shapes what goes in and what comes out.
+    Shape,
+    /// Decides whether it may happen.
+    Decide,
+    /// Decides how often it happens.
+    Repeat,
+    /// Bounds the last step.
+    Bound,
+}
+
+impl Band {
+    /// All bands, outermost first.
+    pub const ALL: [Self; 5] = [
+        Self::Record,
+        Self::Shape,
+        Self::Decide,
+        Self::Repeat,
+        Self::Bound,
+    ];
+}
+
+impl fmt::Display for Band {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Record => "record",
+            Self::Shape => "shape",
+            Self::Decide => "decide",
+            Self::Repeat => "repeat",
+            Self::Bound => "bound",
+        })
+    }
+}
+
+/// The rest of the stack below a layer. It can be stored, cloned, and run as often as needed.
+#[derive(Clone)]
+pub struct Next {
+    pub(crate) run: Arc<CallDescent>,
+    /// The first frame below the layer.
+    pub(crate) at: usize,
+    /// The layer's own entry on the trail.
+    pub(crate) entry: usize,
+    /// The arguments the layer was given, to see whether it changed them.
+    pub(crate) given: crate::Arguments,
+}
+
+impl Next {
+    /// Runs the rest of the stack. Each run that reaches the executor is a separate attempt.
+    // Not an `async fn`: the future of what is below is boxed once, so a layer's own future stays
+    // small.
+    pub fn run(self, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
+        self.run
+            .record_arguments(self.entry, &self.given, &call.arguments);
+        crate::stack::descend::descend_from(self.run, self.at, self.entry, call)
+    }
+
+    /// Returns the decision on the approval request that this layer made for this call, unchanged.
+    ///
+    /// A decision that another layer asked for, or that was made about other arguments or another
+    /// version of the tool, is not returned: the layer has to ask again.
+    pub fn decision_on<'a>(&self, call: &'a Call) -> Option<&'a Decision> {
+        let digest = call.arguments.digest();
+        // The approver did not see another version of the tool under the same name.
+        let fingerprint = call.shown_tool().map(|shown| shown.entry.fingerprint);
+        let mine = self.run.layer_name(self.entry);
+        let edits = self.run.edits_above(self.at);
+        let about_this = |answer: &&ApprovalAnswer| {
+            answer.asked_by == *mine
+                && answer.fingerprint == fingerprint
+                && answer.covers_arguments(digest, edits)
+        };
+        call.resume_state()
+            .answers
+            .iter()
+            // The newest first: a layer that asked again decides by the last answer.
+            .rev()
+            .find(about_this)
+            .map(|answer| &answer.decision)
+    }
+
+    /// Performs `act` once for this call and this layer, however often the call runs again. See
+    /// [`Call::perform_once`].
+    pub async fn perform_once<F, Fut>(
+        &self,
+        call: &Call,
+        key: &str,
+        act: F,
+    ) -> Result<Json, StoreError>
+    where
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Json>,
+    {
+        call.perform_once(&format!("{}/{key}", self.layer_name()), act)
+            .await
+    }
+
+    /// Returns the name of the layer that holds this `next`, unique within the stack.
+    pub fn layer_name(&self) -> &LayerName {
+        self.run.layer_name(self.entry)
+    }
+
+    /// Records the reason for what the layer does with this call. The reason is part of its note,
+    /// so an explanation and the receipt give the same text.
+    pub fn note_reason(&self, reason: impl Into<Arc<str>>) {
+        self.run.set_reason(self.entry, reason.into());
+    }
+
+    /// Returns what has happened below so far: one note per layer entered, in order of entering.
+    pub fn trail(&self) -> crate::Trail {
+        crate::Trail(self.run.clone())
+    }
+}
+
+impl fmt::Debug for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Next")
+            .field("layer", self.layer_name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The object-safe form of [`Layer`] that stacks store.
+pub(crate) trait DynLayer: Send + Sync {
+    /// Runs the layer under the descent's guard (notes, panics) in one allocation.
+    fn enter_boxed(
+        self: Arc<Self>,
+        place: StackPosition,
+        call: Call,
+    ) -> BoxFuture<'static, Outcome>;
+    /// Runs the layer for another layer that wraps it; the outer one is on the trail.
+    fn handle_boxed(self: Arc<Self>, call: Call, next: Next) -> BoxFuture<'static, Outcome>;
+    fn name(&self) -> LayerName;
+    fn band(&self) -> Band;
+    fn matcher(&self) -> Option<&Matcher>;
+    fn applies_to(&self, call: &Call) -> bool;
+    fn transform(&self) -> Option<Arc<dyn Transform>>;
+    fn capabilities(&self) -> LayerCapabilities;
+}
+
+impl<L: Layer> DynLayer for L {
+    fn enter_boxed(
+        self: Arc<Self>,
+        place: StackPosition,
+        call: Call,
+    ) -> BoxFuture<'static, Outcome> {
+        Box::pin(crate::stack::descend::enter_layer(
+            place,
+            call,
+            move |call, next| async move { Layer::handle(&*self, call, next).await },
+        ))
+    }
+    fn handle_boxed(self: Arc<Self>, call: Call, next: Next) -> BoxFuture<'static, Outcome> {
+        Box::pin(async move { Layer::handle(&*self, call, next).await })
+    }
+    fn name(&self) -> LayerName {
+        Layer::name(self)
+    }
+    fn band(&self) -> Band {
+        Layer::band(self)
+    }
+    fn matcher(&self) -> Option<&Matcher> {
+        Layer::matcher(self)
+    }
+    fn applies_to(&self, call: &Call) -> bool {
+        Layer::applies_to(self, call)
+    }
+    fn transform(&self) -> Option<Arc<dyn Transform>> {
+        Layer::transform(self)
+    }
+    fn capabilities(&self) -> LayerCapabilities {
+        Layer::capabilities(self)
+    }
+}
+
+/// A layer of any type, for lists that are built at run time.
+#[derive(Clone)]
+pub struct AnyLayer(pub(crate) Arc<dyn DynLayer>);
+
+impl AnyLayer {
+    /// Erases the type of a layer.
+    pub fn new(layer: impl Layer) -> Self {
+        Self(Arc::new(layer))
+    }
+
+    /// Returns the layer's name.
+    pub fn name(&self) -> LayerName {
+        self.0.name()
+    }
+
+    /// Returns the layer's band.
+    pub fn band(&self) -> Band {
+        self.0.band()
+    }
+
+    /// Returns what a linter should know about it.
+    pub fn capabilities(&self) -> LayerCapabilities {
+        self.0.capabilities()
+    }
+}
+
+impl Layer for AnyLayer {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        self.0.clone().handle_boxed(call, next).await
+    }
+    fn name(&self) -> LayerName {
+        self.0.name()
+    }
+    fn band(&self) -> Band {
+        self.0.band()
+    }
+    fn matcher(&self) -> Option<&Matcher> {
+        self.0.matcher()
+    }
+    fn applies_to(&self, call: &Call) -> bool {
+        self.0.applies_to(call)
+    }
+    fn transform(&self) -> Option<Arc<dyn Transform>> {
+        self.0.transform()
+    }
+    fn capabilities(&self) -> LayerCapabilities {
+        self.0.capabilities()
+    }
+}
+
+impl fmt::Debug for AnyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnyLayer({})", self.name())
+    }
+}
+
+/// Renames a layer, moves it to another band, or restricts it to some calls.
+pub trait LayerExt: Layer + Sized {
+    /// Gives the layer another name.
+    fn named(self, name: &str) -> AdjustedLayer<Self> {
+        AdjustedLayer {
+            name: Some(name.into()),
+            ..AdjustedLayer::from_layer(self)
+        }
+    }
+
+    /// Moves the layer to another band.
+    fn in_band(self, band: Band) -> AdjustedLayer<Self> {
+        AdjustedLayer {
+            band: Some(band),
+            ..AdjustedLayer::from_layer(self)
+        }
+    }
+
+    /// Restricts the layer to the calls that `matcher` picks.
+    fn on(self, matcher: Matcher) -> AdjustedLayer<Self> {
+        AdjustedLayer {
+            on: Some(matcher),
+            ..AdjustedLayer::from_layer(self)
+        }
+    }
+}
+
+impl<L: Layer> LayerExt for L {}
+
+/// A layer with another name, band or matcher.
+#[derive(Debug, Clone)]
+pub struct AdjustedLayer<L> {
+    layer: L,
+    name: Option<LayerName>,
+    band: Option<Band>,
+    on: Option<Matcher>,
+}
+
+impl<L> AdjustedLayer<L> {
+    fn from_layer(layer: L) -> Self {
+        Self {
+            layer,
+            name: None,
+            band: None,
+            on: None,
+        }
+    }
+}
+
+impl<L: Layer> Layer for AdjustedLayer<L> {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        self.layer.handle(call, next).await
+    }
+    fn name(&self) -> LayerName {
+        self.name.clone().unwrap_or_else(|| self.layer.name())
+    }
+    fn band(&self) -> Band {
+        self.band.unwrap_or_else(|| self.layer.band())
+    }
+    fn matcher(&self) -> Option<&Matcher> {
+        self.on.as_ref().or_else(|| self.layer.matcher())
+    }
+    fn applies_to(&self, call: &Call) -> bool {
+        // With two matchers both have to agree; the stack asks the outer one.
+        let inner = self.layer.matcher().filter(|_| self.on.is_some());
+        inner.is_none_or(|inner| inner.matches(call)) && self.layer.applies_to(call)
+    }
+    fn transform(&self) -> Option<Arc<dyn Transform>> {
+        // Restricted like the layer: otherwise a tool would show a parameter that no layer removes.
+        let transform = self.layer.transform()?;
+        Some(match self.on.clone() {
+            Some(matcher) => Arc::new(MatchedTransform { transform, matcher }),
+            None => transform,
+        })
+    }
+    fn capabilities(&self) -> LayerCapabilities {
+        self.layer.capabilities()
+    }
+}
+
+/// A transform for the tools a matcher could pick.
+struct MatchedTransform {
+    transform: Arc<dyn Transform>,
+    matcher: Matcher,
+}
+
+impl Transform for MatchedTransform {
+    fn name(&self) -> LayerName {
+        self.transform.name()
+    }
+    fn transform(&self, spec: ToolSpec) -> Option<ToolSpec> {
+        if self.matcher.could_match(&spec) {
+            self.transform.transform(spec)
+        } else {
+            Some(spec)
+        }
+    }
+}
+
+/// Converts a type name to a layer name: `my::RequireReason<T>` becomes `require_reason`.
+fn layer_name_from_type(type_name: &str) -> String {
+    // Generic arguments contain `::` too, so they are removed first.
+    let path = type_name.split('<').next().unwrap_or(type_name);
+    let last = path.rsplit("::").next().unwrap_or(path);
+    let mut name = String::new();
+    for (at, c) in last.chars().enumerate() {
+        if c.is_uppercase() && at > 0 {
+            name.push('_');
+        }
+        name.extend(c.to_lowercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_is_named_after_its_type() {
+        assert_eq!(
+            layer_name_from_type("my_crate::layers::RequireReason<T>"),
+            "require_reason"
+        );
+        assert_eq!(layer_name_from_type("Scope"), "scope");
+    }
+}

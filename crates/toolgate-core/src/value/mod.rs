@@ -1,0 +1,10 @@
+//! Values without behaviour of their own: JSON, schemas, digests, ids and times.
+
+pub(crate) mod clock;
+pub(crate) mod diff;
+pub(crate) mod digest;
+pub(crate) mod ids;
+pub(crate) mod json;
+pub(crate) mod schema;
+mod schema_dialect;
+pub(crate) mod text;

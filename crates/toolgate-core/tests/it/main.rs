@@ -1,0 +1,7 @@
+//! Tests of the stack, the tools and the turn. One program, so that it is linked once.
+
+mod choosing;
+mod interleavings;
+mod stack;
+mod tools;
+mod tower;

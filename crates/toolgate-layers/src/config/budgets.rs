@@ -1,0 +1,114 @@
+//! The budgets of a configuration file: `[[budget]]`.
+
+use std::{ops::Range, sync::Arc};
+
+use serde::{Deserialize, de::IntoDeserializer};
+use toml::{Spanned, de::DeValue};
+use toolgate_core::{BudgetRule, BudgetScope, BudgetUnit, Budgets, Payer, StoreHandle};
+
+use crate::{
+    ConfigError, Resources, SharedAccounts, StoreAccounts, ToastManager,
+    config::error::ConfigOrigin,
+};
+
+/// The budgets of a file, with the position of each entry.
+#[derive(Debug, Default)]
+pub(crate) struct BudgetSection {
+    pub(crate) budgets: Budgets,
+    places: Vec<Range<usize>>,
+}
+
+impl BudgetSection {
+    /// Reads the list of budgets and rejects two of the same name.
+    pub(crate) fn from_value(
+        origin: &ConfigOrigin,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<Self, ConfigError> {
+        let DeValue::Array(entries) = value.get_ref() else {
+            let hint = Some("write [[budget]] above each of them".to_owned());
+            return Err(origin.error_at(&value.span(), "`budget` is a list of budgets", hint));
+        };
+        let mut rules: Vec<BudgetRule> = Vec::new();
+        for entry in entries {
+            let rule = BudgetRule::deserialize(entry.clone().into_deserializer())
+                .map_err(|error| origin.options_error(&error, "budget", entry, &[]))?;
+            if rules.iter().any(|known| known.name == rule.name) {
+                return Err(origin.error_at(
+                    &entry.span(),
+                    format!("there are two budgets `{}`", rule.name),
+                    None,
+                ));
+            }
+            rules.push(rule);
+        }
+        let places = entries.iter().map(Spanned::span).collect();
+        Ok(Self {
+            budgets: Budgets::new(rules),
+            places,
+        })
+    }
+
+    /// Rejects budgets that only the layer `budget` can enforce if the stack has no such layer.
+    pub(crate) fn check_enforceable(&self, origin: &ConfigOrigin) -> Result<(), ConfigError> {
+        // Silently accepted, such a budget would look like a limit and limit nothing.
+        let of_tools =
+            |rule: &BudgetRule| rule.unit == BudgetUnit::Calls || rule.scope == BudgetScope::Tool;
+        match self
+            .budgets
+            .rules()
+            .iter()
+            .zip(&self.places)
+            .find(|(rule, _)| of_tools(rule))
+        {
+            Some((rule, place)) => {
+                let problem = format!(
+                    "the budget `{}` is about calls, but the stack has no layer `budget`",
+                    rule.name
+                );
+                Err(origin.error_at(place, problem, Some("add a table [layers.budget]".into())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the accounts for the layer, unless the program has provided its own.
+    pub(crate) fn open_accounts(
+        &self,
+        origin: &ConfigOrigin,
+        parts: &Resources,
+    ) -> Result<(), ConfigError> {
+        // Accounts that an earlier load opened are not the program's own: replace them, or a reload
+        // keeps old limits.
+        if let Some(FileAccounts(old)) = parts.remove::<FileAccounts>()
+            && parts
+                .get::<SharedAccounts>()
+                .is_some_and(|accounts| Arc::ptr_eq(&accounts.0, &old.0))
+        {
+            parts.remove::<SharedAccounts>();
+        }
+        // Accounts of the program take precedence over those of the file.
+        if self.budgets.is_empty() || parts.get::<SharedAccounts>().is_some() {
+            return Ok(());
+        }
+        let Some(store) = parts.get::<StoreHandle>() else {
+            let place = self.places.first().cloned().unwrap_or(0..0);
+            let hint = Some("add a StoreHandle to the resources".to_owned());
+            return Err(origin.error_at(
+                &place,
+                "budgets need a store, and the program has provided none",
+                hint,
+            ));
+        };
+        let accounts = StoreAccounts::new(store, self.budgets.clone());
+        let accounts = accounts.paid_by(parts.get::<Payer>().unwrap_or_default());
+        let accounts =
+            SharedAccounts::new(accounts.with_toasts(parts.get_or_default::<ToastManager>()));
+        parts.insert(FileAccounts(accounts.clone()));
+        parts.insert(accounts);
+        Ok(())
+    }
+}
+
+/// The accounts that were opened for a file, as opposed to those of the program.
+#[derive(Clone)]
+struct FileAccounts(SharedAccounts);

@@ -1,0 +1,372 @@
+//! The configuration file `toolgate.toml`: the layers of a stack, their order and their options.
+//!
+//! ```toml
+//! [layers.timeout]
+//! max_ms = 30_000
+//!
+//! [layers.research]        # a layer under a custom name
+//! use = "scope"
+//! allowed_tools = ["read_file", "search_*"]
+//! on = ["search_*"]        # only for these tools
+//!
+//! [[budget]]               # how much may be spent; accounted in the store
+//! name = "daily"
+//! scope = "user"
+//! period = "day"
+//! unit = "usd"
+//! limit = 5.0
+//! ```
+//!
+//! Without `[stack] order`, the layers are those of the default stack and the ones that have a
+//! table. With it, they are exactly the ones it lists, the first outermost. A file with an unknown
+//! key, layer or word does not load, and the error names the line and the nearest valid word.
+
+mod budgets;
+mod bundled;
+pub(crate) mod catalog;
+mod document;
+pub(crate) mod duration;
+mod env;
+pub(crate) mod error;
+pub(crate) mod lists;
+pub(crate) mod resources;
+mod schema;
+pub(crate) mod section;
+pub(crate) mod tool_globs;
+
+use std::{ffi::OsString, path::Path, sync::Arc};
+
+use serde::{Deserialize, de::IntoDeserializer};
+use serde_json::Value;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+use toolgate_core::{AnyLayer, Budgets, Executor, Stack};
+
+use crate::{
+    Budget, BuildError, Catalog, ConfigError, Configurable, HumanDuration, ProgramSection, Redact,
+    Resources,
+    config::{
+        document::{ConfigDocument, find_approval_layer},
+        env::{EnvOverride, is_toolgate_variable},
+        error::ConfigOrigin,
+    },
+    decide::approval::requirements::PolicyRequirements,
+};
+
+/// A configuration file, loaded and checked.
+///
+/// ```
+/// use toolgate_layers::Config;
+/// let config = Config::parse("[layers.timeout]\nmax_ms = 30_000")?;
+/// let wrong = Config::parse("[layers.timeout]\nmax_sm = 30_000").unwrap_err();
+/// assert_eq!(wrong.to_string(), "toolgate.toml:2:1: layers.timeout has no option `max_sm`; the nearest is `max_ms`");
+/// # Ok::<(), toolgate_layers::ConfigError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Config {
+    catalog: Catalog,
+    name: String,
+    text: Arc<str>,
+    /// Overrides of the file; later ones override earlier ones.
+    variables: Vec<EnvOverride>,
+    stack: StackSection,
+    budgets: Budgets,
+}
+
+/// The section `[stack]`, about the stack as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StackSection {
+    /// The names of the layers, the first outermost. By default, the default order.
+    pub order: Option<Vec<String>>,
+    /// The names of layers that may be placed outside their band.
+    pub allow_out_of_band: Vec<String>,
+    /// The time limit of a whole turn; the linter compares the limits of layers with it.
+    pub turn_deadline: Option<HumanDuration>,
+}
+impl Config {
+    /// Parses a configuration from text.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first problem, with its line.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        Self::parse_with_catalog("toolgate.toml", text, Catalog::bundled())
+    }
+
+    /// Loads a configuration file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read; otherwise returns the first problem in it, with its line.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::unreadable_file(&name, &error))?;
+        Self::parse_with_catalog(&name, &text, Catalog::bundled())
+    }
+
+    /// Parses a configuration with a custom catalog. Errors call the file `name`.
+    pub fn parse_with_catalog(
+        name: &str,
+        text: &str,
+        catalog: Catalog,
+    ) -> Result<Self, ConfigError> {
+        let name = name.to_owned();
+        let stack = StackSection::default();
+        let budgets = Budgets::default();
+        Self {
+            catalog,
+            name,
+            text: text.into(),
+            variables: Vec::new(),
+            stack,
+            budgets,
+        }
+        .validate()
+    }
+
+    /// Overrides the file with variables such as `TOOLGATE_LAYERS__TIMEOUT__MAX_MS=5000`; they also
+    /// override those of earlier calls.
+    ///
+    /// The value is parsed as TOML; if that fails, it is plain text. A variable that looks as if it
+    /// were meant for the file (`TOOLGATE_LAYER…`, `TOOLGATE_STACK…`, or one with `__` after
+    /// `TOOLGATE_`) and overrides nothing is rejected; others are ignored.
+    pub fn with_environment(
+        mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let mut ours = Vec::new();
+        for (name, value) in variables {
+            ours.extend(
+                EnvOverride::parse(&name, value, &self.catalog)
+                    .map_err(|problem| self.variable_error(&name, problem))?,
+            );
+        }
+        // The shorter path first: a variable for a whole table must not erase one for a key inside
+        // it.
+        ours.sort_by(|a, b| a.path.cmp(&b.path));
+        self.variables.extend(ours);
+        self.validate()
+    }
+
+    /// Overrides the file with the environment of this process. A Toolgate variable that is not
+    /// UTF-8 is rejected.
+    pub fn with_process_environment(self) -> Result<Self, ConfigError> {
+        self.with_raw_environment(std::env::vars_os())
+    }
+
+    fn with_raw_environment(
+        self,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, ConfigError> {
+        let mut texts = Vec::new();
+        for (name, value) in variables {
+            let shown = name.to_string_lossy().into_owned();
+            // Other variables may contain anything, even invalid UTF-8; only ours have to be
+            // readable.
+            if !is_toolgate_variable(&shown) {
+                continue;
+            }
+            let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) else {
+                return Err(self.variable_error(&shown, "it is not UTF-8".to_owned()));
+            };
+            texts.push((name, value));
+        }
+        self.with_environment(texts)
+    }
+
+    /// Creates an error about an environment variable.
+    fn variable_error(&self, variable: &str, problem: String) -> ConfigError {
+        let mut origin = ConfigOrigin::for_file(&self.name, &self.text);
+        let place = origin.add_variable(variable);
+        origin.error_at(&place, problem, None)
+    }
+
+    /// Returns the section about the stack as a whole.
+    pub fn stack(&self) -> &StackSection {
+        &self.stack
+    }
+
+    /// Returns the budgets of the file.
+    ///
+    /// The layer `budget` enforces them for tool calls. The caller of the model enforces them for
+    /// model requests.
+    pub fn budgets(&self) -> &Budgets {
+        &self.budgets
+    }
+
+    /// Returns a section that the program has added to the catalog, or its default if the file does
+    /// not have it.
+    pub fn section<T: ProgramSection>(&self) -> Result<T, ConfigError> {
+        let document = self.parse_document()?;
+        match document.others.iter().find(|(name, _)| *name == T::NAME) {
+            Some((name, value)) => section::deserialize_section(value.clone())
+                .map_err(|error| document.origin.options_error(&error, name, value, &[])),
+            None => Ok(T::default()),
+        }
+    }
+
+    /// Returns the value at a path such as `["layers", "policy", "rules"]`, with environment
+    /// overrides applied.
+    pub fn value_at(&self, path: &[&str]) -> Result<Option<Value>, ConfigError> {
+        let (origin, mut table) = self.merged_table()?;
+        let Some((last, above)) = path.split_last() else {
+            return Ok(None);
+        };
+        for key in above {
+            table = match table.remove(*key).map(Spanned::into_inner) {
+                Some(DeValue::Table(inner)) => inner,
+                Some(_) | None => return Ok(None),
+            };
+        }
+        let Some(value) = table.remove(*last) else {
+            return Ok(None);
+        };
+        let read = Value::deserialize(value.clone().into_deserializer());
+        read.map(Some)
+            .map_err(|error| origin.options_error(&error, &path.join("."), &value, &[]))
+    }
+
+    /// Returns the catalog of layers that the file can name.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Builds the layers, outermost first.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first option that makes no sense, or the first resource that is missing.
+    pub fn build_layers(&self, parts: &Resources) -> Result<Vec<AnyLayer>, ConfigError> {
+        let document = self.parse_document()?;
+        let plan = document.plan_layers()?;
+        if plan.iter().any(|section| section.kind.name == Budget::NAME) {
+            document.budgets.open_accounts(&document.origin, parts)?;
+        }
+        // Who asks on behalf of a policy depends on the whole plan, which no single layer can see.
+        let asks = PolicyRequirements::new(find_approval_layer(&plan));
+        parts.insert(asks.clone());
+        let mut layers: Vec<Option<AnyLayer>> = vec![None; plan.len()];
+        Redact::begin_stack(parts);
+        // Two passes, because recorders further out use the redactor that a layer further in adds.
+        for first in [true, false] {
+            for (at, section) in plan
+                .iter()
+                .enumerate()
+                .filter(|(_, section)| section.kind.first == first)
+            {
+                asks.begin_layer(at);
+                layers[at] = Some(document.build_layer(section.clone(), parts)?);
+            }
+            Redact::share_redactor(parts);
+        }
+        Ok(layers.into_iter().flatten().collect())
+    }
+
+    /// Builds the whole stack over `executor`, and allows the layers in `stack.allow_out_of_band`
+    /// outside their band.
+    ///
+    /// ```
+    /// use toolgate_core::Registry;
+    /// use toolgate_layers::{Config, Resources};
+    /// let stack = Config::default().build(Registry::new(), &Resources::new())?;
+    /// # Ok::<(), toolgate_layers::BuildError>(())
+    /// ```
+    pub fn build(&self, executor: impl Executor, parts: &Resources) -> Result<Stack, BuildError> {
+        let builder = Stack::over(executor).any_layers(self.build_layers(parts)?);
+        let allowed = self.stack.allow_out_of_band.iter();
+        Ok(allowed
+            .fold(builder, |builder, name| builder.allow_out_of_band(name))
+            .build()?)
+    }
+
+    /// Returns the JSON Schema of the file, for editors.
+    pub fn json_schema(catalog: &Catalog) -> Value {
+        schema::file_schema(catalog)
+    }
+
+    /// Checks the whole file, so that a [`Config`] that exists is valid.
+    fn validate(mut self) -> Result<Self, ConfigError> {
+        let document = self.parse_document()?;
+        document.plan_layers()?;
+        let stack = document.stack;
+        let budgets = document.budgets.budgets;
+        self.stack = stack;
+        self.budgets = budgets;
+        Ok(self)
+    }
+
+    /// Parses the file and applies the overrides.
+    ///
+    /// Parsed again for each use: the document borrows the text, and `Config` owns it.
+    fn parse_document(&self) -> Result<ConfigDocument<'_>, ConfigError> {
+        let (origin, table) = self.merged_table()?;
+        ConfigDocument::from_table(&self.catalog, origin, table)
+    }
+
+    /// Returns the file's tables with the overrides applied, and the origin of each value.
+    fn merged_table(&self) -> Result<(ConfigOrigin, DeTable<'_>), ConfigError> {
+        let mut origin = ConfigOrigin::for_file(&self.name, &self.text);
+        let mut table = DeTable::parse(&self.text)
+            .map_err(|error| origin.toml_error(&error, "the file"))?
+            .into_inner();
+        for variable in &self.variables {
+            // Every override gets a position of its own, so that an error names the variable and
+            // not a line of the file.
+            let place = origin.add_variable(&variable.name);
+            variable.apply_to(&mut table, &place).map_err(|taken| {
+                origin.error_at(&place, format!("`{taken}` is a value, not a table"), None)
+            })?;
+        }
+        Ok((origin, table))
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::parse("").expect("an empty file is valid")
+    }
+}
+
+/// Returns the layers of the default stack, as `config` adjusts them, outermost first.
+///
+/// `[stack] allow_out_of_band` is not part of the layers; [`Config::build`] builds the whole stack
+/// and applies it.
+///
+/// ```
+/// use toolgate_core::{Registry, Stack};
+/// use toolgate_layers::{Config, Resources, default_stack};
+/// let parts = Resources::new();
+/// let stack = Stack::over(Registry::new()).any_layers(default_stack(&Config::default(), &parts)?).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn default_stack(config: &Config, parts: &Resources) -> Result<Vec<AnyLayer>, ConfigError> {
+    config.build_layers(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_toolgate_variable_that_is_not_utf_8_is_rejected_and_others_are_ignored() {
+        use std::os::unix::ffi::OsStringExt;
+        let broken = || OsString::from_vec(vec![b'5', 0xff]);
+        let with = |name: &str| {
+            Config::default()
+                .with_raw_environment([(name.into(), broken())])
+                .map(drop)
+        };
+        assert_eq!(with("HOME"), Ok(()));
+        let error = with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS").expect_err("not UTF-8");
+        assert_eq!(
+            error.to_string(),
+            "the variable TOOLGATE_LAYERS__TIMEOUT__MAX_MS: it is not UTF-8"
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! Approvers: a person at a terminal, a fixed decision, none, or one after the other.
+
+use std::{
+    fmt,
+    io::{self, BufRead, BufReader, Read, Stdin, Stdout, Write},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use toolgate_core::{
+    ApprovalChange, ApprovalRequest, Approver, Arguments, Decision, Principal, Verdict,
+    run_contained,
+};
+
+/// Number of times an invalid answer is prompted for again.
+const MAX_REPROMPTS: usize = 3;
+
+/// Maximum length of an input line.
+const MAX_LINE_BYTES: u64 = 1024 * 1024;
+
+/// The error for an approver without a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the approver needs a name")]
+pub struct MissingApproverName;
+
+fn require_name(by: Principal) -> Result<Principal, MissingApproverName> {
+    if by.as_str().trim().is_empty() {
+        Err(MissingApproverName)
+    } else {
+        Ok(by)
+    }
+}
+
+/// An approver that asks a person, line by line.
+///
+/// Answers are `y`, `yes` or `approve`; `n`, `no` or `deny`, optionally with a reason; `e` or
+/// `edit` with the arguments to run with instead. Only these exact words count: after anything else
+/// the prompt is repeated a few times, and then the request stays pending. It also stays pending if
+/// the input ends. Requests are shown one at a time.
+///
+/// ```
+/// # use {toolgate_core::{Approver, ApprovalRequest, Verdict}, toolgate_layers::Prompt, toolgate_testkit::call};
+/// # futures::executor::block_on(async {
+/// let ann = Prompt::new("ann", "no not today\n".as_bytes(), Vec::new())?;
+/// let decision = ann.decide(ApprovalRequest::for_call(&call("rm"))).await.unwrap();
+/// assert_eq!(decision.verdict, Verdict::Deny { reason: Some("not today".into()) });
+/// # Ok::<(), toolgate_layers::MissingApproverName>(())
+/// # }).unwrap();
+/// ```
+pub struct Prompt<R, W> {
+    by: Principal,
+    line: Arc<Mutex<(R, W)>>,
+}
+
+impl Prompt<BufReader<Stdin>, Stdout> {
+    /// Creates an approver for `by` at the terminal this program runs in.
+    pub fn terminal(by: impl Into<Principal>) -> Result<Self, MissingApproverName> {
+        Self::new(by, BufReader::new(io::stdin()), io::stdout())
+    }
+}
+
+impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Prompt<R, W> {
+    /// Creates an approver for `by`, who reads `output` and writes `input`.
+    pub fn new(by: impl Into<Principal>, input: R, output: W) -> Result<Self, MissingApproverName> {
+        Ok(Self {
+            by: require_name(by.into())?,
+            line: Arc::new(Mutex::new((input, output))),
+        })
+    }
+}
+
+impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Approver for Prompt<R, W> {
+    async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
+        let line = self.line.clone();
+        let by = self.by.clone();
+        let ask = move || {
+            // A poisoned lock is harmless: a panic has left half a line at worst.
+            let (input, output) = &mut *line.lock().unwrap_or_else(PoisonError::into_inner);
+            prompt_for_verdict(&request, input, output)
+                .ok()
+                .flatten()
+                .map(|verdict| Decision { verdict, by })
+        };
+        match tokio::runtime::Handle::try_current() {
+            // Reading blocks, and would hold up other tasks of this thread.
+            Ok(runtime) => runtime.spawn_blocking(ask).await.ok().flatten(),
+            Err(_) => ask(),
+        }
+    }
+}
+
+impl<R, W> fmt::Debug for Prompt<R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prompt")
+            .field("by", &self.by)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Prompts until there is a valid answer, the input ends, or the attempts are used.
+fn prompt_for_verdict(
+    request: &ApprovalRequest,
+    input: &mut impl BufRead,
+    output: &mut impl Write,
+) -> io::Result<Option<Verdict>> {
+    write_request(request, output)?;
+    for _ in 0..=MAX_REPROMPTS {
+        write!(output, "[y]es / [n]o <reason> / [e]dit <json>: ")?;
+        output.flush()?;
+        let mut line = String::new();
+        // A line without its end may be truncated, so it approves nothing.
+        if input.by_ref().take(MAX_LINE_BYTES).read_line(&mut line)? == 0 || !line.ends_with('\n') {
+            return Ok(None);
+        }
+        match parse_verdict(line.trim_end_matches(['\n', '\r'])) {
+            Ok(verdict) => return Ok(Some(verdict)),
+            Err(problem) => writeln!(output, "{problem}")?,
+        }
+    }
+    writeln!(output, "no decision; the request stays pending")?;
+    Ok(None)
+}
+
+fn write_request(request: &ApprovalRequest, output: &mut impl Write) -> io::Result<()> {
+    let risk = serde_json::to_value(request.risk).unwrap_or_default();
+    writeln!(output, "{}", request.approval_id)?;
+    writeln!(output, "  tool: {}", escape_controls(request.tool.as_str()))?;
+    writeln!(
+        output,
+        "  reason: {}",
+        escape_controls(request.reason.as_deref().unwrap_or("none given"))
+    )?;
+    writeln!(output, "  risk: {}", risk.as_str().unwrap_or("unknown"))?;
+    if request.withheld {
+        writeln!(
+            output,
+            "  arguments: not shown; they are too large or may hold secrets"
+        )?;
+    } else {
+        writeln!(
+            output,
+            "  arguments: {}",
+            escape_controls(&request.arguments.as_json().to_string())
+        )?;
+    }
+    if let Some(shown) = &request.shown {
+        let text = shown
+            .as_str()
+            .map_or_else(|| shown.to_string(), str::to_owned);
+        text.lines()
+            .try_for_each(|line| writeln!(output, "  | {}", escape_controls(line)))?;
+    }
+    if let Some(until) = request.expires_at {
+        writeln!(output, "  until: {until}")?;
+    }
+    if let Some(quorum) = &request.quorum {
+        writeln!(
+            output,
+            "  to approve: {} different people",
+            quorum.needed.max(1)
+        )?;
+    }
+    for changed in &request.changed {
+        match changed {
+            ApprovalChange::File { path } => writeln!(
+                output,
+                "  asked again: {} {}",
+                changed.code(),
+                escape_controls(path)
+            )?,
+            other => writeln!(output, "  asked again: {}", other.code())?,
+        }
+    }
+    Ok(())
+}
+
+/// Escapes characters that move the cursor, change colours or reverse the text direction: the model
+/// may have written them.
+fn escape_controls(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || turns(c) {
+            out.extend(c.escape_unicode())
+        } else {
+            out.push(c)
+        }
+    }
+    out
+}
+
+/// Parses an answer, by its exact words.
+fn parse_verdict(line: &str) -> Result<Verdict, String> {
+    let (word, rest) = line
+        .split_once(' ')
+        .map_or((line, None), |(word, rest)| (word, Some(rest.trim())));
+    match (word, rest) {
+        ("y" | "yes" | "approve", None) => Ok(Verdict::Approve),
+        ("n" | "no" | "deny", reason) => Ok(Verdict::Deny {
+            reason: reason
+                .filter(|reason| !reason.is_empty())
+                .map(str::to_owned),
+        }),
+        ("e" | "edit", Some(json)) => match Arguments::parse(json) {
+            Ok(arguments) => Ok(Verdict::ApproveWithEdits { arguments }),
+            Err(error) => Err(format!("these are not valid arguments: {error}")),
+        },
+        _ => Err("please answer with one of these words".to_owned()),
+    }
+}
+
+/// An approver that always makes the same decision. For tests, and for programs that decide
+/// beforehand.
+#[derive(Debug, Clone)]
+pub struct FixedApprover(Decision);
+
+impl FixedApprover {
+    /// Creates an approver that always makes `decision`.
+    pub fn new(decision: Decision) -> Result<Self, MissingApproverName> {
+        let Decision { verdict, by } = decision;
+        Ok(Self(Decision {
+            verdict,
+            by: require_name(by)?,
+        }))
+    }
+}
+
+impl Approver for FixedApprover {
+    async fn decide(&self, _: ApprovalRequest) -> Option<Decision> {
+        Some(self.0.clone())
+    }
+}
+
+/// An approver that leaves every request pending, to be decided later and perhaps by another
+/// process.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SuspendingApprover;
+
+impl Approver for SuspendingApprover {
+    async fn decide(&self, _: ApprovalRequest) -> Option<Decision> {
+        None
+    }
+}
+
+/// Two approvers: the second is asked if the first leaves the request pending or panics.
+#[derive(Debug, Clone)]
+pub struct FirstOf<A, B>(pub A, pub B);
+
+impl<A: Approver, B: Approver> Approver for FirstOf<A, B> {
+    async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
+        match run_contained(self.0.decide(request.clone())).await {
+            Ok(Some(decision)) => Some(decision),
+            Ok(None) | Err(_) => self.1.decide(request).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! Tests of the approvers.
+
+use super::*;
+use crate::Approval;
+use serde_json::json;
+use toolgate_core::{ApprovalAnswer, Call, CallSeed, Stack, Suspension};
+use toolgate_testkit::{FakeExecutor, call_with, seed};
+
+/// A writer that collects its output.
+#[derive(Clone, Default)]
+struct CapturedScreen(Arc<Mutex<Vec<u8>>>);
+
+impl Write for CapturedScreen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("not poisoned").extend(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn request() -> ApprovalRequest {
+    ApprovalRequest::for_call(&call_with("rm", json!({ "path": "a" }))).with_reason("it deletes")
+}
+
+async fn verdict_for(typed: &'static str) -> Option<Verdict> {
+    let prompt = Prompt::new("ann", typed.as_bytes(), io::sink()).expect("a name");
+    prompt
+        .decide(request())
+        .await
+        .map(|decision| decision.verdict)
+}
+
+#[tokio::test]
+async fn the_exact_words_decide() {
+    for yes in ["y\n", "yes\n", "approve\r\n"] {
+        assert_eq!(verdict_for(yes).await, Some(Verdict::Approve), "{yes:?}");
+    }
+    let deny = |reason: Option<&str>| {
+        Some(Verdict::Deny {
+            reason: reason.map(str::to_owned),
+        })
+    };
+    for (no, reason) in [
+        ("n\n", None),
+        ("no \n", None),
+        ("deny too risky\n", Some("too risky")),
+    ] {
+        assert_eq!(verdict_for(no).await, deny(reason), "{no:?}");
+    }
+    let arguments = Arguments::parse(r#"{"path":"b"}"#).expect("object");
+    assert_eq!(
+        verdict_for("e {\"path\": \"b\"}\n").await,
+        Some(Verdict::ApproveWithEdits { arguments })
+    );
+}
+
+/// Sends a call through an approval layer with `approver`; returns the number of tool runs.
+async fn count_runs(approver: impl Approver) -> usize {
+    let tool = FakeExecutor::new();
+    let asking = Approval::when(|_| Some("ask".to_owned()));
+    let stack = Stack::over(tool.clone())
+        .layer(asking)
+        .build()
+        .expect("valid order");
+    let first = stack.run(Call::new(seed("rm", json!({})))).await;
+    let Some(Suspension::Decision(request)) = first.suspension() else {
+        panic!("no approval was requested")
+    };
+    if let Ok(Some(decision)) = run_contained(approver.decide(request.clone())).await {
+        let mut again = CallSeed {
+            generation: 1,
+            ..seed("rm", json!({}))
+        };
+        again
+            .resumed
+            .answers
+            .push(ApprovalAnswer::for_request(request, decision));
+        stack.run(Call::new(again)).await;
+    }
+    tool.seen().len()
+}
+
+#[tokio::test]
+async fn a_word_that_is_no_decision_never_runs_a_tool() {
+    for word in [
+        "",
+        " ",
+        "Y",
+        "YES",
+        "Yes",
+        "Y es",
+        "y es",
+        " y",
+        "y ",
+        "yes please",
+        "ok",
+        "sure",
+        "true",
+        "1",
+        "approved",
+        "Approve",
+        "allow",
+        "go",
+        "e",
+        "e ",
+        "e {",
+        "e []",
+        "e null",
+        "edit",
+        "E {}",
+        "approve {}",
+        "\u{43d}",
+        "ｙ",
+    ] {
+        let typed = format!("{word}\n").repeat(10);
+        let prompt = Prompt::new("ann", io::Cursor::new(typed), io::sink()).expect("a name");
+        assert_eq!(count_runs(prompt).await, 0, "{word:?}");
+    }
+    assert_eq!(
+        count_runs(Prompt::new("ann", "yes\n".as_bytes(), io::sink()).expect("a name")).await,
+        1
+    );
+}
+
+#[tokio::test]
+async fn an_invalid_answer_is_prompted_for_again_three_times() {
+    assert_eq!(
+        verdict_for("what?\nok\nsure\nyes\n").await,
+        Some(Verdict::Approve)
+    );
+    assert_eq!(verdict_for("what?\nok\nsure\nhm\nyes\n").await, None);
+}
+
+#[tokio::test]
+async fn input_that_ends_leaves_the_request_pending() {
+    for typed in ["", "yes", "hm\n", "hm\nyes"] {
+        assert_eq!(verdict_for(typed).await, None, "{typed:?}");
+    }
+    let prompt = Prompt::new("ann", &b"\xff\xfe\n"[..], io::sink()).expect("a name");
+    assert_eq!(prompt.decide(request()).await, None);
+}
+
+#[tokio::test]
+async fn text_from_the_model_cannot_control_the_terminal() {
+    let screen = CapturedScreen::default();
+    let prompt = Prompt::new("ann", "n\n".as_bytes(), screen.clone()).expect("a name");
+    let call = call_with("rm", json!({ "path": "\u{1b}[2J\u{9b}31m\u{202e}txt" }));
+    prompt
+        .decide(ApprovalRequest::for_call(&call).with_reason("x\u{1b}]0;boo\u{7}\ny"))
+        .await;
+    let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
+    assert!(
+        shown.contains("tool: rm\n") && shown.contains("risk: network") && shown.contains("path"),
+        "{shown}"
+    );
+    assert!(
+        !shown.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{7}']),
+        "{shown:?}"
+    );
+}
+
+#[tokio::test]
+async fn withheld_arguments_are_shown_as_withheld() {
+    let screen = CapturedScreen::default();
+    let prompt = Prompt::new("ann", "n\n".as_bytes(), screen.clone()).expect("a name");
+    let mut request = request();
+    request.withheld = true;
+    prompt.decide(request).await;
+    let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
+    assert!(shown.contains("not shown") && !shown.contains("path"));
+}
+
+#[tokio::test]
+async fn an_approver_without_a_name_is_rejected() {
+    assert_eq!(
+        Prompt::new(" ", io::empty(), io::sink()).expect_err("rejected"),
+        MissingApproverName
+    );
+    assert_eq!(
+        FixedApprover::new(Decision::approve("")).expect_err("rejected"),
+        MissingApproverName
+    );
+}
+
+#[test]
+fn a_prompt_works_without_a_runtime() {
+    let prompt = Prompt::new("ann", "y\n".as_bytes(), io::sink()).expect("a name");
+    assert!(futures::executor::block_on(prompt.decide(request())).is_some());
+}
+
+struct PanickingApprover;
+
+impl Approver for PanickingApprover {
+    async fn decide(&self, _: ApprovalRequest) -> Option<Decision> {
+        panic!("no")
+    }
+}
+
+#[tokio::test]
+async fn an_approver_that_leaves_the_request_pending_or_panics_has_not_approved() {
+    let yes = || FixedApprover::new(Decision::approve("ann")).expect("a name");
+    let no = || FixedApprover::new(Decision::deny("bob", None)).expect("a name");
+    assert_eq!(
+        (
+            count_runs(SuspendingApprover).await,
+            count_runs(PanickingApprover).await,
+            count_runs(no()).await,
+            count_runs(yes()).await
+        ),
+        (0, 0, 0, 1)
+    );
+    assert_eq!(
+        count_runs(FirstOf(PanickingApprover, SuspendingApprover)).await,
+        0
+    );
+    assert_eq!(count_runs(FirstOf(no(), yes())).await, 0);
+    assert_eq!(
+        (
+            count_runs(FirstOf(SuspendingApprover, yes())).await,
+            count_runs(FirstOf(PanickingApprover, yes())).await
+        ),
+        (1, 1)
+    );
+}
+
+#[tokio::test]
+async fn a_repeated_request_names_the_changes_and_the_quorum() {
+    let mut again = request();
+    again.changed = vec![
+        ApprovalChange::Tool,
+        ApprovalChange::File {
+            path: "a\u{1b}[2J".into(),
+        },
+    ];
+    again.quorum = Some(toolgate_core::Quorum {
+        needed: 2,
+        among: Vec::new(),
+    });
+    let screen = CapturedScreen::default();
+    let prompt = Prompt::new("ann", "".as_bytes(), screen.clone()).expect("a name");
+    assert_eq!(prompt.decide(again).await, None);
+    let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
+    for line in [
+        "asked again: tool_changed",
+        "asked again: file_changed a\\u{1b}[2J",
+        "to approve: 2 different people",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+}

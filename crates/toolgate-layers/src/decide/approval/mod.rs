@@ -1,0 +1,650 @@
+//! Asks for approval before a call runs.
+
+pub(crate) mod answer;
+pub(crate) mod approvers;
+pub(crate) mod options;
+pub(crate) mod preview;
+mod preview_edits;
+pub(crate) mod requirements;
+pub(crate) mod rule;
+pub(crate) mod rule_book;
+pub(crate) mod verify;
+
+use std::{fmt, time::Duration};
+
+use toolgate_core::{
+    ApprovalAnswer, ApprovalChange, ApprovalRequest, Band, Call, Decision, Keyring, Layer,
+    LayerCapabilities, Next, Outcome, Quorum, RecordKey, SideEffect, Status, StoreRecord,
+    Timestamp, Verdict, run_contained_sync,
+};
+
+use crate::{
+    ApprovalOptions, AskWhen, BadOption, CallPreview, Configurable, HumanDuration, Preview,
+    Resources, RuleBook, RuleEffect, SharedPreview, StandingRule,
+    config::tool_globs::ToolGlobs,
+    decide::approval::{
+        answer::{
+            FirstOccurrence, find_answer, note_decision, note_expiry, note_rule, parse_recorded_at,
+            record_first,
+        },
+        requirements::{PolicyRequirements, PolicyVersions},
+        rule_book::RuleLookup,
+        verify::{ApprovalVerifier, VerifiedApproval, changes_since_answer},
+    },
+};
+
+/// Suspends calls that need approval until an approver has decided.
+///
+/// The approval request carries exactly the arguments that will run. When the call comes back with
+/// an answer to this request, it runs, is denied, or has expired. An answer about other arguments
+/// or another version of the tool does not count, and approval is requested again. The model reads
+/// nothing while the call is pending, and "Tool execution denied" with the reason if it is denied.
+/// Placed innermost among the layers that decide, it asks only about calls that every rule above
+/// allows.
+///
+/// If the function that decides whether to ask panics, approval is requested.
+///
+/// With a keyring, an approval counts only if it was signed for exactly this: the call, its
+/// arguments, the tool, the policy and everything that was shown. If one of them has changed, if a
+/// file has changed since its diff was shown, or if the token was forged or used before, the call
+/// does not run. Approval is requested again, and the request lists what changed.
+///
+/// The deadline is checked when the call first comes back with an approval. What was approved in
+/// time stays approved, however long the call then takes, and a call that has already run outside
+/// does not expire.
+///
+/// ```
+/// # use {toolgate_core::{SideEffect, Stack}, toolgate_layers::Approval, toolgate_testkit::{call, echo}};
+/// # futures::executor::block_on(async {
+/// let large = |call: &toolgate_core::Call| {
+///     let amount = call.arguments.get("amount")?.as_f64()?;
+///     (amount > 100.0).then(|| "more than 100".to_owned())
+/// };
+/// let asking = Approval::when(large).on_denied(|call, _| println!("{} was denied", call.tool));
+/// let stack = Stack::over(echo()).layer(asking).build()?;
+/// assert!(stack.run(call("refund")).await.is_ok());
+/// # Ok::<(), toolgate_core::StackError>(())
+/// # }).unwrap();
+/// ```
+pub struct Approval {
+    tools: Option<ToolGlobs>,
+    ask_from: Option<SideEffect>,
+    when: Option<AskWhen>,
+    expires_after: Option<Duration>,
+    reason: Option<String>,
+    quorum: Option<Quorum>,
+    boundary: ApprovalVerifier,
+    policy: PolicyVersions,
+    policy_version: Option<String>,
+    rules: Option<RuleBook>,
+    on_request: Option<OnRequest>,
+    on_approved: Option<OnDecision>,
+    on_denied: Option<OnDecision>,
+}
+
+type OnRequest = Box<dyn Fn(&Call, &ApprovalRequest) + Send + Sync>;
+type OnDecision = Box<dyn Fn(&Call, &Decision) + Send + Sync>;
+
+impl Approval {
+    /// Creates a layer that asks about the calls for which `why` returns a reason, and about no
+    /// others.
+    pub fn when(why: impl Fn(&Call) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self {
+            when: Some(AskWhen::new(why)),
+            ..Self::without_conditions()
+        }
+    }
+
+    /// Creates a layer that asks about calls whose effects reach at least as far as `effect`.
+    pub fn from_effect(effect: SideEffect) -> Self {
+        Self {
+            ask_from: Some(effect),
+            ..Self::without_conditions()
+        }
+    }
+
+    /// Creates a layer from its configuration.
+    pub fn new(options: ApprovalOptions) -> Result<Self, BadOption> {
+        let quorum = options.required_quorum()?;
+        let ApprovalOptions {
+            tools,
+            mut ask_from,
+            expires_after,
+            reason,
+            ..
+        } = options;
+        if expires_after.is_some_and(|span| span.get().is_zero()) {
+            return Err(BadOption::new("expires_after", "must be longer than zero"));
+        }
+        if reason
+            .as_ref()
+            .is_some_and(|reason| reason.trim().is_empty())
+        {
+            return Err(BadOption::new(
+                "reason",
+                "is empty; omit it or give a reason",
+            ));
+        }
+        // Without any condition the layer must not ask about nothing: it asks about every call that
+        // may write.
+        if tools.is_none() && ask_from.is_none() {
+            ask_from = Some(SideEffect::WorkspaceWrite);
+        }
+        let tools = tools
+            .as_deref()
+            .map(|tools| ToolGlobs::parse("tools", tools))
+            .transpose()?;
+        Ok(Self {
+            tools,
+            ask_from,
+            expires_after: expires_after.map(HumanDuration::get),
+            reason,
+            quorum,
+            ..Self::without_conditions()
+        })
+    }
+
+    fn without_conditions() -> Self {
+        Self {
+            tools: None,
+            ask_from: None,
+            when: None,
+            expires_after: None,
+            reason: None,
+            quorum: None,
+            boundary: ApprovalVerifier::default(),
+            policy: PolicyVersions::default(),
+            policy_version: None,
+            rules: None,
+            on_request: None,
+            on_approved: None,
+            on_denied: None,
+        }
+    }
+
+    /// Also asks about the calls for which `why` returns a reason.
+    pub fn or_when(mut self, why: AskWhen) -> Self {
+        self.when = Some(match self.when.take() {
+            Some(when) => when.or(why),
+            None => why,
+        });
+        self
+    }
+
+    /// Lets an approval request expire after `span`.
+    pub fn expires_after(mut self, span: Duration) -> Self {
+        self.expires_after = Some(span);
+        self
+    }
+
+    /// Accepts only approvals that were signed with one of these keys, each for a single run.
+    pub fn keyring(mut self, keyring: Keyring) -> Self {
+        self.boundary.keyring = Some(keyring);
+        self
+    }
+
+    /// Requires this quorum of approvals. Under a quorum, the requester of a call cannot approve
+    /// it.
+    pub fn quorum(mut self, quorum: Quorum) -> Self {
+        self.quorum = Some(quorum);
+        self
+    }
+
+    /// Sets the policy version under which the layer asks. An approval given under another version
+    /// is requested again.
+    pub fn policy_version(mut self, version: impl Into<String>) -> Self {
+        self.policy_version = Some(version.into());
+        self
+    }
+
+    /// Shows what a call would change. If a file no longer is as it was shown when the call is
+    /// about to run, approval is requested again.
+    pub fn with_preview(mut self, preview: impl Preview) -> Self {
+        self.boundary.preview = Some(SharedPreview::new(preview));
+        self
+    }
+
+    /// Checks the standing rules before asking for approval.
+    pub fn with_rules(mut self, rules: RuleBook) -> Self {
+        self.rules = Some(rules);
+        self
+    }
+
+    /// Runs `f` once for each approval request. A panic in `f` is contained and changes nothing;
+    /// the same holds for the other callbacks.
+    pub fn on_request(
+        mut self,
+        f: impl Fn(&Call, &ApprovalRequest) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_request = Some(Box::new(f));
+        self
+    }
+
+    /// Runs `f` once for each call that is approved.
+    pub fn on_approved(mut self, f: impl Fn(&Call, &Decision) + Send + Sync + 'static) -> Self {
+        self.on_approved = Some(Box::new(f));
+        self
+    }
+
+    /// Runs `f` once for each call that is denied.
+    pub fn on_denied(mut self, f: impl Fn(&Call, &Decision) + Send + Sync + 'static) -> Self {
+        self.on_denied = Some(Box::new(f));
+        self
+    }
+
+    /// Returns the reason why this call needs approval, if it does.
+    fn approval_reason(&self, call: &Call) -> Option<String> {
+        if let Some(when) = &self.when {
+            // Fail closed: a condition that panics counts as one that asks.
+            let unclear =
+                |_| Some("whether this call needs approval could not be determined".to_owned());
+            if let Some(reason) =
+                run_contained_sync(|| when.reason_for(call)).unwrap_or_else(unclear)
+            {
+                return Some(reason);
+            }
+        }
+        let effect = call.annotations().strongest_effect();
+        let named = self
+            .tools
+            .as_ref()
+            .is_some_and(|tools| tools.matches(&call.tool));
+        let reaches = self.ask_from.is_some_and(|from| effect >= from);
+        (named || reaches).then(|| {
+            self.reason
+                .clone()
+                .unwrap_or_else(|| default_reason(call, effect))
+        })
+    }
+
+    async fn request_approval(
+        &self,
+        call: Call,
+        next: Next,
+        why: String,
+        changed: Vec<ApprovalChange>,
+    ) -> Outcome {
+        let mut request = self.build_request(&call, why, changed);
+        let mut first = FirstOccurrence::now_unrecorded(&call);
+        let now = first.at;
+        if !call.is_rehearsal() && (self.expires_after.is_some() || self.on_request.is_some()) {
+            // If the first request cannot be recorded, approval is still requested, and requested
+            // anew when the call comes back.
+            first = record_first(&next, &call, &request_record_key(call.generation))
+                .await
+                .unwrap_or(first);
+        }
+        // The deadline counts from the first request, so a replay does not prolong it.
+        if let Some(span) = self.expires_after.filter(|_| !has_run(&call)) {
+            let until = first.at.plus(span);
+            if now >= until {
+                return settle_expired(&next, now);
+            }
+            request = request.expiring_at(until);
+        }
+        if let Some(on_request) = self.on_request.as_ref().filter(|_| first.is_new) {
+            let _ = run_contained_sync(|| on_request(&call, &request));
+        }
+        next.note_reason(match request.changed.as_slice() {
+            [] => "needs approval".to_owned(),
+            changed => format!("needs approval again: {}", join_codes(changed)),
+        });
+        Outcome::await_decision(request)
+    }
+
+    /// Builds the approval request, without its deadline.
+    fn build_request(
+        &self,
+        call: &Call,
+        why: String,
+        changed: Vec<ApprovalChange>,
+    ) -> ApprovalRequest {
+        let mut request = ApprovalRequest::for_call(call).with_reason(why);
+        request.policy_version = self.effective_policy_version();
+        request.quorum = self.quorum.clone();
+        request.changed = changed;
+        let preview = self.boundary.preview.as_ref();
+        // A preview that panics shows nothing; approval is requested all the same.
+        let shown =
+            preview.and_then(|preview| run_contained_sync(|| preview.preview(call)).ok().flatten());
+        if let Some(CallPreview { shown, files }) = shown {
+            request.shown = Some(shown);
+            request.files = files;
+        }
+        request
+    }
+
+    fn effective_policy_version(&self) -> Option<String> {
+        self.policy_version
+            .clone()
+            .or_else(|| self.policy.combined_text())
+    }
+
+    /// Checks whether the answer to the request of this generation was given or first `met` too
+    /// late. Returns `None` if the time of the request is not known.
+    async fn has_expired(
+        &self,
+        call: &Call,
+        next: &Next,
+        generation: u32,
+        met: Timestamp,
+    ) -> Option<bool> {
+        // A rehearsal does not record its approval requests.
+        let Some(span) = self
+            .expires_after
+            .filter(|_| !call.is_rehearsal() && !has_run(call))
+        else {
+            return Some(false);
+        };
+        let key = format!("{}/{}", next.layer_name(), request_record_key(generation));
+        let kept = call
+            .env()
+            .store()
+            .record(&RecordKey::Layer(call.id, key.into()))
+            .await;
+        let Ok(Some(StoreRecord::Json(kept))) = kept else {
+            return None;
+        };
+        Some(met >= parse_recorded_at(&kept)?.plus(span))
+    }
+
+    /// Checks whether the call is back because the last request of this layer expired without an
+    /// answer.
+    async fn has_expired_unanswered(&self, call: &Call, next: &Next) -> bool {
+        let Some(last) = call
+            .generation
+            .checked_sub(1)
+            .filter(|_| self.expires_after.is_some())
+        else {
+            return false;
+        };
+        if call.is_rehearsal()
+            || call
+                .resume_state()
+                .answers
+                .iter()
+                .any(|answer| answer.generation == last)
+        {
+            return false;
+        }
+        self.has_expired(call, next, last, call.env().clock().now())
+            .await
+            == Some(true)
+    }
+
+    async fn settle_denied(
+        &self,
+        call: Call,
+        next: Next,
+        answer: ApprovalAnswer,
+        reason: Option<&str>,
+    ) -> Outcome {
+        let first = FirstOccurrence::record_answer(&next, &call, &answer).await;
+        // A denial is not verified: a forged one can only stop the call.
+        notify_once(self.on_denied.as_ref(), &first, &call, &answer);
+        next.note_reason(format!("denied by {}", answer.decision.by));
+        note_decision(Outcome::denied(reason), answer, first.at)
+    }
+
+    async fn run_approved(&self, call: Call, next: Next, answer: ApprovalAnswer) -> Outcome {
+        match self
+            .boundary
+            .verify(&call, &answer, self.effective_policy_version().as_deref())
+            .await
+        {
+            VerifiedApproval::Valid => {}
+            VerifiedApproval::Stale(changed) => {
+                return self.request_again(call, next, changed).await;
+            }
+            VerifiedApproval::Unknown => {
+                return self
+                    .request_approval(call, next, UNVERIFIED_APPROVAL.to_owned(), Vec::new())
+                    .await;
+            }
+        }
+        let first = FirstOccurrence::record_answer(&next, &call, &answer).await;
+        // A replay must judge the same moment again, not the current time: otherwise an approval
+        // given in time would expire while the call waits for something else.
+        let given = answer.decided_at.unwrap_or(first.at);
+        match self
+            .has_expired(&call, &next, answer.generation, given)
+            .await
+        {
+            Some(false) => {}
+            Some(true) => return settle_expired(&next, given),
+            None => {
+                let why = "the time of the earlier approval request is unknown".to_owned();
+                return self.request_approval(call, next, why, Vec::new()).await;
+            }
+        }
+        notify_once(self.on_approved.as_ref(), &first, &call, &answer);
+        next.note_reason(format!("approved by {}", answer.decision.by));
+        note_decision(next.run(call).await, answer, first.at)
+    }
+}
+
+impl Approval {
+    /// Decides a call by the standing rules and by the answers it came back with.
+    async fn decide_call(&self, call: Call, next: Next) -> Outcome {
+        let ruling = match &self.rules {
+            Some(rules) => rules.find_rule(&call).await,
+            None => RuleLookup::NoMatch,
+        };
+        let answer = find_answer(&call, &next);
+        if self.has_expired_unanswered(&call, &next).await {
+            return settle_expired(&next, call.env().clock().now());
+        }
+        match (&answer, ruling) {
+            // Deny beats allow, also an earlier approval. A call that has already run is not
+            // reported as denied.
+            (_, RuleLookup::Matched(rule))
+                if rule.effect == RuleEffect::Deny && !has_run(&call) =>
+            {
+                return self.apply_rule(call, next, *rule).await;
+            }
+            (None, RuleLookup::Matched(rule)) if self.approval_reason(&call).is_some() => {
+                return self.apply_rule(call, next, *rule).await;
+            }
+            // Fail closed: among the rules that cannot be loaded may be one that denies.
+            (None, RuleLookup::Unreadable) => {
+                return self.handle_unanswered(call, next, true).await;
+            }
+            (_, RuleLookup::NoMatch | RuleLookup::Matched(_) | RuleLookup::Unreadable) => {}
+        }
+        let Some(answer) = answer else {
+            return self.handle_unanswered(call, next, false).await;
+        };
+        match answer.decision.verdict.clone() {
+            Verdict::Deny { reason } => {
+                self.settle_denied(call, next, answer, reason.as_deref())
+                    .await
+            }
+            Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
+                self.run_approved(call, next, answer).await
+            }
+        }
+    }
+
+    /// Requests approval for a call without a valid answer, or runs it if it needs none.
+    async fn handle_unanswered(&self, call: Call, next: Next, unreadable: bool) -> Outcome {
+        let unreadable = || unreadable.then(|| "the standing rules could not be read".to_owned());
+        let why = match self.approval_reason(&call).or_else(unreadable) {
+            Some(why) => why,
+            None if call.resume_state().answers.is_empty() => return next.run(call).await,
+            // Edits by an approver may have moved the call out of this layer's conditions. They
+            // count only if they were signed.
+            None if Box::pin(self.boundary.has_only_signed_edits(&call)).await => {
+                return next.run(call).await;
+            }
+            None => UNVERIFIED_APPROVAL.to_owned(),
+        };
+        let changed = changes_since_answer(&call, &next);
+        Box::pin(self.request_approval(call, next, why, changed)).await
+    }
+
+    /// Requests approval again because something has changed, unless the call no longer needs it.
+    async fn request_again(&self, call: Call, next: Next, changed: Vec<ApprovalChange>) -> Outcome {
+        let suspect = |changed: &ApprovalChange| {
+            matches!(
+                changed,
+                ApprovalChange::Forged
+                    | ApprovalChange::KeyGone
+                    | ApprovalChange::Replayed
+                    | ApprovalChange::Arguments
+            )
+        };
+        // Arguments from an answer of doubtful origin are not run without approval, whatever the
+        // rules say.
+        let why = self.approval_reason(&call).or_else(|| {
+            changed
+                .iter()
+                .any(suspect)
+                .then(|| UNVERIFIED_APPROVAL.to_owned())
+        });
+        match why {
+            Some(why) => self.request_approval(call, next, why, changed).await,
+            None => next.run(call).await,
+        }
+    }
+
+    /// Applies a standing rule: runs the call or denies it.
+    async fn apply_rule(&self, call: Call, next: Next, rule: StandingRule) -> Outcome {
+        let at = call.env().clock().now();
+        next.note_reason(format!(
+            "{} by rule {} of {}",
+            effect_word(rule.effect),
+            rule.id,
+            rule.owner
+        ));
+        let outcome = match rule.effect {
+            RuleEffect::Allow => next.run(call).await,
+            RuleEffect::Deny => {
+                Outcome::denied(rule.reason.as_deref().or(Some("a standing rule denies it")))
+            }
+        };
+        note_rule(outcome, rule, at)
+    }
+}
+
+const UNVERIFIED_APPROVAL: &str = "the approval of this call could not be verified";
+
+fn effect_word(effect: RuleEffect) -> &'static str {
+    match effect {
+        RuleEffect::Allow => "allowed",
+        RuleEffect::Deny => "denied",
+    }
+}
+
+fn join_codes(changed: &[ApprovalChange]) -> String {
+    changed
+        .iter()
+        .map(ApprovalChange::code)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Runs a decision callback, once per decision.
+fn notify_once(
+    who: Option<&OnDecision>,
+    first: &FirstOccurrence,
+    call: &Call,
+    answer: &ApprovalAnswer,
+) {
+    if let Some(who) = who.filter(|_| first.is_new) {
+        let _ = run_contained_sync(|| who(call, &answer.decision));
+    }
+}
+
+/// Returns true if the call has run outside at least once. To settle it as not run would then be
+/// wrong.
+fn has_run(call: &Call) -> bool {
+    !call.resume_state().results.is_empty()
+}
+
+fn request_record_key(generation: u32) -> String {
+    format!("asked-{generation}")
+}
+
+fn default_reason(call: &Call, effect: SideEffect) -> String {
+    let can = match effect {
+        SideEffect::None | SideEffect::ReadOnly => "needs approval before it runs",
+        SideEffect::WorkspaceWrite => "can change files",
+        SideEffect::ProcessExec => "can run programs",
+        SideEffect::Network => "can reach the network",
+    };
+    format!("{} {can}", call.tool)
+}
+
+fn settle_expired(next: &Next, at: Timestamp) -> Outcome {
+    next.note_reason("the approval request expired");
+    note_expiry(
+        Outcome::refused(
+            Status::Expired,
+            "the call was not run: no decision was made in time",
+        ),
+        at,
+    )
+}
+
+impl Layer for Approval {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        // On its first pass a call cannot have an answer yet. The rest is boxed so that such calls
+        // do not carry the larger future.
+        if self.rules.is_none() && call.generation == 0 && call.resume_state().answers.is_empty() {
+            return self.handle_unanswered(call, next, false).await;
+        }
+        Box::pin(self.decide_call(call, next)).await
+    }
+
+    fn band(&self) -> Band {
+        Band::Decide
+    }
+
+    fn capabilities(&self) -> LayerCapabilities {
+        LayerCapabilities::for_kind(Self::NAME).answering().asking()
+    }
+}
+
+impl Configurable for Approval {
+    const NAME: &'static str = "approval";
+    const SUMMARY: &'static str = "Asks for approval before a call runs.";
+    type Options = ApprovalOptions;
+
+    fn configure(options: ApprovalOptions, parts: &Resources) -> Result<Self, BadOption> {
+        let chosen = options.tools.is_some() || options.ask_from.is_some();
+        let mut layer = Self::new(options)?;
+        let program = parts.get::<AskWhen>();
+        let policy = parts
+            .get::<PolicyRequirements>()
+            .and_then(|asks| asks.requirement());
+        // A policy that sees only some calls does not decide for the others, so the default
+        // condition stays.
+        let ruled = program.is_some() || policy.as_ref().is_some_and(|rule| rule.sees_all);
+        layer.ask_from = layer.ask_from.filter(|_| chosen || !ruled);
+        layer.boundary = ApprovalVerifier {
+            keyring: parts.get(),
+            preview: parts.get(),
+        };
+        layer.rules = parts.get();
+        layer.policy = policy
+            .as_ref()
+            .map(|rule| rule.versions.clone())
+            .unwrap_or_default();
+        let rules = policy.map(|rule| rule.when).into_iter().chain(program);
+        Ok(rules.fold(layer, Self::or_when))
+    }
+}
+
+impl fmt::Debug for Approval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Approval");
+        out.field("tools", &self.tools)
+            .field("ask_from", &self.ask_from)
+            .field("when", &self.when);
+        out.field("expires_after", &self.expires_after)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,740 @@
+//! Features of a call that rules are matched against: the paths, commands and hosts in its
+//! arguments.
+//!
+//! Argument names decide only what may be allowed. For what is forbidden, every short text of a
+//! call counts, keys included, because a tool may use an argument of any name in any way.
+
+use std::{borrow::Cow, cell::OnceCell};
+
+use serde_json::{Map, Value};
+use toolgate_core::{Call, Resource, ResourceKind};
+
+use crate::decide::policy::{
+    argument_roles::{
+        ArgumentRole, affects_commands, classify_argument, is_directory_name, normalize_name,
+    },
+    matching::{
+        hosts::{PlainUrl, may_be_host, parse_plain_authority, parse_plain_url, possible_hosts},
+        patch_files::patch_files,
+        paths::{PathError, PathRoot, ResolvedPath},
+        shell::{self, CommandWords},
+    },
+};
+
+/// The facts that some rule needs; the others are not extracted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FeatureNeeds {
+    pub(crate) paths: bool,
+    pub(crate) commands: bool,
+    pub(crate) urls: bool,
+}
+
+/// The facts about one call.
+pub(crate) struct CallFeatures<'a> {
+    pub(crate) call: &'a Call,
+    pub(crate) root: &'a PathRoot,
+    /// Number of times the same call was made before.
+    pub(crate) earlier: usize,
+    pub(crate) places: Vec<ResolvedPath>,
+    /// True if there is a path that cannot be resolved.
+    pub(crate) lost: bool,
+    /// True if every argument that names a path was understood.
+    pub(crate) paths_certain: bool,
+    pub(crate) commands: Vec<CallCommand>,
+    pub(crate) urls: Vec<CallUrl>,
+    /// True if every argument that names a URL or a host was understood.
+    pub(crate) urls_certain: bool,
+    /// Values of arguments with the name of a path.
+    named: Vec<(Cow<'a, str>, ArgumentRole)>,
+    /// Other short texts and keys that may name a path or a host.
+    texts: Vec<&'a str>,
+    /// The directories that the call names; relative paths may start from them.
+    dirs: Vec<String>,
+    /// True if another argument changes what the commands do.
+    surrounded: bool,
+    hinted: OnceCell<Vec<ResolvedPath>>,
+    spoken: OnceCell<Vec<ResolvedPath>>,
+    words: OnceCell<Vec<String>>,
+    hosts: OnceCell<Vec<String>>,
+}
+
+/// A command that the call names.
+pub(crate) struct CallCommand {
+    pub(crate) text: String,
+    /// The commands it runs, if that is certain.
+    pub(crate) runs: Option<Vec<CommandWords>>,
+    said: OnceCell<Vec<CommandWords>>,
+}
+
+impl CallCommand {
+    fn new(text: String, runs: Option<Vec<CommandWords>>) -> Self {
+        Self {
+            text,
+            runs,
+            said: OnceCell::new(),
+        }
+    }
+
+    /// Returns every run of words that could be a command, however it is quoted.
+    pub(crate) fn possible_runs(&self) -> &[CommandWords] {
+        self.said.get_or_init(|| shell::possible_runs(&self.text))
+    }
+}
+
+/// A URL or host that the call names.
+pub(crate) struct CallUrl {
+    pub(crate) text: String,
+    /// The parsed URL, if that is certain.
+    pub(crate) plain: Option<PlainUrl>,
+}
+
+/// Maximum length of a text that counts as a possible path or host without a matching name.
+const MAX_HINT_BYTES: usize = 512;
+/// Maximum number of texts or words that are looked up in the file system. Beyond it only the
+/// spelling counts.
+const MAX_LOOKUPS: usize = 256;
+const MAX_DIRECTORIES: usize = 16;
+
+impl<'a> CallFeatures<'a> {
+    pub(crate) fn extract_from(
+        call: &'a Call,
+        root: &'a PathRoot,
+        needs: FeatureNeeds,
+        earlier: usize,
+    ) -> Self {
+        let mut facts = Self {
+            call,
+            root,
+            earlier,
+            places: Vec::new(),
+            lost: false,
+            paths_certain: true,
+            commands: Vec::new(),
+            urls: Vec::new(),
+            urls_certain: true,
+            named: Vec::new(),
+            texts: Vec::new(),
+            dirs: Vec::new(),
+            surrounded: false,
+            hinted: OnceCell::new(),
+            spoken: OnceCell::new(),
+            words: OnceCell::new(),
+            hosts: OnceCell::new(),
+        };
+        if needs.paths || needs.commands || needs.urls {
+            facts.walk_object(call.arguments.as_map(), needs);
+        }
+        if needs.paths {
+            let named = |it: &&Resource| it.kind == ResourceKind::Path && !it.is_workspace();
+            let resources = call.annotations().resources.iter().filter(named);
+            for value in resources.filter_map(|it| call.arguments.as_json().pointer(&it.argument)) {
+                facts.add_paths(value, ArgumentRole::Path);
+            }
+        }
+        facts.resolve_named_paths();
+        facts
+    }
+
+    /// Returns the commands that the call runs, if all of them are certain.
+    pub(crate) fn certain_runs(&self) -> Option<Vec<&CommandWords>> {
+        let runs: Option<Vec<_>> = self
+            .commands
+            .iter()
+            .map(|command| command.runs.as_ref())
+            .collect();
+        runs.map(|runs| runs.into_iter().flatten().collect())
+    }
+
+    /// Returns the places that texts of any name may lead to.
+    pub(crate) fn hinted_places(&self) -> &[ResolvedPath] {
+        self.hinted.get_or_init(|| {
+            // `event.key` is code rather than a file name, unless such a file exists.
+            let is_code = |text: &str| {
+                text.contains('.') && !text.contains(['/', '\\', '~']) && !text.starts_with('.')
+            };
+            let is_there = |text: &str| {
+                let from = |dir: &String| self.root.has_entry(&format!("{dir}/{text}"));
+                self.root.has_entry(text) || self.dirs.iter().any(from)
+            };
+            let texts = self.texts.iter().map(|text| text.trim_matches(['@', ' ']));
+            self.locate_texts(texts.filter(|text| !is_code(text) || is_there(text)))
+        })
+    }
+
+    /// Returns the places that words of the commands may name.
+    pub(crate) fn command_places(&self) -> &[ResolvedPath] {
+        self.spoken
+            .get_or_init(|| self.locate_texts(self.command_words().iter().map(String::as_str)))
+    }
+
+    /// Returns every word of the commands, however they are quoted.
+    pub(crate) fn command_words(&self) -> &[String] {
+        self.words.get_or_init(|| {
+            shell::unique_words(self.commands.iter().flat_map(CallCommand::possible_runs))
+        })
+    }
+
+    /// Returns the texts that a shell or a tool may expand to other paths.
+    pub(crate) fn glob_texts(&self) -> impl Iterator<Item = &str> {
+        let named = self.named.iter().map(|(text, _)| &**text);
+        let all = named
+            .chain(self.texts.iter().copied())
+            .chain(self.command_words().iter().map(String::as_str));
+        all.filter(|text| text.contains(['*', '?', '[']))
+    }
+
+    /// Returns every host that the call may name, in any argument.
+    pub(crate) fn possible_hosts(&self) -> &[String] {
+        self.hosts.get_or_init(|| {
+            let named = self
+                .named
+                .iter()
+                .map(|(text, _)| &**text)
+                .filter(|text| text.len() <= MAX_HINT_BYTES);
+            let hints = named
+                .chain(self.texts.iter().copied())
+                .chain(self.command_words().iter().map(String::as_str));
+            let urls = self.urls.iter().map(|url| url.text.as_str());
+            urls.chain(hints.filter(|text| may_be_host(text)))
+                .flat_map(possible_hosts)
+                .collect()
+        })
+    }
+
+    /// Returns every text that may be a URL, in any argument.
+    pub(crate) fn url_texts(&self) -> impl Iterator<Item = &str> {
+        let named = self
+            .named
+            .iter()
+            .map(|(text, _)| &**text)
+            .filter(|text| text.len() <= MAX_HINT_BYTES);
+        let hints = named
+            .chain(self.texts.iter().copied())
+            .chain(self.command_words().iter().map(String::as_str));
+        self.urls
+            .iter()
+            .map(|url| url.text.as_str())
+            .chain(hints.filter(|text| text.contains(':')))
+    }
+
+    /// Checks whether a word may be a path. `build` in `cargo build` is one only if it exists.
+    fn may_be_path(&self, word: &str) -> bool {
+        word.contains(['/', '.', '~', '\\', ':', '@'])
+            || may_be_key_file(word)
+            || self.root.has_entry(word)
+    }
+
+    /// Returns the places that texts may lead to, from the root and from every directory that the
+    /// call names.
+    fn locate_texts<'t>(&self, texts: impl Iterator<Item = &'t str>) -> Vec<ResolvedPath> {
+        let mut places = Vec::new();
+        let mut dirs = self.dirs.clone();
+        shell::add_directories(
+            self.commands.iter().flat_map(CallCommand::possible_runs),
+            &mut dirs,
+            MAX_DIRECTORIES,
+        );
+        for text in texts {
+            // Beyond the limit only the spelling counts: a large call must not cost thousands of
+            // file lookups.
+            let cheap = places.len() >= MAX_LOOKUPS;
+            let find = |text: &str| {
+                if cheap {
+                    self.root.spelled_place(text)
+                } else {
+                    self.root
+                        .resolve_path(text)
+                        .unwrap_or_else(|_| self.root.spelled_place(text))
+                }
+            };
+            if cheap || self.may_be_path(text) {
+                places.push(find(text));
+            }
+            if is_relative(text) {
+                let most = if cheap {
+                    MAX_DIRECTORIES / 4
+                } else {
+                    MAX_DIRECTORIES
+                };
+                places.extend(
+                    dirs.iter()
+                        .take(most)
+                        .map(|dir| find(&format!("{dir}/{text}"))),
+                );
+            }
+        }
+        places
+    }
+
+    /// Resolves the named paths.
+    fn resolve_named_paths(&mut self) {
+        let mut more = Vec::new();
+        for (text, means) in &self.named {
+            let from_dirs = self
+                .dirs
+                .iter()
+                .filter(|dir| is_relative(text) && *dir != text);
+            let from_dirs = from_dirs.map(|dir| Cow::Owned(format!("{dir}/{text}")));
+            for text in [Cow::Borrowed(&**text)].into_iter().chain(from_dirs) {
+                match self.root.resolve_path(&text) {
+                    Ok(place) => more.push(place),
+                    // Source code in an argument called `source` is not a path, and no path of that
+                    // length can be opened.
+                    Err(PathError::TooLong) if *means == ArgumentRole::PossiblePath => {
+                        self.paths_certain = false
+                    }
+                    Err(_) => self.lost = true,
+                }
+            }
+        }
+        self.places = more;
+        if self.commands.is_empty() {
+            return;
+        }
+        // In another directory the same words may run other programs.
+        let elsewhere = |dir: &String| {
+            !self
+                .root
+                .resolve_path(dir)
+                .is_ok_and(|place| place.is_inside_root())
+        };
+        if self.surrounded || self.dirs.iter().any(elsewhere) {
+            self.commands
+                .iter_mut()
+                .for_each(|command| command.runs = None);
+        }
+    }
+
+    fn walk_object(&mut self, object: &'a Map<String, Value>, needs: FeatureNeeds) {
+        for (key, value) in object {
+            let name = normalize_name(key);
+            let means = classify_argument(&name);
+            self.surrounded |= affects_commands(&name) && !is_empty_value(value);
+            self.add_hint(key);
+            if is_directory_name(&name) {
+                for_each_string(value, &mut |dir| self.dirs.push(dir.to_owned()));
+                self.dirs.truncate(MAX_DIRECTORIES);
+            }
+            match means {
+                ArgumentRole::Path | ArgumentRole::PossiblePath if needs.paths => {
+                    self.add_paths(value, means)
+                }
+                ArgumentRole::Patch if needs.paths => self.add_patch_files(value),
+                ArgumentRole::Url if needs.paths => self.add_local_paths(value),
+                ArgumentRole::Command if needs.commands => self.add_command(value, object),
+                ArgumentRole::Commands if needs.commands => self.add_commands(value, object),
+                _ => {}
+            }
+            if needs.urls {
+                self.add_urls(value, means);
+            }
+            // These texts were added above, in their own role.
+            let known = match means {
+                ArgumentRole::Path | ArgumentRole::PossiblePath | ArgumentRole::Patch => {
+                    needs.paths
+                }
+                ArgumentRole::Command | ArgumentRole::Commands => needs.commands,
+                ArgumentRole::Url | ArgumentRole::Host | ArgumentRole::Other => false,
+            };
+            if !known || !value.is_string() {
+                self.walk_value(value, needs);
+            }
+        }
+    }
+
+    fn walk_value(&mut self, value: &'a Value, needs: FeatureNeeds) {
+        match value {
+            Value::Object(object) => self.walk_object(object, needs),
+            Value::Array(items) => items.iter().for_each(|item| self.walk_value(item, needs)),
+            Value::String(text) => {
+                self.add_hint(text);
+                if needs.paths
+                    && text
+                        .trim_start()
+                        .get(..5)
+                        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
+                {
+                    self.add_paths(value, ArgumentRole::Path);
+                }
+                if needs.paths && is_patch(text) {
+                    self.add_patch_files(value);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// Adds a short text that may name a path or a host.
+    fn add_hint(&mut self, text: &'a str) {
+        let telling = |c: char| {
+            matches!(
+                c,
+                '/' | '.' | '\\' | ':' | '*' | '?' | '[' | '。' | '．' | '｡'
+            )
+        };
+        let short =
+            text.len() <= MAX_HINT_BYTES && (text.contains(telling) || may_be_key_file(text));
+        if short && !text.trim().contains('\n') {
+            self.texts.push(text);
+        }
+    }
+
+    fn add_paths(&mut self, value: &'a Value, means: ArgumentRole) {
+        match value {
+            Value::String(text) if means == ArgumentRole::PossiblePath && is_patch(text) => {
+                self.add_patch_files(value)
+            }
+            Value::String(text) => self.named.push((Cow::Borrowed(text), means)),
+            Value::Array(items) => items.iter().for_each(|item| self.add_paths(item, means)),
+            // Which value of an object is the path is unknown.
+            Value::Bool(_) | Value::Number(_) | Value::Object(_) => self.paths_certain = false,
+            Value::Null => {}
+        }
+    }
+
+    /// Adds URLs without a scheme, which may be paths.
+    fn add_local_paths(&mut self, value: &'a Value) {
+        match value {
+            Value::String(text) if !text.contains("://") => {
+                self.add_paths(value, ArgumentRole::PossiblePath)
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.add_local_paths(item)),
+            Value::Object(_) => self.paths_certain = false,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    /// Adds the files that a patch names.
+    fn add_patch_files(&mut self, value: &Value) {
+        let mut found = Vec::new();
+        let mut unread = matches!(value, Value::Number(_) | Value::Object(_));
+        for_each_string(value, &mut |patch| {
+            let before = found.len();
+            found.extend(
+                patch_files(patch)
+                    .into_iter()
+                    .flat_map(|file| [Some(file.path), file.old_path])
+                    .flatten(),
+            );
+            unread |= found.len() == before;
+        });
+        self.paths_certain &= !unread;
+        self.named.extend(
+            found
+                .into_iter()
+                .map(|path| (Cow::Owned(path), ArgumentRole::Path)),
+        );
+    }
+
+    /// Adds a list of commands, where [`CallFeatures::add_command`] reads a list as the words of one.
+    fn add_commands(&mut self, value: &Value, beside: &Map<String, Value>) {
+        match value {
+            Value::Array(items) => items
+                .iter()
+                .for_each(|item| self.add_commands(item, beside)),
+            one => self.add_command(one, beside),
+        }
+    }
+
+    fn add_command(&mut self, value: &Value, beside: &Map<String, Value>) {
+        let (text, runs) = match value {
+            Value::Null | Value::Bool(_) => return,
+            Value::String(text) => (text.clone(), shell::parse_commands(text)),
+            Value::Array(items) => {
+                let words: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
+                let runs = words
+                    .and_then(|words| shell::parse_argv(&words))
+                    .map(|words| vec![words]);
+                (join_texts(value), runs)
+            }
+            Value::Number(_) | Value::Object(_) => (join_texts(value), None),
+        };
+        let is_argument = |(key, more): &(&String, &Value)| {
+            ARGUMENT_LIST_NAMES.contains(&&*normalize_name(key))
+                && !is_empty_value(more)
+                && !std::ptr::eq(*more, value)
+        };
+        let arguments: Vec<&Value> = beside
+            .iter()
+            .filter(is_argument)
+            .map(|(_, more)| more)
+            .collect();
+        let command = join_arguments(text, runs, &arguments);
+        let urls = command
+            .text
+            .split_whitespace()
+            .filter(|word| word.contains("://"));
+        self.urls.extend(urls.map(|word| CallUrl {
+            text: word.to_owned(),
+            plain: parse_plain_url(word),
+        }));
+        self.commands.push(command);
+    }
+
+    fn add_urls(&mut self, value: &Value, means: ArgumentRole) {
+        let named = matches!(means, ArgumentRole::Url | ArgumentRole::Host);
+        match value {
+            Value::String(text) => {
+                let whole = text.trim();
+                let is_url = (whole.contains("://") && !whole.contains(char::is_whitespace))
+                    || whole.starts_with("//");
+                if !named && !is_url {
+                    return;
+                }
+                let host = || {
+                    let (host, _) =
+                        parse_plain_authority(text).filter(|_| means == ArgumentRole::Host)?;
+                    Some(PlainUrl {
+                        whole: format!("https://{host}/"),
+                        host,
+                    })
+                };
+                self.urls.push(CallUrl {
+                    plain: parse_plain_url(text).or_else(host),
+                    text: text.clone(),
+                });
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.add_urls(item, means)),
+            Value::Number(number) if named => self.urls.push(CallUrl {
+                text: number.to_string(),
+                plain: None,
+            }),
+            Value::Object(_) if named => self.urls_certain = false,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
+        }
+    }
+}
+
+/// Checks whether a text is a patch, in any argument.
+fn is_patch(text: &str) -> bool {
+    let text = text.trim_start();
+    [
+        "*** Begin Patch",
+        "*** Update File: ",
+        "diff --git ",
+        "--- ",
+    ]
+    .iter()
+    .any(|start| text.starts_with(start))
+}
+
+/// Names of the arguments that hold further words of a command.
+const ARGUMENT_LIST_NAMES: [&str; 8] = [
+    "args",
+    "arguments",
+    "argv",
+    "params",
+    "parameters",
+    "flags",
+    "options",
+    "opts",
+];
+
+/// Joins a command and its arguments: `{ "command": "git", "args": ["status"] }` is one command.
+fn join_arguments(text: String, runs: Option<Vec<CommandWords>>, more: &[&Value]) -> CallCommand {
+    let (first, rest) = match more {
+        [] => return CallCommand::new(text, runs),
+        [first, rest @ ..] => (first, rest),
+    };
+    // With several lists, or something other than a list of words, it is unknown which of them the
+    // tool uses: all of it counts as text of the command and none of it as certain.
+    let whole = more
+        .iter()
+        .fold(text, |text, value| format!("{text} {}", join_texts(value)));
+    let words: Option<Vec<&str>> = first
+        .as_array()
+        .and_then(|items| items.iter().map(Value::as_str).collect());
+    let runs = match (runs.as_deref(), words) {
+        (Some([one]), Some(more)) if rest.is_empty() => {
+            let words: Vec<&str> = one.iter().map(String::as_str).chain(more).collect();
+            shell::parse_argv(&words).map(|words| vec![words])
+        }
+        _ => None,
+    };
+    CallCommand::new(whole, runs)
+}
+
+/// Joins every text in a value, keys included, with spaces.
+fn join_texts(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(join_texts).collect::<Vec<_>>().join(" "),
+        Value::Object(object) => {
+            let texts = object
+                .iter()
+                .map(|(key, value)| format!("{key} {}", join_texts(value)));
+            texts.collect::<Vec<_>>().join(" ")
+        }
+        Value::Null => String::new(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+/// Passes a text, or each of a list of texts, to `look`.
+fn for_each_string(value: &Value, look: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => look(text),
+        Value::Array(items) => items.iter().for_each(|item| for_each_string(item, look)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
+    }
+}
+
+fn is_empty_value(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn is_relative(text: &str) -> bool {
+    !text.starts_with(['/', '~', '\\', '-']) && !text.contains("://")
+}
+
+/// Checks whether a word may be the name of a private key or `_netrc`, which have no dot.
+fn may_be_key_file(word: &str) -> bool {
+    let start = |start: &str| {
+        word.get(..start.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(start))
+    };
+    start("id_") || start("_netrc")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::path::Path;
+    use toolgate_testkit::call_with;
+
+    fn with_features<T>(arguments: Value, look: impl FnOnce(&CallFeatures<'_>) -> T) -> T {
+        let call = call_with("x", arguments);
+        let root = PathRoot::new(Path::new("/nowhere"));
+        look(&CallFeatures::extract_from(
+            &call,
+            &root,
+            FeatureNeeds {
+                paths: true,
+                commands: true,
+                urls: true,
+            },
+            0,
+        ))
+    }
+
+    #[test]
+    fn paths_are_found_by_name_at_any_depth() {
+        for (arguments, count) in [
+            (json!({ "path": "a" }), 1),
+            (
+                json!({ "filePath": "a", "old_path": "b", "path2": "c", "to": "d" }),
+                4,
+            ),
+            (
+                json!({ "path": "a", "cwd": "b", "patch": "*** Update File: c\n" }),
+                5,
+            ),
+            (
+                json!({ "edits": [{ "path": "a" }, { "path": "b" }], "files": ["c", ["d"]] }),
+                4,
+            ),
+            (json!({ "file": { "path": "a" } }), 1),
+            (json!({ "text": "a", "profile": "b", "path": null }), 0),
+        ] {
+            assert_eq!(
+                with_features(arguments.clone(), |facts| facts.places.len()),
+                count,
+                "{arguments}"
+            );
+        }
+        assert!(!with_features(json!({ "path": 7 }), |facts| facts.paths_certain));
+        assert!(with_features(json!({ "path": "a\0b" }), |facts| facts.lost));
+        let code = json!({ "source": "x".repeat(9000) });
+        assert_eq!(
+            with_features(code, |facts| (facts.lost, facts.paths_certain)),
+            (false, false)
+        );
+    }
+
+    #[test]
+    fn a_command_is_read_from_text_from_words_or_with_separate_arguments() {
+        let runs = |arguments: Value| {
+            with_features(arguments, |facts| {
+                facts
+                    .certain_runs()
+                    .map(|runs| runs.iter().map(|words| words.join(" ")).collect::<Vec<_>>())
+            })
+        };
+        assert_eq!(
+            runs(json!({ "command": "ls; pwd" })),
+            Some(vec!["ls".to_owned(), "pwd".to_owned()])
+        );
+        assert_eq!(
+            runs(json!({ "argv": ["git", "status"] })),
+            Some(vec!["git status".to_owned()])
+        );
+        assert_eq!(
+            runs(json!({ "command": "git", "args": ["push"] })),
+            Some(vec!["git push".to_owned()])
+        );
+        assert_eq!(
+            runs(json!({ "commands": ["ls", "pwd x"] })),
+            Some(vec!["ls".to_owned(), "pwd x".to_owned()])
+        );
+        for uncertain in [
+            json!({ "command": ["sh", "-c", "ls"] }),
+            json!({ "command": "ls; git", "args": ["push"] }),
+            json!({ "command": "git", "args": "push" }),
+            json!({ "command": "git", "args": ["; rm"] }),
+            json!({ "command": { "run": "ls" } }),
+            json!({ "cmd": "ls", "script": "$(x)" }),
+            json!({ "command": "ls", "env": { "PATH": "." } }),
+            json!({ "command": "ls", "ENV": { "PATH": "." } }),
+            json!({ "command": "ls", "env_vars": ["PATH=."] }),
+            json!({ "command": "ls", "opts": { "env": { "PATH": "." } } }),
+            json!({ "command": "git", "args": ["status"], "arguments": ["push"] }),
+            json!({ "command": "git", "Args": "push" }),
+            json!({ "command": "git", "args": ["push", 0] }),
+            json!({ "command": "ls", "stdin": "x" }),
+            json!({ "command": "python", "input": "x" }),
+            json!({ "command": "ls", "cwd": "/elsewhere" }),
+            json!({ "command": format!("ls {}", "x".repeat(20_000)) }),
+        ] {
+            assert_eq!(runs(uncertain.clone()), None, "{uncertain}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_found_by_name_in_commands_and_where_a_text_is_a_url() {
+        let hosts = |arguments: Value| {
+            with_features(arguments, |facts| {
+                facts
+                    .urls
+                    .iter()
+                    .map(|url| url.plain.as_ref().map(|plain| plain.host.clone()))
+                    .collect::<Vec<_>>()
+            })
+        };
+        for arguments in [
+            json!({ "url": "https://a.com/x" }),
+            json!({ "hostname": "A.com:80" }),
+            json!({ "command": "curl https://a.com" }),
+            json!({ "what": "https://a.com" }),
+        ] {
+            assert_eq!(
+                hosts(arguments.clone()),
+                [Some("a.com".to_owned())],
+                "{arguments}"
+            );
+        }
+        assert_eq!(hosts(json!({ "url": "a.com" })), [None]);
+        assert_eq!(
+            hosts(json!({ "content": "see https://a.com for more" })),
+            []
+        );
+        assert_eq!(hosts(json!({ "path": " https://a.com" })), [None]);
+        assert_eq!(hosts(json!({ "page": "//a.com/x" })), [None]);
+    }
+}

@@ -1,0 +1,525 @@
+//! Judges a call by rules, and picks the stricter of several answers.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use globset::GlobSet;
+use serde_json::json;
+use toolgate_core::{Digest, ExecutorTag, Json, SideEffect, ToolKind};
+
+use crate::{
+    BadOption, OneOrMany, PolicyEffect, PolicyFallback, PolicyOptions, PolicyRule,
+    config::lists,
+    decide::policy::{
+        features::{CallCommand, CallFeatures, CallUrl, FeatureNeeds},
+        matching::{
+            commands::CommandPattern,
+            hosts::{DomainPatterns, PlainUrl, compile_url_globs, normalize_url, parse_plain_url},
+            path_patterns::{LoosePathPatterns, StrictPathPatterns},
+            paths::percent_decode,
+            secret_files,
+            shell::CommandWords,
+        },
+        rules::check_rule,
+    },
+};
+
+/// The judgement of a policy about one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    /// The effect on the call.
+    pub effect: PolicyEffect,
+    /// The rule that decided; `None` if it was the default.
+    pub rule: Option<Arc<str>>,
+    /// The reason, which names the rule and repeats no value of the call.
+    pub reason: Arc<str>,
+}
+
+impl Judgement {
+    /// Returns the stricter of two; this one if they are equally strict.
+    pub fn or_stricter(self, other: Self) -> Self {
+        if other.effect > self.effect {
+            other
+        } else {
+            self
+        }
+    }
+
+    fn denied_by_built_in(rule: &str, why: &str) -> Self {
+        let reason = format!("the built-in rule {rule:?} denies: {why}").into();
+        Self {
+            effect: PolicyEffect::Deny,
+            rule: Some(rule.into()),
+            reason,
+        }
+    }
+}
+
+/// The compiled rules of a policy.
+#[derive(Debug)]
+pub(crate) struct RuleSet {
+    options: PolicyOptions,
+    rules: Vec<CompiledPolicyRule>,
+}
+
+impl RuleSet {
+    pub(crate) fn new(options: PolicyOptions) -> Result<Self, BadOption> {
+        let mut names = BTreeSet::new();
+        for name in options.rules.iter().filter_map(|rule| rule.name.as_deref()) {
+            if name.trim().is_empty() || !names.insert(name) {
+                return Err(BadOption::new(
+                    "rules",
+                    format!("the name {name:?} is empty or used twice"),
+                ));
+            }
+        }
+        let compile = |(at, rule)| CompiledPolicyRule::new(at, rule);
+        let rules = options
+            .rules
+            .iter()
+            .enumerate()
+            .map(compile)
+            .collect::<Result<_, _>>()?;
+        Ok(Self { options, rules })
+    }
+
+    pub(crate) fn feature_needs(&self) -> FeatureNeeds {
+        let any = |test: fn(&PolicyRule) -> bool| self.options.rules.iter().any(test);
+        let paths = self.options.secrets_files || any(|rule| rule.path.is_some());
+        let urls = any(|rule| rule.url.is_some() || rule.domain.is_some());
+        // Commands name paths and hosts too.
+        FeatureNeeds {
+            paths,
+            commands: paths || urls || any(|rule| rule.command.is_some()),
+            urls,
+        }
+    }
+
+    /// Returns the highest number of repeats that a rule compares with.
+    pub(crate) fn most_repeats(&self) -> Option<u32> {
+        self.options
+            .rules
+            .iter()
+            .filter_map(|rule| rule.repeat)
+            .max()
+    }
+
+    /// Returns the digest of the rules.
+    pub(crate) fn version(&self) -> Digest {
+        let whole = json!({ "format": 1, "policy": self.options });
+        Json::new(whole)
+            .expect("rules are not nested deeply")
+            .digest()
+    }
+
+    /// Judges one call. The result depends on the facts and the rules only.
+    pub(crate) fn judge(&self, facts: &CallFeatures<'_>) -> Judgement {
+        if let Some(denied) = self.judge_built_in(facts) {
+            return denied;
+        }
+        // Among rules with the same effect, the first by name is reported: the order of the file
+        // must not matter.
+        let matching = self
+            .rules
+            .iter()
+            .filter(|rule| rule.effect != PolicyEffect::Allow && rule.may_match(facts));
+        let strictest =
+            matching.max_by(|a, b| a.effect.cmp(&b.effect).then_with(|| b.label.cmp(&a.label)));
+        match strictest {
+            Some(rule) => rule.judgement(),
+            None => self
+                .judge_allowed(facts)
+                .unwrap_or_else(|| self.fall_back(facts)),
+        }
+    }
+
+    fn judge_built_in(&self, facts: &CallFeatures<'_>) -> Option<Judgement> {
+        // Fail closed: a path that cannot be resolved could lead to anything that is denied.
+        if facts.lost {
+            return Some(Judgement::denied_by_built_in(
+                "paths",
+                "a path of the call cannot be resolved",
+            ));
+        }
+        if !self.options.secrets_files {
+            return None;
+        }
+        let places = facts
+            .places
+            .iter()
+            .chain(facts.hinted_places())
+            .chain(facts.command_places());
+        let secret = { places }.any(secret_files::is_secret)
+            || facts.glob_texts().any(secret_files::expands_to_secret);
+        secret.then(|| {
+            Judgement::denied_by_built_in(
+                "secrets files",
+                "the call names a file that holds secrets",
+            )
+        })
+    }
+
+    /// Returns the judgement of the rules that allow the call, alone or, command by command,
+    /// together.
+    fn judge_allowed(&self, facts: &CallFeatures<'_>) -> Option<Judgement> {
+        let mut fitting: Vec<&CompiledPolicyRule> = self
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == PolicyEffect::Allow && rule.certainly_matches(facts))
+            .collect();
+        fitting.sort_by(|a, b| a.label.cmp(&b.label));
+        if let Some(rule) = fitting.iter().find(|rule| rule.covers_all(facts)) {
+            return Some(rule.judgement());
+        }
+        let runs = facts.certain_runs().filter(|runs| !runs.is_empty())?;
+        let covering = |words: &&CommandWords| {
+            fitting
+                .iter()
+                .find(|rule| rule.covers_command(words, facts))
+                .copied()
+        };
+        let rules: Vec<&CompiledPolicyRule> = runs.iter().map(covering).collect::<Option<_>>()?;
+        let labels: BTreeSet<&str> = rules.iter().map(|rule| &*rule.label).collect();
+        let labels: Arc<str> = labels.into_iter().collect::<Vec<_>>().join(" and ").into();
+        let reason = format!("the rules {labels} allow the commands").into();
+        Some(Judgement {
+            effect: PolicyEffect::Allow,
+            rule: Some(labels),
+            reason,
+        })
+    }
+
+    fn fall_back(&self, facts: &CallFeatures<'_>) -> Judgement {
+        let (effect, reason) = match self.options.default {
+            PolicyFallback::AskWrites if facts.call.annotations().may_write() => (
+                PolicyEffect::Ask,
+                "no rule allows this and the tool may change something",
+            ),
+            PolicyFallback::AskWrites => (
+                PolicyEffect::Allow,
+                "the tool only reads and no rule forbids it",
+            ),
+            PolicyFallback::Allow => (PolicyEffect::Allow, "no rule forbids it"),
+            PolicyFallback::Ask => (PolicyEffect::Ask, "no rule allows this"),
+            PolicyFallback::Deny => (PolicyEffect::Deny, "no rule allows this"),
+        };
+        Judgement {
+            effect,
+            rule: None,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// A rule with its patterns compiled.
+#[derive(Debug)]
+struct CompiledPolicyRule {
+    effect: PolicyEffect,
+    /// `"its name"` or its number, as shown in explanations.
+    label: Arc<str>,
+    name: Arc<str>,
+    reason: Arc<str>,
+    tool: Option<GlobSet>,
+    kind: Option<Vec<ToolKind>>,
+    side_effect: Option<SideEffect>,
+    path: Option<PathCondition>,
+    command: Option<Vec<CommandPattern>>,
+    url: Option<GlobSet>,
+    domain: Option<DomainPatterns>,
+    mcp_server: Option<GlobSet>,
+    agent: Option<GlobSet>,
+    repeat: Option<u32>,
+}
+
+#[derive(Debug)]
+enum PathCondition {
+    AnyOf(LoosePathPatterns),
+    Within(StrictPathPatterns),
+}
+
+impl CompiledPolicyRule {
+    fn new(at: usize, rule: &PolicyRule) -> Result<Self, BadOption> {
+        let number = (at + 1).to_string();
+        let label: Arc<str> = rule
+            .name
+            .as_ref()
+            .map_or(number, |name| format!("{name:?}"))
+            .into();
+        let within =
+            |error: BadOption| BadOption::new("rules", format!("rule {label}: {}", error.problem));
+        Self::compile_conditions(&label, at, rule).map_err(within)
+    }
+
+    fn compile_conditions(
+        label: &Arc<str>,
+        at: usize,
+        rule: &PolicyRule,
+    ) -> Result<Self, BadOption> {
+        check_rule(rule)?;
+        let globs = |list: &Option<OneOrMany<String>>| {
+            list.as_ref()
+                .map(|list| lists::compile_name_globs("rules", list))
+                .transpose()
+        };
+        let path = |list: &OneOrMany<String>| match rule.effect {
+            PolicyEffect::Allow => StrictPathPatterns::new(list).map(PathCondition::Within),
+            PolicyEffect::Ask | PolicyEffect::Deny => {
+                LoosePathPatterns::new(list).map(PathCondition::AnyOf)
+            }
+        };
+        let url = |list: &OneOrMany<String>| match rule.effect {
+            PolicyEffect::Allow => compile_url_globs(list),
+            PolicyEffect::Ask | PolicyEffect::Deny => compile_url_globs(
+                &list
+                    .iter()
+                    .map(|url| url.to_lowercase())
+                    .collect::<Vec<_>>(),
+            ),
+        };
+        let commands =
+            |list: &OneOrMany<String>| list.iter().map(|text| CommandPattern::new(text)).collect();
+        let name = rule
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("rule {}", at + 1));
+        Ok(Self {
+            effect: rule.effect,
+            label: label.clone(),
+            name: name.into(),
+            reason: explain_rule(label, rule).into(),
+            tool: globs(&rule.tool)?,
+            kind: rule.kind.as_ref().map(|kinds| kinds.to_vec()),
+            side_effect: rule.side_effect,
+            path: rule.path.as_ref().map(path).transpose()?,
+            command: rule.command.as_ref().map(commands).transpose()?,
+            url: rule.url.as_ref().map(url).transpose()?,
+            domain: rule
+                .domain
+                .as_ref()
+                .map(|list| DomainPatterns::new(list))
+                .transpose()?,
+            mcp_server: globs(&rule.mcp_server)?,
+            agent: globs(&rule.agent)?,
+            repeat: rule.repeat,
+        })
+    }
+
+    fn judgement(&self) -> Judgement {
+        Judgement {
+            effect: self.effect,
+            rule: Some(self.name.clone()),
+            reason: self.reason.clone(),
+        }
+    }
+
+    /// Checks whether the call may be one that the rule asks about or denies. Doubt counts as a
+    /// match.
+    fn may_match(&self, facts: &CallFeatures<'_>) -> bool {
+        let annotations = facts.call.annotations();
+        let kind =
+            |kinds: &Vec<ToolKind>| annotations.kind.is_none_or(|kind| kinds.contains(&kind));
+        let path = |paths: &PathCondition| match paths {
+            PathCondition::AnyOf(patterns) => {
+                let mut places = facts
+                    .places
+                    .iter()
+                    .chain(facts.hinted_places())
+                    .chain(facts.command_places());
+                places.any(|place| place.may_match(patterns))
+                    || facts.glob_texts().any(|text| patterns.may_expand_to(text))
+            }
+            PathCondition::Within(_) => false,
+        };
+        let command = |patterns: &Vec<CommandPattern>| {
+            let runs = |command: &CallCommand| {
+                patterns
+                    .iter()
+                    .any(|pattern| pattern.may_run(command.possible_runs(), command.runs.is_some()))
+            };
+            facts.commands.iter().any(runs)
+        };
+        let domain = |domains: &DomainPatterns| {
+            facts
+                .possible_hosts()
+                .iter()
+                .any(|host| domains.contains(host))
+        };
+        let url = |globs: &GlobSet| {
+            let plain = |url: &CallUrl| {
+                url.plain
+                    .as_ref()
+                    .is_some_and(|url| globs.is_match(url.whole.to_lowercase()))
+            };
+            facts.urls.iter().any(plain) || facts.url_texts().any(|text| url_may_match(globs, text))
+        };
+        self.is_about(facts)
+            && self.kind.as_ref().is_none_or(kind)
+            && self
+                .side_effect
+                .is_none_or(|least| annotations.strongest_effect() >= least)
+            && self
+                .repeat
+                .is_none_or(|times| facts.earlier >= times as usize)
+            && self.path.as_ref().is_none_or(path)
+            && self.command.as_ref().is_none_or(command)
+            && self.domain.as_ref().is_none_or(domain)
+            && self.url.as_ref().is_none_or(url)
+    }
+
+    /// Checks whether the call is certainly one that the rule allows, commands aside. Doubt counts
+    /// as no match.
+    fn certainly_matches(&self, facts: &CallFeatures<'_>) -> bool {
+        let annotations = facts.call.annotations();
+        let kind =
+            |kinds: &Vec<ToolKind>| annotations.kind.is_some_and(|kind| kinds.contains(&kind));
+        let path = |paths: &PathCondition| match paths {
+            PathCondition::AnyOf(_) => false,
+            PathCondition::Within(patterns) => {
+                // A call that names no path is not covered: `all` is true for an empty list.
+                let inside = facts.places.iter().all(|place| place.is_within(patterns));
+                facts.paths_certain && !facts.places.is_empty() && inside
+            }
+        };
+        let urls = |test: &dyn Fn(&PlainUrl) -> bool| {
+            facts.urls_certain
+                && !facts.urls.is_empty()
+                && facts
+                    .urls
+                    .iter()
+                    .all(|url| url.plain.as_ref().is_some_and(test))
+        };
+        self.is_about(facts)
+            && self.kind.as_ref().is_none_or(kind)
+            && self
+                .side_effect
+                .is_none_or(|most| annotations.strongest_effect() <= most)
+            && self
+                .repeat
+                .is_none_or(|times| facts.earlier < times as usize)
+            && self.path.as_ref().is_none_or(path)
+            && self
+                .domain
+                .as_ref()
+                .is_none_or(|domains| urls(&|url| domains.contains(&url.host)))
+            && self
+                .url
+                .as_ref()
+                .is_none_or(|globs| urls(&|url| globs.is_match(&url.whole)))
+    }
+
+    /// Checks whether every command of the call is covered by this rule.
+    fn covers_all(&self, facts: &CallFeatures<'_>) -> bool {
+        if self.command.is_some() {
+            let all = |runs: Vec<&CommandWords>| {
+                !runs.is_empty() && runs.iter().all(|words| self.covers_command(words, facts))
+            };
+            return facts.certain_runs().is_some_and(all);
+        }
+        // A rule about paths or hosts does not cover commands: what a command does is not limited
+        // to what it names.
+        let about_names = self.path.is_some() || self.domain.is_some() || self.url.is_some();
+        !about_names || facts.commands.is_empty()
+    }
+
+    fn covers_command(&self, words: &[String], facts: &CallFeatures<'_>) -> bool {
+        let covers = |pattern: &CommandPattern| {
+            pattern.covers(words)
+                && pattern
+                    .further_words(words)
+                    .is_some_and(|words| self.bounds_words(words, facts))
+        };
+        self.command
+            .as_ref()
+            .is_some_and(|patterns| patterns.iter().any(covers))
+    }
+
+    /// Checks whether the further words of a command stay within the paths, hosts and URLs of the
+    /// rule, if it names any.
+    fn bounds_words(&self, words: &[String], facts: &CallFeatures<'_>) -> bool {
+        let within = match &self.path {
+            Some(PathCondition::Within(patterns)) => Some(patterns),
+            Some(PathCondition::AnyOf(_)) | None => None,
+        };
+        if within.is_none() && self.domain.is_none() && self.url.is_none() {
+            return true;
+        }
+        let is_allowed = |url: PlainUrl| {
+            let host = self
+                .domain
+                .as_ref()
+                .is_none_or(|domains| domains.contains(&url.host));
+            host && self
+                .url
+                .as_ref()
+                .is_none_or(|globs| globs.is_match(&url.whole))
+        };
+        let about_hosts = self.domain.is_some() || self.url.is_some();
+        words.iter().all(|word| {
+            let is_option = word.starts_with('-') && !word.contains(['/', '.', ':', '~', '@']);
+            // A glob may expand to links, and a colon may name another machine.
+            let path = || {
+                facts
+                    .root
+                    .resolve_path(word)
+                    .ok()
+                    .filter(|_| !word.contains(['*', '?', '[', ':']))
+            };
+            let inside = || {
+                within.is_some_and(|patterns| path().is_some_and(|place| place.is_within(patterns)))
+            };
+            is_option || inside() || (about_hosts && parse_plain_url(word).is_some_and(is_allowed))
+        })
+    }
+
+    /// Checks the conditions that are the same for every effect: tool, MCP server and agent.
+    fn is_about(&self, facts: &CallFeatures<'_>) -> bool {
+        let call = facts.call;
+        let server = || match call.shown_tool().map(|shown| &shown.entry.executor) {
+            Some(ExecutorTag::McpServer(name)) => Some(name),
+            Some(ExecutorTag::Native | ExecutorTag::Host | ExecutorTag::ProviderNative) | None => {
+                None
+            }
+        };
+        let agent = |globs: &GlobSet| {
+            let turn = call.turn();
+            let name = turn
+                .agent_name
+                .as_ref()
+                .is_some_and(|name| globs.is_match(&**name));
+            name || turn
+                .agent_id
+                .as_ref()
+                .is_some_and(|id| globs.is_match(id.as_str()))
+        };
+        self.tool
+            .as_ref()
+            .is_none_or(|globs| globs.is_match(call.tool.as_str()))
+            && self
+                .mcp_server
+                .as_ref()
+                .is_none_or(|globs| server().is_some_and(|name| globs.is_match(&**name)))
+            && self.agent.as_ref().is_none_or(agent)
+    }
+}
+
+fn url_may_match(globs: &GlobSet, text: &str) -> bool {
+    let decoded = percent_decode(text).to_lowercase();
+    let tidy = || normalize_url(text).is_some_and(|tidy| globs.is_match(tidy));
+    globs.is_match(text.to_lowercase()) || globs.is_match(decoded) || tidy()
+}
+
+fn explain_rule(label: &str, rule: &PolicyRule) -> String {
+    let says = match rule.effect {
+        PolicyEffect::Allow => "allows",
+        PolicyEffect::Ask => "asks",
+        PolicyEffect::Deny => "denies",
+    };
+    match rule
+        .reason
+        .as_deref()
+        .map(str::trim)
+        .filter(|reason| !reason.is_empty())
+    {
+        Some(reason) => format!("rule {label} {says}: {reason}"),
+        None => format!("rule {label} {says}"),
+    }
+}

@@ -1,0 +1,512 @@
+//! Patterns for commands: `git status`, `cargo test *`, `rm -rf`.
+//!
+//! A pattern is a list of words and matches every command that begins with them; a `*` inside a
+//! word stands for any text. Rules that allow match strictly, rules that forbid loosely. Strictly
+//! means: further words are covered only if they are plain operands and options that run or write
+//! nothing else.
+
+use crate::{
+    BadOption,
+    config::lists,
+    decide::policy::matching::shell::{CommandWords, base_name, starts_others},
+};
+
+/// One pattern, word by word.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandPattern(Vec<String>);
+
+impl CommandPattern {
+    pub(crate) fn new(text: &str) -> Result<Self, BadOption> {
+        let bad = |problem: &str| {
+            Err(BadOption::new(
+                "rules",
+                format!("the command pattern {text:?} {problem}"),
+            ))
+        };
+        let mut words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        if text.contains([';', '&', '|', '<', '>', '`', '$', '\'', '"', '\\', '\n']) {
+            return bad("must be one command of plain words");
+        }
+        if words.is_empty() {
+            return bad("names no command; write `*` for any");
+        }
+        // Further words are covered anyway.
+        if words.last().is_some_and(|word| word == "*") {
+            words.pop();
+        }
+        if words.iter().any(|word| word == "*") {
+            return bad("may have `*` only inside a word or at the end");
+        }
+        Ok(Self(words))
+    }
+
+    /// Checks whether the command begins exactly with these words, followed by plain words. The
+    /// pattern `*` covers every command with any words.
+    pub(crate) fn covers(&self, words: &[String]) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        self.further_words(words).is_some_and(|further| {
+            let name = base_name(words.first().map(String::as_str).unwrap_or_default());
+            // The first word of `tar` is a cluster of options without a dash.
+            let dashless =
+                matches!(name.as_str(), "tar" | "gtar") && further.len() + 1 == words.len();
+            let cluster = further
+                .first()
+                .filter(|_| dashless)
+                .map(|word| format!("-{}", word.trim_start_matches('-')));
+            let is_plain = |word: &String| is_plain_word(&name, words, word);
+            cluster.is_none_or(|cluster| is_plain(&cluster)) && further.iter().all(is_plain)
+        })
+    }
+
+    /// Returns the words after those of the pattern, if the command begins with them.
+    pub(crate) fn further_words<'w>(&self, words: &'w [String]) -> Option<&'w [String]> {
+        let fits = |(pattern, word): (&String, &String)| {
+            if !pattern.contains('*') {
+                return pattern == word;
+            }
+            // A star in a path must not match a way out of it.
+            !word.split('/').any(|part| part == "..") && wildcard_matches(pattern, word)
+        };
+        let begins = words.len() >= self.0.len() && self.0.iter().zip(words).all(fits);
+        // The name of the program is not a further word, even if the pattern is `*`.
+        begins.then(|| &words[self.0.len().max(1).min(words.len())..])
+    }
+
+    /// Checks whether a text with these runs of words may run such a command. If it is not
+    /// `certain` what the text runs, the name of the command anywhere in it is enough.
+    pub(crate) fn may_run(&self, runs: &[CommandWords], certain: bool) -> bool {
+        if self.0.is_empty() || runs.iter().any(|run| self.matches_run(run)) {
+            return true;
+        }
+        // The name may also be part of a word: `--exec=rm`, `X=rm`.
+        !certain
+            && runs
+                .iter()
+                .flatten()
+                .flat_map(|word| word.split(['=', ',', ':']))
+                .any(|part| self.matches_name(part))
+    }
+
+    fn matches_name(&self, word: &str) -> bool {
+        let Some(name) = self.0.first() else {
+            return true;
+        };
+        wildcard_matches(&name.to_lowercase(), &word.to_lowercase())
+            || wildcard_matches(&base_name(name), &base_name(word))
+    }
+
+    /// Checks whether the pattern begins at any word of the run.
+    fn matches_run(&self, run: &CommandWords) -> bool {
+        let (options, names): (Vec<&String>, Vec<&String>) =
+            self.0[1..].iter().partition(|word| word.starts_with('-'));
+        let starter = run.first().is_some_and(|first| starts_others(first));
+        let begins = |at: &usize| {
+            // A glob counts as a program only in the position of one: `/bin/r?`, not `ls r*`.
+            let program = *at == 0 || starter || run[*at].contains("bin/");
+            (self.matches_name(&run[*at]) || (program && self.may_expand_to_name(&run[*at])))
+                && names_follow(&names, &run[at + 1..])
+        };
+        // An option may follow anywhere after the name, so the first match sees all of them.
+        (0..run.len()).find(begins).is_some_and(|at| {
+            options
+                .iter()
+                .all(|option| has_option(option, &run[at + 1..]))
+        })
+    }
+
+    fn may_expand_to_name(&self, word: &str) -> bool {
+        let bare = word.chars().all(|c| matches!(c, '*' | '?'));
+        let name = self
+            .0
+            .first()
+            .filter(|_| word.contains(['*', '?', '[']) && !bare);
+        name.is_some_and(|name| lists::may_expand_to(&base_name(word), &base_name(name)))
+    }
+}
+
+/// Options that run, load or write something else, in any program. An abbreviation counts too.
+const RISKY_OPTIONS: &str = "exec exec-batch execdir exec-path eval execute pre upload-pack receive-pack extcmd ext-diff output \
+    output-file output-document output-dir out-dir compress-program use-compress-program to-command checkpoint-action \
+    info-script new-volume-script rsh rsh-command rsync-path script-shell config config-file config-env run command shell \
+    init-file rcfile require import load plugin plugins pager open-files-in-pager editor use-askpass wrapper toolexec \
+    vettool overlay modfile delete remove-source-files directory chdir cwd file makefile include prefix manifest-path \
+    git-dir work-tree interpreter preload env env-file ok okdir fprint fprint0 fprintf fls specs compiler linker hook \
+    hooks callback proxy proxy-command filter rust-log-file";
+
+/// Letters of short options with the same effect, by program.
+const RISKY_LETTERS: [(&str, &str); 25] = [
+    ("git", "cCxOo"),
+    ("sort", "oT"),
+    ("rsync", "eTf"),
+    ("tar", "IFTC"),
+    ("gtar", "IFTC"),
+    ("fd", "xX"),
+    ("fdfind", "xX"),
+    ("curl", "oOKxTcD"),
+    ("wget", "OoPie"),
+    ("scp", "oSFJ"),
+    ("sftp", "oSFJbD"),
+    ("make", "fCIE"),
+    ("gmake", "fCIE"),
+    ("cmake", "EPCS"),
+    ("ruby", "erIxCS"),
+    ("node", "epri"),
+    ("php", "rBREfdzc"),
+    ("python", "cmi"),
+    ("python3", "cmi"),
+    ("psql", "cfvo"),
+    ("pytest", "pco"),
+    ("tcpdump", "zwr"),
+    ("gcc", "Bo"),
+    ("test", "v"),
+    ("npm", "c"),
+];
+
+/// Programs whose operand `run` or `exec` starts another one.
+const RUNNER_PROGRAMS: [&str; 13] = [
+    "bundle",
+    "poetry",
+    "uv",
+    "pipenv",
+    "hatch",
+    "rye",
+    "pdm",
+    "conda",
+    "mamba",
+    "nix",
+    "opam",
+    "ip",
+    "cargo-make",
+];
+
+/// Checks whether a further word is a plain operand or option that does not change what the command
+/// does.
+fn is_plain_word(name: &str, words: &[String], word: &str) -> bool {
+    let identifier = |text: &str| {
+        text.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+    };
+    let Some(option) = word
+        .strip_prefix('-')
+        .filter(|option| !option.is_empty() && *option != "-")
+    else {
+        let assigns = word
+            .split_once('=')
+            .is_some_and(|(variable, _)| identifier(variable));
+        let runs =
+            RUNNER_PROGRAMS.contains(&name) && matches!(word, "run" | "exec" | "shell" | "develop");
+        let escapes = word.contains("\\!")
+            || (name == "sqlite3" && word.starts_with('.') && word.contains(' '));
+        return !assigns && !runs && !escapes;
+    };
+    let long = option.strip_prefix('-');
+    let risky = |option: &str| {
+        RISKY_OPTIONS
+            .split_whitespace()
+            .any(|risky| risky.starts_with(option))
+    };
+    match long {
+        // What `--x=value` does depends on the program, so it is not plain.
+        Some(long) => !long.contains('=') && !risky(long),
+        None => {
+            let letters = RISKY_LETTERS
+                .iter()
+                .find(|(program, _)| *program == name)
+                .map_or("", |(_, letters)| letters);
+            let clones = name == "git"
+                && words.get(1).is_some_and(|word| word == "clone")
+                && option.contains('u');
+            let cluster = option
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '-');
+            let spelled = RISKY_OPTIONS
+                .split_whitespace()
+                .any(|risky| risky == option);
+            cluster && !spelled && !clones && !option.contains(|c| letters.contains(c))
+        }
+    }
+}
+
+/// Checks whether the words of a pattern come next, with options in between (`git --no-pager push`,
+/// `git -C x push`).
+fn names_follow(names: &[&String], words: &[String]) -> bool {
+    // After more options than a real command has, anything counts as a match.
+    const MAX_WORDS: usize = 64;
+    let mut at = 0;
+    for name in names {
+        loop {
+            let Some(word) = words.get(at) else {
+                return false;
+            };
+            let behind_option = at > 0 && words[at - 1].starts_with('-');
+            at += 1;
+            if word_matches(name, word) || at > MAX_WORDS {
+                break;
+            }
+            if !word.starts_with('-') && !behind_option {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Checks whether an option of a pattern is among the words: `-rf` in `rm x -fr`.
+fn has_option(option: &str, words: &[String]) -> bool {
+    words.iter().any(|word| word_matches(option, word)) || has_letters(option, words)
+}
+
+/// Checks whether a word matches a word of a pattern, also after expansion by a shell.
+fn word_matches(pattern: &str, word: &str) -> bool {
+    let pattern = pattern.to_lowercase();
+    let word = word.to_lowercase();
+    let expands = || {
+        let said = word.contains(|c: char| c.is_alphanumeric()) && word.contains(['*', '?', '[']);
+        said && pattern.len() > 2 && lists::may_expand_to(&word, &pattern)
+    };
+    wildcard_matches(&pattern, &word) || expands()
+}
+
+/// Checks whether all letters of a cluster such as `-rf` are given, in any order and however they
+/// are split.
+fn has_letters(cluster: &str, words: &[String]) -> bool {
+    let letters = |word: &str| {
+        let letters = word
+            .strip_prefix('-')
+            .filter(|rest| !rest.is_empty() && rest.chars().all(char::is_alphanumeric));
+        letters.map(str::to_lowercase)
+    };
+    let Some(wanted) = letters(cluster) else {
+        return false;
+    };
+    let given: String = words.iter().filter_map(|word| letters(word)).collect();
+    wanted.chars().all(|letter| given.contains(letter))
+}
+
+/// Checks whether `text` matches `pattern`, in which `*` stands for any text.
+fn wildcard_matches(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut text) = text.strip_prefix(head) else {
+        return false;
+    };
+    let (middle, tail) = match rest.rsplit_once('*') {
+        Some((middle, tail)) => (middle, tail),
+        None => ("", rest),
+    };
+    // Matching each piece as early as possible leaves the most for the others.
+    for piece in middle.split('*') {
+        let Some(at) = text.find(piece) else {
+            return false;
+        };
+        text = &text[at + piece.len()..];
+    }
+    text.ends_with(tail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::policy::matching::shell::{parse_commands, possible_runs};
+
+    fn pattern(text: &str) -> CommandPattern {
+        CommandPattern::new(text).expect("a valid pattern")
+    }
+
+    fn covers(allowed: &str, text: &str) -> bool {
+        parse_commands(text)
+            .is_some_and(|all| all.iter().all(|words| pattern(allowed).covers(words)))
+    }
+
+    fn denies(denied: &str, text: &str) -> bool {
+        pattern(denied).may_run(&possible_runs(text), parse_commands(text).is_some())
+    }
+
+    #[test]
+    fn a_pattern_covers_commands_that_begin_with_its_words() {
+        for text in [
+            "git status",
+            "git status --short",
+            "git 'status'",
+            "git status; git status -s",
+        ] {
+            assert!(covers("git status", text), "{text}");
+        }
+        for text in [
+            "git",
+            "git stat",
+            "git statusx",
+            "gitx status",
+            "git push",
+            "/tmp/git status",
+            "./git status",
+            "git\" \"status",
+            "git -p status",
+        ] {
+            assert!(!covers("git status", text), "{text}");
+        }
+        assert!(
+            covers("git status*", "git status")
+                && covers("git status *", "git status -s")
+                && covers("*", "ls")
+        );
+        assert!(covers("rm build/*", "rm build/x") && !covers("rm build/*", "rm build/../x"));
+    }
+
+    #[test]
+    fn further_words_that_run_or_write_something_else_are_not_covered() {
+        for (allowed, text) in [
+            ("make test", "make test '--eval=x'"),
+            ("make test", "make test SHELL=/tmp/x"),
+            ("make test", "make test -f x.mk"),
+            ("rg", "rg --pre x y"),
+            ("go test", "go test -exec x ./..."),
+            ("go vet", "go vet -vettool=x"),
+            ("git push", "git push --receive-pack=x origin"),
+            ("git fetch", "git fetch --upload-pac x origin"),
+            ("git clone", "git clone -u x y"),
+            ("git diff", "git diff --output x"),
+            ("git diff", "git diff --ext-diff"),
+            ("git rebase", "git rebase -x/tmp/x HEAD^"),
+            ("sort", "sort -o x y"),
+            ("find", "find / -delete"),
+            ("rsync", "rsync -ave x a b:c"),
+            ("tar", "tar cfI a.tar x y"),
+            ("tar", "tar xf a.tar --to-com x"),
+            ("fd", "fd -Hx rm"),
+            ("ruby", "ruby -ne x"),
+            ("scp", "scp -oProxyCommand=x a b:c"),
+            ("curl", "curl -o x https://y"),
+            ("npm test", "npm test --script-shell=x"),
+            ("cargo test", "cargo test --config x"),
+            ("uv", "uv run rm"),
+        ] {
+            assert!(!covers(allowed, text), "{text}");
+        }
+        for (allowed, text) in [
+            ("git log", "git log --oneline -5 --all src/a.rs HEAD~2"),
+            (
+                "cargo test",
+                "cargo test --workspace --lib -- --nocapture x",
+            ),
+            ("git commit", "git commit -am 'fix: a = b'"),
+            ("tar", "tar xzf a.tar"),
+            ("uv run pytest", "uv run pytest -x tests"),
+            ("make SHELL=/bin/x", "make SHELL=/bin/x all"),
+            ("git log --format=*", "git log --format=oneline x"),
+            ("rg", "rg -n --files x"),
+            ("*", "make SHELL=x"),
+        ] {
+            assert!(covers(allowed, text), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_hides_a_second_command_is_covered() {
+        for text in [
+            "git status; rm -rf x",
+            "git status && rm x",
+            "git status || rm x",
+            "git status | rm x",
+            "git status\nrm x",
+            "git status & rm x",
+            "git status $(rm x)",
+            "git status `rm x`",
+            "git status \"$(rm x)\"",
+            "git status <(rm x)",
+            "git status > x",
+            "git status # \nrm x",
+            "git status 'x",
+            "git status \\\n; rm x",
+            "X=1 git status",
+            "sh -c 'git status'",
+            "sh -c 'git status; rm x'",
+            "env git status",
+            "git -c core.pager=x status",
+        ] {
+            assert!(!covers("git status", text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_denied_command_is_found_in_any_position() {
+        for text in [
+            "git push",
+            "ls; git push",
+            "git --no-pager push",
+            "git -C /x push origin",
+            "sh -c 'git push'",
+            "/usr/bin/git push",
+            "GIT PUSH",
+            "g\"it\" push",
+            "$(git push)",
+            "x | xargs git push",
+            "eval git; push",
+            "git p?sh",
+            "git pu\\\nsh",
+            "/usr/bin/gi? push",
+        ] {
+            assert!(denies("git push", text), "{text:?}");
+        }
+        for text in [
+            "rm -rf x",
+            "rm -fr x",
+            "rm -r -f x",
+            "rm x -rf",
+            "rm -v -rf x",
+            "/bin/rm -rfv x",
+            "sudo rm x",
+            "sh -c\"rm x\"",
+            "X=rm; $X y",
+        ] {
+            assert!(denies("rm -rf", text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_certain_text_without_the_denied_command_is_not_denied() {
+        for text in [
+            "git status",
+            "git commit -m 'fix push'",
+            "git log push",
+            "pushd x",
+            "ls g* push",
+        ] {
+            assert!(!denies("git push", text), "{text:?}");
+        }
+        for text in ["rm x", "rm -r x", "rmdir x", "echo farm"] {
+            assert!(!denies("rm -rf", text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_more_than_one_command_is_rejected() {
+        for bad in [
+            "", " ", "a; b", "a | b", "a && b", "a $x", "a 'b'", "a * b", "a > b",
+        ] {
+            assert!(CommandPattern::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_star_matches_any_text() {
+        for (pattern, text, fits) in [
+            ("a*", "a", true),
+            ("a*", "abc", true),
+            ("*c", "abc", true),
+            ("a*c", "abc", true),
+            ("a*b*c", "aXbYc", true),
+            ("*", "", true),
+            ("a*c", "ab", false),
+            ("a*a", "a", false),
+            ("a*b*c", "acb", false),
+            ("ab*bc", "abc", false),
+            ("a", "ab", false),
+        ] {
+            assert_eq!(wildcard_matches(pattern, text), fits, "{pattern} {text}");
+        }
+    }
+}

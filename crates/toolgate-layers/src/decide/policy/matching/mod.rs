@@ -1,0 +1,9 @@
+//! Matchers for the conditions of a rule: paths, commands, hosts, patches and secret files.
+
+pub(crate) mod commands;
+pub(crate) mod hosts;
+pub(crate) mod patch_files;
+pub(crate) mod path_patterns;
+pub(crate) mod paths;
+pub(crate) mod secret_files;
+pub(crate) mod shell;

@@ -1,0 +1,471 @@
+//! Reports the files that a call has changed.
+
+use std::path::{Component, Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_core::{
+    Band, Call, Layer, LayerCapabilities, Next, Outcome, SettledOutcome, Status, Timestamp, Trail,
+};
+
+use crate::{
+    BadOption, Configurable, FileChange, FileChangeKind, FileWatcher, PathBase, Resources,
+    record::ui::detect::detect_changes,
+};
+
+/// Notifies a [`FileWatcher`] of the files that a successful call has changed.
+///
+/// The model notices nothing. The changes come from the first source that has any: the list
+/// `files_changed` or `changes` of the result, the note `files`, a patch in the argument `patch` or
+/// `diff`, and for a tool that edits, deletes or moves, the arguments that its annotations declare
+/// as paths. Arguments are those that the tool received. A call that failed, was blocked, denied or
+/// cached, a dry run, or a call with an unknown outcome reports nothing, and neither does a tool
+/// that only reads.
+///
+/// ```
+/// use toolgate_core::Stack;
+/// use toolgate_layers::{FileChanges, FileWatcher};
+/// use toolgate_testkit::echo;
+///
+/// let watcher = FileWatcher::new();
+/// let stack = Stack::over(echo()).layer(FileChanges::new(watcher.clone())).build()?;
+/// # Ok::<(), toolgate_core::StackError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct FileChanges {
+    watcher: FileWatcher,
+    workspace: Option<PathBase>,
+    options: FileChangesOptions,
+}
+
+/// The options of [`FileChanges`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FileChangesOptions {
+    /// The most changes that one call reports.
+    pub max_changes: usize,
+}
+
+impl Default for FileChangesOptions {
+    fn default() -> Self {
+        Self { max_changes: 1000 }
+    }
+}
+
+impl FileChanges {
+    /// Creates a layer that notifies `watcher`.
+    pub fn new(watcher: FileWatcher) -> Self {
+        Self {
+            watcher,
+            workspace: None,
+            options: FileChangesOptions::default(),
+        }
+    }
+
+    /// Reads sizes and times of files below `workspace`.
+    pub fn workspace(mut self, workspace: PathBase) -> Self {
+        self.workspace = Some(workspace);
+        self
+    }
+
+    /// Notifies the watcher of the changes of a call.
+    fn report_changes(&self, call: &Call, settled: &SettledOutcome, trail: &Trail) {
+        for change in detect_changes(call, settled, trail)
+            .into_iter()
+            .take(self.options.max_changes)
+        {
+            let tool_name = Some(call.tool.clone());
+            let call_id = Some(call.id);
+            self.watcher.notify(FileChange {
+                tool_name,
+                call_id,
+                ..self.with_metadata(change)
+            });
+        }
+    }
+
+    /// Adds size and time from the file system, if the file is inside the workspace.
+    fn with_metadata(&self, change: FileChange) -> FileChange {
+        let Some(workspace) = &self.workspace else {
+            return change;
+        };
+        let relative = |path: &str| match Path::new(path).strip_prefix(workspace.root()) {
+            Ok(inside) if !inside.as_os_str().is_empty() => inside.to_string_lossy().into_owned(),
+            _ => path.to_owned(),
+        };
+        let change = FileChange {
+            path: relative(&change.path),
+            old_path: change.old_path.as_deref().map(relative),
+            ..change
+        };
+        match path_inside(workspace.root(), &change.path)
+            .and_then(|file| std::fs::symlink_metadata(file).ok())
+        {
+            Some(metadata) if change.change != FileChangeKind::Deleted => {
+                let since_epoch = metadata
+                    .modified()
+                    .ok()
+                    .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+                let modified_at = since_epoch.map(|since| Timestamp::EPOCH.plus(since));
+                FileChange {
+                    size: Some(metadata.len()),
+                    modified_at,
+                    ..change
+                }
+            }
+            _ => change,
+        }
+    }
+}
+
+impl Configurable for FileChanges {
+    const NAME: &'static str = "file_changes";
+    const SUMMARY: &'static str = "Reports the files that a call has changed.";
+    type Options = FileChangesOptions;
+
+    fn configure(options: FileChangesOptions, parts: &Resources) -> Result<Self, BadOption> {
+        if options.max_changes == 0 {
+            return Err(BadOption::new(
+                "max_changes",
+                "0 would report nothing; disable the layer instead",
+            ));
+        }
+        Ok(Self {
+            watcher: parts.get_or_default(),
+            workspace: parts.get(),
+            options,
+        })
+    }
+}
+
+impl Layer for FileChanges {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        if call.is_rehearsal() {
+            return next.run(call).await;
+        }
+        let trail = next.trail();
+        let outcome = next.run(call.clone()).await;
+        // Only a success that really ran: a cached result was reported when it was new.
+        if let Some(settled) = outcome.settled()
+            && settled.status == Status::Ok
+            && !settled.cached
+        {
+            self.report_changes(&call, settled, &trail);
+        }
+        outcome
+    }
+
+    fn applies_to(&self, call: &Call) -> bool {
+        call.annotations().may_write()
+    }
+
+    fn band(&self) -> Band {
+        Band::Record
+    }
+
+    fn capabilities(&self) -> LayerCapabilities {
+        LayerCapabilities::for_kind(Self::NAME).recording()
+    }
+}
+
+/// Returns the file at `path` below `root`, or `None` if the path leads outside. The last part is
+/// not followed.
+fn path_inside(root: &Path, path: &str) -> Option<PathBuf> {
+    let path = Path::new(path);
+    if path
+        .components()
+        .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
+    {
+        return None;
+    }
+    // A tool's result is not trusted: a linked directory must not make the layer read files
+    // elsewhere.
+    let root = root.canonicalize().ok()?;
+    let parent = root.join(path.parent()?).canonicalize().ok()?;
+    parent
+        .starts_with(&root)
+        .then(|| path.file_name().map(|name| parent.join(name)))
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use toolgate_core::{
+        Annotations, ApprovalAnswer, ApprovalRequest, Arguments, CallSeed, Decision, Json,
+        Registry, Resource, Schema, Stack, ToolKind, ToolOutput, ToolSpec, Verdict, View, map_call,
+    };
+    use toolgate_testkit::{FakeExecutor, run_twice, seed, seed_for};
+
+    fn view() -> View {
+        let registry = Registry::new();
+        let path = |kind, names: &[&str]| {
+            let plain = Annotations::default().with_kind(kind);
+            names
+                .iter()
+                .fold(plain, |all, name| all.with_resource(Resource::path(name)))
+        };
+        let tools = [
+            ("edit", path(ToolKind::Edit, &["path"])),
+            ("delete", path(ToolKind::Delete, &["paths"])),
+            ("move", path(ToolKind::Move, &["from", "to"])),
+            ("patch", Annotations::default()),
+            ("status", Annotations::read_only()),
+        ];
+        for (name, annotations) in tools {
+            let spec =
+                ToolSpec::new(name, "Works.", Schema::any_object()).with_annotations(annotations);
+            registry.register_host(spec).expect("a new name");
+        }
+        View::from_registry(&registry)
+    }
+
+    fn seed_of(tool: &str, arguments: Value) -> CallSeed {
+        seed_for(&view(), tool, arguments)
+    }
+
+    async fn changes(
+        seed: CallSeed,
+        outcome: Outcome,
+    ) -> Vec<(FileChangeKind, String, Option<String>)> {
+        let watcher = FileWatcher::new();
+        let layer = FileChanges::new(watcher.clone());
+        let stack = Stack::over(FakeExecutor::new().then(outcome))
+            .layer(layer)
+            .build()
+            .expect("in order");
+        stack.run(Call::new(seed)).await;
+        let newest_last = watcher.recent_changes(100).into_iter().rev();
+        newest_last
+            .map(|change| (change.change, change.path, change.old_path))
+            .collect()
+    }
+
+    fn one(kind: FileChangeKind, path: &str) -> Vec<(FileChangeKind, String, Option<String>)> {
+        vec![(kind, path.to_owned(), None)]
+    }
+
+    #[tokio::test]
+    async fn the_result_comes_first_then_notes_then_a_patch_then_the_named_paths() {
+        let arguments = json!({ "path": "argued", "patch": "*** Add File: patched" });
+        let bare = json!({ "path": "argued" });
+        let noted = ToolOutput::from("done").with_notes(|notes| {
+            notes.metadata.insert(
+                "files".into(),
+                json!([{ "path": "noted", "change": "created" }]),
+            );
+        });
+        let listed = json!({ "files_changed": [{ "path": "listed", "type": "removed" }] });
+        let seed = || seed_of("edit", arguments.clone());
+        assert_eq!(
+            changes(seed(), Outcome::ok(listed)).await,
+            one(FileChangeKind::Deleted, "listed")
+        );
+        assert_eq!(
+            changes(seed(), Outcome::ok(noted)).await,
+            one(FileChangeKind::Created, "noted")
+        );
+        assert_eq!(
+            changes(seed(), Outcome::ok("done")).await,
+            one(FileChangeKind::Created, "patched")
+        );
+        let seed = seed_of("edit", bare);
+        assert_eq!(
+            changes(seed, Outcome::ok("done")).await,
+            one(FileChangeKind::Modified, "argued")
+        );
+    }
+
+    #[tokio::test]
+    async fn the_kind_of_tool_says_what_happened_to_its_paths() {
+        let deleted = changes(
+            seed_of("delete", json!({ "paths": ["a", "./b"] })),
+            Outcome::ok(""),
+        )
+        .await;
+        assert_eq!(
+            deleted,
+            [
+                one(FileChangeKind::Deleted, "a"),
+                one(FileChangeKind::Deleted, "b")
+            ]
+            .concat()
+        );
+        let moved = changes(
+            seed_of("move", json!({ "from": "a", "to": "b" })),
+            Outcome::ok(""),
+        )
+        .await;
+        assert_eq!(
+            moved,
+            [(
+                FileChangeKind::Renamed,
+                "b".to_owned(),
+                Some("a".to_owned())
+            )]
+        );
+    }
+
+    #[tokio::test]
+    async fn only_successful_calls_are_reported() {
+        let seed = || seed_of("edit", json!({ "path": "a" }));
+        let listed = json!({ "changes": ["a"] });
+        let mut cached = SettledOutcome::new(Status::Ok);
+        cached.cached = true;
+        cached.value = Json::new(listed.clone()).expect("flat");
+        assert_eq!(changes(seed(), cached.into()).await, []);
+        for status in Status::ALL
+            .into_iter()
+            .filter(|status| *status != Status::Ok)
+        {
+            assert_eq!(
+                changes(seed(), Outcome::refused(status, "no")).await,
+                [],
+                "{status}"
+            );
+        }
+        assert_eq!(
+            changes(seed_of("status", json!({})), Outcome::ok(listed)).await,
+            [],
+            "it only reads"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_rehearsal_reports_nothing_whatever_its_outcome() {
+        let watcher = FileWatcher::new();
+        let answer = toolgate_core::from_fn(async |_, _| Outcome::ok(json!({ "changes": ["a"] })));
+        let layer = FileChanges::new(watcher.clone());
+        let stack = Stack::over(FakeExecutor::new())
+            .layer(layer)
+            .layer(answer)
+            .build()
+            .expect("in order");
+        let seed = seed_of("edit", json!({ "path": "a" }));
+        stack
+            .run(Call::new(CallSeed {
+                rehearsal: true,
+                ..seed.clone()
+            }))
+            .await;
+        assert!(watcher.recent_changes(10).is_empty());
+        stack.run(Call::new(seed)).await;
+        assert_eq!(watcher.recent_changes(10).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_path_that_the_tool_received_is_reported() {
+        let watcher = FileWatcher::new();
+        let redirect = map_call(|call: Call| {
+            let arguments = call
+                .arguments
+                .with_argument("path", json!("elsewhere"))
+                .expect("flat");
+            call.with_arguments(arguments)
+        });
+        let layer = FileChanges::new(watcher.clone());
+        let stack = Stack::over(FakeExecutor::new())
+            .layer(layer)
+            .layer(redirect)
+            .build()
+            .expect("in order");
+        assert!(
+            stack
+                .run(Call::new(seed_of("edit", json!({ "path": "a" }))))
+                .await
+                .is_ok()
+        );
+        assert_eq!(watcher.recent_changes(10)[0].path, "elsewhere");
+    }
+
+    #[tokio::test]
+    async fn the_path_that_an_approver_edited_is_reported() {
+        let mut seed = seed_of("edit", json!({ "path": "asked" }));
+        let request = ApprovalRequest::for_call(&Call::new(seed.clone()));
+        let arguments = Arguments::try_from(json!({ "path": "edited" })).expect("an object");
+        let mut decision = Decision::approve("ann");
+        decision.verdict = Verdict::ApproveWithEdits { arguments };
+        seed.resumed
+            .answers
+            .push(ApprovalAnswer::for_request(&request, decision));
+        assert_eq!(
+            changes(seed, Outcome::ok("done")).await,
+            one(FileChangeKind::Modified, "edited")
+        );
+    }
+
+    #[tokio::test]
+    async fn a_call_that_suspends_reports_once() {
+        let watcher = FileWatcher::new();
+        let seed = seed_of("edit", json!({ "path": "a" }));
+        run_twice(FileChanges::new(watcher.clone()), seed.clone())
+            .await
+            .assert_replays();
+        let changes = watcher.recent_changes(10);
+        assert_eq!(changes.len(), 1);
+        assert_eq!(
+            (
+                changes[0].call_id,
+                changes[0].tool_name.as_ref().map(|name| name.as_str())
+            ),
+            (Some(seed.id), Some("edit"))
+        );
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn sizes_come_from_the_workspace_and_never_from_outside() {
+        let root = tempfile::tempdir().expect("a directory");
+        let outside = tempfile::tempdir().expect("a directory");
+        std::fs::write(root.path().join("in.txt"), "12345").expect("writes");
+        std::fs::write(outside.path().join("out.txt"), "123").expect("writes");
+        std::os::unix::fs::symlink(outside.path(), root.path().join("link")).expect("links");
+        let watcher = FileWatcher::new();
+        let layer = FileChanges::new(watcher.clone()).workspace(PathBase::new(root.path()));
+        let absolute = root.path().join("in.txt").to_string_lossy().into_owned();
+        let secret = outside
+            .path()
+            .join("out.txt")
+            .to_string_lossy()
+            .into_owned();
+        let listed =
+            json!({ "changes": ["in.txt", absolute, "link/out.txt", "../x", secret, "missing"] });
+        let stack = Stack::over(FakeExecutor::new().then(Outcome::ok(listed)))
+            .layer(layer)
+            .build()
+            .expect("in order");
+        stack.run(Call::new(seed("write", json!({})))).await;
+        let known: Vec<_> = watcher
+            .recent_changes(10)
+            .into_iter()
+            .rev()
+            .map(|change| (change.size, change.modified_at.is_some()))
+            .collect();
+        let unknown = (None, false);
+        assert_eq!(
+            known,
+            [
+                (Some(5), true),
+                (Some(5), true),
+                unknown,
+                unknown,
+                unknown,
+                unknown
+            ]
+        );
+        assert_eq!(
+            watcher.recent_changes(5)[4].path,
+            "in.txt",
+            "relative to the root of the workspace"
+        );
+    }
+
+    #[test]
+    fn a_maximum_of_zero_is_rejected() {
+        let error =
+            FileChanges::configure(FileChangesOptions { max_changes: 0 }, &Resources::new())
+                .expect_err("0");
+        assert_eq!(error.key, "max_changes");
+    }
+}

@@ -1,0 +1,144 @@
+//! Lets a configuration file set the position of a program's hooks.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_core::{Band, Call, Hooks, Layer, LayerCapabilities, LayerName, Next, Outcome};
+
+use crate::{BadOption, Configurable, Resources};
+
+/// A layer that runs the hooks that the program added to its resources as an `Arc<Hooks>`. Without
+/// any, calls pass unchanged.
+///
+/// A file cannot contain functions, so it only sets the position.
+///
+/// ```
+/// use std::sync::Arc;
+/// use toolgate_core::{HookAction, Hooks};
+/// use toolgate_layers::{Configurable, ConfiguredHooks, HooksOptions, Resources};
+///
+/// let parts = Resources::new().with(Arc::new(Hooks::new().before("*", async |_call| HookAction::Continue)));
+/// let layer = ConfiguredHooks::configure(HooksOptions::default(), &parts)?;
+/// # Ok::<(), toolgate_layers::BadOption>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ConfiguredHooks(Option<Arc<Hooks>>);
+
+/// Options of [`ConfiguredHooks`]: none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HooksOptions {}
+
+impl ConfiguredHooks {
+    /// Creates a layer that runs `hooks`.
+    pub fn new(hooks: Arc<Hooks>) -> Self {
+        Self(Some(hooks))
+    }
+}
+
+impl Configurable for ConfiguredHooks {
+    const NAME: &'static str = "hooks";
+    const SUMMARY: &'static str = "Runs the program's own functions before and after calls.";
+    type Options = HooksOptions;
+
+    fn configure(HooksOptions {}: HooksOptions, parts: &Resources) -> Result<Self, BadOption> {
+        Ok(Self(parts.get()))
+    }
+}
+
+impl Layer for ConfiguredHooks {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        match &self.0 {
+            Some(hooks) => hooks.handle(call, next).await,
+            None => next.run(call).await,
+        }
+    }
+
+    fn applies_to(&self, _: &Call) -> bool {
+        self.0.is_some()
+    }
+
+    fn name(&self) -> LayerName {
+        Self::NAME.into()
+    }
+
+    fn band(&self) -> Band {
+        Band::Shape
+    }
+
+    fn capabilities(&self) -> LayerCapabilities {
+        LayerCapabilities::for_kind(Self::NAME)
+            .rewriting()
+            .answering()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use toolgate_core::{CallSeed, HookAction, Status};
+    use toolgate_testkit::{call, echo_under, run_twice, seed};
+
+    fn counting_hooks() -> (Resources, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
+        let hooks = Hooks::new().before("rm", move |_call| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async {
+                HookAction::Abort {
+                    reason: "not on my watch".into(),
+                    result: None,
+                }
+            }
+        });
+        (Resources::new().with(Arc::new(hooks)), count)
+    }
+
+    fn configured_hooks(parts: &Resources) -> ConfiguredHooks {
+        ConfiguredHooks::configure(HooksOptions::default(), parts).expect("there are no options")
+    }
+
+    #[tokio::test]
+    async fn the_hooks_of_the_program_run_once_under_the_name_of_the_configuration() {
+        let (parts, count) = counting_hooks();
+        assert_eq!(configured_hooks(&parts).name().as_str(), "hooks");
+        let twice = run_twice(configured_hooks(&parts), seed("rm", json!({}))).await;
+        twice.assert_replays();
+        assert_eq!(twice.second.status(), Some(Status::Blocked));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn without_hooks_calls_pass_unchanged() {
+        assert!(
+            echo_under(configured_hooks(&Resources::new()))
+                .run(call("rm"))
+                .await
+                .is_ok()
+        );
+    }
+
+    #[tokio::test]
+    async fn a_rehearsal_runs_no_hook_and_notes_it() {
+        let (parts, count) = counting_hooks();
+        let seed = CallSeed {
+            rehearsal: true,
+            ..seed("rm", json!({}))
+        };
+        let outcome = echo_under(configured_hooks(&parts))
+            .run(Call::new(seed))
+            .await;
+        let notes = outcome
+            .settled()
+            .and_then(|settled| settled.notes.fields())
+            .expect("noted");
+        assert_eq!(
+            notes.layers[0].reason.as_deref(),
+            Some("hooks do not run in a rehearsal")
+        );
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+}

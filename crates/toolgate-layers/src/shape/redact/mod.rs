@@ -1,0 +1,594 @@
+//! Redacts secrets in the results of tools.
+
+mod detectors;
+pub(crate) mod scanner;
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use toolgate_core::{
+    Arguments, Band, Call, CallError, Json, Layer, LayerCapabilities, Next, Notes, Outcome,
+    RedactionError, Redactor, SettledOutcome, Status, ToolName, run_contained_sync,
+};
+
+use crate::{
+    BadOption, Configurable, Resources, SecretScanner, SecretScannerOptions, SharedRedactor,
+};
+
+/// A layer that replaces secrets in results, errors and notes by a mark such as `[redacted:jwt]`.
+///
+/// Everything outside this layer reads the redacted outcome: receipts, spans, hooks, the model. The
+/// tool receives its arguments unchanged unless `arguments` is set. A redactor that fails blocks
+/// what it should have redacted: before the call, so that nothing runs; after it, so that the
+/// result is withheld and the status is `redacted`. Events, progress and logs are redacted by the
+/// runtime with the same rules ([`Redact::redactor`]).
+///
+/// ```
+/// # use {toolgate_core::Stack, toolgate_layers::Redact, toolgate_testkit::{call_with, echo}};
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let stack = Stack::over(echo()).layer(Redact::new()).build()?;
+/// let outcome = stack.run(call_with("echo", serde_json::json!({ "password": "hunter2" }))).await;
+/// assert_eq!(outcome.settled().unwrap().value["password"], "[redacted:password]");
+/// # Ok::<(), toolgate_core::StackError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Redact {
+    secrets: SharedRedactor,
+    own: Option<CustomRedactor>,
+    arguments: bool,
+}
+
+type CustomRedactor = Arc<
+    dyn Fn(RedactDirection, &ToolName, &Json) -> Result<Option<Json>, RedactionError> + Send + Sync,
+>;
+
+/// The direction in which a value passes the layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RedactDirection {
+    /// Arguments, on their way to the tool.
+    In,
+    /// A result, on its way back.
+    Out,
+}
+
+/// Options of [`Redact`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedactOptions {
+    /// True if the tool itself receives redacted arguments, too.
+    pub arguments: bool,
+    /// Names of fields whose values are secret, besides the bundled ones.
+    pub fields: Vec<String>,
+    /// Names of fields that are shown although the bundled list has them.
+    pub shown_fields: Vec<String>,
+    /// Names of environment variables whose values are secret wherever they occur.
+    pub environment: Vec<String>,
+}
+
+impl Redact {
+    /// Creates a layer with the bundled detectors.
+    pub fn new() -> Self {
+        Self::with(SharedRedactor::from_secrets(SecretScanner::standard()))
+    }
+
+    /// Creates a layer with a redactor that other parts of the program share.
+    pub fn with(secrets: SharedRedactor) -> Self {
+        Self {
+            secrets,
+            own: None,
+            arguments: false,
+        }
+    }
+
+    /// Redacts the arguments that the tool receives, too.
+    pub fn arguments(mut self) -> Self {
+        self.arguments = true;
+        self
+    }
+
+    /// Adds a custom redactor. It sees arguments, and on the way back values, texts, errors and
+    /// notes, and returns a copy, or `None` to leave them unchanged. A text is passed as a JSON
+    /// string and has to stay one.
+    ///
+    /// It does not see what never passes this layer on its way out (events, progress, spans of
+    /// arguments). Rules that apply there too are a [`Redactor`], given to [`Redact::with`] with
+    /// [`SharedRedactor::and`]. Its copy of the arguments reaches the tool only if `arguments` is
+    /// set; but if it fails on them, the call does not run at all.
+    pub fn with_custom<F>(mut self, redactor: F) -> Self
+    where
+        F: Fn(RedactDirection, &ToolName, &Json) -> Result<Option<Json>, RedactionError>
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.own = Some(Arc::new(redactor));
+        self
+    }
+
+    /// Returns the redactor, for the runtime and for everything else that stores or shows data.
+    pub fn redactor(&self) -> SharedRedactor {
+        self.secrets.clone()
+    }
+
+    /// Runs the custom redactor on a value. A panic counts as a failure.
+    fn run_custom(
+        &self,
+        phase: RedactDirection,
+        call: &Call,
+        value: &Json,
+    ) -> Result<Option<Json>, RedactionError> {
+        let Some(own) = &self.own else {
+            return Ok(None);
+        };
+        run_contained_sync(|| own(phase, &call.tool, value)).unwrap_or(Err(RedactionError))
+    }
+
+    /// Returns the call as the tool may see it.
+    fn redact_call(&self, call: Call) -> Result<Call, RedactionError> {
+        if self.own.is_none() && !self.arguments {
+            return Ok(call);
+        }
+        let given = call.arguments.as_json().clone();
+        // Runs even if its copy is not used: a redactor that fails must stop the call before it
+        // runs.
+        let own = self.run_custom(RedactDirection::In, &call, &given)?;
+        if !self.arguments {
+            return Ok(call);
+        }
+        let clean = self.secrets.redact(&own.unwrap_or_else(|| given.clone()))?;
+        if clean.is_same(&given) {
+            return Ok(call);
+        }
+        let arguments = Arguments::try_from(clean).map_err(|_| RedactionError)?;
+        Ok(call.with_arguments(arguments))
+    }
+
+    fn redact_settled(
+        &self,
+        call: &Call,
+        settled: &mut SettledOutcome,
+    ) -> Result<(), RedactionError> {
+        settled.value = self.redact_value(call, &settled.value)?;
+        if let Some(clean) = self.changed_text(call, settled.text.as_deref())? {
+            settled.text = Some(clean.into());
+        }
+        if let Some(error) = &mut settled.error {
+            error.model = self.redact_text(call, &error.model)?;
+            error.operator = error
+                .operator
+                .as_deref()
+                .map(|text| self.redact_text(call, text))
+                .transpose()?;
+        }
+        self.redact_notes(call, &mut settled.notes)
+    }
+
+    fn redact_value(&self, call: &Call, value: &Json) -> Result<Json, RedactionError> {
+        let own = self.run_custom(RedactDirection::Out, call, value)?;
+        self.secrets.redact(own.as_ref().unwrap_or(value))
+    }
+
+    fn redact_text(&self, call: &Call, text: &str) -> Result<String, RedactionError> {
+        if self.own.is_none() {
+            return self.secrets.redact_text(text);
+        }
+        match self.run_custom(RedactDirection::Out, call, &Json::from(text))? {
+            None => self.secrets.redact_text(text),
+            Some(own) => self
+                .secrets
+                .redact_text(own.as_str().ok_or(RedactionError)?),
+        }
+    }
+
+    fn redact_notes(&self, call: &Call, notes: &mut Notes) -> Result<(), RedactionError> {
+        let Some(fields) = notes.fields().filter(|fields| fields.has_remarks()) else {
+            return Ok(());
+        };
+        let summary = self.changed_text(call, fields.summary.as_deref())?;
+        let description = self.changed_text(call, fields.description.as_deref())?;
+        let scope = fields
+            .scope
+            .as_ref()
+            .map(|scope| self.changed_value(call, scope.clone()))
+            .transpose()?
+            .flatten();
+        let metadata = self.changed_map(call, &fields.metadata)?;
+        let mut superseded = Vec::new();
+        for (at, entry) in fields.superseded.iter().enumerate() {
+            // The field name tells whether the value is secret, so both are redacted together.
+            let name = entry
+                .field
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            let alone = self.changed_map(call, &Map::from_iter([(name, entry.value.clone())]))?;
+            superseded
+                .extend(alone.map(|alone| (at, alone.into_iter().next().map(|(_, value)| value))));
+        }
+        let texts = summary.is_some() || description.is_some();
+        if !texts && scope.is_none() && metadata.is_none() && superseded.is_empty() {
+            return Ok(());
+        }
+        let fields = notes.fields_mut();
+        fields.summary = summary.or(fields.summary.take());
+        fields.description = description.or(fields.description.take());
+        fields.scope = scope.or(fields.scope.take());
+        fields.metadata = metadata.unwrap_or_else(|| std::mem::take(&mut fields.metadata));
+        for (at, value) in superseded {
+            fields.superseded[at].value = value.unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Returns the redacted text, or `None` if it has no secrets.
+    fn changed_text(
+        &self,
+        call: &Call,
+        text: Option<&str>,
+    ) -> Result<Option<String>, RedactionError> {
+        match text {
+            None => Ok(None),
+            Some(text) if self.own.is_none() => self.secrets.changed_text(text),
+            Some(text) => Ok(Some(self.redact_text(call, text)?).filter(|clean| clean != text)),
+        }
+    }
+
+    /// Returns a redacted copy of the value, or `None` if it has no secrets.
+    fn changed_value(&self, call: &Call, value: Value) -> Result<Option<Value>, RedactionError> {
+        let json = Json::new(value).map_err(|_| RedactionError)?;
+        let clean = self.redact_value(call, &json)?;
+        Ok(if clean == json {
+            None
+        } else {
+            Some(clean.as_value().clone())
+        })
+    }
+
+    fn changed_map(
+        &self,
+        call: &Call,
+        map: &Map<String, Value>,
+    ) -> Result<Option<Map<String, Value>>, RedactionError> {
+        if map.is_empty() {
+            return Ok(None);
+        }
+        if self.own.is_none() {
+            return self.secrets.changed_map(map);
+        }
+        match self.changed_value(call, Value::Object(map.clone()))? {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(map)),
+            Some(
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::String(_)
+                | Value::Array(_),
+            ) => Err(RedactionError),
+        }
+    }
+}
+
+impl Default for Redact {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layer for Redact {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        // The arguments of a call that has already ended are not passed on.
+        let call = if call.closing_outcome().is_some() {
+            Ok(call)
+        } else {
+            self.redact_call(call)
+        };
+        let Ok(call) = call else {
+            next.note_reason("redaction of the arguments failed");
+            return Outcome::refused(
+                Status::Redacted,
+                "the call was not run because its arguments could not be redacted",
+            );
+        };
+        let mut outcome = next.clone().run(call.clone()).await;
+        if let Outcome::Settled(settled) = &mut outcome
+            && self.redact_settled(&call, settled).is_err()
+        {
+            next.note_reason("redaction of the result failed");
+            **settled = withheld_outcome(settled);
+        }
+        outcome
+    }
+
+    fn band(&self) -> Band {
+        Band::Shape
+    }
+
+    fn capabilities(&self) -> LayerCapabilities {
+        let traits = LayerCapabilities::for_kind(Self::NAME).redacting();
+        if self.arguments {
+            traits.rewriting()
+        } else {
+            traits
+        }
+    }
+}
+
+/// Returns an outcome without the result, which could not be redacted.
+fn withheld_outcome(settled: &SettledOutcome) -> SettledOutcome {
+    let mut rest = SettledOutcome::new(Status::Redacted);
+    let text = "the call was made, but its result is withheld because it could not be redacted";
+    rest.error = Some(CallError::new(toolgate_core::ErrorCategory::Internal, text));
+    // The notes are dropped too, because they may contain the same secret.
+    rest.executor = settled.executor.clone();
+    rest
+}
+
+impl Configurable for Redact {
+    const NAME: &'static str = "redact";
+    const SUMMARY: &'static str = "Replaces secrets in results, errors and notes by a mark.";
+    type Options = RedactOptions;
+
+    fn configure(options: RedactOptions, parts: &Resources) -> Result<Self, BadOption> {
+        let RedactOptions {
+            arguments,
+            fields,
+            shown_fields,
+            environment,
+        } = options;
+        let known = environment
+            .iter()
+            .filter_map(|name| std::env::var(name).ok());
+        let secrets = SecretScanner::with_options(
+            SecretScannerOptions {
+                fields,
+                shown_fields,
+            },
+            known,
+        );
+        // The program's own redactor runs first, and the rules of earlier layers of this stack are
+        // kept.
+        let earlier = parts
+            .get::<StackRedactor>()
+            .and_then(|stack| stack.made)
+            .or_else(|| parts.get::<SharedRedactor>());
+        let redactor = match earlier {
+            Some(earlier) => earlier.and(secrets),
+            None => SharedRedactor::from_secrets(secrets),
+        };
+        StackRedactor::set_built(parts, redactor.clone());
+        Ok(Self {
+            arguments,
+            ..Self::with(redactor)
+        })
+    }
+}
+
+/// The combined redactor of the stack that is being built, and the one that the program provided.
+#[derive(Clone, Default)]
+struct StackRedactor {
+    program: Option<SharedRedactor>,
+    made: Option<SharedRedactor>,
+}
+
+impl StackRedactor {
+    fn set_built(parts: &Resources, redactor: SharedRedactor) {
+        let stack = parts.get_or_default::<Self>();
+        parts.insert(Self {
+            made: Some(redactor),
+            ..stack
+        });
+    }
+}
+
+impl Redact {
+    /// Removes the redactor that an earlier stack left among the resources.
+    pub(crate) fn begin_stack(parts: &Resources) {
+        let before = parts.get_or_default::<StackRedactor>();
+        let now = parts.get::<SharedRedactor>();
+        // A redactor that an earlier stack shared must not be taken for the program's own.
+        let ours = matches!((&before.made, &now), (Some(made), Some(now)) if made.is_same(now));
+        let program = if ours { before.program } else { now };
+        match &program {
+            Some(program) => parts.insert(program.clone()),
+            None => drop(parts.remove::<SharedRedactor>()),
+        }
+        parts.insert(StackRedactor {
+            program,
+            made: None,
+        });
+    }
+
+    /// Shares the combined redactor of this stack with the layers that record, and with the
+    /// program.
+    pub(crate) fn share_redactor(parts: &Resources) {
+        if let Some(made) = parts.get::<StackRedactor>().and_then(|stack| stack.made) {
+            parts.insert(made);
+        }
+    }
+}
+
+impl std::fmt::Debug for Redact {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Redact")
+            .field("arguments", &self.arguments)
+            .field("own", &self.own.is_some())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use toolgate_core::{ErrorCategory, NoteFields, Stack, ToolError, ToolOutput};
+    use toolgate_testkit::{FakeExecutor, call, call_with, run_twice, seed};
+
+    const TOKEN: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+
+    async fn redacted_json(outcome: Outcome, layer: Redact) -> String {
+        let stack = Stack::over(FakeExecutor::new().then(outcome))
+            .layer(layer)
+            .build()
+            .expect("valid order");
+        format!(
+            "{}",
+            json!(stack.run(call("x")).await.settled().expect("settled"))
+        )
+    }
+
+    fn failing_on(when: RedactDirection) -> Redact {
+        Redact::new().with_custom(move |phase, _, _| {
+            if phase == when {
+                Err(RedactionError)
+            } else {
+                Ok(None)
+            }
+        })
+    }
+
+    #[tokio::test]
+    async fn secrets_are_redacted_in_results_texts_errors_and_notes() {
+        let note = |notes: &mut NoteFields| {
+            notes.summary = Some(format!("used {TOKEN}"));
+            notes
+                .metadata
+                .insert("m".into(), json!({ "deep": [TOKEN] }));
+        };
+        let error = ToolError::new(format!("cannot use {TOKEN}"))
+            .with_operator_detail(format!("{TOKEN} at db"));
+        let outcomes = [
+            Outcome::ok(json!({ "out": format!("token {TOKEN}"), TOKEN: 1 })),
+            Outcome::ok(ToolOutput::from(json!(1)).with_text(format!("see {TOKEN}"))),
+            Outcome::ok("fine").with_notes(note),
+            Outcome::failed(error.with_category(ErrorCategory::Transient)),
+        ];
+        for outcome in outcomes {
+            let shown = redacted_json(outcome, Redact::new()).await;
+            // The trail names the path of the redacted key; nothing else contains it.
+            let shown = shown.replace(&format!("/{TOKEN}"), "");
+            assert!(
+                shown.contains("[redacted:github_token]") && !shown.contains(TOKEN),
+                "{shown}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn the_tool_gets_raw_arguments_unless_configured() {
+        for (layer, expected) in [
+            (Redact::new(), TOKEN),
+            (Redact::new().arguments(), "[redacted:github_token]"),
+        ] {
+            let tool = FakeExecutor::new();
+            let stack = Stack::over(tool.clone())
+                .layer(layer)
+                .build()
+                .expect("valid order");
+            stack.run(call_with("x", json!({ "a": TOKEN }))).await;
+            assert_eq!(tool.seen()[0].arguments.get("a"), Some(&json!(expected)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redactor_that_fails_or_panics_on_arguments_lets_nothing_run() {
+        let panics = Redact::new().with_custom(|_, _, _| panic!("{TOKEN}"));
+        for layer in [failing_on(RedactDirection::In), panics] {
+            let tool = FakeExecutor::new();
+            let stack = Stack::over(tool.clone())
+                .layer(layer)
+                .build()
+                .expect("valid order");
+            let outcome = stack.run(call_with("write", json!({ "a": TOKEN }))).await;
+            assert_eq!(outcome.status(), Some(Status::Redacted));
+            assert!(
+                tool.seen().is_empty() && !json!(outcome.settled()).to_string().contains(TOKEN)
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redactor_that_fails_or_panics_on_a_result_withholds_it_with_its_notes() {
+        let panics = Redact::new().with_custom(|phase, _, _| {
+            if phase == RedactDirection::Out {
+                panic!("{TOKEN}")
+            } else {
+                Ok(None)
+            }
+        });
+        for layer in [failing_on(RedactDirection::Out), panics] {
+            let outcome = Outcome::ok(json!({ "plain": "prose" }))
+                .with_notes(|notes| notes.summary = Some("prose".into()));
+            let shown = redacted_json(outcome, layer).await;
+            assert!(
+                shown.contains(r#""status":"redacted""#) && !shown.contains("prose"),
+                "{shown}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_custom_redactor_runs_before_the_bundled_one() {
+        let own = Redact::new().with_custom(|phase, tool, value| {
+            assert_eq!(tool.as_str(), "x");
+            Ok((phase == RedactDirection::Out)
+                .then(|| Json::from(value.to_string().replace("Ann", "someone"))))
+        });
+        let shown = redacted_json(Outcome::ok(json!({ "by": "Ann", "with": TOKEN })), own).await;
+        assert!(
+            shown.contains("someone") && shown.contains("[redacted:github_token]"),
+            "{shown}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_custom_redactor_sees_everything_in_results_and_notes() {
+        let own = || {
+            Redact::new().with_custom(|_, _, value: &Json| {
+                value
+                    .to_string()
+                    .replace("Ann", "someone")
+                    .parse()
+                    .map(Some)
+                    .map_err(|_| RedactionError)
+            })
+        };
+        for outcome in [
+            Outcome::ok(ToolOutput::from(json!({ "n": "Ann" })).with_text("Ann lives here")),
+            Outcome::failed(ToolError::new("no such person Ann").with_operator_detail("Ann")),
+            Outcome::ok("x").with_notes(|notes| notes.summary = Some("Ann".into())),
+        ] {
+            let shown = redacted_json(outcome, own()).await;
+            assert!(
+                shown.contains("someone") && !shown.contains("Ann"),
+                "{shown}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn notes_are_redacted_by_their_names_too() {
+        let outcome = Outcome::ok("x").with_notes(|notes| {
+            notes
+                .metadata
+                .insert("password".into(), json!("Tr0ub4dor9"));
+            notes.metadata.insert(TOKEN.into(), json!(1));
+        });
+        let shown = redacted_json(outcome, Redact::new()).await;
+        assert!(
+            !shown.contains("Tr0ub4dor9") && !shown.contains(TOKEN),
+            "{shown}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_second_pass_does_the_same() {
+        run_twice(Redact::new().arguments(), seed("x", json!({ "a": TOKEN })))
+            .await
+            .assert_replays();
+    }
+}

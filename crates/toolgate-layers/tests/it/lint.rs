@@ -1,0 +1,269 @@
+//! Bad stacks, each with its finding.
+
+use std::time::Duration;
+
+use toolgate_core::{
+    AnyLayer, Band, Call, Layer, LayerCapabilities, LayerExt, LayerName, Next, Outcome,
+};
+use toolgate_layers::{Catalog, Config, LintFinding, Redact, Resources, Timeout, lint};
+
+/// A layer that only declares its capabilities.
+struct DeclaredLayer(&'static str, Band, LayerCapabilities);
+
+impl Layer for DeclaredLayer {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        next.run(call).await
+    }
+    fn name(&self) -> LayerName {
+        self.0.into()
+    }
+    fn band(&self) -> Band {
+        self.1
+    }
+    fn capabilities(&self) -> LayerCapabilities {
+        self.2
+    }
+}
+
+fn declare(name: &'static str, band: Band, traits: LayerCapabilities) -> AnyLayer {
+    AnyLayer::new(DeclaredLayer(name, band, traits))
+}
+
+fn audit() -> AnyLayer {
+    declare(
+        "audit",
+        Band::Record,
+        LayerCapabilities::for_kind("receipts").recording(),
+    )
+}
+
+fn redact() -> AnyLayer {
+    AnyLayer::new(Redact::new())
+}
+
+fn policy() -> AnyLayer {
+    declare(
+        "policy",
+        Band::Decide,
+        LayerCapabilities::for_kind("policy").answering(),
+    )
+}
+
+fn approval() -> AnyLayer {
+    declare(
+        "approval",
+        Band::Decide,
+        LayerCapabilities::for_kind("approval").answering().asking(),
+    )
+}
+
+fn cache() -> AnyLayer {
+    declare(
+        "cache",
+        Band::Repeat,
+        LayerCapabilities::for_kind("idempotency")
+            .answering()
+            .caching(),
+    )
+}
+
+fn retry() -> AnyLayer {
+    declare(
+        "retry",
+        Band::Repeat,
+        LayerCapabilities::for_kind("retry").repeating(),
+    )
+}
+
+fn rewrite() -> AnyLayer {
+    declare(
+        "rewrite",
+        Band::Shape,
+        LayerCapabilities::for_kind("hooks").rewriting(),
+    )
+}
+
+fn rate() -> AnyLayer {
+    declare(
+        "rate",
+        Band::Decide,
+        LayerCapabilities::for_kind("rate_limit").answering(),
+    )
+}
+
+fn cap() -> AnyLayer {
+    declare(
+        "cap",
+        Band::Shape,
+        LayerCapabilities::for_kind("output_cap").recording(),
+    )
+}
+
+fn summary() -> AnyLayer {
+    declare(
+        "summary",
+        Band::Record,
+        LayerCapabilities::for_kind("summary"),
+    )
+}
+
+fn breaker() -> AnyLayer {
+    declare(
+        "breaker",
+        Band::Repeat,
+        LayerCapabilities::for_kind("circuit_breaker").answering(),
+    )
+}
+
+fn timeout() -> AnyLayer {
+    AnyLayer::new(Timeout::after(Duration::from_secs(60)))
+}
+
+fn dry_run() -> AnyLayer {
+    declare(
+        "dry",
+        Band::Bound,
+        LayerCapabilities::for_kind("dry_run").answering(),
+    )
+}
+
+#[test]
+fn each_bad_stack_has_its_finding() {
+    let cases = [
+        (
+            "record-inside-answer",
+            "audit",
+            vec![policy(), audit(), redact()],
+        ),
+        ("record-inside-redaction", "audit", vec![redact(), audit()]),
+        ("record-without-redaction", "audit", vec![audit(), policy()]),
+        ("spill-inside-redaction", "cap", vec![redact(), cap()]),
+        ("cache-outside-approval", "cache", vec![cache(), approval()]),
+        ("cache-outside-decision", "cache", vec![cache(), policy()]),
+        ("retry-outside-approval", "retry", vec![retry(), approval()]),
+        ("count-inside-retry", "rate", vec![retry(), rate()]),
+        (
+            "rewrite-inside-decide",
+            "rewrite",
+            vec![policy(), rewrite()],
+        ),
+        ("ask-before-policy", "approval", vec![approval(), policy()]),
+        ("limit-outside-retry", "timeout", vec![timeout(), retry()]),
+        (
+            "limit-outside-approval",
+            "timeout",
+            vec![timeout(), approval()],
+        ),
+        ("pretend-before-deciding", "dry", vec![dry_run(), policy()]),
+        ("same-layer-twice", "retry", vec![retry(), retry()]),
+        (
+            "note-outside-record",
+            "summary",
+            vec![summary(), audit(), redact()],
+        ),
+        ("breaker-outside-retry", "breaker", vec![breaker(), retry()]),
+    ];
+    for (rule, layer, stack) in cases {
+        let findings = lint(&stack, None);
+        let found: Vec<_> = findings
+            .iter()
+            .map(|finding| (finding.rule, finding.layer.as_str()))
+            .collect();
+        assert_eq!(found, [(rule, layer)]);
+        assert!(
+            findings[0].to_string().len() > rule.len() + layer.len() + 20,
+            "it has a reason: {}",
+            findings[0]
+        );
+    }
+}
+
+#[test]
+fn a_limit_longer_than_the_turn_is_found() {
+    let findings = lint(&[timeout()], Some(Duration::from_secs(59)));
+    assert_eq!(
+        findings
+            .iter()
+            .map(|finding| finding.rule)
+            .collect::<Vec<_>>(),
+        ["limit-beyond-turn"]
+    );
+    assert_eq!(lint(&[timeout()], Some(Duration::from_secs(60))), []);
+}
+
+#[test]
+fn no_limit_is_longer_than_any_turn() {
+    let none = AnyLayer::new(Timeout::after(Duration::ZERO));
+    let none_for_one =
+        AnyLayer::new(Timeout::after(Duration::from_secs(1)).tool("build", Duration::ZERO));
+    for layer in [none, none_for_one] {
+        let findings = lint(&[layer], Some(Duration::from_secs(3600)));
+        assert_eq!(
+            findings
+                .iter()
+                .map(|finding| finding.rule)
+                .collect::<Vec<_>>(),
+            ["limit-beyond-turn"]
+        );
+    }
+}
+
+#[test]
+fn the_right_order_of_the_same_layers_is_clean() {
+    let good = [
+        audit(),
+        cap(),
+        redact(),
+        rewrite(),
+        policy(),
+        rate(),
+        approval(),
+        cache(),
+        retry(),
+        timeout(),
+        dry_run(),
+    ];
+    assert_eq!(lint(&good, None), []);
+    assert_eq!(lint(&[], None), []);
+}
+
+#[test]
+fn a_second_layer_with_another_name_is_accepted() {
+    let stack = [
+        AnyLayer::new(Timeout::after(Duration::from_secs(1)).named("short")),
+        timeout(),
+    ];
+    assert_eq!(lint(&stack, None), []);
+}
+
+fn lint_config(text: &str) -> Vec<LintFinding> {
+    lint(
+        &Config::parse(text)
+            .expect(text)
+            .build_layers(&Resources::new())
+            .expect(text),
+        Some(Duration::from_secs(3600)),
+    )
+}
+
+#[test]
+fn the_captain_recipe_is_clean() {
+    assert_eq!(
+        lint_config(include_str!("../../../../examples/captain/captain.toml")),
+        []
+    );
+}
+
+#[test]
+fn the_default_stack_is_clean_with_and_without_everything() {
+    assert_eq!(lint_config(""), []);
+    let all: String = Catalog::bundled()
+        .entries()
+        .iter()
+        .map(|entry| format!("[layers.{}]\n", entry.name))
+        .collect();
+    let all = all
+        .replace("[layers.budget]", "[layers.budget]\nlimit = 1")
+        .replace("rate_limit]", "rate_limit]\nmax_calls = 9");
+    assert_eq!(lint_config(&all), []);
+}

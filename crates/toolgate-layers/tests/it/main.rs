@@ -1,0 +1,16 @@
+//! Tests of the bundled layers and their configuration. One program, so that it is linked only
+//! once.
+
+mod budgets;
+mod closing;
+mod config;
+mod explain;
+mod ledger_tampering;
+mod lint;
+mod policy;
+mod receipt_canaries;
+mod repeat_and_bound;
+mod scope;
+mod secrets;
+mod telemetry_otlp;
+mod timeout;

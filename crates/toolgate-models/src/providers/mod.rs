@@ -1,0 +1,258 @@
+//! Models by name: each provider, its environment variables, and the model they configure.
+
+#[cfg(feature = "http")]
+pub(crate) mod anthropic;
+#[cfg(feature = "http")]
+pub(crate) mod builder;
+#[cfg(feature = "http")]
+mod foreign_call;
+#[cfg(feature = "http")]
+pub(crate) mod gemini;
+#[cfg(feature = "http")]
+pub(crate) mod openai_chat;
+#[cfg(feature = "http")]
+pub(crate) mod openai_responses;
+#[cfg(feature = "http")]
+mod openai_shared;
+#[cfg(feature = "http")]
+pub(crate) mod setup;
+#[cfg(feature = "http")]
+mod strict_schema;
+#[cfg(feature = "http")]
+mod tool_names;
+
+use std::sync::Arc;
+
+use toolgate_core::{Model, ModelName};
+
+use crate::{Anthropic, ApiKey, Gemini, ModelBuilder, OpenAiChat, OpenAiResponses, SetupError};
+
+/// The provider names that [`open_model`] knows.
+pub const PROVIDERS: [&str; 8] = [
+    "openai",
+    "openai-chat",
+    "anthropic",
+    "google",
+    "ollama",
+    "vllm",
+    "llama-cpp",
+    "compatible",
+];
+
+/// Opens a model by its name, with keys and addresses from the environment.
+///
+/// | Provider | Speaks | Variables |
+/// |---|---|---|
+/// | `openai` | responses | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
+/// | `openai-chat` | chat completions | `OPENAI_API_KEY`, `OPENAI_BASE_URL` |
+/// | `anthropic` | messages | `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL` |
+/// | `google` | Gemini | `GEMINI_API_KEY` or `GOOGLE_API_KEY`; `GEMINI_BASE_URL` |
+/// | `ollama` | chat completions | `OLLAMA_HOST`, or `127.0.0.1:11434` |
+/// | `vllm` | chat completions | `VLLM_BASE_URL`, or `http://127.0.0.1:8000/v1`; `VLLM_API_KEY` if it wants one |
+/// | `llama-cpp` | chat completions | `LLAMA_CPP_BASE_URL`, or `http://127.0.0.1:8080/v1`; `LLAMA_CPP_API_KEY` if it wants one |
+/// | `compatible` | chat completions | `COMPATIBLE_BASE_URL`; `COMPATIBLE_API_KEY` if it wants one |
+///
+/// A name never contains an address: names come from configurations and requests, and none of them
+/// may decide where a key is sent. For a second server of the same kind, use the builders.
+///
+/// ```
+/// let error = toolgate_models::open_model(&"opnai:gpt-5".parse()?).err().expect("misspelt");
+/// assert!(error.to_string().contains("did you mean openai?"));
+/// # Ok::<(), toolgate_core::InvalidModelName>(())
+/// ```
+pub fn open_model(name: &ModelName) -> Result<Arc<dyn Model>, SetupError> {
+    open_model_in(name, &|variable| {
+        std::env::var(variable)
+            .ok()
+            .filter(|value| !value.trim().is_empty())
+    })
+}
+
+/// A function that looks up an environment variable.
+type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+fn open_model_in(
+    name: &ModelName,
+    environment: EnvLookup<'_>,
+) -> Result<Arc<dyn Model>, SetupError> {
+    let model = &*name.model;
+    match &*name.provider {
+        "openai" => build_model(apply_variables(
+            OpenAiResponses::builder(model),
+            "OPENAI",
+            environment,
+        )?),
+        "openai-chat" => build_model(apply_variables(
+            OpenAiChat::builder(model),
+            "OPENAI",
+            environment,
+        )?),
+        "anthropic" => build_model(apply_variables(
+            Anthropic::builder(model),
+            "ANTHROPIC",
+            environment,
+        )?),
+        "google" => {
+            let look_up = |variable: &str| match variable {
+                "GEMINI_API_KEY" => environment(variable).or_else(|| environment("GOOGLE_API_KEY")),
+                other => environment(other),
+            };
+            build_model(apply_variables(Gemini::builder(model), "GEMINI", &look_up)?)
+        }
+        "ollama" => {
+            let url = environment("OLLAMA_HOST")
+                .map_or_else(|| OLLAMA_BASE_URL.to_owned(), |host| ollama_url(&host));
+            build_model(OpenAiChat::compatible(model, url).provider("ollama"))
+        }
+        "vllm" => {
+            let builder =
+                OpenAiChat::compatible(model, "http://127.0.0.1:8000/v1").provider("vllm");
+            build_model(apply_variables(builder, "VLLM", environment)?)
+        }
+        "llama-cpp" => {
+            let builder =
+                OpenAiChat::compatible(model, "http://127.0.0.1:8080/v1").provider("llama-cpp");
+            build_model(apply_variables(builder, "LLAMA_CPP", environment)?)
+        }
+        "compatible" => {
+            let url =
+                environment("COMPATIBLE_BASE_URL").ok_or_else(|| SetupError::MissingBaseUrl {
+                    provider: "compatible".to_owned(),
+                    hint: "set COMPATIBLE_BASE_URL, as in http://127.0.0.1:8000/v1".to_owned(),
+                })?;
+            build_model(apply_variables(
+                OpenAiChat::compatible(model, url),
+                "COMPATIBLE",
+                environment,
+            )?)
+        }
+        unknown => Err(unknown_provider_error(unknown)),
+    }
+}
+
+fn build_model<M: Model>(builder: ModelBuilder<M>) -> Result<Arc<dyn Model>, SetupError> {
+    Ok(Arc::new(builder.build()?))
+}
+
+/// Sets the key and the address from the provider's variables, if they are set.
+fn apply_variables<M>(
+    mut builder: ModelBuilder<M>,
+    prefix: &str,
+    environment: EnvLookup<'_>,
+) -> Result<ModelBuilder<M>, SetupError> {
+    // A key and a base URL of one provider in the same environment belong together, so this key may
+    // be sent to an address other than the provider's own.
+    let variable = format!("{prefix}_API_KEY");
+    if let Some(key) = environment(&variable) {
+        builder = builder.key(ApiKey::new(key).map_err(|_| SetupError::InvalidKeyIn { variable })?);
+    }
+    if let Some(url) = environment(&format!("{prefix}_BASE_URL")) {
+        builder = builder.base_url(url);
+    }
+    Ok(builder)
+}
+
+const OLLAMA_BASE_URL: &str = "http://127.0.0.1:11434/v1";
+
+/// Builds a URL from `OLLAMA_HOST` as Ollama reads it: a host, perhaps with a scheme or a port. The
+/// wildcard address becomes loopback.
+fn ollama_url(host: &str) -> String {
+    let host = host.trim().trim_end_matches('/');
+    let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
+    let rest = rest
+        .strip_prefix("0.0.0.0")
+        .map_or_else(|| rest.to_owned(), |port| format!("127.0.0.1{port}"));
+    let has_port = rest
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let port = if has_port || scheme == "https" {
+        ""
+    } else {
+        ":11434"
+    };
+    format!("{scheme}://{rest}{port}/v1")
+}
+
+fn unknown_provider_error(provider: &str) -> SetupError {
+    let likeness = |known: &str| strsim::jaro_winkler(&provider.to_lowercase(), known);
+    let near = PROVIDERS.into_iter().filter(|known| likeness(known) > 0.8);
+    let near = near
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+        .map(str::to_owned);
+    SetupError::UnknownProvider {
+        provider: provider.to_owned(),
+        near,
+        known: PROVIDERS.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open_with(name: &str, variables: &[(&str, &str)]) -> Result<String, String> {
+        let name: ModelName = name.parse().expect("a name");
+        let look_up = |variable: &str| {
+            let found = variables.iter().find(|(name, _)| *name == variable);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let opened = open_model_in(&name, &look_up);
+        opened
+            .map(|model| model.name().to_string())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_known_provider_can_be_opened() {
+        let variables = [
+            ("OPENAI_API_KEY", "sk-1"),
+            ("ANTHROPIC_API_KEY", "sk-2"),
+            ("GOOGLE_API_KEY", "AIza-3"),
+            ("COMPATIBLE_BASE_URL", "http://127.0.0.1:9/v1"),
+        ];
+        for provider in PROVIDERS {
+            let name = format!("{provider}:some/model:7b");
+            assert_eq!(open_with(&name, &variables), Ok(name.clone()));
+        }
+    }
+
+    #[test]
+    fn the_missing_variable_is_named() {
+        let error = open_with("compatible:m", &[]).expect_err("no address");
+        assert!(error.contains("COMPATIBLE_BASE_URL"), "{error}");
+        let error = open_with("openai:m", &[("OPENAI_API_KEY", "two words")]).expect_err("no key");
+        assert!(
+            error.contains("OPENAI_API_KEY") && !error.contains("two words"),
+            "{error}"
+        );
+        let error = open_with("ollama:m", &[("OLLAMA_HOST", "http://me:secret@h")])
+            .expect_err("a password");
+        assert!(!error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_provider_names_the_known_ones_and_the_nearest() {
+        let error = open_with("opnai:gpt", &[]).expect_err("misspelt");
+        assert!(
+            error.contains("did you mean openai?") && error.contains("ollama, vllm"),
+            "{error}"
+        );
+        let error = open_with("zzz:gpt", &[]).expect_err("made up");
+        assert!(!error.contains("did you mean"), "{error}");
+    }
+
+    #[test]
+    fn the_ollama_host_is_read_as_ollama_reads_it() {
+        for (host, url) in [
+            ("127.0.0.1", "http://127.0.0.1:11434/v1"),
+            ("0.0.0.0:1234", "http://127.0.0.1:1234/v1"),
+            ("http://gpu:80/", "http://gpu:80/v1"),
+            (
+                "https://ollama.example.com",
+                "https://ollama.example.com/v1",
+            ),
+        ] {
+            assert_eq!(ollama_url(host), url);
+        }
+    }
+}

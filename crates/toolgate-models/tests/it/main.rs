@@ -1,0 +1,5 @@
+//! Tests of models: providers against their official clients, and cassettes. One program, so that
+//! it is linked once.
+
+mod cassettes;
+mod providers;

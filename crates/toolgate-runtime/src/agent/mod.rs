@@ -1,0 +1,264 @@
+//! Agents that a model can delegate work to: sessions of their own, resumed with the call that
+//! began them.
+
+pub(crate) mod recursive;
+pub(crate) mod skills;
+pub(crate) mod strategy;
+
+use std::{fmt, sync::Arc};
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use toolgate_core::{
+    Annotations, CallError, ErrorCategory, Model, Outcome, RegisterError, Registry, RunEnd, Schema,
+    SessionId, SideEffect, Stack, Status, ToolName, ToolSpec,
+};
+
+use crate::{
+    CallResult, Dispatcher, PendingCall, RunOptions, RunReport, Session, SessionBuildError,
+    SessionBuilder, SessionError, session::SessionShared,
+};
+
+type SessionSetup = Arc<dyn Fn(SessionBuilder) -> SessionBuilder + Send + Sync>;
+
+/// An agent that a session can delegate work to, under the name of a tool.
+///
+/// Its calls pass the same layers as those of the session unless it has a stack of its own, and are
+/// stored in the same store, in a session that is named after the call. If one of them waits for a
+/// decision, so does the run that delegated, and the decision can be made through that run.
+#[derive(Clone)]
+pub struct Agent {
+    pub(crate) name: ToolName,
+    description: String,
+    model: Arc<dyn Model>,
+    registry: Registry,
+    stack: Option<Stack>,
+    adjust: SessionSetup,
+}
+
+/// The state of an agent's work on a call.
+pub(crate) enum DelegationState {
+    Done(Outcome),
+    Pending(Vec<PendingCall>),
+}
+
+impl Agent {
+    /// Creates an agent called `name`; `description` tells the model what to delegate to it.
+    pub fn new(
+        name: impl Into<ToolName>,
+        description: impl Into<String>,
+        model: impl Model,
+        registry: Registry,
+    ) -> Self {
+        let name = name.into();
+        let description = description.into();
+        let model = Arc::new(model);
+        Self {
+            name,
+            description,
+            model,
+            registry,
+            stack: None,
+            adjust: Arc::new(|builder| builder),
+        }
+    }
+
+    /// Sets a stack of its own, over its registry.
+    pub fn stack(mut self, stack: Stack) -> Self {
+        self.stack = Some(stack);
+        self
+    }
+
+    /// Configures its sessions: instructions, limits, agents of its own.
+    pub fn session(
+        mut self,
+        with: impl Fn(SessionBuilder) -> SessionBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.adjust = Arc::new(with);
+        self
+    }
+
+    /// Registers the agent as a tool that is executed outside the stack, by the session that
+    /// delegates.
+    pub(crate) fn register_tool(&self, registry: &Registry) -> Result<(), RegisterError> {
+        let schema = json!({
+            "type": "object",
+            "properties": { "task": { "type": "string", "description": "What the agent should do, in full: it sees nothing else." } },
+            "required": ["task"],
+            "additionalProperties": false,
+        });
+        let schema = Schema::new(schema).expect("the schema above is valid");
+        let annotations = Annotations::default().with_side_effect(SideEffect::None);
+        let spec = ToolSpec::new(self.name.clone(), self.description.clone(), schema)
+            .with_annotations(annotations);
+        // The same registry may serve several sessions.
+        match registry.get(self.name.as_str()) {
+            Some(known) if known.spec == spec => Ok(()),
+            _ => registry.register_host(spec).map(drop),
+        }
+    }
+
+    /// Works on a call of a run, continuing where it was left.
+    pub(crate) async fn work_on(
+        &self,
+        parent: &Arc<SessionShared>,
+        call: &CallResult,
+        run: u64,
+        cancel: CancellationToken,
+    ) -> Result<DelegationState, SessionError> {
+        let session = match self.open_session(parent, call, run).await {
+            Ok(session) => session,
+            Err(SessionBuildError::Open(error)) => return Err(error),
+            Err(error) => return Ok(DelegationState::Done(start_failure(&error))),
+        };
+        let task = call
+            .arguments
+            .as_ref()
+            .and_then(|arguments| arguments.get("task"))
+            .and_then(|task| task.as_str());
+        let task = task.unwrap_or_default().to_owned();
+        let run = async {
+            // A session with messages was begun earlier; its task is in the conversation.
+            if session.shared().is_new() {
+                session.run(task).await
+            } else {
+                session.resume().await
+            }
+        };
+        let mut run = std::pin::pin!(run);
+        let report = tokio::select! {
+            // A report that is ready counts, even if the run is cancelled at the same moment.
+            biased;
+            report = &mut run => report?,
+            // The delegating run was stopped. The agent settles what it has under way and ends,
+            // too.
+            () = cancel.cancelled() => {
+                session.interrupt();
+                run.await?
+            }
+        };
+        Ok(self.to_delegation(report))
+    }
+
+    /// Cancels the pending work of the agent for a call that was cancelled.
+    pub(crate) async fn cancel_call(
+        &self,
+        parent: &Arc<SessionShared>,
+        call: &CallResult,
+        run: u64,
+    ) -> Result<(), SessionError> {
+        match self.open_session(parent, call, run).await {
+            Ok(session) if session.shared().is_new() => Ok(()),
+            Ok(session) => {
+                session
+                    .shared()
+                    .enter_run(RunOptions::default())
+                    .await?
+                    .cancel_open_turn()
+                    .await
+            }
+            Err(SessionBuildError::Open(error)) => Err(error),
+            // An agent that cannot be built has nothing under way.
+            Err(SessionBuildError::Stack(_) | SessionBuildError::Agent(_)) => Ok(()),
+        }
+    }
+
+    /// Opens the session of a call: the same one whenever the call is resumed.
+    async fn open_session(
+        &self,
+        parent: &Arc<SessionShared>,
+        call: &CallResult,
+        run: u64,
+    ) -> Result<Session, SessionBuildError> {
+        let stack = match &self.stack {
+            Some(stack) => stack.clone(),
+            None => {
+                let stack = parent.dispatcher.stack();
+                stack
+                    .with_layers(stack.any_layers(), Some(self.registry.clone()))
+                    .build()?
+            }
+        };
+        let above: Dispatcher = parent.dispatcher.clone();
+        let builder = SessionBuilder::new(self.model.clone(), self.registry.clone())
+            .named(self.name.as_str(), self.name.as_str())
+            .inherit_from(parent, run);
+        let builder = (self.adjust)(builder).stack(stack);
+        // The session's id is the call's id, so a resumed call finds the session it began.
+        let session = SessionId::new(call.id.uuid());
+        Box::pin(
+            builder
+                .dispatcher(move |builder| builder.share_parts_of(&above).session(session))
+                .build(),
+        )
+        .await
+    }
+
+    fn to_delegation(&self, report: RunReport) -> DelegationState {
+        match report.end {
+            RunEnd::Suspended => {
+                let mut pending = report.pending;
+                pending
+                    .iter_mut()
+                    .for_each(|pending| pending.agents.insert(0, self.name.clone()));
+                DelegationState::Pending(pending)
+            }
+            RunEnd::Completed => DelegationState::Done(Outcome::ok(report.text)),
+            RunEnd::MaxIterations => {
+                let text = format!(
+                    "{}\n\n(The agent reached its limit of iterations; this is not complete.)",
+                    report.text
+                );
+                DelegationState::Done(Outcome::ok(text))
+            }
+            RunEnd::Cancelled => {
+                DelegationState::Done(Outcome::refused(Status::Cancelled, "the agent was stopped"))
+            }
+            RunEnd::BudgetExceeded => DelegationState::Done(Outcome::refused(
+                Status::BudgetExceeded,
+                "the agent has no budget left",
+            )),
+            RunEnd::LoopGuard => DelegationState::Done(Outcome::refused(
+                Status::LoopGuard,
+                "the agent was stopped because a loop was detected",
+            )),
+            RunEnd::Failed => {
+                let detail = report
+                    .error
+                    .map(|error| crate::session::run::steps::error_chain(&error));
+                let error = CallError::new(
+                    ErrorCategory::Unknown,
+                    "the agent could not finish its work",
+                );
+                DelegationState::Done(Outcome::error(
+                    Status::ExecutorError,
+                    CallError {
+                        operator: detail,
+                        ..error
+                    },
+                ))
+            }
+        }
+    }
+}
+
+fn start_failure(error: &SessionBuildError) -> Outcome {
+    let detail = Some(crate::session::run::steps::error_chain(error));
+    let error = CallError::new(ErrorCategory::Internal, "the agent could not be started");
+    Outcome::error(
+        Status::ExecutorError,
+        CallError {
+            operator: detail,
+            ..error
+        },
+    )
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent")
+            .field("name", &self.name)
+            .field("model", self.model.name())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,95 @@
+//! Billing of a question that a coordinator delegates.
+
+use toolgate_core::{
+    BudgetError, Context, Digest, ErrorCategory, LogLevel, ModelErrorKind, ModelName, ModelRequest,
+    RoutedModel, ToolError, TurnId, Usage,
+};
+
+use crate::{
+    BudgetReservation, ModelBilling, agent::recursive::state::RecursiveRun,
+    session::billing::run::may_be_charged,
+};
+
+/// The reservation for a question.
+pub(crate) struct QuestionBill(ModelBilling, BudgetReservation);
+
+impl QuestionBill {
+    /// Reserves what the question may cost, or returns why it must not be asked.
+    pub(crate) async fn reserve_budget(
+        cx: &Context,
+        state: &RecursiveRun,
+        question: Digest,
+        request: &ModelRequest,
+        model: &ModelName,
+    ) -> Result<Self, ToolError> {
+        let spending = state.spending();
+        let id = charge_id(cx, question);
+        // If there is a reservation already, a lost process has asked, and the outcome is unknown.
+        state.queue_alerts(spending.recover_turn(id, true).await?);
+        let hold = spending
+            .reserve(id, request, model)
+            .await
+            .map_err(budget_error)?;
+        Ok(Self(spending, hold))
+    }
+
+    /// Notes that another model answers.
+    pub(crate) fn use_routed_model(&mut self, routed: &RoutedModel) {
+        self.1.use_routed_model(routed);
+    }
+
+    /// Charges what the question used; the whole reservation, if that is unknown.
+    pub(crate) async fn settle(self, cx: &Context, state: &RecursiveRun, usage: Option<Usage>) {
+        let Self(spending, hold) = self;
+        let paid = spending.settle(hold, usage).await;
+        if let Some(error) = paid.unbooked {
+            cx.write_log(
+                LogLevel::Error,
+                &format!("the cost of a question could not be charged: {error}"),
+            );
+        }
+        state.queue_alerts(paid.alerts);
+    }
+
+    /// Releases or charges the reservation of a question that was not answered.
+    pub(crate) async fn settle_failed(
+        self,
+        cx: &Context,
+        state: &RecursiveRun,
+        kind: ModelErrorKind,
+    ) {
+        if may_be_charged(kind) {
+            return self.settle(cx, state, None).await;
+        }
+        let Self(spending, hold) = self;
+        if let Err(error) = spending.release(hold).await {
+            cx.write_log(
+                LogLevel::Error,
+                &format!("the reservation for a question could not be released: {error}"),
+            );
+        }
+    }
+}
+
+/// Returns the same id for the same question of the same call, in whatever process.
+fn charge_id(cx: &Context, question: Digest) -> TurnId {
+    let whole = Digest::of_bytes(format!("{}/{question}", cx.id).as_bytes());
+    let mut half = [0; 16];
+    half.copy_from_slice(&whole.as_bytes()[..16]);
+    // A custom UUID version, by which it is told from the turns of the session.
+    TurnId::new(uuid::Builder::from_custom_bytes(half).into_uuid())
+}
+
+/// Checks whether a reservation is for a question and not for a turn of the session. A question is
+/// sent as soon as it is reserved.
+pub(crate) fn is_question(turn: TurnId) -> bool {
+    turn.uuid().get_version() == Some(uuid::Version::Custom)
+}
+
+fn budget_error(error: BudgetError) -> ToolError {
+    let told = ToolError::new(
+        "The question was not asked: the budget does not allow it. Set the answer soon.",
+    );
+    told.with_category(ErrorCategory::Permission)
+        .with_operator_detail(error.to_string())
+}

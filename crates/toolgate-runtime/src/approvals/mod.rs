@@ -1,0 +1,535 @@
+//! The service that lists pending approvals and decides on them, from any process, without driving
+//! the session.
+
+#[cfg(unix)]
+pub(crate) mod key_file;
+pub(crate) mod messages;
+pub(crate) mod store_approver;
+pub(crate) mod voting;
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use toolgate_core::{
+    AdmittedDecision, ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRequestRef, ApprovalRow,
+    ApprovalState, AskClaims, CallId, Clock, Decision, InputKind, Keyring, MailboxItem, RecordKey,
+    RejectCode, Status, StoreError, StoreHandle, StoreRecord, TokenError, TurnId, Verdict, Vote,
+    unverified_approval_id,
+};
+
+use crate::{DeliverError, DispatchError, SystemClock};
+
+/// Lists pending approvals and decides on them. Clones share it.
+///
+/// It needs the store and nothing else: the driver of the session finds the answer there, now or
+/// when the session is resumed. A decision is checked like one that is delivered to the driver,
+/// dated, signed if there is a keyring, and durable when [`ApprovalService::decide`] returns. A rejected
+/// decision is left in the mailbox with its code, for the log.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use toolgate_core::{ApprovalFilter, MemoryStore, StoreHandle};
+/// use toolgate_runtime::ApprovalService;
+///
+/// let desk = ApprovalService::new(StoreHandle::new(MemoryStore::new()));
+/// assert!(desk.list_approvals(ApprovalFilter::default()).await?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ApprovalService {
+    store: StoreHandle,
+    keyring: Option<Keyring>,
+    clock: Arc<dyn Clock>,
+}
+
+/// The approval request that a decision is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DecisionTarget {
+    /// The request that this token was issued with.
+    Token(String),
+    /// The request that is named.
+    Question(ApprovalRequestRef),
+}
+
+/// An approval with what has been decided so far.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApprovalDetails {
+    /// The approval request and its state.
+    pub row: ApprovalRow,
+    /// The approvers so far, if several are required.
+    pub votes: Vec<Vote>,
+}
+
+/// An approval request with its row in the store.
+struct LocatedRequest {
+    row: ApprovalRow,
+    request: Arc<ApprovalRequest>,
+}
+
+impl ApprovalService {
+    /// Creates an approval service on a store.
+    pub fn new(store: StoreHandle) -> Self {
+        Self {
+            store,
+            keyring: None,
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+
+    /// Sets the keys that sign and verify.
+    pub fn keyring(self, keyring: Keyring) -> Self {
+        Self {
+            keyring: Some(keyring),
+            ..self
+        }
+    }
+
+    /// Sets the clock.
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self {
+            clock: Arc::new(clock),
+            ..self
+        }
+    }
+
+    /// Returns the approvals that `filter` selects, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store failed.
+    pub async fn list_approvals(
+        &self,
+        filter: ApprovalFilter,
+    ) -> Result<Vec<ApprovalRow>, StoreError> {
+        self.store.approvals(filter).await
+    }
+
+    /// Returns one approval, whatever its state.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store failed.
+    pub async fn find_approval(
+        &self,
+        id: ApprovalId,
+    ) -> Result<Option<ApprovalDetails>, StoreError> {
+        let Some(row) = self.find_row(id.call_id()).await? else {
+            return Ok(None);
+        };
+        // Votes are bound to the original request, not to the redacted one that lists show.
+        let votes = match self.load_request(&row).await? {
+            Some(question) => {
+                voting::load_votes(&self.store, &question, self.keyring.as_ref()).await?
+            }
+            None => Vec::new(),
+        };
+        Ok(Some(ApprovalDetails { row, votes }))
+    }
+
+    /// Returns the token that is issued with an approval request: proof that exactly this was
+    /// asked. Returns nothing without keys, or if the request is not in the store.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store failed.
+    pub async fn request_token(&self, row: &ApprovalRow) -> Result<Option<String>, StoreError> {
+        let Some(keyring) = &self.keyring else {
+            return Ok(None);
+        };
+        let question = self.load_request(row).await?;
+        Ok(question.map(|request| keyring.ask_token(&request)))
+    }
+
+    /// Decides on an approval request. When this returns, the decision is durable.
+    ///
+    /// Where several approvers are required, `Counted` has the number that is missing; the call
+    /// resumes when they have agreed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the decision was rejected (the code is the reason), if it names no approver, or if
+    /// the store failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the decision may have been stored. It then counts, and a second
+    /// decision is rejected as a duplicate.
+    pub async fn decide(
+        &self,
+        on: impl Into<DecisionTarget>,
+        decision: Decision,
+    ) -> Result<AdmittedDecision, DeliverError> {
+        let on = on.into();
+        if decision.by.as_str().trim().is_empty() {
+            return Err(DeliverError::NoApprover);
+        }
+        let row = match on.claimed_call() {
+            Some(call) => self.find_row(call).await.map_err(store_failure)?,
+            None => None,
+        };
+        let Some(row) = row else {
+            return Err(self.unknown_code(&on).into());
+        };
+        match self
+            .accept_decision(&on, decision, row.clone())
+            .await
+            .map_err(store_failure)?
+        {
+            Ok(admitted) => Ok(admitted),
+            Err(code) => {
+                self.record_rejection(&row, code)
+                    .await
+                    .map_err(store_failure)?;
+                Err(code.into())
+            }
+        }
+    }
+
+    /// Decides on several approval requests, each by itself and in this order.
+    pub async fn decide_many(
+        &self,
+        decisions: Vec<(DecisionTarget, Decision)>,
+    ) -> Vec<Result<AdmittedDecision, DeliverError>> {
+        let mut answers = Vec::with_capacity(decisions.len());
+        for (on, decision) in decisions {
+            answers.push(self.decide(on, decision).await);
+        }
+        answers
+    }
+
+    /// Decides as a JSON object says: `token`, or `approval_id` with `generation` and
+    /// `arguments_digest`; `decision`, `by`, and what the decision needs. A word that is none of
+    /// the three decisions is rejected and recorded, and so is `approve` with arguments: it does
+    /// not say which arguments are meant to run.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`ApprovalService::decide`] does, and if the object is not a decision.
+    pub async fn decide_raw(&self, json: &Value) -> Result<AdmittedDecision, DeliverError> {
+        let on = DecisionTarget::from_json(json);
+        match (on, serde_json::from_value::<Decision>(json.clone())) {
+            (Some(on), Ok(decision))
+                if decision.verdict != Verdict::Approve || json.get("arguments").is_none() =>
+            {
+                self.decide(on, decision).await
+            }
+            (Some(on), Ok(_) | Err(_)) => Err(self
+                .reject_unparsed(on.claimed_call(), RejectCode::NotADecision)
+                .await?
+                .into()),
+            (None, _) => {
+                let call = json
+                    .get("approval_id")
+                    .and_then(Value::as_str)
+                    .and_then(|id| id.parse().ok());
+                Err(self
+                    .reject_unparsed(call.map(ApprovalId::call_id), RejectCode::NotADecision)
+                    .await?
+                    .into())
+            }
+        }
+    }
+
+    /// Asks the driver of a turn to stop it. Returns false if there is no such turn or it has
+    /// ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store failed.
+    pub async fn interrupt_turn(&self, turn: TurnId, reason: &str) -> Result<bool, StoreError> {
+        let Some(StoreRecord::Requests(requests)) =
+            self.store.record(&RecordKey::Requests(turn)).await?
+        else {
+            return Ok(false);
+        };
+        if self.store.record(&RecordKey::Ended(turn)).await?.is_some() {
+            return Ok(false);
+        }
+        let post = MailboxItem::Interrupt {
+            turn,
+            reason: reason.to_owned(),
+        };
+        self.store
+            .post(requests.info.session, post, Vec::new())
+            .await?;
+        Ok(true)
+    }
+
+    /// Records that a decision on a call could not be parsed, and returns the code.
+    pub(crate) async fn reject_unparsed(
+        &self,
+        call: Option<CallId>,
+        code: RejectCode,
+    ) -> Result<RejectCode, DeliverError> {
+        let row = match call {
+            Some(call) => self.find_row(call).await.map_err(store_failure)?,
+            None => None,
+        };
+        if let Some(row) = row {
+            self.record_rejection(&row, code)
+                .await
+                .map_err(store_failure)?;
+        }
+        Ok(code)
+    }
+
+    async fn accept_decision(
+        &self,
+        on: &DecisionTarget,
+        decision: Decision,
+        row: ApprovalRow,
+    ) -> Result<Result<AdmittedDecision, RejectCode>, StoreError> {
+        let claims = match self.verify_token(on) {
+            Ok(claims) => claims,
+            Err(code) => return Ok(Err(code)),
+        };
+        // Only after the token was verified: a forged one must not learn the state of the call.
+        if let Some(code) = self.closed_code(&row, on).await? {
+            return Ok(Err(code));
+        }
+        let Some(request) = self.load_request(&row).await? else {
+            return Ok(Err(RejectCode::NoWaiter));
+        };
+        let found = LocatedRequest { row, request };
+        if let Err(code) = found.check_target(on, claims.as_ref()) {
+            return Ok(Err(code));
+        }
+        let now = self.clock.now();
+        let admitted = match voting::count_vote(
+            &self.store,
+            &found.request,
+            &decision,
+            now,
+            self.keyring.as_ref(),
+        )
+        .await?
+        {
+            Ok(admitted) => admitted,
+            Err(code) => return Ok(Err(code)),
+        };
+        match &admitted {
+            AdmittedDecision::Counted { .. } => Ok(Ok(admitted)),
+            AdmittedDecision::Decided { with } => {
+                let answer = voting::build_answer(
+                    &found.request,
+                    decision,
+                    with.clone(),
+                    now,
+                    self.keyring.as_ref(),
+                );
+                match self.store_answer(&found, answer).await {
+                    Ok(()) => Ok(Ok(admitted)),
+                    // Another process has decided first; the record is written only once.
+                    Err(StoreError::RecordExists { .. }) => Ok(Err(self
+                        .closed_code(&found.row, on)
+                        .await?
+                        .unwrap_or(RejectCode::Duplicate))),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+
+    async fn store_answer(
+        &self,
+        found: &LocatedRequest,
+        answer: toolgate_core::ApprovalAnswer,
+    ) -> Result<(), StoreError> {
+        let LocatedRequest { row, request } = found;
+        let call = request.approval_id.call_id();
+        let generation = request.generation;
+        let post = MailboxItem::Answer {
+            turn: row.turn,
+            call,
+            generation,
+        };
+        let record = (
+            RecordKey::Answer(call, generation),
+            StoreRecord::Answer(Arc::new(answer)),
+        );
+        self.store.post(row.session, post, vec![record]).await
+    }
+
+    /// Returns why the request accepts no decision any more, if so.
+    async fn closed_code(
+        &self,
+        row: &ApprovalRow,
+        on: &DecisionTarget,
+    ) -> Result<Option<RejectCode>, StoreError> {
+        let call = row.request.approval_id.call_id();
+        // The record is written before the list is updated.
+        let settled = match (
+            row.state,
+            self.store.record(&RecordKey::Outcome(call)).await?,
+        ) {
+            (_, Some(StoreRecord::Outcome(settled))) => Some(settled.status),
+            (ApprovalState::Settled(status), _) => Some(status),
+            (ApprovalState::Pending | ApprovalState::Answered, _) => None,
+        };
+        if let Some(status) = settled {
+            let ended = self
+                .store
+                .record(&RecordKey::Ended(row.turn))
+                .await?
+                .is_some();
+            return Ok(Some(match status {
+                Status::Expired => RejectCode::Expired,
+                status if status.is_refusal() => RejectCode::AlreadyDenied,
+                _ if ended => RejectCode::TurnClosed,
+                status => RejectCode::after_settled(status),
+            }));
+        }
+        let answer = self
+            .store
+            .record(&RecordKey::Answer(call, row.request.generation))
+            .await?;
+        let Some(StoreRecord::Answer(answer)) = answer else {
+            return Ok(None);
+        };
+        Ok(Some(match (&answer.decision.verdict, on) {
+            (Verdict::Deny { .. }, _) => RejectCode::AlreadyDenied,
+            // A token is good for one decision; used again it is a replay.
+            (Verdict::Approve | Verdict::ApproveWithEdits { .. }, DecisionTarget::Token(_)) => {
+                RejectCode::Replayed
+            }
+            (Verdict::Approve | Verdict::ApproveWithEdits { .. }, DecisionTarget::Question(_)) => {
+                RejectCode::Duplicate
+            }
+        }))
+    }
+
+    /// Returns the claims of a token, if there is one and it is valid.
+    fn verify_token(&self, on: &DecisionTarget) -> Result<Option<AskClaims>, RejectCode> {
+        match (on, &self.keyring) {
+            (DecisionTarget::Question(_), _) => Ok(None),
+            (DecisionTarget::Token(token), Some(keyring)) => {
+                Ok(Some(keyring.verify_ask_token(token)?))
+            }
+            (DecisionTarget::Token(_), None) => Err(TokenError::KeyGone.into()),
+        }
+    }
+
+    /// Returns the code for a decision on an approval that does not exist.
+    fn unknown_code(&self, on: &DecisionTarget) -> RejectCode {
+        self.verify_token(on)
+            .err()
+            .unwrap_or(RejectCode::UnknownInvocation)
+    }
+
+    async fn find_row(&self, call: CallId) -> Result<Option<ApprovalRow>, StoreError> {
+        Ok(self
+            .store
+            .approvals(ApprovalFilter::for_call(call))
+            .await?
+            .pop())
+    }
+
+    /// Loads the approval request as it was made, not as lists show it.
+    async fn load_request(
+        &self,
+        row: &ApprovalRow,
+    ) -> Result<Option<Arc<ApprovalRequest>>, StoreError> {
+        let key = RecordKey::Question(row.request.approval_id.call_id(), row.request.generation);
+        Ok(match self.store.record(&key).await? {
+            Some(StoreRecord::Question(request)) => Some(request),
+            _ => None,
+        })
+    }
+
+    async fn record_rejection(
+        &self,
+        row: &ApprovalRow,
+        code: RejectCode,
+    ) -> Result<(), StoreError> {
+        let call = row.request.approval_id.call_id();
+        let post = MailboxItem::Refused {
+            turn: row.turn,
+            call,
+            what: InputKind::Decision,
+            code,
+        };
+        self.store.post(row.session, post, Vec::new()).await
+    }
+}
+
+impl LocatedRequest {
+    /// Checks whether the decision is about exactly this request.
+    fn check_target(
+        &self,
+        on: &DecisionTarget,
+        claims: Option<&AskClaims>,
+    ) -> Result<(), RejectCode> {
+        match (on, claims) {
+            (DecisionTarget::Question(question), _)
+                if *question == ApprovalRequestRef::from(&*self.request) =>
+            {
+                Ok(())
+            }
+            (DecisionTarget::Question(_), _) => Err(RejectCode::NoWaiter),
+            (DecisionTarget::Token(_), Some(claims))
+                if *claims == AskClaims::for_request(&self.request) =>
+            {
+                Ok(())
+            }
+            (DecisionTarget::Token(_), _) => Err(RejectCode::TokenMismatch),
+        }
+    }
+}
+
+impl DecisionTarget {
+    /// Returns the call that it claims to be about.
+    fn claimed_call(&self) -> Option<CallId> {
+        match self {
+            Self::Token(token) => unverified_approval_id(token).map(ApprovalId::call_id),
+            Self::Question(question) => Some(question.approval_id.call_id()),
+        }
+    }
+
+    fn from_json(json: &Value) -> Option<Self> {
+        match json.get("token") {
+            Some(token) => token.as_str().map(|token| Self::Token(token.to_owned())),
+            None => ApprovalRequestRef::deserialize(json)
+                .ok()
+                .map(Self::Question),
+        }
+    }
+}
+
+impl From<&str> for DecisionTarget {
+    fn from(token: &str) -> Self {
+        Self::Token(token.to_owned())
+    }
+}
+
+impl From<String> for DecisionTarget {
+    fn from(token: String) -> Self {
+        Self::Token(token)
+    }
+}
+
+impl From<ApprovalRequestRef> for DecisionTarget {
+    fn from(question: ApprovalRequestRef) -> Self {
+        Self::Question(question)
+    }
+}
+
+impl From<&ApprovalRequest> for DecisionTarget {
+    fn from(request: &ApprovalRequest) -> Self {
+        Self::Question(request.into())
+    }
+}
+
+impl std::fmt::Debug for ApprovalService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApprovalService")
+            .field("keyring", &self.keyring)
+            .finish_non_exhaustive()
+    }
+}
+
+fn store_failure(error: StoreError) -> DeliverError {
+    DeliverError::Turn(Box::new(DispatchError::from(error)))
+}

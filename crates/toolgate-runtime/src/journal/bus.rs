@@ -1,0 +1,290 @@
+//! Ordered, bounded event bus that screens subscribe to. It never delays execution.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::{
+    sync::broadcast::{
+        self,
+        error::{RecvError, TryRecvError},
+    },
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+use toolgate_core::{
+    Delta, Event, SessionId, StoreError, StoreHandle, TurnInfo, run_contained_sync,
+};
+
+/// Publishes events to any number of subscribers, in order.
+///
+/// The bus buffers a bounded number of events. A subscriber that falls further behind is told how
+/// many it missed and can load them from the store; the publisher does not wait for it.
+#[derive(Debug, Clone)]
+pub struct Bus(Arc<BusChannel>);
+
+#[derive(Debug)]
+struct BusChannel {
+    capacity: usize,
+    /// Created for the first subscriber: allocating the buffer takes longer than a whole turn.
+    sender: OnceLock<broadcast::Sender<BusItem>>,
+}
+
+/// An item on the bus.
+#[derive(Debug, Clone)]
+enum BusItem {
+    Event(Arc<Event>),
+    Piece(Arc<StreamPiece>),
+}
+
+/// A piece of a reply, as it arrives. It is shown and not stored: the log has the whole reply.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamPiece {
+    /// The turn of the reply.
+    pub turn: Arc<TurnInfo>,
+    /// The change to the reply.
+    pub delta: Delta,
+}
+
+/// An item that a subscriber receives.
+#[derive(Debug, Clone)]
+pub enum BusDelivery {
+    /// The next event.
+    Event(Arc<Event>),
+    /// A piece of a reply that is under way.
+    Piece(Arc<StreamPiece>),
+    /// The subscriber was too slow and missed this many events or pieces.
+    Lagged(u64),
+}
+
+impl Bus {
+    /// Number of events the default bus buffers for slow subscribers.
+    pub const DEFAULT_CAPACITY: usize = 4096;
+
+    /// Creates a bus that buffers `capacity` events (at least one).
+    pub fn new(capacity: usize) -> Self {
+        Self(Arc::new(BusChannel {
+            capacity: capacity.clamp(1, 1 << 20),
+            sender: OnceLock::new(),
+        }))
+    }
+
+    /// Sends an event to all current subscribers.
+    pub(crate) fn publish(&self, event: Arc<Event>) {
+        if let Some(sender) = self.0.sender.get() {
+            // An error means that there are no subscribers, which is fine.
+            let _ = sender.send(BusItem::Event(event));
+        }
+    }
+
+    /// Sends a piece of a reply to all current subscribers.
+    pub(crate) fn publish_piece(&self, turn: &Arc<TurnInfo>, delta: &Delta) {
+        if let Some(sender) = self
+            .0
+            .sender
+            .get()
+            .filter(|sender| sender.receiver_count() > 0)
+        {
+            // Built only for subscribers: a reply has thousands of pieces.
+            let piece = Arc::new(StreamPiece {
+                turn: turn.clone(),
+                delta: delta.clone(),
+            });
+            let _ = sender.send(BusItem::Piece(piece));
+        }
+    }
+
+    /// Subscribes to everything published from now on.
+    pub fn subscribe(&self) -> BusSubscription {
+        let sender = self
+            .0
+            .sender
+            .get_or_init(|| broadcast::Sender::new(self.0.capacity));
+        BusSubscription(sender.subscribe())
+    }
+
+    /// Follows one session from event number `after` on: first what the store has, then what is
+    /// published, and after a lag what was missed.
+    pub fn follow_session(
+        &self,
+        store: StoreHandle,
+        session: SessionId,
+        after: u64,
+    ) -> SessionFollower {
+        SessionFollower {
+            live: self.subscribe(),
+            store,
+            session,
+            seen: after,
+            backlog: Vec::new().into_iter(),
+            reread: true,
+        }
+    }
+
+    /// Calls `consumer` with everything that is published, in a separate task.
+    ///
+    /// A panic of the consumer affects only itself: it is counted, and the next event is delivered.
+    pub fn attach(
+        &self,
+        mut consumer: impl FnMut(BusDelivery) + Send + 'static,
+    ) -> AttachedConsumer {
+        let mut subscription = self.subscribe();
+        let panics = Arc::new(AtomicU64::new(0));
+        let stop = CancellationToken::new();
+        let counted = panics.clone();
+        let stopping = stop.clone();
+        let mut deliver = move |delivery| {
+            if run_contained_sync(|| consumer(delivery)).is_err() {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let task = tokio::spawn(async move {
+            while let Some(Some(delivery)) = stopping.run_until_cancelled(subscription.next()).await
+            {
+                deliver(delivery);
+            }
+            // What was published before `finish` is delivered, too.
+            while let Some(delivery) = subscription.try_next() {
+                deliver(delivery);
+            }
+        });
+        AttachedConsumer { task, stop, panics }
+    }
+
+    /// Returns the number of subscribers.
+    pub fn subscriber_count(&self) -> usize {
+        self.0
+            .sender
+            .get()
+            .map_or(0, broadcast::Sender::receiver_count)
+    }
+}
+
+impl Default for Bus {
+    fn default() -> Self {
+        Self::new(Self::DEFAULT_CAPACITY)
+    }
+}
+
+/// One subscriber's position in the stream.
+#[derive(Debug)]
+pub struct BusSubscription(broadcast::Receiver<BusItem>);
+
+impl BusSubscription {
+    /// Waits for the next item; returns `None` once the bus is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, no item is lost.
+    pub async fn next(&mut self) -> Option<BusDelivery> {
+        match self.0.recv().await {
+            Ok(BusItem::Event(event)) => Some(BusDelivery::Event(event)),
+            Ok(BusItem::Piece(piece)) => Some(BusDelivery::Piece(piece)),
+            Err(RecvError::Lagged(missed)) => Some(BusDelivery::Lagged(missed)),
+            Err(RecvError::Closed) => None,
+        }
+    }
+
+    /// Returns the next item, if it is there already.
+    pub fn try_next(&mut self) -> Option<BusDelivery> {
+        match self.0.try_recv() {
+            Ok(BusItem::Event(event)) => Some(BusDelivery::Event(event)),
+            Ok(BusItem::Piece(piece)) => Some(BusDelivery::Piece(piece)),
+            Err(TryRecvError::Lagged(missed)) => Some(BusDelivery::Lagged(missed)),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => None,
+        }
+    }
+}
+
+/// One session's events without gaps.
+#[derive(Debug)]
+pub struct SessionFollower {
+    live: BusSubscription,
+    store: StoreHandle,
+    session: SessionId,
+    seen: u64,
+    backlog: std::vec::IntoIter<Arc<Event>>,
+    reread: bool,
+}
+
+impl SessionFollower {
+    const PAGE: usize = 256;
+
+    /// Waits for the next event of the session, loading missed ones from the store; returns `None`
+    /// once the bus is gone.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, no event is lost.
+    pub async fn next(&mut self) -> Result<Option<Arc<Event>>, StoreError> {
+        loop {
+            if let Some(event) = self.backlog.next() {
+                self.seen = event.sequence();
+                return Ok(Some(event));
+            }
+            if self.reread {
+                let page = self
+                    .store
+                    .events(self.session, self.seen, Self::PAGE)
+                    .await?;
+                self.reread = page.len() == Self::PAGE;
+                self.backlog = page.into_iter();
+                if self.backlog.len() > 0 {
+                    continue;
+                }
+            }
+            match self.live.next().await {
+                None => return Ok(None),
+                Some(BusDelivery::Lagged(_)) => self.reread = true,
+                Some(BusDelivery::Piece(_)) => {}
+                Some(BusDelivery::Event(event)) => {
+                    // What was loaded from the store may be published here again.
+                    let ours =
+                        event.turn_info().session == self.session && event.sequence() > self.seen;
+                    if !ours {
+                        continue;
+                    }
+                    if event.sequence() == self.seen + 1 {
+                        self.seen = event.sequence();
+                        return Ok(Some(event));
+                    }
+                    // An event in between is missing here, but not in the store.
+                    self.reread = true;
+                }
+            }
+        }
+    }
+}
+
+/// A consumer that is attached to a bus; dropping it detaches the consumer at once.
+#[derive(Debug)]
+pub struct AttachedConsumer {
+    task: JoinHandle<()>,
+    stop: CancellationToken,
+    panics: Arc<AtomicU64>,
+}
+
+impl AttachedConsumer {
+    /// Returns how often the consumer panicked.
+    pub fn panic_count(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Delivers everything that was published so far, then detaches the consumer.
+    pub async fn finish(mut self) {
+        self.stop.cancel();
+        // The task contains the consumer's panics, so it can only have been aborted with its runtime.
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for AttachedConsumer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,460 @@
+//! Writes a session's events: numbered, in order, durable before they are published.
+//!
+//! A caller hands its events over and continues; if they have to be durable first, it awaits the
+//! answer. What is handed over while a write is under way is written together in the next one. With
+//! a store that answers at once no task is ever started; with a slower one, a separate task
+//! finishes the write, so that a caller that stops waiting cannot tear it.
+//!
+//! Only one journal of a session writes at a time, whatever process it is in: it holds the lease of
+//! the session. Once another journal has taken the lease, nothing more is written here.
+
+pub(crate) mod bus;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use tokio::sync::oneshot;
+use toolgate_core::{
+    Clock, Event, InvalidEvent, Invocation, LedgerDraft, RecordKey, SessionEvent, SessionId,
+    StoreError, StoreHandle, StoreRecord, ToolEvent, TurnEvent, TurnInfo, WriteBatch,
+    run_contained, run_contained_sync,
+};
+
+use crate::{Bus, lease::SessionLease};
+
+/// The log of one session. Clones share it.
+#[derive(Clone)]
+pub struct Journal(Arc<JournalWriter>);
+
+struct JournalWriter {
+    session: SessionId,
+    store: StoreHandle,
+    driving: SessionLease,
+    bus: Bus,
+    clock: Arc<dyn Clock>,
+    runtime: tokio::runtime::Handle,
+    state: Mutex<JournalState>,
+}
+
+struct JournalState {
+    /// The number of the last event handed over.
+    sequence: u64,
+    /// The number of the last event in the store.
+    durable_sequence: u64,
+    /// The numbers of writes that were handed over and that are durable.
+    handed: u64,
+    durable: u64,
+    waiting: WriteBatch,
+    writing: bool,
+    waiters: Vec<(u64, oneshot::Sender<Result<(), JournalError>>)>,
+    failed: Option<JournalError>,
+}
+
+/// Reason why the journal failed. From then on nothing is written, and nothing that has to be
+/// recorded runs.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The store rejected the write or failed.
+    #[error("the journal of session {session} could not be written")]
+    Store {
+        /// The session's id.
+        session: SessionId,
+        /// The store's error.
+        #[source]
+        source: Arc<StoreError>,
+    },
+    /// An event was not valid.
+    #[error("an event is not valid")]
+    Event(#[from] InvalidEvent),
+    /// The runtime was shut down while a write was under way.
+    #[error("the runtime stopped before the journal was written")]
+    Stopped,
+}
+
+/// An event to be written, before it has a number and a time.
+pub(crate) enum PendingEvent {
+    Tool(Arc<Invocation>, ToolEvent),
+    Turn(Arc<TurnInfo>, TurnEvent),
+    Loop(Arc<TurnInfo>, SessionEvent),
+}
+
+/// Records, ledger entries and the mailbox position that belong to the same write as some events.
+#[derive(Default)]
+pub(crate) struct BatchExtras {
+    pub(crate) records: Vec<(RecordKey, StoreRecord)>,
+    pub(crate) entries: Vec<LedgerDraft>,
+    pub(crate) taken_posts: Option<u64>,
+}
+
+impl BatchExtras {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.entries.is_empty() && self.taken_posts.is_none()
+    }
+}
+
+impl JournalError {
+    /// Checks whether another process drives the session now.
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Self::Store { source, .. } if matches!(**source, StoreError::Fenced { .. }))
+    }
+}
+
+impl Journal {
+    /// Takes the lease of `session` and continues its log where the store has it.
+    ///
+    /// The lease is valid for `span` after the last write and is renewed while a turn is driven.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another process holds the lease (the error names it) or if the store failed.
+    pub async fn open(
+        session: SessionId,
+        store: StoreHandle,
+        bus: Bus,
+        clock: Arc<dyn Clock>,
+        span: Duration,
+    ) -> Result<Self, JournalError> {
+        let driving =
+            SessionLease::acquire(session, store.clone(), clock.clone(), span, false).await;
+        let driving = driving.map_err(|source| JournalError::Store {
+            session,
+            source: Arc::new(source),
+        })?;
+        Ok(Self::with_lease(driving, store, bus, clock))
+    }
+
+    /// Continues the log of a session under a lease.
+    pub(crate) fn with_lease(
+        driving: SessionLease,
+        store: StoreHandle,
+        bus: Bus,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let session = driving.lease.session;
+        let sequence = driving.lease.revision;
+        let state = JournalState {
+            sequence,
+            durable_sequence: sequence,
+            handed: 0,
+            durable: 0,
+            waiting: WriteBatch::default(),
+            writing: false,
+            waiters: Vec::new(),
+            failed: None,
+        };
+        Self(Arc::new(JournalWriter {
+            session,
+            store,
+            driving,
+            bus,
+            clock,
+            runtime: tokio::runtime::Handle::current(),
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// Returns the number of the last event handed over.
+    pub fn sequence(&self) -> u64 {
+        self.0.lock_state().sequence
+    }
+
+    /// Returns the error since which nothing is written, if there is one.
+    pub fn failure(&self) -> Option<JournalError> {
+        self.0.lock_state().failed.clone()
+    }
+
+    /// Returns the lease under which it writes.
+    pub(crate) fn lease(&self) -> &SessionLease {
+        &self.0.driving
+    }
+
+    /// Renews the lease. If another process has it, nothing is written from then on.
+    pub(crate) async fn renew(&self) -> Result<(), JournalError> {
+        let renewed = self.0.driving.renew().await;
+        renewed.map_err(|source| {
+            let error = JournalError::Store {
+                session: self.0.session,
+                source: Arc::new(source),
+            };
+            // A store that is unreachable for a moment does not mean that the lease is lost.
+            if error.is_fenced() {
+                self.0.lock_state().record_failure(error)
+            } else {
+                error
+            }
+        })
+    }
+
+    /// Completes when everything handed over so far is durable.
+    pub(crate) fn when_flushed(&self) -> WriteAck {
+        let handed = self.0.lock_state().handed;
+        self.0.when_durable(handed)
+    }
+
+    /// Hands over events and records that belong to one write. The order of the calls is the order
+    /// of the log.
+    pub(crate) fn append(
+        &self,
+        drafts: impl IntoIterator<Item = PendingEvent>,
+        records: impl IntoIterator<Item = (RecordKey, StoreRecord)>,
+    ) -> WriteAck {
+        self.append_with(
+            drafts,
+            BatchExtras {
+                records: records.into_iter().collect(),
+                ..BatchExtras::default()
+            },
+        )
+    }
+
+    /// Hands over events together with everything else that belongs to the same write.
+    pub(crate) fn append_with(
+        &self,
+        drafts: impl IntoIterator<Item = PendingEvent>,
+        along: BatchExtras,
+    ) -> WriteAck {
+        let now = self.0.clock.now();
+        let mut state = self.0.lock_state();
+        // After a failure nothing is written, so that the log has no gap.
+        if let Some(error) = &state.failed {
+            return WriteAck::Now(Err(error.clone()));
+        }
+        let before = state.sequence;
+        for draft in drafts {
+            let sequence = state.sequence + 1;
+            let event = match draft {
+                PendingEvent::Tool(invocation, event) => {
+                    Event::for_invocation(sequence, now, invocation, event)
+                }
+                PendingEvent::Turn(turn, event) => Event::for_turn(sequence, now, turn, event),
+                PendingEvent::Loop(turn, event) => Event::for_run(sequence, now, turn, event),
+            };
+            match event {
+                Ok(event) => state.waiting.events.push(Arc::new(event)),
+                // Numbers would have a gap otherwise, and what follows may depend on this event.
+                Err(error) => return WriteAck::Now(Err(state.record_failure(error.into()))),
+            }
+            state.sequence = sequence;
+        }
+        if state.sequence == before && along.is_empty() {
+            // Nothing to write, so only earlier writes have to become durable.
+            let handed = state.handed;
+            drop(state);
+            return self.0.when_durable(handed);
+        }
+        append_list(&mut state.waiting.records, along.records);
+        append_list(&mut state.waiting.entries, along.entries);
+        state.waiting.taken_posts = along.taken_posts.or(state.waiting.taken_posts);
+        state.handed += 1;
+        let ticket = state.handed;
+        // The first writer leads; the others only queue and are written by it.
+        let lead = !std::mem::replace(&mut state.writing, true);
+        drop(state);
+        if lead {
+            JournalWriter::write_batches(&self.0);
+        }
+        self.0.when_durable(ticket)
+    }
+}
+
+impl JournalWriter {
+    // A poisoned lock is used anyway: every method leaves the state consistent before it releases
+    // the lock.
+    fn lock_state(&self) -> MutexGuard<'_, JournalState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes batches until nothing is left. Only one caller at a time is here: the one that set
+    /// `writing`.
+    fn write_batches(self: &Arc<Self>) {
+        while let Some((mut write, events, ticket)) = self.next_batch() {
+            match run_contained_sync(|| write.as_mut().now_or_never()) {
+                Ok(Some(result)) => self.finish_batch(events, ticket, result),
+                Err(_) => self.finish_batch(events, ticket, Err(store_panicked())),
+                Ok(None) => {
+                    // Not `tokio::spawn`: a tool may report progress from a thread outside the
+                    // runtime.
+                    let finish = BackgroundWrite {
+                        inner: self.clone(),
+                        done: false,
+                    };
+                    self.runtime
+                        .spawn(finish.finish_write(write, events, ticket));
+                    return;
+                }
+            }
+        }
+    }
+
+    #[expect(
+        clippy::type_complexity,
+        reason = "used once, and the parts have names where they are used"
+    )]
+    fn next_batch(
+        &self,
+    ) -> Option<(
+        BoxFuture<'static, Result<u64, StoreError>>,
+        Vec<Arc<Event>>,
+        u64,
+    )> {
+        let mut state = self.lock_state();
+        let batch = std::mem::take(&mut state.waiting);
+        if batch.is_empty() || state.failed.is_some() {
+            state.writing = false;
+            return None;
+        }
+        let events = batch.events.clone();
+        // The position has the revision and the fence: the store rejects the write if another
+        // process has written or taken the lease.
+        let write = self.store.append(
+            self.session,
+            self.driving.write_position(state.durable_sequence),
+            batch,
+        );
+        Some((write, events, state.handed))
+    }
+
+    fn finish_batch(&self, events: Vec<Arc<Event>>, ticket: u64, result: Result<u64, StoreError>) {
+        let mut state = self.lock_state();
+        match result {
+            Ok(revision) => {
+                state.durable_sequence = revision;
+                state.durable = ticket;
+                // Published under the lock: the order on the bus is the order of the log.
+                for event in events {
+                    self.bus.publish(event);
+                }
+                state.wake_waiters(ticket);
+            }
+            Err(source) => {
+                state.record_failure(JournalError::Store {
+                    session: self.session,
+                    source: Arc::new(source),
+                });
+            }
+        }
+    }
+
+    fn when_durable(&self, ticket: u64) -> WriteAck {
+        let mut state = self.lock_state();
+        // Before the check for a failure: a write that became durable stays so.
+        if state.durable >= ticket {
+            return WriteAck::Now(Ok(()));
+        }
+        if let Some(error) = &state.failed {
+            return WriteAck::Now(Err(error.clone()));
+        }
+        let (tell, told) = oneshot::channel();
+        state.waiters.push((ticket, tell));
+        WriteAck::Later(told)
+    }
+}
+
+impl JournalState {
+    fn record_failure(&mut self, error: JournalError) -> JournalError {
+        self.failed = Some(error.clone());
+        for (_, waiter) in self.waiters.drain(..) {
+            let _ = waiter.send(Err(error.clone()));
+        }
+        error
+    }
+
+    fn wake_waiters(&mut self, ticket: u64) {
+        for (wanted, waiter) in std::mem::take(&mut self.waiters) {
+            if wanted <= ticket {
+                // A caller that stopped waiting does not need the answer.
+                let _ = waiter.send(Ok(()));
+            } else {
+                self.waiters.push((wanted, waiter));
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal")
+            .field("session", &self.0.session)
+            .field("sequence", &self.sequence())
+            .finish()
+    }
+}
+
+/// Finishes a write in a separate task. If the task is dropped with its runtime, the waiting
+/// callers get an error.
+struct BackgroundWrite {
+    inner: Arc<JournalWriter>,
+    done: bool,
+}
+
+impl BackgroundWrite {
+    async fn finish_write(
+        mut self,
+        write: BoxFuture<'static, Result<u64, StoreError>>,
+        events: Vec<Arc<Event>>,
+        ticket: u64,
+    ) {
+        let result = run_contained(write)
+            .await
+            .unwrap_or_else(|_| Err(store_panicked()));
+        self.inner.finish_batch(events, ticket, result);
+        // The callers that waited for this write run first, so that what they hand over next is
+        // written together: calls that end, the driver that learns of it, the calls that it starts.
+        // Without this the fastest of many calls has a write of its own, and the others wait for
+        // it.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        self.done = true;
+        self.inner.write_batches();
+    }
+}
+
+impl Drop for BackgroundWrite {
+    fn drop(&mut self) {
+        if !self.done {
+            self.inner
+                .lock_state()
+                .record_failure(JournalError::Stopped);
+        }
+    }
+}
+
+/// Appends to a list; to an empty one without copying.
+fn append_list<T>(list: &mut Vec<T>, more: Vec<T>) {
+    if list.is_empty() {
+        *list = more;
+    } else {
+        list.extend(more);
+    }
+}
+
+fn store_panicked() -> StoreError {
+    StoreError::Backend("the store panicked".into())
+}
+
+/// Completes when what was handed over is durable. Dropping it does not undo the write.
+#[must_use = "a write is only known to be durable once this completes"]
+pub(crate) enum WriteAck {
+    Now(Result<(), JournalError>),
+    Later(oneshot::Receiver<Result<(), JournalError>>),
+}
+
+impl Future for WriteAck {
+    type Output = Result<(), JournalError>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Now(result) => Poll::Ready(result.clone()),
+            Self::Later(told) => Pin::new(told)
+                .poll(cx)
+                .map(|told| told.unwrap_or(Err(JournalError::Stopped))),
+        }
+    }
+}

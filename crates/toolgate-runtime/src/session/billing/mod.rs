@@ -1,0 +1,418 @@
+//! Budgets of model requests: reserves what a request may cost before it is sent, and charges what
+//! it did cost.
+
+pub(crate) mod run;
+
+use std::sync::Arc;
+
+use toolgate_core::{
+    BudgetAlert, BudgetError, Budgets, CallId, Charge, ChargeFilter, ChargeId, Clock, Cost,
+    Expense, Media, MediaSource, Message, ModelName, ModelRequest, PartContent, Payer, Prices,
+    RecordKey, RoutedModel, SessionId, StoreError, StoreHandle, StoreRecord, TurnId, UnknownPrice,
+    Usage,
+};
+
+/// Keeps requests to models within budgets.
+///
+/// Around each request there are two steps: [`reserve`](Self::reserve) before it, which may reject
+/// it, and [`settle`](Self::settle) or [`release`](Self::release) after it.
+/// [`recover`](Self::recover_turn) resolves what a lost process left in between. Without a budget the
+/// store is never asked, and only the cost is calculated.
+///
+/// The reservation is an upper estimate: one token for every three bytes of input, at the highest
+/// input price, and as many output tokens as the request allows. A limit on the output
+/// ([`ModelRequest::max_tokens`]) therefore allows more requests within a small budget.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use toolgate_core::*;
+/// # use toolgate_runtime::{ModelBilling, SystemClock};
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let two = BudgetRule::new("trial", BudgetScope::Global, BudgetPeriod::Day, BudgetUnit::Requests, 2);
+/// let store = StoreHandle::new(MemoryStore::new());
+/// let spending = ModelBilling::new(store, Arc::new(SystemClock::new())).with_budgets(Budgets::new([two]));
+/// let (turn, model, request) = (TurnId::new(uuid::Uuid::nil()), ModelName::new("acme", "m"), ModelRequest::default());
+/// for alerts in [1, 3] {
+///     let hold = spending.reserve(turn, &request, &model).await?;
+///     assert_eq!(spending.settle(hold, None).await.alerts.len(), alerts);
+/// }
+/// assert!(matches!(spending.reserve(turn, &request, &model).await, Err(BudgetError::Exceeded { .. })));
+/// # Ok::<(), BudgetError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct ModelBilling {
+    store: StoreHandle,
+    clock: Arc<dyn Clock>,
+    budgets: Budgets,
+    prices: Arc<Prices>,
+    payer: Payer,
+    unknown: UnknownPrice,
+    others: Arc<[ModelName]>,
+    assumed_output: u32,
+    /// The session under which reservations are found again, if it is not the session that pays.
+    session: Option<SessionId>,
+}
+
+/// The budget reserved for one request. If it is dropped, it stays reserved until it is recovered.
+#[derive(Debug)]
+#[must_use = "it has to be settled or released"]
+pub struct BudgetReservation {
+    model: ModelName,
+    charge: Option<Charge>,
+}
+
+/// The result of a request that was charged.
+#[derive(Debug)]
+#[must_use = "alerts are returned only once"]
+pub struct SettledCharge {
+    /// The cost, if it is known.
+    pub cost: Cost,
+    /// The thresholds that were passed with it. They are not reported anywhere else.
+    pub alerts: Vec<BudgetAlert>,
+    /// The error, if it could not be charged. It stays reserved then, which allows less and never
+    /// more.
+    pub unbooked: Option<StoreError>,
+}
+
+/// Lower estimate of the bytes in a token, over everything that models read.
+const BYTES_PER_TOKEN: u64 = 3;
+
+/// Upper limit on what an image counts, in bytes: providers scale large ones down.
+const PICTURE: usize = 24 * 1024;
+
+/// Assumed output limit of a request that sets none.
+const ASSUMED_OUTPUT: u32 = 8 * 1024;
+
+impl ModelBilling {
+    /// Creates a billing without budgets and prices: everything is allowed, and every cost is
+    /// unknown.
+    pub fn new(store: StoreHandle, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            store,
+            clock,
+            budgets: Budgets::default(),
+            prices: Arc::default(),
+            payer: Payer::default(),
+            unknown: UnknownPrice::default(),
+            others: [].into(),
+            assumed_output: ASSUMED_OUTPUT,
+            session: None,
+        }
+    }
+
+    /// Sets the budgets.
+    #[must_use]
+    pub fn with_budgets(self, budgets: Budgets) -> Self {
+        Self { budgets, ..self }
+    }
+
+    /// Sets the prices.
+    #[must_use]
+    pub fn with_prices(self, prices: impl Into<Arc<Prices>>) -> Self {
+        Self {
+            prices: prices.into(),
+            ..self
+        }
+    }
+
+    /// Returns the same billing for another payer. It is cheap enough for each run.
+    #[must_use]
+    pub fn for_payer(&self, payer: Payer) -> Self {
+        Self {
+            payer,
+            ..self.clone()
+        }
+    }
+
+    /// Sets what happens to requests with an unknown price where there is a budget in money.
+    #[must_use]
+    pub fn on_unknown_price(self, unknown: UnknownPrice) -> Self {
+        Self { unknown, ..self }
+    }
+
+    /// Names models that may be used in place of the one that is asked. The highest price of all is
+    /// reserved.
+    #[must_use]
+    pub fn may_use(self, others: impl IntoIterator<Item = ModelName>) -> Self {
+        Self {
+            others: others.into_iter().collect(),
+            ..self
+        }
+    }
+
+    /// Sets how many output tokens are assumed for a request without a limit; by default 8192.
+    #[must_use]
+    pub fn assuming_output(self, tokens: u32) -> Self {
+        Self {
+            assumed_output: tokens,
+            ..self
+        }
+    }
+
+    /// Returns the same billing for requests of this session, whichever session pays for them.
+    pub(crate) fn for_session(self, session: SessionId) -> Self {
+        Self {
+            session: Some(session),
+            ..self
+        }
+    }
+
+    /// Returns what a session that works for the same payer inherits.
+    pub(crate) fn inherited_terms(&self) -> (Budgets, Arc<Prices>, Payer) {
+        (
+            self.budgets.clone(),
+            self.prices.clone(),
+            self.payer.clone(),
+        )
+    }
+
+    /// Returns the payer.
+    pub fn payer(&self) -> &Payer {
+        &self.payer
+    }
+
+    /// Reserves what a request may cost.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the budget does not allow the request, if its price is unknown where money counts,
+    /// or if the accounts could not be asked. The request must not be sent then.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the amount may stay reserved until [`ModelBilling::recover_turn`] releases
+    /// it.
+    pub async fn reserve(
+        &self,
+        turn: TurnId,
+        request: &ModelRequest,
+        model: &ModelName,
+    ) -> Result<BudgetReservation, BudgetError> {
+        let mut hold = BudgetReservation {
+            model: model.clone(),
+            charge: None,
+        };
+        if self.budgets.is_empty() {
+            return Ok(hold);
+        }
+        let id = ChargeId::Turn(turn);
+        let expense = self.max_expense(request, model);
+        let charge =
+            self.budgets
+                .build_charge(id, &self.payer, self.clock.now(), &expense, self.unknown)?;
+        if let Some(mut charge) = charge {
+            // Recovery looks for it under the session that asks, even if another one pays.
+            charge.session = self.session.or(charge.session);
+            let open = self
+                .store
+                .reserve(charge)
+                .await
+                .map_err(|error| self.budgets.explain_store_error(error))?;
+            hold.charge = Some(open);
+        }
+        Ok(hold)
+    }
+
+    /// Charges what a request cost. Without usage from the provider, the whole reservation is
+    /// charged and the cost is unknown.
+    pub async fn settle(&self, hold: BudgetReservation, usage: Option<Usage>) -> SettledCharge {
+        let cost = usage.map_or(Cost::Unknown, |usage| {
+            self.prices.request_cost(&hold.model, usage)
+        });
+        let Some(charge) = hold.charge else {
+            return SettledCharge {
+                cost,
+                alerts: Vec::new(),
+                unbooked: None,
+            };
+        };
+        let actual = usage
+            .map(|usage| charge.actual_amounts(&Expense::for_request(cost, usage.total_tokens())))
+            .unwrap_or_default();
+        match self.store.settle_charge(charge, actual).await {
+            Ok(moved) => SettledCharge {
+                cost,
+                alerts: self.budgets.alerts_for(&moved),
+                unbooked: None,
+            },
+            Err(error) => SettledCharge {
+                cost,
+                alerts: Vec::new(),
+                unbooked: Some(error),
+            },
+        }
+    }
+
+    /// Releases a reservation: the request was not sent, or the provider rejected it and does not
+    /// charge for it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store failed. The amount stays reserved then.
+    pub async fn release(&self, hold: BudgetReservation) -> Result<(), StoreError> {
+        match hold.charge {
+            Some(charge) => self.store.release_charge(charge).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Resolves what a lost process left reserved for a turn: if the request may have been sent,
+    /// all of it is charged, otherwise it is released. Returns the thresholds that were passed.
+    /// Repeating it changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store failed.
+    pub async fn recover_turn(
+        &self,
+        turn: TurnId,
+        sent: bool,
+    ) -> Result<Vec<BudgetAlert>, StoreError> {
+        if self.budgets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut moved = Vec::new();
+        for charge in self
+            .store
+            .charges(ChargeFilter::for_charge(ChargeId::Turn(turn)))
+            .await?
+        {
+            if sent {
+                // Without actual amounts the whole reservation is charged.
+                moved.extend(self.store.settle_charge(charge, Vec::new()).await?)
+            } else {
+                self.store.release_charge(charge).await?
+            }
+        }
+        Ok(self.budgets.alerts_for(&moved))
+    }
+
+    /// Returns the turns of a session that still have a reservation.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store failed.
+    pub async fn unsettled_turns(&self, session: SessionId) -> Result<Vec<TurnId>, StoreError> {
+        if self.budgets.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Turns are listed after calls, of which there may be many.
+        let after = Some(ChargeId::Call(CallId::new(uuid::Uuid::max())));
+        let open = self
+            .store
+            .charges(ChargeFilter {
+                session: Some(session),
+                after,
+                ..ChargeFilter::default()
+            })
+            .await?;
+        let turns = open.into_iter().filter_map(|charge| match charge.id {
+            ChargeId::Turn(turn) => Some(turn),
+            ChargeId::Call(_) => None,
+        });
+        Ok(turns.collect())
+    }
+
+    /// Resolves reservations of settled calls that could not be charged at the time: charged if the
+    /// call ran, released if it did not.
+    pub(crate) async fn recover_calls(&self, session: SessionId) -> Result<(), StoreError> {
+        if self.budgets.is_empty() {
+            return Ok(());
+        }
+        let of_session = ChargeFilter {
+            session: Some(session),
+            ..ChargeFilter::default()
+        };
+        for charge in self.store.charges(of_session).await? {
+            let ChargeId::Call(call) = charge.id else {
+                continue;
+            };
+            match self.store.record(&RecordKey::Outcome(call)).await? {
+                Some(StoreRecord::Outcome(settled)) if settled.attempts == 0 => {
+                    self.store.release_charge(charge).await?
+                }
+                Some(StoreRecord::Outcome(_)) => {
+                    drop(self.store.settle_charge(charge, Vec::new()).await?)
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the upper estimate of a request's cost.
+    fn max_expense(&self, request: &ModelRequest, model: &ModelName) -> Expense {
+        let read = request_bytes(request).div_ceil(BYTES_PER_TOKEN);
+        let written = u64::from(request.max_tokens.unwrap_or(self.assumed_output));
+        let costs = self
+            .others
+            .iter()
+            .chain([model])
+            .map(|model| self.prices.max_request_cost(model, read, written));
+        let dearest = costs.reduce(|a, b| match (a, b) {
+            (Cost::NanoUsd(a), Cost::NanoUsd(b)) => Cost::NanoUsd(a.max(b)),
+            // One unknown price makes the maximum unknown: a guess could exceed the budget.
+            (Cost::Unknown, _) | (_, Cost::Unknown) => Cost::Unknown,
+        });
+        Expense::for_request(dearest.unwrap_or_default(), read.saturating_add(written))
+    }
+}
+
+impl BudgetReservation {
+    /// Notes that another model was chosen, so that its price is charged.
+    pub fn use_routed_model(&mut self, routed: &RoutedModel) {
+        if let Ok(model) = routed.selected.parse() {
+            self.model = model;
+        }
+    }
+
+    /// Checks whether nothing is reserved.
+    pub fn is_empty(&self) -> bool {
+        self.charge.is_none()
+    }
+}
+
+impl std::fmt::Debug for ModelBilling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelBilling")
+            .field("budgets", &self.budgets)
+            .field("payer", &self.payer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns about how many bytes a model is to read.
+fn request_bytes(request: &ModelRequest) -> u64 {
+    let instructions = request.instructions.as_ref().map_or(0, |text| text.len());
+    let messages: usize = request
+        .messages
+        .iter()
+        .map(|message| message_bytes(message))
+        .sum();
+    let tool =
+        |spec: &toolgate_core::ToolSpec| spec.description.len() + spec.input.as_json().size();
+    let tools: usize = request.view.specs().map(tool).sum();
+    let output = request
+        .output
+        .as_ref()
+        .map_or(0, |output| output.schema.as_json().size());
+    (instructions + messages + tools + output) as u64
+}
+
+fn message_bytes(message: &Message) -> usize {
+    let spared = |media: &Media| match &media.source {
+        MediaSource::Data(text) if media.is_image() => text.len().saturating_sub(PICTURE),
+        MediaSource::Data(_) | MediaSource::Url(_) => 0,
+    };
+    let spared = message.parts.iter().map(|part| match &part.content {
+        PartContent::Media(media) => spared(media),
+        PartContent::Result(answer) => answer.media.iter().map(spared).sum(),
+        _ => 0,
+    });
+    let spared: usize = spared.sum();
+    message.size().saturating_sub(spared)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Billing of a run: before and after each model request, and for what a lost process left.
+
+use std::sync::Arc;
+
+use toolgate_core::{
+    Cost, ModelErrorKind, ModelName, Payer, SessionEvent, StoreError, TurnId, Usage,
+};
+
+use crate::{
+    ModelBilling, RunError, SessionError,
+    agent::recursive::billing::is_question,
+    session::{SessionShared, run::steps::SessionRun},
+};
+
+impl SessionRun {
+    /// Reserves what a request may cost, or returns why the model must not be asked.
+    pub(crate) async fn reserve_budget(
+        &mut self,
+        turn: TurnId,
+        model: &ModelName,
+    ) -> Result<(), RunError> {
+        let request = &self.conversation.request;
+        let hold = self.run_billing().reserve(turn, request, model).await;
+        self.hold = Some(hold.map_err(|error| RunError::Budget(Arc::new(error)))?);
+        Ok(())
+    }
+
+    /// Checks that the journal works. If it does not, the model must not be asked: the reply would
+    /// be lost, and recovery would not know of the request.
+    pub(crate) async fn check_journal(&mut self) -> Result<(), SessionError> {
+        let Some(error) = self.shared.journal().failure() else {
+            return Ok(());
+        };
+        if let Some(hold) = self.hold.take() {
+            // A reservation that cannot be released now is found when the session is resumed.
+            let _ = self.shared.spending.release(hold).await;
+        }
+        Err(error.into())
+    }
+
+    pub(crate) fn run_billing(&self) -> ModelBilling {
+        let base = &self.shared.spending;
+        // An agent's requests are part of the run that delegated.
+        let run = base.payer().run.or(Some(self.conversation.run));
+        base.for_payer(Payer {
+            run,
+            ..base.payer().clone()
+        })
+    }
+
+    /// Charges a reply; returns its cost and the alerts that it caused.
+    pub(crate) async fn charge_reply(&mut self, usage: Option<Usage>) -> (Cost, Vec<SessionEvent>) {
+        let Some(hold) = self.hold.take() else {
+            return (Cost::Unknown, Vec::new());
+        };
+        // What cannot be charged stays reserved, which allows less and never more.
+        let paid = self.shared.spending.settle(hold, usage).await;
+        (
+            paid.cost,
+            paid.alerts.into_iter().map(SessionEvent::from).collect(),
+        )
+    }
+
+    /// Releases the reservation of a failed request, unless the provider may charge for it.
+    pub(crate) async fn release_failed(&mut self, kind: ModelErrorKind) -> Vec<SessionEvent> {
+        if may_be_charged(kind) {
+            return self.charge_reply(None).await.1;
+        }
+        if let Some(hold) = self.hold.take() {
+            // A reservation that cannot be released now is found when the session is resumed.
+            let _ = self.shared.spending.release(hold).await;
+        }
+        Vec::new()
+    }
+}
+
+/// Checks whether a provider may charge for a request that failed like this: it may have replied
+/// without the reply arriving here.
+pub(crate) const fn may_be_charged(kind: ModelErrorKind) -> bool {
+    match kind {
+        ModelErrorKind::Timeout
+        | ModelErrorKind::Connection
+        | ModelErrorKind::Malformed
+        | ModelErrorKind::Refused => true,
+        ModelErrorKind::RateLimited
+        | ModelErrorKind::Overloaded
+        | ModelErrorKind::Auth
+        | ModelErrorKind::Quota
+        | ModelErrorKind::BadRequest
+        | ModelErrorKind::TooLong
+        | ModelErrorKind::NotFound
+        | ModelErrorKind::Server
+        | ModelErrorKind::Budget
+        | ModelErrorKind::Setup => false,
+    }
+}
+
+impl SessionShared {
+    /// Resolves what a lost process left reserved: charged if the request was sent, released if it
+    /// was not.
+    pub(crate) async fn recover_reservations(&self) -> Result<(), StoreError> {
+        for turn in self
+            .spending
+            .unsettled_turns(self.dispatcher.session())
+            .await?
+        {
+            let sent = is_question(turn) || self.was_asked(turn).await?;
+            // The alerts belonged to a run that is not observed any more; the thresholds stay
+            // passed.
+            drop(self.spending.recover_turn(turn, sent).await?);
+        }
+        self.spending
+            .recover_calls(self.dispatcher.session())
+            .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,390 @@
+//! Builds a session.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Map, Value};
+use toolgate_core::{
+    AgentId, Budgets, Effort, Model, ModelName, OutputFormat, Payer, Prices, Principal,
+    RegisterError, Registry, SessionId, Stack, StackError, Store, TaskComplexity, TurnId, TurnInfo,
+    UnknownPrice,
+};
+
+use crate::{
+    Agent, Dispatcher, DispatcherBuilder, ModelBilling, OnCap, Session, SessionError, Strategy,
+    session::{SessionShared, conversation::Conversation},
+};
+
+/// Settings of every model request of the session.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RequestSettings {
+    pub(crate) instructions: Option<Arc<str>>,
+    /// The instructions for the last request, which ask the model to finish.
+    pub(crate) closing: Arc<str>,
+    pub(crate) parallel_calls: Option<bool>,
+    pub(crate) output: Option<OutputFormat>,
+    pub(crate) max_tokens: Option<u32>,
+    pub(crate) temperature: Option<f32>,
+    pub(crate) effort: Option<Effort>,
+    pub(crate) cache: bool,
+    pub(crate) weight: Option<TaskComplexity>,
+    pub(crate) extra: Map<String, Value>,
+}
+
+/// Limits of a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunLimits {
+    pub(crate) max_iterations: u32,
+    pub(crate) on_cap: OnCap,
+    pub(crate) loop_rounds: u32,
+    pub(crate) window_bytes: usize,
+    pub(crate) waits: bool,
+}
+
+/// Builder of a [`Session`].
+#[must_use = "a session is created by `build`"]
+pub struct SessionBuilder {
+    model: Arc<dyn Model>,
+    registry: Registry,
+    stack: Option<Stack>,
+    configure: Vec<Box<dyn FnOnce(DispatcherBuilder) -> DispatcherBuilder + Send>>,
+    allowed: Option<Vec<String>>,
+    ask: RequestSettings,
+    limits: RunLimits,
+    strategies: Vec<Arc<dyn Strategy>>,
+    agents: Vec<Agent>,
+    who: TurnInfo,
+    budgets: Budgets,
+    prices: Arc<Prices>,
+    payer: Payer,
+    /// The session and run that this one works for, if it works for a delegating agent.
+    works_for: Option<(SessionId, u64)>,
+    unknown: UnknownPrice,
+    may_use: Vec<ModelName>,
+}
+
+/// Reason why a session cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionBuildError {
+    /// The layers do not fit together.
+    #[error("the stack cannot be built")]
+    Stack(#[from] StackError),
+    /// An agent cannot be offered as a tool.
+    #[error("an agent cannot be registered as a tool")]
+    Agent(#[from] RegisterError),
+    /// The session cannot be opened.
+    #[error("the session cannot be opened")]
+    Open(#[from] SessionError),
+}
+
+impl SessionBuilder {
+    /// Default limit on the iterations of a run.
+    pub const MAX_ITERATIONS: u32 = 20;
+
+    /// Default size of the conversation that a model reads, in bytes; some 120,000 tokens.
+    pub const WINDOW_BYTES: usize = 400_000;
+
+    pub(crate) fn new(model: Arc<dyn Model>, registry: Registry) -> Self {
+        let nil = uuid::Uuid::nil();
+        let limits = RunLimits {
+            max_iterations: Self::MAX_ITERATIONS,
+            on_cap: OnCap::Close,
+            loop_rounds: 2,
+            window_bytes: Self::WINDOW_BYTES,
+            waits: false,
+        };
+        Self {
+            model,
+            registry,
+            stack: None,
+            configure: Vec::new(),
+            allowed: None,
+            ask: RequestSettings {
+                cache: true,
+                ..RequestSettings::default()
+            },
+            limits,
+            strategies: Vec::new(),
+            agents: Vec::new(),
+            who: TurnInfo::new(SessionId::new(nil), TurnId::new(nil)),
+            budgets: Budgets::default(),
+            prices: Arc::default(),
+            payer: Payer::default(),
+            works_for: None,
+            unknown: UnknownPrice::default(),
+            may_use: Vec::new(),
+        }
+    }
+
+    /// Sets the stack that calls go through, over the registry. By default it has no layers.
+    pub fn stack(mut self, stack: Stack) -> Self {
+        self.stack = Some(stack);
+        self
+    }
+
+    /// Sets the session. By default, a new one is created.
+    pub fn session(self, session: SessionId) -> Self {
+        self.dispatcher(move |dispatcher| dispatcher.session(session))
+    }
+
+    /// Sets the store. By default, the session is kept in memory.
+    pub fn store(self, store: impl Store) -> Self {
+        self.dispatcher(|dispatcher| dispatcher.store(store))
+    }
+
+    /// Configures the dispatcher that runs the turns: store, clock, approver, redactor, keys,
+    /// number of concurrent calls.
+    pub fn dispatcher(
+        mut self,
+        with: impl FnOnce(DispatcherBuilder) -> DispatcherBuilder + Send + 'static,
+    ) -> Self {
+        self.configure.push(Box::new(with));
+        self
+    }
+
+    /// Sets the instructions that the model reads before everything else.
+    pub fn instructions(mut self, text: impl Into<Arc<str>>) -> Self {
+        self.ask.instructions = Some(text.into());
+        self
+    }
+
+    /// Limits the tools of the registry to these.
+    pub fn allow<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.allowed = Some(names.into_iter().map(str::to_owned).collect());
+        self
+    }
+
+    /// Sets how many iterations a run may have; by default 20.
+    pub fn max_iterations(mut self, iterations: u32) -> Self {
+        self.limits.max_iterations = iterations;
+        self
+    }
+
+    /// Sets what happens when the limit of iterations is reached.
+    pub fn on_cap(mut self, on_cap: OnCap) -> Self {
+        self.limits.on_cap = on_cap;
+        self
+    }
+
+    /// Sets how many calls of one reply are made; by default 1,000. The calls after them are
+    /// rejected, and the model is told.
+    pub fn max_calls(self, calls: usize) -> Self {
+        self.dispatcher(move |dispatcher| dispatcher.max_calls(calls))
+    }
+
+    /// Sets after how many iterations in a row with a detected loop the run ends; by default 2.
+    pub fn loop_iterations(mut self, iterations: u32) -> Self {
+        self.limits.loop_rounds = iterations.max(1);
+        self
+    }
+
+    /// Sets about how many bytes of conversation the model reads. Older messages are left out, in
+    /// whole turns.
+    pub fn window_bytes(mut self, bytes: usize) -> Self {
+        self.limits.window_bytes = bytes;
+        self
+    }
+
+    /// Makes a run wait for decisions and external results as long as it takes, where it would
+    /// otherwise return as suspended.
+    pub fn wait_for_answers(mut self) -> Self {
+        self.limits.waits = true;
+        self
+    }
+
+    /// Sets whether the model may ask for several calls at once.
+    pub fn parallel_calls(mut self, parallel: bool) -> Self {
+        self.ask.parallel_calls = Some(parallel);
+        self
+    }
+
+    /// Sets the format of every final answer.
+    pub fn output(mut self, output: OutputFormat) -> Self {
+        self.ask.output = Some(output);
+        self
+    }
+
+    /// Limits the tokens the model may write in one reply.
+    pub fn max_tokens(mut self, tokens: u32) -> Self {
+        self.ask.max_tokens = Some(tokens);
+        self
+    }
+
+    /// Sets the sampling temperature.
+    pub fn temperature(mut self, temperature: f32) -> Self {
+        self.ask.temperature = Some(temperature);
+        self
+    }
+
+    /// Sets how much the model should reason.
+    pub fn effort(mut self, effort: Effort) -> Self {
+        self.ask.effort = Some(effort);
+        self
+    }
+
+    /// Sets how complex the work is, for the routing among models.
+    pub fn weight(mut self, weight: TaskComplexity) -> Self {
+        self.ask.weight = Some(weight);
+        self
+    }
+
+    /// Sets whether providers are told which part of the request to cache for the next turn; by
+    /// default they are.
+    pub fn cache(mut self, cache: bool) -> Self {
+        self.ask.cache = cache;
+        self
+    }
+
+    /// Adds provider-specific fields to every request.
+    pub fn extra(mut self, extra: Map<String, Value>) -> Self {
+        self.ask.extra = extra;
+        self
+    }
+
+    /// Adds a strategy after those added before.
+    pub fn strategy(mut self, strategy: impl Strategy) -> Self {
+        self.strategies.push(Arc::new(strategy));
+        self
+    }
+
+    /// Adds an agent that the model can delegate work to, as a tool of that name.
+    pub fn agent(mut self, agent: Agent) -> Self {
+        self.agents.push(agent);
+        self
+    }
+
+    /// Sets the agent that works in the session.
+    pub fn named(mut self, id: impl Into<AgentId>, name: &str) -> Self {
+        self.who.agent_id = Some(id.into());
+        self.who.agent_name = Some(name.into());
+        self
+    }
+
+    /// Sets the principal on whose behalf the session works.
+    pub fn principal(mut self, principal: impl Into<Principal>) -> Self {
+        self.who.principal = Some(principal.into());
+        self
+    }
+
+    /// Keeps the cost of model requests within these budgets.
+    pub fn budgets(mut self, budgets: Budgets) -> Self {
+        self.budgets = budgets;
+        self
+    }
+
+    /// Sets the prices of models. Without prices every cost is unknown, and budgets in money block
+    /// requests.
+    pub fn prices(mut self, prices: impl Into<Arc<Prices>>) -> Self {
+        self.prices = prices.into();
+        self
+    }
+
+    /// Sets the payer: organisation, person, project. Session and run are filled in.
+    pub fn payer(mut self, payer: Payer) -> Self {
+        self.payer = payer;
+        self
+    }
+
+    /// Sets what happens to requests with an unknown price where there is a budget in money.
+    pub fn on_unknown_price(mut self, unknown: UnknownPrice) -> Self {
+        self.unknown = unknown;
+        self
+    }
+
+    /// Names models that may be asked in place of the session's, so that the price of the most
+    /// expensive one is reserved.
+    pub fn may_use(mut self, models: impl IntoIterator<Item = ModelName>) -> Self {
+        self.may_use = models.into_iter().collect();
+        self
+    }
+
+    /// Takes principal, budgets and waiting from the delegating session `above`.
+    ///
+    /// `run` is the run that delegates. Everything that follows from one message of a person is
+    /// charged to that run, whichever agent does it; otherwise each delegation would bring a budget
+    /// of its own.
+    pub(crate) fn inherit_from(mut self, above: &SessionShared, run: u64) -> Self {
+        self.who.principal = above.who.principal.clone();
+        (self.budgets, self.prices, self.payer) = above.spending.inherited_terms();
+        let payer = above.spending.payer();
+        self.works_for = payer
+            .session
+            .map(|session| (session, payer.run.unwrap_or(run)));
+        self.limits.waits = above.limits.waits;
+        self
+    }
+
+    /// Loads the session from the store, or creates a new one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the layers do not fit together, if an agent cannot be registered, if another
+    /// process holds the lease, or if the store failed.
+    pub async fn build(mut self) -> Result<Session, SessionBuildError> {
+        for agent in &self.agents {
+            agent.register_tool(&self.registry)?;
+        }
+        let stack = match self.stack {
+            Some(stack) => stack,
+            None => Stack::over(self.registry.clone()).build()?,
+        };
+        let builder = self
+            .configure
+            .into_iter()
+            .fold(Dispatcher::builder(stack), |builder, with| with(builder));
+        let dispatcher = builder.build().await.map_err(SessionError::from)?;
+        self.who.session = dispatcher.session();
+        self.ask.closing = closing_instructions(self.ask.instructions.as_deref());
+        let (session, run) = match self.works_for {
+            Some((session, run)) => (session, Some(run)),
+            None => (dispatcher.session(), None),
+        };
+        let spending = ModelBilling::new(dispatcher.store().clone(), dispatcher.0.clock.clone())
+            .with_budgets(self.budgets)
+            .with_prices(self.prices)
+            .on_unknown_price(self.unknown)
+            .may_use(self.may_use)
+            .for_payer(Payer {
+                session: Some(session),
+                run,
+                ..self.payer
+            })
+            .for_session(dispatcher.session());
+        let window = self.limits.window_bytes;
+        let conversation =
+            Conversation::load(dispatcher.store(), dispatcher.session(), window).await;
+        let conversation = conversation.map_err(SessionError::from)?;
+        Ok(Session(Arc::new(SessionShared {
+            dispatcher,
+            model: self.model,
+            registry: self.registry,
+            allowed: self.allowed,
+            ask: self.ask,
+            limits: self.limits,
+            strategies: self.strategies,
+            agents: self.agents,
+            spending,
+            who: self.who,
+            conversation: Arc::new(tokio::sync::Mutex::new(conversation)),
+            control: Mutex::new(None),
+        })))
+    }
+}
+
+impl std::fmt::Debug for SessionBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionBuilder")
+            .field("model", self.model.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the instructions for the last request, when the limit of iterations is reached.
+fn closing_instructions(instructions: Option<&str>) -> Arc<str> {
+    const END: &str = "The limit of tool calls is reached. No tool can be called any more. Answer now with what you \
+                       have, and say what is missing.";
+    match instructions {
+        Some(instructions) => format!("{instructions}\n\n{END}").into(),
+        None => END.into(),
+    }
+}

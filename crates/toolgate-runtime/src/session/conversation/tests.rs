@@ -1,0 +1,170 @@
+use proptest::prelude::*;
+use toolgate_core::{MemoryStore, RecordKey, StoreRecord, ToolAnswer, ToolRequest};
+use uuid::Uuid;
+
+use super::*;
+
+fn turn(n: u64) -> TurnId {
+    TurnId::new(Uuid::from_u128(u128::from(n) + 1))
+}
+
+fn asking(n: u64, calls: usize) -> Message {
+    let call = |c| {
+        MessagePart::from(PartContent::Call(ToolRequest::from_text(
+            &format!("{n}-{c}"),
+            "t",
+            "{}",
+        )))
+    };
+    Message::new(Role::Assistant, (0..calls).map(call).collect())
+}
+
+fn answering(n: u64, calls: usize, text: &str) -> Message {
+    let answer = |c| {
+        let call_id = format!("{n}-{c}");
+        let tool = "t".to_owned();
+        let text = text.to_owned();
+        MessagePart::from(PartContent::Result(ToolAnswer {
+            call_id,
+            tool,
+            text,
+            is_error: false,
+            media: Vec::new(),
+        }))
+    };
+    Message::new(Role::Tool, (0..calls).map(answer).collect())
+}
+
+fn message_record(n: u64, run: u64, message: Message) -> MessageRecord {
+    MessageRecord::new(turn(n), 0, run, Arc::new(message))
+}
+
+/// Checks that every result directly follows its calls, and that nothing else has results.
+fn assert_pairs_are_whole(messages: &[Arc<Message>]) {
+    for (at, message) in messages.iter().enumerate() {
+        let calls: Vec<_> = message
+            .calls()
+            .map(|call| call.provider_call_id.clone())
+            .collect();
+        let answers = |message: &Message| -> Vec<String> {
+            let answer = |part: &MessagePart| match &part.content {
+                PartContent::Result(answer) => Some(answer.call_id.clone()),
+                _ => None,
+            };
+            message.parts.iter().filter_map(answer).collect()
+        };
+        if message.role == Role::Tool {
+            assert!(
+                at > 0 && messages[at - 1].role == Role::Assistant,
+                "results without calls"
+            );
+        }
+        if let (false, Some(next)) = (calls.is_empty(), messages.get(at + 1)) {
+            assert_eq!(answers(next), calls, "calls without results");
+        }
+    }
+}
+
+#[test]
+fn messages_during_calls_come_after_their_results() {
+    let mut conversation = Conversation::default();
+    conversation.push(&message_record(0, 0, Message::user("do it")));
+    conversation.push(&message_record(1, 0, asking(1, 2)));
+    assert_eq!(conversation.state(), ConversationState::Open(turn(1)));
+    conversation.push(&message_record(2, 0, Message::user("and that")));
+    assert_eq!(conversation.state(), ConversationState::Open(turn(1)));
+    conversation.push(&message_record(1, 0, answering(1, 2, "done")));
+    assert_eq!(conversation.state(), ConversationState::Ask);
+    let roles: Vec<_> = conversation
+        .request
+        .messages
+        .iter()
+        .map(|message| message.role)
+        .collect();
+    assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::User]);
+    conversation.push(&message_record(2, 0, Message::assistant("both are done")));
+    assert_eq!(
+        (conversation.state(), conversation.last_text().as_str()),
+        (ConversationState::Answered, "both are done")
+    );
+}
+
+#[test]
+fn a_paused_model_is_asked_again_and_the_iteration_counts() {
+    let mut conversation = Conversation::default();
+    conversation.push(&message_record(0, 0, Message::user("search for it")));
+    conversation.push(&MessageRecord {
+        paused: true,
+        ..message_record(0, 0, Message::assistant("I am searching"))
+    });
+    assert_eq!(
+        (conversation.state(), conversation.counted_iterations()),
+        (ConversationState::Ask, 1)
+    );
+    conversation.push(&message_record(1, 0, Message::assistant("found")));
+    assert_eq!(conversation.state(), ConversationState::Answered);
+}
+
+#[test]
+fn a_new_message_begins_a_new_run() {
+    let mut conversation = Conversation::default();
+    conversation.push(&message_record(0, 0, Message::user("one")));
+    conversation.push(&message_record(0, 0, Message::assistant("1")));
+    assert_eq!(conversation.iteration, 1);
+    conversation.push(&message_record(1, 2, Message::user("two")));
+    assert_eq!(
+        (
+            conversation.iteration,
+            conversation.run,
+            conversation.run_messages().len()
+        ),
+        (0, 2, 1)
+    );
+}
+
+proptest! {
+    #[test]
+    fn calls_and_their_results_are_never_parted(
+        script in prop::collection::vec((0usize..4, 0usize..400, any::<bool>()), 1..40), most in 200usize..3000,
+    ) {
+        let (mut conversation, mut n) = (Conversation::default(), 0);
+        let store = MemoryStore::new();
+        let session = SessionId::new(Uuid::from_u128(9));
+        let mut log = Vec::new();
+        let mut say = |conversation: &mut Conversation, said: MessageRecord| {
+            let number = conversation.push(&said);
+            log.push((number, said));
+        };
+        for (calls, size, meanwhile) in script {
+            let first = message_record(n, conversation.next, Message::user("x".repeat(size)));
+            say(&mut conversation, first);
+            n += 1;
+            if calls > 0 {
+                let run = conversation.run;
+                say(&mut conversation, message_record(n, run, asking(n, calls)));
+                if meanwhile {
+                    say(&mut conversation, message_record(n, run, Message::user("hurry")));
+                }
+                prop_assert_eq!(conversation.compact(most), None, "not while calls are open");
+                say(&mut conversation, message_record(n, run, answering(n, calls, &"r".repeat(size))));
+            }
+            conversation.compact(most);
+            assert_pairs_are_whole(&conversation.request.messages);
+            prop_assert!(conversation.request.messages.first().is_some_and(|first| first.role == Role::User));
+            let run = conversation.run;
+            say(&mut conversation, message_record(n, run, Message::assistant("ok")));
+            prop_assert_eq!(conversation.state(), ConversationState::Answered);
+        }
+        // Another process loads the same.
+        let store = StoreHandle::new(store);
+        futures::executor::block_on(async {
+            for (number, said) in log {
+                let record = StoreRecord::Message(Arc::new(said));
+                store.once(RecordKey::Message(session, number), record).await.expect("is stored");
+            }
+            let loaded = Conversation::load(&store, session, most).await.expect("is loaded");
+            assert_eq!((loaded.next, loaded.run, loaded.state()), (conversation.next, conversation.run, ConversationState::Answered));
+            assert_pairs_are_whole(&loaded.request.messages);
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! Settings of a single run: tools, layers, limits, the format of its answer.
+
+use toolgate_core::{
+    AnyLayer, Layer, Message, MessagePart, OutputFormat, Registry, Role, TaskComplexity, ToolChoice,
+};
+
+/// The user's input that begins a run: text, or text with images and files.
+#[derive(Debug, Clone)]
+pub struct RunInput(pub(crate) Message);
+
+impl From<&str> for RunInput {
+    fn from(text: &str) -> Self {
+        Self(Message::user(text))
+    }
+}
+
+impl From<String> for RunInput {
+    fn from(text: String) -> Self {
+        Self(Message::user(text))
+    }
+}
+
+impl From<Vec<MessagePart>> for RunInput {
+    fn from(parts: Vec<MessagePart>) -> Self {
+        Self(Message::new(Role::User, parts))
+    }
+}
+
+/// Settings that apply to one run only.
+///
+/// Tools given here shadow the session's tools of the same name. Layers given here are placed
+/// inside the session's layers of the same band. The allowed tools narrow what the session shows;
+/// they never widen it.
+#[derive(Debug, Clone, Default)]
+#[must_use = "options do nothing until a run is started with them"]
+pub struct RunOptions {
+    pub(crate) tools: Option<Registry>,
+    pub(crate) layers: Vec<AnyLayer>,
+    pub(crate) allowed: Option<Vec<String>>,
+    pub(crate) choice: ToolChoice,
+    pub(crate) output: Option<OutputFormat>,
+    pub(crate) max_iterations: Option<u32>,
+    pub(crate) on_cap: Option<OnCap>,
+    pub(crate) weight: Option<TaskComplexity>,
+}
+
+/// Behaviour of a run that has reached its limit of iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnCap {
+    /// The model is asked once more, without tools, to answer with what it has.
+    #[default]
+    Close,
+    /// The run is an error.
+    Fail,
+}
+
+impl RunOptions {
+    /// Creates options that change nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds tools. A tool with the name of a session's tool replaces it.
+    pub fn tools(mut self, tools: Registry) -> Self {
+        self.tools = Some(tools);
+        self
+    }
+
+    /// Adds a layer, inside the session's layers of the same band.
+    pub fn layer(mut self, layer: impl Layer) -> Self {
+        self.layers.push(AnyLayer::new(layer));
+        self
+    }
+
+    /// Limits the available tools to these.
+    pub fn allow<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.allowed = Some(names.into_iter().map(str::to_owned).collect());
+        self
+    }
+
+    /// Sets which tools the model may or must call. A required call is required in the first
+    /// iteration only; afterwards the model decides.
+    pub fn choice(mut self, choice: ToolChoice) -> Self {
+        self.choice = choice;
+        self
+    }
+
+    /// Sets the format of the final answer. An answer in another format is rejected once, with the
+    /// problems.
+    pub fn output(mut self, output: OutputFormat) -> Self {
+        self.output = Some(output);
+        self
+    }
+
+    /// Sets how many iterations the run may have.
+    pub fn max_iterations(mut self, iterations: u32) -> Self {
+        self.max_iterations = Some(iterations);
+        self
+    }
+
+    /// Sets what happens when the limit of iterations is reached.
+    pub fn on_cap(mut self, on_cap: OnCap) -> Self {
+        self.on_cap = Some(on_cap);
+        self
+    }
+
+    /// Sets how complex the work is, for the routing among models.
+    pub fn weight(mut self, weight: TaskComplexity) -> Self {
+        self.weight = Some(weight);
+        self
+    }
+}

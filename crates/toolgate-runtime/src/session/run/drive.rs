@@ -1,0 +1,363 @@
+//! The loop of a run: ask the model, run its calls until all are settled, repeat until it calls
+//! nothing.
+
+use std::{pin::pin, sync::Arc};
+
+use futures::{StreamExt, future::join_all};
+use toolgate_core::{
+    Delta, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, RoutedModel, RunEnd,
+    SessionEvent, Status, Suspension, TurnId, TurnInfo, run_contained, run_contained_sync,
+};
+
+use crate::{
+    PendingCall, RunReport, SessionError, TurnEnd, TurnReport, TurnRun,
+    agent::DelegationState,
+    journal::PendingEvent,
+    session::{
+        conversation::ConversationState,
+        run::steps::{RunStep, SessionRun},
+    },
+};
+
+/// The reason shown for pending calls that are cancelled because the user wrote something else.
+const CANCELLED_BY_MESSAGE: &str = "another message arrived before a decision was made";
+
+/// The reason shown for calls that were under way when the run was stopped.
+pub(crate) const STOPPED: &str = "the run was stopped";
+
+/// Number of reply pieces after which other tasks get a turn.
+const PIECES_PER_YIELD: u64 = 64;
+
+impl SessionRun {
+    /// Drives the run to its end.
+    pub(crate) async fn drive_run(mut self) -> Result<RunReport, SessionError> {
+        loop {
+            self.add_steering().await?;
+            let ended = match self.next_step() {
+                // Before the check for cancellation: open calls have to be settled even then, or
+                // the conversation would have calls without results.
+                RunStep::Settle(turn) => self.resume_turn(turn).await?,
+                _ if self.cancel.is_cancelled() => {
+                    Some(self.end_run(RunEnd::Cancelled, None).await?)
+                }
+                RunStep::Ask => self.ask_model(false).await?,
+                RunStep::Stop => Some(self.end_stopped().await?),
+                RunStep::Fail => Some(self.end_at_cap().await?),
+                RunStep::Close => self.ask_model(true).await?,
+                RunStep::End(_) if self.take_late_messages().await? => None,
+                RunStep::End(end) => self.check_output(end).await?,
+            };
+            if let Some(report) = ended {
+                return Ok(report);
+            }
+        }
+    }
+
+    /// Checks whether a message arrived at the last moment. The channel is closed first, so that no
+    /// sender gets a confirmation for a message that is not stored.
+    pub(crate) async fn take_late_messages(&mut self) -> Result<bool, SessionError> {
+        self.steering.close();
+        let mut heard = false;
+        while let Ok(steer) = self.steering.try_recv() {
+            self.accept_steering(steer).await?;
+            heard = true;
+        }
+        if heard {
+            self.steering = self.shared.open_control(self.cancel.clone());
+        }
+        Ok(heard)
+    }
+
+    /// Cancels the calls that an earlier run left pending, and adds their outcomes to the
+    /// conversation.
+    pub(crate) async fn cancel_open_turn(&mut self) -> Result<(), SessionError> {
+        let ConversationState::Open(turn) = self.conversation.state() else {
+            return Ok(());
+        };
+        // Nothing is run, but the annotations of the tools decide whether a call that had started
+        // may have taken effect.
+        let view = self.tools.all_tools().clone();
+        let run = self
+            .shared
+            .dispatcher
+            .resume_with_stack(turn, view, self.stack())
+            .await?;
+        run.handle().interrupt(CANCELLED_BY_MESSAGE).await?;
+        let report = run.run().await?;
+        self.cancel_delegated(&report).await?;
+        // Strategies are not asked: the run that they worked for has ended.
+        self.add_results(&report, false, Vec::new());
+        Ok(())
+    }
+
+    /// Cancels the sessions of agents whose calls were cancelled.
+    pub(crate) async fn cancel_delegated(&self, report: &TurnReport) -> Result<(), SessionError> {
+        let cancelled = report
+            .results
+            .iter()
+            .filter(|result| result.status() == Some(Status::Cancelled));
+        for result in cancelled {
+            if let Some(agent) = self.shared.find_agent(&result.tool) {
+                Box::pin(agent.cancel_call(&self.shared, result, self.conversation.run)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the model and runs the calls it asks for.
+    async fn ask_model(&mut self, closing: bool) -> Result<Option<RunReport>, SessionError> {
+        let model = self.shared.model.clone();
+        let info = match self.prepare_request(closing, model.name()).await {
+            Ok(Some(info)) => info,
+            Ok(None) => return self.end_run(RunEnd::Cancelled, None).await.map(Some),
+            Err(error) => return self.end_run(error.run_end(), Some(error)).await.map(Some),
+        };
+        self.check_journal().await?;
+        let cancel = self.cancel.clone();
+        let replied = tokio::select! {
+            biased;
+            // Checked first: a run that was stopped before the request sends nothing.
+            () = cancel.cancelled() => None,
+            reply = self.request_reply(&*model, &info) => Some(reply),
+        };
+        match replied {
+            None => {
+                // The request was sent, and it is unknown whether the provider charges for it.
+                let alerts = self.charge_reply(None).await.1;
+                let drafts = alerts
+                    .into_iter()
+                    .map(|alert| PendingEvent::Loop(info.clone(), alert));
+                drop(self.shared.journal().append(drafts, []));
+                self.end_run(RunEnd::Cancelled, None).await.map(Some)
+            }
+            Some(Err(error)) => self.end_without_reply(error).await.map(Some),
+            Some(Ok((reply, routed))) => {
+                self.note_routed_model(routed);
+                match self.accept_reply(reply).await? {
+                    Some(turn) => self.work_on_turn(turn).await,
+                    None => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Asks the model and publishes the reply while it arrives.
+    async fn request_reply(
+        &self,
+        model: &dyn Model,
+        info: &Arc<TurnInfo>,
+    ) -> Result<(Reply, Option<RoutedModel>), ModelError> {
+        let failed = |kind, text: &str| ModelError::new(kind, model.name().clone(), text);
+        let panicked = |_| failed(ModelErrorKind::Malformed, "the model's adapter panicked");
+        let request = &self.conversation.request;
+        let mut pieces = run_contained_sync(|| model.reply(request)).map_err(panicked)?;
+        let mut chosen = None;
+        for number in 1_u64.. {
+            if number % PIECES_PER_YIELD == 0 {
+                // A stream that is always ready would never let the run be stopped.
+                tokio::task::yield_now().await;
+            }
+            match run_contained(pieces.next()).await.map_err(panicked)? {
+                None => {
+                    return Err(failed(
+                        ModelErrorKind::Connection,
+                        "the reply ended before it was complete",
+                    ));
+                }
+                Some(Err(error)) => return Err(error),
+                Some(Ok(Delta::Done(reply))) => return Ok((*reply, chosen)),
+                Some(Ok(delta)) => {
+                    if let Delta::Routed(routed) = &delta {
+                        let event = SessionEvent::ModelRouted(routed.clone());
+                        drop(
+                            self.shared
+                                .journal()
+                                .append([PendingEvent::Loop(info.clone(), event)], []),
+                        );
+                        chosen = Some(routed.clone());
+                    }
+                    self.shared.dispatcher.bus().publish_piece(info, &delta);
+                }
+            }
+        }
+        Err(failed(ModelErrorKind::Malformed, "the reply has no end"))
+    }
+
+    /// Notes that another model was chosen: it asks for the calls, and its price is charged.
+    fn note_routed_model(&mut self, routed: Option<RoutedModel>) {
+        let Some(routed) = routed else { return };
+        if let Some(hold) = &mut self.hold {
+            hold.use_routed_model(&routed);
+        }
+        if let (Some(info), Ok(model)) = (&mut self.asked, routed.selected.parse::<ModelName>()) {
+            let info = Arc::make_mut(info);
+            info.provider = Some(model.provider);
+            info.model = Some(model.model);
+        }
+    }
+
+    /// Resumes a turn that was left open.
+    async fn resume_turn(&mut self, turn: TurnId) -> Result<Option<RunReport>, SessionError> {
+        match self.rebuild_view().await {
+            Ok(view) => {
+                let run = self
+                    .shared
+                    .dispatcher
+                    .resume_with_stack(turn, view, self.stack())
+                    .await?;
+                self.last = Some(run.info().clone());
+                self.work_on_turn(run).await
+            }
+            Err(error) => self.end_run(RunEnd::Failed, Some(error)).await.map(Some),
+        }
+    }
+
+    /// Drives a turn, and the agents that it delegates to, as far as they get.
+    async fn work_on_turn(&mut self, run: TurnRun) -> Result<Option<RunReport>, SessionError> {
+        // The turn first runs until it suspends, so that agents learn of their calls; then
+        // everything is awaited together.
+        let waits = self.shared.limits.waits;
+        let mut report = self
+            .drive_turn(run, waits && self.shared.agents.is_empty())
+            .await?;
+        let mut waiting = Vec::new();
+        while report.end == TurnEnd::Suspended {
+            let delegated = self.delegate_calls(&report).await?;
+            waiting = delegated.waiting;
+            // The run may have been stopped at the last moment, or while agents were working.
+            if !delegated.delivered && !waits && !self.cancel.is_cancelled() {
+                break;
+            }
+            let view = self.conversation.request.view.clone();
+            let again = self
+                .shared
+                .dispatcher
+                .resume_with_stack(report.turn, view, self.stack())
+                .await?;
+            report = self
+                .drive_turn(again, waits && !delegated.delivered)
+                .await?;
+        }
+        self.handle_turn_report(report, waiting).await
+    }
+
+    /// Ends the run if the turn is suspended; otherwise adds its results.
+    async fn handle_turn_report(
+        &mut self,
+        report: TurnReport,
+        waiting: Vec<PendingCall>,
+    ) -> Result<Option<RunReport>, SessionError> {
+        if report.end == TurnEnd::Suspended {
+            let mut ended = self.end_run(RunEnd::Suspended, None).await?;
+            ended.pending = self
+                .pending_calls(&report)
+                .into_iter()
+                .chain(waiting)
+                .collect();
+            return Ok(Some(ended));
+        }
+        self.cancel_delegated(&report).await?;
+        match self.accept_results(&report).await? {
+            Err(error) => self.end_run(RunEnd::Failed, Some(error)).await.map(Some),
+            Ok(()) => Ok(None),
+        }
+    }
+
+    /// Drives a turn and accepts messages meanwhile.
+    async fn drive_turn(&mut self, run: TurnRun, waits: bool) -> Result<TurnReport, SessionError> {
+        let handle = run.handle();
+        let cancel = self.cancel.clone();
+        if cancel.is_cancelled() {
+            handle.interrupt(STOPPED).await?;
+        }
+        let driving = async move {
+            if waits {
+                run.run_to_end().await
+            } else {
+                run.run().await
+            }
+        };
+        let mut driving = pin!(driving);
+        let mut told = false;
+        loop {
+            tokio::select! {
+                biased;
+                report = &mut driving => return Ok(report?),
+                // Interrupted once; the turn is driven until its calls have settled.
+                () = cancel.cancelled(), if !told => {
+                    told = true;
+                    handle.interrupt(STOPPED).await?;
+                }
+                Some(steer) = self.steering.recv() => self.accept_steering(steer).await?,
+            }
+        }
+    }
+
+    /// Lets agents work on the calls that are theirs, all at the same time.
+    pub(crate) async fn delegate_calls(
+        &mut self,
+        report: &TurnReport,
+    ) -> Result<DelegationResult, SessionError> {
+        let theirs = report
+            .results
+            .iter()
+            .filter(|result| result.waits_for == Some(Suspension::Result));
+        let shared = self.shared.clone();
+        let run = self.conversation.run;
+        let work = theirs.filter_map(|result| {
+            let agent = shared.find_agent(&result.tool)?;
+            let shared = &shared;
+            let cancel = self.cancel.clone();
+            Some(async move { (result.id, agent.work_on(shared, result, run, cancel).await) })
+        });
+        let mut work = pin!(join_all(work));
+        let worked = loop {
+            tokio::select! {
+                biased;
+                worked = &mut work => break worked,
+                Some(steer) = self.steering.recv() => self.accept_steering(steer).await?,
+            }
+        };
+        let mut delivery = DelegationResult::default();
+        for (call, worked) in worked {
+            match worked? {
+                DelegationState::Pending(pending) => delivery.waiting.extend(pending),
+                DelegationState::Done(outcome) => {
+                    self.deliver_outcome(report.turn, call, outcome).await?;
+                    delivery.delivered = true;
+                }
+            }
+        }
+        Ok(delivery)
+    }
+
+    async fn deliver_outcome(
+        &self,
+        turn: TurnId,
+        call: toolgate_core::CallId,
+        outcome: Outcome,
+    ) -> Result<(), SessionError> {
+        match self.shared.dispatcher.deliver(turn, call, outcome).await {
+            // A result that was delivered before stands.
+            Ok(()) | Err(crate::DeliverError::Rejected(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The result of delegating.
+#[derive(Default)]
+pub(crate) struct DelegationResult {
+    /// The pending calls of agents.
+    pub(crate) waiting: Vec<PendingCall>,
+    /// True if an agent has finished.
+    pub(crate) delivered: bool,
+}
+
+impl Drop for SessionRun {
+    fn drop(&mut self) {
+        self.write_results();
+        // From now on `say` and `interrupt` report that no run is under way.
+        *self.shared.lock_control() = None;
+    }
+}

@@ -1,0 +1,467 @@
+//! The loop that drives one turn: performs the turn's next step until nothing is left to do.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use toolgate_core::{
+    ApprovalRequest, ApprovalRequestRef, CallId, DynApprover, Phase, Status, Suspension, Timestamp,
+    TurnId, TurnInfo, TurnStep, run_contained,
+};
+
+use crate::{
+    CallResult, DispatchError, Dispatcher, OnFailure, RecoveredTurn, TurnEnd, TurnHandle,
+    TurnReport,
+    turn::{
+        open_turn::{DriverInput, OpenTurn},
+        queue::Urgency,
+        scheduler::CallScheduler,
+    },
+};
+
+/// An open turn, ready to be driven.
+///
+/// Dropping it stops its calls without settling them; the turn can be resumed from the store.
+#[must_use = "nothing runs until the turn is driven"]
+pub struct TurnRun {
+    active: Arc<OpenTurn>,
+    lanes: CallScheduler,
+    asking: usize,
+    /// Calls that may run again before the task of their last run has ended.
+    parked: Vec<(usize, CallId)>,
+    end: Option<TurnEnd>,
+    messages: Vec<String>,
+    /// The end of the grace period for calls that do not stop by themselves.
+    grace: Option<BoxFuture<'static, ()>>,
+    /// The time at which the first pending approval request expires, and the sleep until then.
+    expiry: Option<(Timestamp, BoxFuture<'static, ()>)>,
+    found: RecoveredTurn,
+}
+
+/// Behaviour when every unsettled call waits for an approver or an external result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhenSuspended {
+    Return,
+    Wait,
+}
+
+impl TurnRun {
+    pub(crate) fn new(active: Arc<OpenTurn>, found: RecoveredTurn) -> Self {
+        let mut lanes = CallScheduler::new(active.shared.max_concurrent);
+        active
+            .external_calls()
+            .into_iter()
+            .for_each(|ticket| lanes.add_external(ticket));
+        let parked = Vec::new();
+        let messages = Vec::new();
+        Self {
+            active,
+            lanes,
+            asking: 0,
+            parked,
+            end: None,
+            messages,
+            grace: None,
+            expiry: None,
+            found,
+        }
+    }
+
+    /// Returns the turn's id.
+    pub fn turn(&self) -> TurnId {
+        self.active.info.turn
+    }
+
+    /// Returns the agent, model and iteration of the turn.
+    pub(crate) fn info(&self) -> &Arc<TurnInfo> {
+        &self.active.info
+    }
+
+    /// Returns what was found of the turn when it was resumed; nothing for a new one.
+    pub fn found(&self) -> &RecoveredTurn {
+        &self.found
+    }
+
+    /// Returns a handle for delivering results, decisions, messages and interruptions while the
+    /// turn is driven.
+    pub fn handle(&self) -> TurnHandle {
+        TurnHandle::new(self.active.clone())
+    }
+
+    /// Drives the turn until every call is settled, or waits for a decision or an external result.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the journal could not be written or the turn was resumed elsewhere.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, running calls are stopped without being settled. The turn can be
+    /// resumed from the store.
+    pub async fn run(mut self) -> Result<TurnReport, DispatchError> {
+        self.drive_turn(WhenSuspended::Return).await
+    }
+
+    /// Drives the turn until every call is settled, waiting for decisions and results as long as it
+    /// takes.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`TurnRun::run`] does.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`TurnRun::run`].
+    pub async fn run_to_end(mut self) -> Result<TurnReport, DispatchError> {
+        self.drive_turn(WhenSuspended::Wait).await
+    }
+
+    /// Drives the turn until it can do nothing more by itself. After a delivery it can be called
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`TurnRun::run`] does.
+    pub async fn advance(&mut self) -> Result<TurnReport, DispatchError> {
+        self.drive_turn(WhenSuspended::Return).await
+    }
+
+    async fn drive_turn(
+        &mut self,
+        when_suspended: WhenSuspended,
+    ) -> Result<TurnReport, DispatchError> {
+        loop {
+            // Checked first: what cannot be recorded must not run.
+            if let Some(error) = self.active.shared.journal.failure() {
+                return Err(error.into());
+            }
+            let step = self.active.lock_state().turn.next();
+            match step {
+                TurnStep::Run(calls) => self.active.inbox.extend(
+                    Urgency::Request,
+                    calls.into_iter().map(DriverInput::StartCall),
+                ),
+                TurnStep::Ask(calls) => self.ask_approver(calls),
+                TurnStep::Continue => return self.finish_turn().await,
+                TurnStep::Done => {
+                    let end = self.turn_end();
+                    return Ok(self.build_report(end));
+                }
+                TurnStep::Wait => {
+                    // Queued inputs first: the turn is idle only if there are none.
+                    if let Some(item) = self.active.inbox.take() {
+                        self.handle_input(item).await?;
+                    } else if self.is_idle() && when_suspended == WhenSuspended::Return {
+                        return Ok(self.build_report(TurnEnd::Suspended));
+                    } else {
+                        self.wait_for_input().await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for an input, the end of the grace period or the expiry of an approval request.
+    async fn wait_for_input(&mut self) -> Result<(), DispatchError> {
+        self.watch_expiry();
+        let expiry = self.expiry.as_mut().map(|(_, lapses)| lapses);
+        tokio::select! {
+            // Biased: a decision that has arrived is handled before the expiry of its request.
+            biased;
+            item = self.active.inbox.next() => self.handle_input(item).await,
+            () = wait_or_never(self.grace.as_mut()) => {
+                self.grace = None;
+                Ok(self.active.settle_remaining("the turn was interrupted").await?)
+            }
+            () = wait_or_never(expiry) => {
+                self.expiry = None;
+                self.active.expire_requests(self.active.shared.clock.now());
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes the wait end when an approval request expires.
+    fn watch_expiry(&mut self) {
+        let next = self.active.next_expiry();
+        if next == self.expiry.as_ref().map(|(until, _)| *until) {
+            return;
+        }
+        let clock = &self.active.shared.clock;
+        self.expiry = next.map(|until| (until, clock.sleep(until.since(clock.now()))));
+    }
+
+    async fn handle_input(&mut self, item: DriverInput) -> Result<(), DispatchError> {
+        match item {
+            DriverInput::StartCall(call) => self.queue_call(call),
+            DriverInput::CallLeft(at) => {
+                let phase = {
+                    let mut state = self.active.lock_state();
+                    state.work[at].task = None;
+                    // The last run of the call has left the stack; it may be started again.
+                    state.turn.slots()[at].phase()
+                };
+                match phase {
+                    // An external call keeps its slot and its resources until its result has been
+                    // processed.
+                    Some(Phase::AwaitingResult) => self.lanes.mark_external(at),
+                    _ => self.lanes.finish_call(at),
+                }
+                self.handle_left_call(at).await?;
+            }
+            DriverInput::ApproverDone => self.asking -= 1,
+            DriverInput::Delivered => {}
+            DriverInput::Interrupted => {
+                self.stop_calls(TurnEnd::Interrupted, "the turn was interrupted")
+                    .await?
+            }
+            DriverInput::Retired => return Err(DispatchError::Superseded { turn: self.turn() }),
+            DriverInput::Message(text) => self.messages.push(text),
+        }
+        self.start_calls();
+        Ok(())
+    }
+
+    /// Queues a call to start, unless the task of its last run has not ended yet.
+    fn queue_call(&mut self, call: CallId) {
+        let Some(ticket) = self.active.scheduled_call(call) else {
+            return;
+        };
+        // Two descents of one call must not overlap.
+        if self.active.lock_state().work[ticket.at].task.is_some() {
+            self.parked.push((ticket.at, call));
+        } else if !self.lanes.return_external(ticket.at) {
+            self.lanes.add_call(ticket);
+        }
+    }
+
+    /// Handles a call that left the stack: settled, suspended, or lost with its task.
+    async fn handle_left_call(&mut self, at: usize) -> Result<(), DispatchError> {
+        let (status, phase) = {
+            let state = self.active.lock_state();
+            let slot = &state.turn.slots()[at];
+            (slot.status(), slot.phase())
+        };
+        if let Some(place) = self.parked.iter().position(|(parked, _)| *parked == at) {
+            let (_, call) = self.parked.swap_remove(place);
+            if self.end.is_none() {
+                self.queue_call(call);
+                return Ok(());
+            }
+        }
+        match (status, phase) {
+            (None, _) if self.end.is_some() => {
+                self.active.settle_idle("the turn was interrupted").await?
+            }
+            (None, Some(Phase::Requested | Phase::Running)) => {
+                self.active.settle_lost_call(at).await?
+            }
+            _ => {}
+        }
+        let failed = status.is_some_and(|status| !matches!(status, Status::Ok | Status::DryRun));
+        if failed && self.active.shared.on_failure == OnFailure::Abort {
+            if self.end.is_none() {
+                self.active
+                    .abort_turn("another call of the turn failed")
+                    .await?;
+            }
+            self.stop_calls(TurnEnd::Aborted, "another call of the turn failed")
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Settles calls that have not started and gives running calls time to stop or finish.
+    async fn stop_calls(&mut self, end: TurnEnd, reason: &str) -> Result<(), DispatchError> {
+        // An interruption also stops the calls that a failed sibling had left running.
+        if self
+            .end
+            .is_some_and(|before| before == end || before == TurnEnd::Interrupted)
+        {
+            return Ok(());
+        }
+        self.end = Some(end);
+        self.lanes.clear_waiting();
+        for item in self.active.inbox.drain(Urgency::Request) {
+            debug_assert!(
+                matches!(item, DriverInput::StartCall(_)),
+                "this lane has only calls to start"
+            );
+        }
+        self.active.settle_idle(reason).await?;
+        if end == TurnEnd::Interrupted && self.lanes.running_here() > 0 {
+            self.grace = Some(self.active.shared.clock.sleep(self.active.shared.grace));
+        }
+        Ok(())
+    }
+
+    fn start_calls(&mut self) {
+        if self.end.is_some() {
+            return;
+        }
+        while let Some(at) = self.lanes.next_to_start() {
+            let task = tokio::spawn(self.active.clone().run_call(at));
+            let mut state = self.active.lock_state();
+            // A task that has ended by now has queued its `LeaveGuard` item, which clears this again.
+            state.work[at].task = Some(task);
+        }
+    }
+
+    /// Asks the approver, in one task per request so that none delays another.
+    fn ask_approver(&mut self, calls: Vec<CallId>) {
+        // Without an approver the call stays pending and the turn suspends.
+        let Some(approver) = self.active.shared.approver.clone() else {
+            return;
+        };
+        for call in calls {
+            let at = self
+                .active
+                .lock_state()
+                .turn
+                .slot(call)
+                .map(|slot| slot.invocation().emit_order as usize);
+            let request = at.and_then(|at| {
+                self.active.lock_state().work[at]
+                    .pending
+                    .as_deref()
+                    .cloned()
+            });
+            let Some(request) = request else { continue };
+            self.asking += 1;
+            tokio::spawn(ask_for_decision(
+                self.active.clone(),
+                approver.clone(),
+                request,
+            ));
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        // An approver that is being asked may still answer, so the turn is not suspended yet.
+        self.lanes.is_idle() && self.asking == 0 && self.end.is_none()
+    }
+
+    /// Records that everything is settled, caches it for late duplicates, and reports.
+    async fn finish_turn(&mut self) -> Result<TurnReport, DispatchError> {
+        let shared = self.active.shared.clone();
+        // Messages are reported; other inputs have nothing left to act on.
+        while let Some(item) = self.active.inbox.take() {
+            if let DriverInput::Message(text) = item {
+                self.messages.push(text);
+            }
+        }
+        let settled: Vec<_> = {
+            let state = self.active.lock_state();
+            let status =
+                |slot: &toolgate_core::InvocationSlot| Some((slot.invocation().id, slot.status()?));
+            state.turn.slots().iter().filter_map(status).collect()
+        };
+        shared.late.remember(settled);
+        self.active.record_settled().await?;
+        let end = self.turn_end();
+        Ok(self.build_report(end))
+    }
+
+    /// Returns how the turn ended, also if that was in another process.
+    fn turn_end(&self) -> TurnEnd {
+        let stopped = self.active.lock_state().turn.is_stopped();
+        self.end.unwrap_or(if stopped {
+            TurnEnd::Interrupted
+        } else {
+            TurnEnd::Settled
+        })
+    }
+
+    fn build_report(&mut self, end: TurnEnd) -> TurnReport {
+        let state = self.active.lock_state();
+        let result = |(slot, work): (
+            &toolgate_core::InvocationSlot,
+            &crate::turn::open_turn::InvocationState,
+        )| CallResult {
+            id: slot.invocation().id,
+            call_id: slot.invocation().call_id.clone(),
+            provider_call_id: work.provider_call_id.clone(),
+            tool: slot.invocation().tool.clone(),
+            outcome: work.outcome.clone(),
+            waits_for: match slot.phase() {
+                Some(Phase::AwaitingApproval) => {
+                    work.pending.as_deref().cloned().map(Suspension::Decision)
+                }
+                Some(Phase::AwaitingResult) => Some(Suspension::Result),
+                _ => None,
+            },
+            arguments: work
+                .outside
+                .clone()
+                .filter(|_| slot.phase() == Some(Phase::AwaitingResult)),
+        };
+        let results = state
+            .turn
+            .slots()
+            .iter()
+            .zip(&state.work)
+            .map(result)
+            .collect();
+        TurnReport {
+            turn: self.active.info.turn,
+            end,
+            results,
+            messages: std::mem::take(&mut self.messages),
+        }
+    }
+}
+
+/// Waits for `wait`, or for ever without one.
+async fn wait_or_never(wait: Option<&mut BoxFuture<'static, ()>>) {
+    match wait {
+        Some(wait) => wait.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Asks the approver for one decision and delivers it, if there is one.
+async fn ask_for_decision(
+    active: Arc<OpenTurn>,
+    approver: Arc<dyn DynApprover>,
+    request: ApprovalRequest,
+) {
+    let _asked = ApproverGuard(&active);
+    let question = ApprovalRequestRef::from(&request);
+    let decision = tokio::select! {
+        // An approver that panics, or whose turn is cancelled, has not answered: the call stays
+        // suspended.
+        answer = run_contained(async { approver.decide(request).await }) => answer.unwrap_or(None),
+        () = active.cancel.cancelled() => None,
+    };
+    if let Some(decision) = decision {
+        // A rejected decision changed nothing, and the driver checks the journal by itself.
+        let _ = Dispatcher(active.shared.clone())
+            .decide(active.info.turn, question, decision)
+            .await;
+    }
+}
+
+/// Notifies the driver that an approver is no longer being asked, also if the task panicked.
+struct ApproverGuard<'a>(&'a OpenTurn);
+
+impl Drop for ApproverGuard<'_> {
+    fn drop(&mut self) {
+        self.0
+            .inbox
+            .push(Urgency::Settlement, DriverInput::ApproverDone);
+    }
+}
+
+impl Drop for TurnRun {
+    fn drop(&mut self) {
+        // The owner is gone, so the calls must not continue unobserved.
+        self.active.shared.unregister_turn(&self.active);
+    }
+}
+
+impl std::fmt::Debug for TurnRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TurnRun")
+            .field("turn", &self.turn())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,294 @@
+//! Settles calls, each exactly once: the first outcome stands, and a later one gets a code.
+
+use std::sync::Arc;
+
+use toolgate_core::{
+    CallError, CallId, ErrorCategory, InputKind, Outcome, Phase, Principal, RecordKey, RejectCode,
+    ResumeState, SettledOutcome, Status, StoreRecord, Timestamp, ToolEvent, TurnEvent,
+};
+
+use super::{DriverInput, InvocationState, OpenTurn, OpenTurnState, RejectedInput, StackEntry};
+use crate::{
+    journal::{BatchExtras, JournalError, PendingEvent, WriteAck},
+    turn::{queue::Urgency, settled_outcome},
+};
+
+/// The outcome to settle with when a layer's outcome is illegal in the state of the call.
+pub(super) type FallbackOutcome = Box<SettledOutcome>;
+
+impl OpenTurn {
+    /// Settles an invocation as `pass` has seen it, unless it is settled already: the first outcome
+    /// stands.
+    pub(super) fn settle_call(
+        &self,
+        at: usize,
+        mut settled: SettledOutcome,
+        pass: StackEntry,
+    ) -> Result<WriteAck, FallbackOutcome> {
+        let mut state = self.lock_state();
+        // Another copy of the turn may be driven by now; a write from here would be a second
+        // outcome.
+        if state.retired {
+            return Ok(WriteAck::Now(Ok(())));
+        }
+        let OpenTurnState { turn, work, .. } = &mut *state;
+        let slot = &turn.slots()[at];
+        let invocation = slot.invocation().clone();
+        let started = slot.attempts() > 0;
+        // An interruption may have settled it while it ran.
+        if let Some(status) = slot.status() {
+            return Ok(self.write_rejection(
+                invocation.id,
+                InputKind::Result,
+                RejectCode::after_settled(status),
+            ));
+        }
+        settled.attempts = settled.attempts.max(slot.attempts());
+        let shown = self.shared.visible_json(&settled.value);
+        let end = self.shared.redact_event(ToolEvent::from_settled(
+            &settled,
+            started,
+            denied_by(&work[at].resumed),
+            shown,
+        ));
+        let audit = settled.notes.fields().filter(|notes| notes.has_remarks());
+        let audit = audit.and_then(|_| self.shared.audit_event(&settled.notes));
+        // A call that waits for an approver cannot have succeeded, whatever a layer returned.
+        turn.apply(invocation.id, &end)
+            .map_err(|error| Box::new(contract_violation(&error)))?;
+        let settled = Arc::new(settled);
+        work[at].outcome = Some(settled.clone());
+        work[at].pending = None;
+        // Entries of the other pass describe an outcome that is not the one settled here.
+        let entries = std::mem::take(&mut work[at].entries).into_iter();
+        let entries = entries
+            .filter_map(|(of, entry)| (of == pass).then_some(entry))
+            .collect();
+        // The audit comes first: no event of the call is legal after its end.
+        let drafts = audit
+            .into_iter()
+            .chain([end])
+            .map(|event| PendingEvent::Tool(invocation.clone(), event));
+        // The last call settles the turn in the same write, which saves one wait.
+        let last = turn.is_settled();
+        let whole = last.then(|| self.turn_settled_entry());
+        state.said_settled |= last;
+        let (whole, ended) = whole.unzip();
+        let outcome = (
+            RecordKey::Outcome(invocation.id),
+            StoreRecord::Outcome(settled),
+        );
+        let records = [outcome].into_iter().chain(ended).collect();
+        Ok(self.shared.journal.append_with(
+            drafts.chain(whole),
+            BatchExtras {
+                records,
+                entries,
+                ..BatchExtras::default()
+            },
+        ))
+    }
+
+    /// Settles an invocation that ended outside the stack, after recording and cleaning layers have
+    /// seen the end.
+    pub(crate) async fn close_call(
+        &self,
+        at: usize,
+        mut end: SettledOutcome,
+    ) -> Result<(), JournalError> {
+        // Built without a clock: the time of closing is the best approximation.
+        if end.ended_at == Timestamp::EPOCH {
+            let now = self.shared.clock.now();
+            end.started_at = now;
+            end.ended_at = now;
+        }
+        {
+            // An outcome that did not come out of the stack does not know its attempts and its
+            // executor.
+            let state = self.lock_state();
+            let attempts = state.turn.slots()[at].attempts();
+            end.attempts = end.attempts.max(attempts);
+            end.executor = end
+                .executor
+                .or_else(|| state.work[at].executor().filter(|_| attempts > 0));
+        }
+        let end = Arc::new(end);
+        let call = self.build_call(at, Some(end.clone()));
+        let seen = tokio::select! {
+            outcome = self.stack.run(call) => settled_outcome(outcome),
+            // A recorder that hangs must not keep the turn from ending.
+            () = self.shared.clock.sleep(self.shared.grace) => None,
+        };
+        let durable = self.settle_call(
+            at,
+            seen.unwrap_or_else(|| SettledOutcome::clone(&end)),
+            StackEntry::Closing,
+        );
+        let durable = durable.or_else(|_| {
+            // The entries to be sealed describe the outcome that was just rejected.
+            self.lock_state().work[at]
+                .entries
+                .retain(|(of, _)| *of != StackEntry::Closing);
+            self.settle_call(at, SettledOutcome::clone(&end), StackEntry::Closing)
+        });
+        durable.expect("every open invocation can fail").await
+    }
+
+    /// Accepts an external result, or returns why not.
+    pub(crate) fn accept_result(
+        &self,
+        call: CallId,
+        settled: SettledOutcome,
+    ) -> Result<WriteAck, RejectedInput> {
+        let mut state = self.lock_state();
+        if state.retired {
+            return Err(RejectedInput::Retired);
+        }
+        let posted = state
+            .turn
+            .check_input(self.info.turn, call, InputKind::Result);
+        let (at, attempt) =
+            match posted.map(|slot| (slot.invocation().emit_order as usize, slot.attempts())) {
+                Ok(found) => found,
+                Err(code) => {
+                    drop(state);
+                    return Err(self.record_rejection(call, InputKind::Result, code));
+                }
+            };
+        // The call descends the stack again with this result; a second one is a duplicate.
+        state.turn.mark_answered(call, RejectCode::Duplicate);
+        let settled = Arc::new(settled);
+        state.work[at]
+            .resumed
+            .results
+            .push((attempt, settled.clone()));
+        let record = (
+            RecordKey::Result(call, attempt),
+            StoreRecord::Outcome(settled),
+        );
+        let durable = self.shared.journal.append([], [record]);
+        drop(state);
+        self.inbox.push(Urgency::Settlement, DriverInput::Delivered);
+        Ok(durable)
+    }
+
+    /// Settles a call whose task ended without an outcome.
+    pub(crate) async fn settle_lost_call(&self, at: usize) -> Result<(), JournalError> {
+        self.settle_where("the call was lost", |place, _| place == at)
+            .await
+    }
+
+    /// Settles the calls that no task is working on, because the turn stops.
+    pub(crate) async fn settle_idle(&self, reason: &str) -> Result<(), JournalError> {
+        self.settle_where(reason, |_, work| work.task.is_none())
+            .await
+    }
+
+    /// Aborts the tasks that did not stop by themselves and settles the remaining calls.
+    pub(crate) async fn settle_remaining(&self, reason: &str) -> Result<(), JournalError> {
+        for task in self
+            .lock_state()
+            .work
+            .iter_mut()
+            .filter_map(|work| work.task.take())
+        {
+            task.abort();
+        }
+        self.settle_where(reason, |_, _| true).await
+    }
+
+    /// Settles the unsettled calls that `wanted` selects.
+    async fn settle_where(
+        &self,
+        reason: &str,
+        wanted: impl Fn(usize, &InvocationState) -> bool,
+    ) -> Result<(), JournalError> {
+        // Collected first: closing awaits the stack, and the lock must not be held meanwhile.
+        let unsettled: Vec<(usize, Status, Option<Arc<SettledOutcome>>)> = {
+            let state = self.lock_state();
+            let open = state.turn.slots().iter().zip(&state.work).enumerate();
+            let open =
+                open.filter(|(at, (slot, work))| slot.status().is_none() && wanted(*at, work));
+            // A call that has started and may write could have done so.
+            let uncertain = |phase, work: &InvocationState| {
+                matches!(phase, Some(Phase::Running | Phase::AwaitingResult)) && work.may_write()
+            };
+            open.map(|(at, (slot, work))| {
+                let status = if uncertain(slot.phase(), work) {
+                    Status::OutcomeUnknown
+                } else {
+                    Status::Cancelled
+                };
+                // A result that was accepted and waits to be processed is not lost.
+                let waits = slot.phase() == Some(Phase::AwaitingResult);
+                (
+                    at,
+                    status,
+                    work.resumed
+                        .result_of_attempt(slot.attempts())
+                        .filter(|_| waits)
+                        .cloned(),
+                )
+            })
+            .collect()
+        };
+        let end = |status, delivered: Option<Arc<SettledOutcome>>| {
+            if let Some(delivered) = delivered {
+                return SettledOutcome::clone(&delivered);
+            }
+            let text = match status {
+                Status::OutcomeUnknown => {
+                    format!("{reason}; the call had started and may have taken effect")
+                }
+                _ => reason.to_owned(),
+            };
+            settled_refusal(status, text)
+        };
+        let close = |(at, status, delivered)| self.close_call(at, end(status, delivered));
+        futures::future::try_join_all(unsettled.into_iter().map(close))
+            .await
+            .map(drop)
+    }
+
+    /// Makes sure the turn is recorded as settled, also if it has no calls or its process was lost.
+    pub(crate) fn record_settled(&self) -> WriteAck {
+        let mut state = self.lock_state();
+        if std::mem::replace(&mut state.said_settled, true) {
+            return self.shared.journal.when_flushed();
+        }
+        let (event, ended) = self.turn_settled_entry();
+        self.shared.journal.append([event], [ended])
+    }
+
+    /// Builds the event and the record that settle the turn.
+    fn turn_settled_entry(&self) -> (PendingEvent, (RecordKey, StoreRecord)) {
+        let turn = self.info.turn;
+        (
+            PendingEvent::Turn(self.info.clone(), TurnEvent::TurnSettled),
+            (RecordKey::Ended(turn), StoreRecord::Turn(turn)),
+        )
+    }
+}
+
+/// Builds a settled outcome of a call that did not run or whose effect is unknown.
+pub(crate) fn settled_refusal(status: Status, text: impl Into<String>) -> SettledOutcome {
+    settled_outcome(Outcome::refused(status, text.into())).expect("refusals are settled")
+}
+
+/// Builds the outcome of a call that a layer left in an illegal state.
+pub(super) fn contract_violation(problem: &dyn std::fmt::Display) -> SettledOutcome {
+    let mut settled = SettledOutcome::new(Status::LayerException);
+    let error = CallError::new(ErrorCategory::Panic, "an internal error stopped the call");
+    settled.error =
+        Some(error.with_operator_detail(format!("a layer violated its contract: {problem}")));
+    settled
+}
+
+/// Returns the approver who denied the call, if the newest answer is a denial.
+fn denied_by(resumed: &ResumeState) -> Option<Principal> {
+    resumed
+        .answers
+        .last()
+        .filter(|answer| answer.is_denial())
+        .map(|answer| answer.decision.by.clone())
+}

@@ -1,0 +1,98 @@
+//! Limits what events show of texts and values: redacted, bounded, or withheld.
+
+use serde_json::Value;
+use toolgate_core::{Arguments, Json, Notes, SessionEvent, ToolEvent, run_contained_sync};
+
+use crate::turn::DispatcherShared;
+
+impl DispatcherShared {
+    /// The largest value that an event shows; larger ones are named by digest and size only.
+    const SHOWN_BYTES: usize = 64 * 1024;
+
+    /// The longest text that an event shows.
+    const SAID_BYTES: usize = 16 * 1024;
+
+    /// Returns what an event may show of a value: a redacted copy, or nothing.
+    pub(crate) fn visible_json(&self, value: &Json) -> Option<Json> {
+        if value.size() > Self::SHOWN_BYTES {
+            return None;
+        }
+        match &self.redactor {
+            // A redactor that panics has redacted nothing, so the value is withheld.
+            Some(redactor) => run_contained_sync(|| redactor.redact(value).ok())
+                .ok()
+                .flatten(),
+            None => Some(value.clone()),
+        }
+    }
+
+    pub(crate) fn visible_value(&self, value: &Value) -> Option<Value> {
+        let json = Json::new(value.clone()).ok()?;
+        self.visible_json(&json).map(|json| json.as_value().clone())
+    }
+
+    pub(crate) fn visible_arguments(&self, arguments: &Arguments) -> Option<Arguments> {
+        self.visible_json(arguments.as_json())
+            .and_then(|json| Arguments::try_from(json).ok())
+    }
+
+    /// Returns what an event may show of a text.
+    pub(crate) fn visible_text(&self, text: &str) -> String {
+        let said = match &self.redactor {
+            Some(redactor) => run_contained_sync(|| redactor.redact_text(text).ok())
+                .ok()
+                .flatten(),
+            None => Some(text.to_owned()),
+        };
+        // An empty text would hide that something was withheld.
+        let mut said = said
+            .filter(|said| !said.trim().is_empty())
+            .unwrap_or_else(|| "(withheld)".to_owned());
+        said.truncate(said.floor_char_boundary(Self::SAID_BYTES));
+        said
+    }
+
+    /// Returns the event with its texts redacted.
+    pub(crate) fn redact_event(&self, mut event: ToolEvent) -> ToolEvent {
+        let words = match &mut event {
+            ToolEvent::ToolDenied { reason, error, .. } => [reason.as_mut(), error.as_mut()],
+            ToolEvent::ToolExecutionFailed { error, .. } => [Some(error), None],
+            ToolEvent::ToolExecutionInterrupted { reason, .. } => [Some(reason), None],
+            ToolEvent::ToolSkipped { reason } => [reason.as_mut(), None],
+            _ => [None, None],
+        };
+        words
+            .into_iter()
+            .flatten()
+            .for_each(|text| *text = self.visible_text(text));
+        event
+    }
+
+    /// Returns the event with the model's notes redacted.
+    pub(crate) fn redact_strategy_event(&self, mut event: SessionEvent) -> SessionEvent {
+        if let SessionEvent::RecursiveIteration {
+            summary,
+            scratchpad,
+            ..
+        } = &mut event
+        {
+            let words = [summary, scratchpad]
+                .into_iter()
+                .filter(|text| !text.is_empty());
+            words.for_each(|text| *text = self.visible_text(text));
+        }
+        event
+    }
+
+    /// Returns the notes of a call as an event, redacted; nothing if they cannot be redacted.
+    pub(crate) fn audit_event(&self, notes: &Notes) -> Option<ToolEvent> {
+        if self.redactor.is_none() {
+            return Some(ToolEvent::ToolCallAudit {
+                audit: notes.clone(),
+            });
+        }
+        let value = serde_json::to_value(notes).ok()?;
+        let audit = serde_json::from_value(self.visible_value(&value)?).ok()?;
+        Some(ToolEvent::ToolCallAudit { audit })
+    }
+}

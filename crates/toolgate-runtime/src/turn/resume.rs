@@ -1,0 +1,345 @@
+//! Loads a turn from the store: replays its events and loads answers and outcomes.
+
+use std::sync::Arc;
+
+use toolgate_core::{
+    ApprovalAnswer, ApprovalRequest, Arguments, CallId, Outcome, Phase, ReconciledAttempt,
+    RecordKey, RejectCode, SettledOutcome, Stack, Status, StoreRecord, TurnId, TurnRequests, View,
+    run_contained,
+};
+
+use crate::{
+    DispatchError, Dispatcher, RecoveredState, RecoveredTurn,
+    turn::{
+        driver::TurnRun,
+        open_turn::{
+            DriverInput, OpenTurn, probe::external_arguments_key, settle::settled_refusal,
+        },
+        queue::Urgency,
+    },
+};
+
+impl Dispatcher {
+    /// Resumes a turn that another process, or an earlier part of this one, left open.
+    ///
+    /// Settled calls keep their outcome and are not run again. A call that had started and has no
+    /// outcome is run again only if repeating it is harmless or its tool knows that nothing
+    /// happened; otherwise it settles as `outcome_unknown`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such turn, if it was continued already, if its log is damaged, or if
+    /// the store or journal failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the turn stays open in the store and can be resumed again. A copy
+    /// that was driven in this process has stopped.
+    pub async fn resume(&self, turn: TurnId, view: View) -> Result<TurnRun, DispatchError> {
+        self.resume_with_stack(turn, view, self.0.stack.clone())
+            .await
+    }
+
+    /// Resumes a turn whose calls go through another stack than the dispatcher's.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Dispatcher::resume`] does.
+    pub async fn resume_with_stack(
+        &self,
+        turn: TurnId,
+        view: View,
+        stack: Stack,
+    ) -> Result<TurnRun, DispatchError> {
+        self.process_mailbox().await?;
+        // No delivery happens meanwhile, and none goes to an old copy afterwards.
+        let mut last_posted_to = self.0.posting.lock().await;
+        *last_posted_to = None;
+        if self
+            .0
+            .store
+            .record(&RecordKey::Successor(turn))
+            .await?
+            .is_some()
+        {
+            return Err(DispatchError::AlreadyContinued { turn });
+        }
+        // A copy that is still driven here stops first, so that its last writes are in the store.
+        if let Some(earlier) = self.0.driven_turn(turn) {
+            self.0.unregister_turn(&earlier);
+        }
+        self.0.wait_for_earlier_tasks(turn).await;
+        let active = self.rebuild_turn(turn, &view, stack).await?;
+        // Taken before anything is changed: it reports what the lost process left.
+        let mut found = RecoveredTurn::from_open_turn(&active);
+        self.0.await_all(active.apply_stored_approvals()).await?;
+        active.expire_requests(self.0.clock.now());
+        active.settle_provider_calls().await?;
+        self.recover_started(&active, &mut found).await?;
+        if active.lock_state().turn.is_stopped() {
+            // It was interrupted, and its process was lost before everything was settled.
+            active
+                .inbox
+                .push(Urgency::Settlement, DriverInput::Interrupted);
+        }
+        self.0.register_turn(&active);
+        Ok(TurnRun::new(active, found))
+    }
+
+    /// Rebuilds the state of a turn from its stored events.
+    pub(crate) async fn rebuild_turn(
+        &self,
+        turn: TurnId,
+        view: &View,
+        stack: Stack,
+    ) -> Result<Arc<OpenTurn>, DispatchError> {
+        self.0.journal.when_flushed().await?;
+        let requests = match self.0.store.record(&RecordKey::Requests(turn)).await? {
+            Some(StoreRecord::Requests(requests)) if requests.info.session == self.0.session => {
+                requests
+            }
+            _ => return Err(DispatchError::UnknownTurn { turn }),
+        };
+        let active = self.build_turn(view, requests.info.clone(), &requests.calls, stack);
+        self.replay_events(&active, &requests).await?;
+        self.load_answers(&active).await?;
+        Ok(active)
+    }
+
+    async fn replay_events(
+        &self,
+        active: &OpenTurn,
+        requests: &TurnRequests,
+    ) -> Result<(), DispatchError> {
+        const PAGE: usize = 512;
+        let turn = active.info.turn;
+        let mut seen = requests.after_sequence;
+        loop {
+            let page = self.0.store.events(self.0.session, seen, PAGE).await?;
+            let state = &mut *active.lock_state();
+            for event in page.iter().filter(|event| event.turn_info().turn == turn) {
+                state
+                    .turn
+                    .replay(event)
+                    .map_err(|source| DispatchError::Damaged { turn, source })?;
+            }
+            match page.last() {
+                // A turn that has settled has no further events.
+                Some(last) if page.len() == PAGE && !state.turn.is_continued() => {
+                    seen = last.sequence()
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Loads the answers, external results and outcomes of the calls.
+    async fn load_answers(&self, active: &OpenTurn) -> Result<(), DispatchError> {
+        let size = active.lock_state().work.len();
+        for at in 0..size {
+            let (call, phase, generation, attempts) = {
+                let state = active.lock_state();
+                let slot = &state.turn.slots()[at];
+                (
+                    slot.invocation().id,
+                    slot.phase(),
+                    slot.generation(),
+                    slot.attempts(),
+                )
+            };
+            if matches!(phase, Some(Phase::Settled(_))) {
+                active.lock_state().work[at].outcome = self.load_outcome(call).await?;
+                continue;
+            }
+            let question = match (phase, generation.checked_sub(1)) {
+                (Some(Phase::AwaitingApproval), Some(asked)) => {
+                    self.load_request(call, asked).await?
+                }
+                _ => None,
+            };
+            let mut answers = Vec::new();
+            for generation in 0..generation {
+                answers.extend(self.load_answer(call, generation).await?);
+            }
+            let results = if phase == Some(Phase::AwaitingResult) {
+                self.load_results(call, attempts).await?
+            } else {
+                Vec::new()
+            };
+            let outside = match phase {
+                Some(Phase::AwaitingResult) => self.load_external_arguments(call, attempts).await?,
+                _ => None,
+            };
+            let state = &mut *active.lock_state();
+            state.work[at].outside = outside;
+            state.work[at].pending = question.map(Box::new);
+            // An answer was stored but not applied: its process was lost first, or the turn had no
+            // driver.
+            if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {
+                let denied = answers.last().is_some_and(ApprovalAnswer::is_denial);
+                state.turn.mark_answered(
+                    call,
+                    if denied {
+                        RejectCode::AlreadyDenied
+                    } else {
+                        RejectCode::Duplicate
+                    },
+                );
+                state.work[at].pending = None;
+            }
+            if phase == Some(Phase::AwaitingResult) && results.len() == attempts as usize {
+                state.turn.mark_answered(call, RejectCode::Duplicate);
+            }
+            state.work[at].resumed.answers = answers;
+            state.work[at].resumed.results = results;
+        }
+        Ok(())
+    }
+
+    async fn load_outcome(
+        &self,
+        call: CallId,
+    ) -> Result<Option<Arc<SettledOutcome>>, DispatchError> {
+        Ok(
+            match self.0.store.record(&RecordKey::Outcome(call)).await? {
+                Some(StoreRecord::Outcome(settled)) => Some(settled),
+                _ => None,
+            },
+        )
+    }
+
+    /// Loads the approval request as it was made, not as events show it.
+    async fn load_request(
+        &self,
+        call: CallId,
+        generation: u32,
+    ) -> Result<Option<ApprovalRequest>, DispatchError> {
+        Ok(
+            match self
+                .0
+                .store
+                .record(&RecordKey::Question(call, generation))
+                .await?
+            {
+                Some(StoreRecord::Question(question)) => Some(ApprovalRequest::clone(&question)),
+                _ => None,
+            },
+        )
+    }
+
+    async fn load_answer(
+        &self,
+        call: CallId,
+        generation: u32,
+    ) -> Result<Option<ApprovalAnswer>, DispatchError> {
+        Ok(
+            match self
+                .0
+                .store
+                .record(&RecordKey::Answer(call, generation))
+                .await?
+            {
+                Some(StoreRecord::Answer(answer)) => Some(ApprovalAnswer::clone(&answer)),
+                _ => None,
+            },
+        )
+    }
+
+    /// Loads the arguments with which an external executor runs the tool.
+    async fn load_external_arguments(
+        &self,
+        call: CallId,
+        attempt: u32,
+    ) -> Result<Option<Arguments>, DispatchError> {
+        Ok(
+            match self
+                .0
+                .store
+                .record(&external_arguments_key(call, attempt))
+                .await?
+            {
+                Some(StoreRecord::Json(json)) => Arguments::try_from(json).ok(),
+                _ => None,
+            },
+        )
+    }
+
+    async fn load_results(
+        &self,
+        call: CallId,
+        attempts: u32,
+    ) -> Result<Vec<(u32, Arc<SettledOutcome>)>, DispatchError> {
+        let mut results = Vec::new();
+        for attempt in 1..=attempts {
+            match self
+                .0
+                .store
+                .record(&RecordKey::Result(call, attempt))
+                .await?
+            {
+                Some(StoreRecord::Outcome(settled)) => results.push((attempt, settled)),
+                // A gap ends the replay: attempts are replayed in order, and a later result without
+                // the earlier ones means nothing.
+                _ => break,
+            }
+        }
+        Ok(results)
+    }
+
+    /// Decides what happens to calls that had started when their process was lost.
+    async fn recover_started(
+        &self,
+        active: &Arc<OpenTurn>,
+        found: &mut RecoveredTurn,
+    ) -> Result<(), DispatchError> {
+        let started: Vec<usize> = {
+            let state = active.lock_state();
+            let running = state.turn.slots().iter().enumerate();
+            running
+                .filter(|(_, slot)| slot.phase() == Some(Phase::Running))
+                .map(|(at, _)| at)
+                .collect()
+        };
+        for at in started {
+            let call = active.build_call(at, None);
+            let annotations = call.annotations().clone();
+            // Only the tool can know whether an interrupted call took effect; a panic while asking
+            // it is no answer.
+            let asked = if annotations.reconcile {
+                let asked =
+                    run_contained(active.stack.reconcile(&call, call.idempotency_key())).await;
+                asked.unwrap_or(ReconciledAttempt::Unknown)
+            } else {
+                ReconciledAttempt::Unknown
+            };
+            match asked {
+                // It descends the stack as the result of that attempt, so that every layer sees it.
+                ReconciledAttempt::Happened(output) => {
+                    let state = &mut *active.lock_state();
+                    let attempt = state.turn.slots()[at].attempts();
+                    let settled = crate::turn::settled_outcome(Outcome::ok(output))
+                        .map(|settled| (attempt, Arc::new(settled)));
+                    state.work[at].resumed.results.extend(settled);
+                    state.turn.mark_answered(call.id, RejectCode::Duplicate);
+                    found.calls[at].found = RecoveredState::Reconciled;
+                }
+                ReconciledAttempt::Unknown if !annotations.may_repeat() => {
+                    let text = "the process was lost while the call ran; it may have taken effect";
+                    active
+                        .close_call(at, settled_refusal(Status::OutcomeUnknown, text))
+                        .await?;
+                    found.calls[at].found = RecoveredState::Unknown;
+                }
+                // Safe to run again: it did not happen, or repeating it is harmless.
+                ReconciledAttempt::DidNotHappen | ReconciledAttempt::Unknown => {
+                    active
+                        .lock_state()
+                        .turn
+                        .mark_answered(call.id, RejectCode::Duplicate);
+                    found.calls[at].found = RecoveredState::RunAgain;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,16 @@
+//! Tests of turns, sessions, strategies and their journal. One program, so that it is linked once.
+
+mod bad_input;
+mod bounds;
+mod bus;
+mod common;
+mod deliveries;
+mod dispatch;
+mod driver_change;
+mod driving;
+mod hostile;
+mod interleavings;
+mod journal;
+mod recursive;
+mod skills;
+mod strategies;

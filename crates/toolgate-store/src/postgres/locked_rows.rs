@@ -1,0 +1,155 @@
+//! Reads and locks what a group of writes depends on, in one query.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use sqlx::{PgConnection, Row};
+use toolgate_core::{Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, Timestamp};
+
+use super::{accounts::LockedAccounts, id::PgUuid};
+use crate::encoded::{EncodedRecord, from_db};
+
+/// The rows that the writes of a group depend on.
+#[derive(Default)]
+pub(super) struct RowSelection {
+    sessions: BTreeSet<SessionId>,
+    records: BTreeSet<String>,
+    ledgers: BTreeSet<LedgerName>,
+    /// The names of accounts, and those of charges.
+    pub(super) accounts: BTreeSet<String>,
+    pub(super) charges: BTreeSet<String>,
+}
+
+impl RowSelection {
+    pub(super) fn add_session(&mut self, session: SessionId) {
+        self.sessions.insert(session);
+    }
+
+    pub(super) fn add_record(&mut self, name: &str) {
+        self.records.insert(name.to_owned());
+    }
+
+    pub(super) fn add_records(&mut self, records: &[EncodedRecord]) {
+        self.records
+            .extend(records.iter().map(|record| record.name.clone()));
+    }
+
+    pub(super) fn add_ledgers(&mut self, drafts: &[LedgerDraft]) {
+        self.ledgers
+            .extend(drafts.iter().map(|draft| draft.ledger.clone()));
+    }
+}
+
+/// The state of these rows in the database. All but records are locked, so that it does not change.
+#[derive(Default)]
+pub(super) struct LockedRows {
+    pub(super) sessions: HashMap<SessionId, PostgresSessionState>,
+    pub(super) records: HashMap<String, String>,
+    pub(super) ledgers: BTreeMap<LedgerName, LedgerHead>,
+    pub(super) books: LockedAccounts,
+}
+
+/// The state of one session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct PostgresSessionState {
+    pub(super) revision: u64,
+    pub(super) created_at: Timestamp,
+    pub(super) updated_at: Timestamp,
+    pub(super) fence: u64,
+    pub(super) held: Option<(String, Timestamp)>,
+    pub(super) posted: u64,
+}
+
+// Locks are taken in the order of ids and names, sessions first, so that two processes never
+// deadlock.
+const LOCK_ROWS_SQL: &str = "
+    WITH locked_sessions AS MATERIALIZED (
+        SELECT id, revision, created_at, updated_at, fence, holder, lease_until, posted FROM sessions
+        WHERE id = ANY($1) ORDER BY id FOR UPDATE
+    ), locked_ledgers AS MATERIALIZED (
+        SELECT name, counter, hash FROM ledgers WHERE name = ANY($2) ORDER BY name FOR UPDATE
+    )
+    SELECT 1 AS kind, id, revision AS a, created_at AS b, updated_at AS c, fence AS d, posted AS e, lease_until AS f,
+           holder AS text, NULL::bytea AS bytes FROM locked_sessions
+    UNION ALL
+    SELECT 2, NULL, counter, NULL, NULL, NULL, NULL, NULL, name, hash FROM locked_ledgers
+    UNION ALL
+    SELECT 3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, body, key FROM records WHERE key = ANY($3)";
+
+impl LockedRows {
+    pub(super) async fn lock_rows(
+        connection: &mut PgConnection,
+        wants: &RowSelection,
+    ) -> Result<Self, sqlx::Error> {
+        let sessions: Vec<PgUuid> = wants
+            .sessions
+            .iter()
+            .map(|session| PgUuid(session.uuid()))
+            .collect();
+        let ledgers: Vec<&str> = wants.ledgers.iter().map(LedgerName::as_str).collect();
+        // Records are not locked: if another process inserts the same one, the unique key fails the
+        // group, which is then planned again.
+        let records: Vec<&[u8]> = wants.records.iter().map(String::as_bytes).collect();
+        let mut facts = Self::default();
+        if sessions.is_empty() && ledgers.is_empty() && records.is_empty() {
+            facts.books = LockedAccounts::lock_accounts(connection, wants).await?;
+            return Ok(facts);
+        }
+        let asked = sqlx::query(LOCK_ROWS_SQL)
+            .bind(sessions)
+            .bind(ledgers)
+            .bind(records);
+        let rows = asked.fetch_all(&mut *connection).await?;
+        for row in &rows {
+            match row.try_get::<i32, _>("kind")? {
+                1 => facts.add_session(row)?,
+                2 => facts.add_ledger(row)?,
+                _ => {
+                    let key = String::from_utf8_lossy(row.try_get("bytes")?).into_owned();
+                    facts.records.insert(key, row.try_get("text")?);
+                }
+            }
+        }
+        // Every writer locks these last, so that there is no deadlock here either.
+        facts.books = LockedAccounts::lock_accounts(connection, wants).await?;
+        Ok(facts)
+    }
+
+    fn add_session(&mut self, row: &sqlx::postgres::PgRow) -> Result<(), sqlx::Error> {
+        let time = |column| row.try_get(column).map(Timestamp::from_micros);
+        let holder: Option<String> = row.try_get("text")?;
+        let until: Option<i64> = row.try_get("f")?;
+        let standing = PostgresSessionState {
+            revision: from_db(row.try_get("a")?),
+            created_at: time("b")?,
+            updated_at: time("c")?,
+            fence: from_db(row.try_get("d")?),
+            posted: from_db(row.try_get("e")?),
+            held: holder.zip(until.map(Timestamp::from_micros)),
+        };
+        self.sessions
+            .insert(SessionId::new(row.try_get::<PgUuid, _>("id")?.0), standing);
+        Ok(())
+    }
+
+    fn add_ledger(&mut self, row: &sqlx::postgres::PgRow) -> Result<(), sqlx::Error> {
+        let name: String = row.try_get("text")?;
+        let ledger =
+            LedgerName::try_from(name).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+        let hash = parse_digest(row.try_get("bytes")?)?;
+        let head = LedgerHead {
+            ledger: ledger.clone(),
+            counter: from_db(row.try_get("a")?),
+            hash,
+        };
+        self.ledgers.insert(ledger, head);
+        Ok(())
+    }
+}
+
+/// Parses a digest that is stored as bytes.
+pub(super) fn parse_digest(bytes: &[u8]) -> Result<Digest, sqlx::Error> {
+    bytes
+        .try_into()
+        .map(Digest::from_bytes)
+        .map_err(|error| sqlx::Error::Decode(Box::new(error)))
+}

@@ -1,0 +1,10 @@
+//! Tests of the stores, on SQLite and PostgreSQL. One program, so that it is linked once.
+
+mod bad_input;
+mod budgets;
+mod erase;
+mod migrations;
+mod processes;
+mod same_answers;
+mod suite;
+mod support;

@@ -1,0 +1,426 @@
+//! Databases of every version open and keep their data; newer and foreign ones are rejected.
+
+use std::{fs, path::PathBuf, sync::Arc};
+
+use crate::support::{
+    approval_request, call_id, draft, key, note, opened, session, turn_event, turn_id,
+};
+use toolgate_core::{
+    AccountKey, ApprovalFilter, Charge, ChargeFilter, ChargeId, ChargeLine, HiddenSessions,
+    LeaseRequest, LedgerName, LogPosition, MailboxItem, SessionFilter, StoreHandle, Timestamp,
+    TurnEvent, TurnFilter, WriteBatch,
+};
+use toolgate_store::{DatabaseError, MemoryStore, SqliteStore};
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name)
+}
+
+/// Writes the content of the fixtures of version 1. It never changes, because the fixtures never
+/// do.
+async fn fill(store: &StoreHandle) {
+    let events = vec![
+        opened(session(1), 1, turn_id(1)),
+        opened(session(1), 2, turn_id(2)),
+    ];
+    let entries = (1..=3).map(|n| draft("main", n)).collect();
+    let batch = WriteBatch {
+        events,
+        entries,
+        records: vec![(key("k"), note("kept"))],
+        ..WriteBatch::default()
+    };
+    store
+        .append(session(1), LogPosition::unleased(0), batch)
+        .await
+        .expect("appends");
+    for (at, call) in [(2, 1), (3, 2)] {
+        let batch = approval_request(session(1), at + 1, call_id(call));
+        store
+            .append(session(1), LogPosition::unleased(at), batch)
+            .await
+            .expect("appends");
+    }
+    let settled = vec![turn_event(
+        session(1),
+        5,
+        turn_id(2),
+        TurnEvent::TurnSettled,
+    )];
+    store
+        .append(
+            session(1),
+            LogPosition::unleased(4),
+            WriteBatch {
+                events: settled,
+                ..WriteBatch::default()
+            },
+        )
+        .await
+        .expect("appends");
+    let post = MailboxItem::Answer {
+        turn: turn_id(1),
+        call: call_id(2),
+        generation: 0,
+    };
+    store
+        .post(session(1), post, vec![(key("answer"), note("yes"))])
+        .await
+        .expect("posts");
+    store.seal(vec![draft("other", 1)]).await.expect("seals");
+    store
+        .put_blob(bytes::Bytes::from_static(b"some bytes"))
+        .await
+        .expect("keeps");
+    let now = Timestamp::EPOCH;
+    let until = Timestamp::from_micros(5_000_000);
+    let request = LeaseRequest {
+        session: session(1),
+        holder: "driver".into(),
+        now,
+        until,
+        instead_of: None,
+    };
+    store.lease(request).await.expect("leases");
+}
+
+/// Writes the content of the fixtures of version 2: the same, and budgets. It never changes either.
+async fn fill_2(store: &StoreHandle) {
+    fill(store).await;
+    let account = |text: &str| text.parse::<AccountKey>().expect("an account");
+    let line = |text: &str, amount| ChargeLine {
+        account: account(text),
+        limit: 1_000,
+        amount,
+    };
+    let lines = |amount| {
+        vec![
+            line("budget/global/all/tokens/2026-11", amount),
+            line("budget/user/ann/usd/total", 7),
+        ]
+    };
+    let charge = |id, amount| Charge {
+        id,
+        session: Some(session(1)),
+        at: Timestamp::EPOCH,
+        lines: lines(amount),
+    };
+    let settled = store
+        .reserve(charge(ChargeId::Turn(turn_id(1)), 40))
+        .await
+        .expect("reserves");
+    store
+        .settle_charge(settled, vec![30, 5])
+        .await
+        .expect("books");
+    store
+        .reserve(charge(ChargeId::Call(call_id(1)), 2))
+        .await
+        .expect("reserves");
+}
+
+/// Writes the content of the fixtures of version 3: the same, and a hidden session. It never
+/// changes either.
+async fn fill_3(store: &StoreHandle) {
+    fill_2(store).await;
+    let batch = WriteBatch {
+        events: vec![opened(session(2), 1, turn_id(4))],
+        ..WriteBatch::default()
+    };
+    store
+        .append(session(2), LogPosition::unleased(0), batch)
+        .await
+        .expect("appends");
+    store
+        .hide(session(2), Some(Timestamp::from_micros(7_000_000)))
+        .await
+        .expect("hides");
+}
+
+/// Returns the answers to all queries, as text.
+async fn everything(store: &StoreHandle) -> String {
+    let events = store.events(session(1), 0, 100).await.expect("reads");
+    let records = store.list("", None, 100).await.expect("lists");
+    let sessions = SessionFilter {
+        hidden: HiddenSessions::Included,
+        ..SessionFilter::default()
+    };
+    let sessions = store.sessions(sessions).await.expect("lists");
+    let all = TurnFilter {
+        open: false,
+        ..TurnFilter::open_in(session(1))
+    };
+    let turns = store.turns(all).await.expect("lists");
+    let every = ApprovalFilter {
+        pending: false,
+        ..ApprovalFilter::default()
+    };
+    let approvals = store.approvals(every).await.expect("lists");
+    let posts = store.posts(session(1), 0, 100).await.expect("lists");
+    let ledgers = store.ledgers().await.expect("lists");
+    let entries = store
+        .entries(&LedgerName::main(), 0, 100)
+        .await
+        .expect("reads");
+    let blob = store
+        .blob(toolgate_core::Digest::of_bytes(b"some bytes"), 0..100)
+        .await
+        .expect("reads");
+    let accounts = store.accounts("", None, 100).await.expect("lists");
+    let charges = store.charges(ChargeFilter::default()).await.expect("lists");
+    format!(
+        "{:#?}",
+        (
+            (events, records, sessions, turns, approvals),
+            (posts, ledgers, entries, blob, accounts, charges)
+        )
+    )
+}
+
+/// Returns the content of a store that was filled as in a version.
+async fn expected(version: u32) -> String {
+    let memory = StoreHandle::new(MemoryStore::new());
+    match version {
+        1 => fill(&memory).await,
+        2 => fill_2(&memory).await,
+        _ => fill_3(&memory).await,
+    }
+    everything(&memory).await
+}
+
+#[tokio::test]
+async fn a_file_of_every_version_opens_and_keeps_its_data() {
+    for version in [1, 2, 3] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("old.sqlite");
+        fs::copy(fixture(&format!("v{version}.sqlite")), &path).expect("copies");
+        let store = SqliteStore::open(&path).expect("opens");
+        assert_eq!(store.check().expect("checks"), []);
+        let store = StoreHandle::new(store);
+        assert_eq!(everything(&store).await, expected(version).await);
+        let batch = WriteBatch {
+            events: vec![opened(session(1), 6, turn_id(3))],
+            ..WriteBatch::default()
+        };
+        let at = LogPosition {
+            revision: 5,
+            fence: 1,
+            lease_until: None,
+        };
+        store
+            .append(session(1), at, batch)
+            .await
+            .expect("continues");
+        use_new_features(&store, version).await;
+    }
+}
+
+/// Uses what is new in a version in a database that was migrated to it.
+async fn use_new_features(store: &StoreHandle, version: u32) {
+    if version < 2 {
+        fill_budget(store).await;
+    }
+    let listed = async || {
+        store
+            .sessions(SessionFilter::default())
+            .await
+            .expect("lists")
+            .len()
+    };
+    store
+        .hide(session(1), Some(Timestamp::EPOCH))
+        .await
+        .expect("hides");
+    assert_eq!(listed().await, 0);
+    store.hide(session(1), None).await.expect("unhides");
+    assert_eq!(listed().await, 1);
+    let erased = store
+        .erase(session(1), Timestamp::from_micros(9_000_000))
+        .await
+        .expect("erases");
+    assert_eq!((erased.sessions, listed().await), (vec![session(1)], 0));
+}
+
+async fn fill_budget(store: &StoreHandle) {
+    let account = "budget/user/ann/usd/total".parse().expect("an account");
+    let lines = vec![ChargeLine {
+        account,
+        limit: 1,
+        amount: 1,
+    }];
+    let charge = Charge {
+        id: ChargeId::Call(call_id(1)),
+        session: None,
+        at: Timestamp::EPOCH,
+        lines,
+    };
+    store.reserve(charge.clone()).await.expect("reserves");
+    assert_eq!(
+        store
+            .settle_charge(charge, vec![1])
+            .await
+            .expect("books")
+            .len(),
+        1
+    );
+}
+
+/// `cargo nextest run -p toolgate-store --run-ignored only write_the_fixture`, once for each new
+/// version.
+#[tokio::test]
+#[ignore = "writes the fixture of the newest version"]
+async fn write_the_fixture() {
+    let path = fixture("v3.sqlite");
+    assert!(!path.exists(), "a fixture is never changed");
+    fill_3(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
+}
+
+#[test]
+fn a_newer_file_is_rejected_with_a_hint() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("newer.db");
+    drop(SqliteStore::open(&path).expect("opens"));
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    connection
+        .execute(
+            "INSERT INTO toolgate_schema VALUES (99, 'later', 'x', 0)",
+            [],
+        )
+        .expect("runs");
+    drop(connection);
+    let before = fs::read(&path).expect("reads");
+    let error = SqliteStore::open(&path).expect_err("is newer");
+    assert!(
+        matches!(error, DatabaseError::NewerSchema { found: 99, .. }),
+        "{error:?}"
+    );
+    assert!(error.hint().is_some_and(|hint| hint.starts_with("upgrade")));
+    assert_eq!(fs::read(&path).expect("reads"), before);
+}
+
+#[test]
+fn a_file_with_a_changed_migration_is_rejected() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("changed.db");
+    drop(SqliteStore::open(&path).expect("opens"));
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    connection
+        .execute("UPDATE toolgate_schema SET checksum = 'x'", [])
+        .expect("runs");
+    drop(connection);
+    let error = SqliteStore::open(&path).expect_err("has another checksum");
+    assert!(
+        matches!(error, DatabaseError::ChangedMigration { version: 1, .. }),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn concurrent_opens_of_a_new_file_all_succeed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = Arc::new(directory.path().join("new.db"));
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let path = path.clone();
+            std::thread::spawn(move || SqliteStore::open(&*path).map(drop))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("ends").expect("opens");
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod on_postgres {
+    use super::*;
+    use crate::support::TestDatabase;
+    use toolgate_store::PostgresStore;
+
+    #[tokio::test]
+    async fn a_database_of_every_version_opens_and_keeps_its_data() {
+        for version in [1, 2, 3] {
+            let Some(database) = TestDatabase::create().await else {
+                return;
+            };
+            database
+                .run(
+                    &fs::read_to_string(fixture(&format!("v{version}.postgres.sql")))
+                        .expect("reads"),
+                )
+                .await;
+            let store = PostgresStore::connect(&database.url())
+                .await
+                .expect("connects");
+            assert_eq!(store.check().await.expect("checks"), []);
+            let store = StoreHandle::new(store);
+            assert_eq!(everything(&store).await, expected(version).await);
+            use_new_features(&store, version).await;
+            drop(store);
+            database.drop().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_new_database_keeps_the_same_as_memory_does() {
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
+        let store = toolgate_store::open_store(&database.url())
+            .await
+            .expect("opens");
+        fill_3(&store).await;
+        assert_eq!(everything(&store).await, expected(3).await);
+        if let Ok(keep) = std::env::var("TOOLGATE_DUMP_FIXTURE") {
+            let status = std::process::Command::new("pg_dump")
+                .args(["--inserts", "--no-owner", "--file", &keep, &database.url()])
+                .status()
+                .expect("pg_dump runs");
+            assert!(status.success());
+        }
+        database.drop().await;
+    }
+
+    #[tokio::test]
+    async fn newer_changed_and_foreign_databases_are_rejected() {
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
+        let url = database.url();
+        drop(PostgresStore::connect(&url).await.expect("connects"));
+        database
+            .run("INSERT INTO toolgate_schema VALUES (99, 'later', 'x', 0)")
+            .await;
+        let error = PostgresStore::connect(&url).await.expect_err("is newer");
+        assert!(
+            matches!(error, DatabaseError::NewerSchema { found: 99, .. }),
+            "{error:?}"
+        );
+        database.run("DELETE FROM toolgate_schema WHERE version = 99; UPDATE toolgate_schema SET checksum = 'x'").await;
+        let error = PostgresStore::connect(&url)
+            .await
+            .expect_err("has another checksum");
+        assert!(
+            matches!(error, DatabaseError::ChangedMigration { version: 1, .. }),
+            "{error:?}"
+        );
+        database.run("DROP TABLE toolgate_schema").await;
+        let error = PostgresStore::connect(&url).await.expect_err("is not ours");
+        assert!(matches!(error, DatabaseError::NotOurs { .. }), "{error:?}");
+        database.drop().await;
+    }
+
+    #[tokio::test]
+    async fn concurrent_opens_of_a_new_database_all_succeed() {
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
+        let url = database.url();
+        let all = (0..6).map(|_| PostgresStore::connect(&url));
+        for opened in futures::future::join_all(all).await {
+            opened.expect("connects");
+        }
+        database.drop().await;
+    }
+}

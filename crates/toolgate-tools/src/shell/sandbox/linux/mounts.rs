@@ -1,0 +1,223 @@
+//! The namespaces of a command: its own processes and mounts, and optionally its own network.
+//!
+//! Everything except the workspace is mounted read-only, so that nothing outside it can be changed
+//! in ways that Landlock does not control: modes, owners, times, attributes. `/proc` shows only the
+//! command's processes. The temporary directory is in memory, has a size limit, and is gone with the
+//! command.
+
+use std::{
+    ffi::{CStr, CString},
+    io,
+    os::{fd::RawFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+};
+
+use super::{super::SandboxError, sys};
+
+/// The way to create namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NamespaceMode {
+    /// With privileges.
+    Privileged,
+    /// Inside a user namespace, which needs no privileges.
+    User,
+}
+
+/// The setup of the namespaces, built before the fork.
+pub(super) struct NamespaceSetup {
+    ids: Option<IdMaps>,
+    own_network: bool,
+    most_processes: CString,
+    temp: CString,
+    temp_options: CString,
+    home: CString,
+    kept: Vec<VisiblePath>,
+}
+
+/// The user and group that a user namespace maps to themselves.
+struct IdMaps {
+    users: CString,
+    groups: CString,
+}
+
+/// A path that stays visible, and may stay writable.
+struct VisiblePath {
+    path: CString,
+    /// The directories above it that the temporary directory hides.
+    above: Vec<CString>,
+    is_dir: bool,
+    writable: bool,
+}
+
+/// The input for building namespaces.
+pub(super) struct MountLayout<'a> {
+    pub(super) writable: &'a [PathBuf],
+    pub(super) readable: &'a [PathBuf],
+    pub(super) temp: &'a Path,
+    pub(super) temp_bytes: u64,
+    pub(super) processes: u32,
+    pub(super) own_network: bool,
+}
+
+/// The placeholder for a mount tree that could not be copied.
+const NO_TREE: RawFd = -1;
+
+/// The directory in which programs look for shared memory.
+pub(super) const SHARED_MEMORY: &CStr = c"/dev/shm";
+
+impl NamespaceSetup {
+    pub(super) fn new(way: NamespaceMode, layout: &MountLayout<'_>) -> Result<Self, SandboxError> {
+        let ids = match way {
+            NamespaceMode::Privileged => None,
+            NamespaceMode::User => {
+                let user = rustix::process::geteuid().as_raw();
+                let group = rustix::process::getegid().as_raw();
+                Some(IdMaps {
+                    users: to_cstring(&format!("{user} {user} 1"))?,
+                    groups: to_cstring(&format!("{group} {group} 1"))?,
+                })
+            }
+        };
+        // Other readable paths stay where they are; only the temporary directory hides some.
+        let hidden = |path: &&PathBuf| path.starts_with(layout.temp);
+        let mut paths: Vec<(&PathBuf, bool)> =
+            layout.writable.iter().map(|path| (path, true)).collect();
+        paths.extend(
+            layout
+                .readable
+                .iter()
+                .filter(hidden)
+                .map(|path| (path, false)),
+        );
+        // Outer paths come first: mounting them later would hide the inner ones.
+        paths.sort_by_key(|(path, _)| path.components().count());
+        let kept = paths
+            .into_iter()
+            .map(|(path, writable)| VisiblePath::new(path, layout.temp, writable));
+        Ok(Self {
+            ids,
+            own_network: layout.own_network,
+            most_processes: to_cstring(&layout.processes.to_string())?,
+            temp: path_cstring(layout.temp)?,
+            temp_options: to_cstring(&format!("size={},mode=700", layout.temp_bytes))?,
+            home: path_cstring(&home_in(layout.temp))?,
+            kept: kept.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Leaves the namespaces of our process. The next fork is the first process of the new ones.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        if let Some(ids) = &self.ids {
+            sys::unshare(libc::CLONE_NEWUSER)?;
+            // The kernel requires this before an unprivileged process may write `gid_map`.
+            sys::write_file(c"/proc/self/setgroups", b"deny")?;
+            sys::write_file(c"/proc/self/uid_map", ids.users.to_bytes())?;
+            sys::write_file(c"/proc/self/gid_map", ids.groups.to_bytes())?;
+        }
+        let network = if self.own_network {
+            libc::CLONE_NEWNET
+        } else {
+            0
+        };
+        sys::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | network)
+    }
+
+    /// Arranges the mounts, as the first process of the namespace.
+    pub(super) fn arrange_mounts(&self, trees: &mut [RawFd]) -> io::Result<()> {
+        // First: on most systems mounts are shared, and those below would appear on the host too.
+        sys::make_mounts_private()?;
+        if self.own_network {
+            sys::bring_up_loopback()?;
+        }
+        // Copied before the mounts below hide these paths or make them read-only.
+        for (tree, kept) in trees.iter_mut().zip(&self.kept) {
+            *tree = match sys::copy_tree(&kept.path) {
+                Ok(tree) => tree,
+                // It was deleted since the sandbox was built. A missing path gives no access.
+                Err(_) if !kept.writable => NO_TREE,
+                Err(error) => return Err(error),
+            };
+            if !kept.writable && *tree != NO_TREE {
+                sys::make_tree_read_only(*tree, c"")?;
+            }
+        }
+        let quiet = libc::MS_NOSUID | libc::MS_NODEV;
+        // Where parts of /proc are masked, as in many containers, the kernel permits no new mount of
+        // it; then the old one stays.
+        if sys::mount(c"proc", c"/proc", quiet | libc::MS_NOEXEC, c"").is_ok() {
+            // Root is exempt from RLIMIT_NPROC, so the process numbers are limited. Kernels before
+            // 6.14 have one `pid_max` for all namespaces.
+            let _: io::Result<()> =
+                sys::write_file(c"/proc/sys/kernel/pid_max", self.most_processes.to_bytes());
+        }
+        // After `pid_max`, which could not be written any more, and before the mounts below, which
+        // stay writable.
+        sys::make_tree_read_only(libc::AT_FDCWD, c"/")?;
+        sys::mount(c"tmpfs", &self.temp, quiet, &self.temp_options)?;
+        sys::mkdir(&self.home)?;
+        // The directory may not exist. Few programs need it.
+        let _: io::Result<()> = sys::mount(c"tmpfs", SHARED_MEMORY, quiet, &self.temp_options);
+        let there = trees
+            .iter()
+            .zip(&self.kept)
+            .filter(|(tree, _)| **tree != NO_TREE);
+        for (tree, kept) in there {
+            kept.mount_at_path(*tree)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of mount trees that [`arrange`](Self::arrange_mounts) needs room for.
+    pub(super) fn tree_count(&self) -> usize {
+        self.kept.len()
+    }
+}
+
+impl VisiblePath {
+    fn new(path: &Path, temp: &Path, writable: bool) -> Result<Self, SandboxError> {
+        let hidden = path
+            .ancestors()
+            .skip(1)
+            .take_while(|above| above.starts_with(temp) && *above != temp);
+        let mut above = hidden.map(path_cstring).collect::<Result<Vec<_>, _>>()?;
+        above.reverse();
+        let under = path.starts_with(temp) && path != temp;
+        if under && path.is_dir() {
+            above.push(path_cstring(path)?);
+        }
+        Ok(Self {
+            path: path_cstring(path)?,
+            above,
+            // Only below the temporary directory does a mount point have to be created.
+            is_dir: !under || path.is_dir(),
+            writable,
+        })
+    }
+
+    fn mount_at_path(&self, tree: RawFd) -> io::Result<()> {
+        for dir in &self.above {
+            sys::mkdir(dir)?;
+        }
+        if !self.is_dir {
+            // A file can be mounted only over a file, so an empty one is created.
+            sys::close(sys::open(&self.path, libc::O_WRONLY | libc::O_CREAT)?);
+        }
+        sys::mount_tree(tree, &self.path)
+    }
+}
+
+/// The home directory of a command, inside its temporary directory.
+pub(super) fn home_in(temp: &Path) -> PathBuf {
+    temp.join("home")
+}
+
+pub(super) fn path_cstring(path: &Path) -> Result<CString, SandboxError> {
+    let odd = |_| SandboxError::OddPath {
+        path: path.to_owned(),
+    };
+    CString::new(path.as_os_str().as_bytes()).map_err(odd)
+}
+
+fn to_cstring(text: &str) -> Result<CString, SandboxError> {
+    path_cstring(Path::new(text))
+}

@@ -1,0 +1,147 @@
+//! The one way in which a tool changes files: plan, store the old contents, write.
+
+use toolgate_core::{
+    Annotations, Context, ErrorCategory, SideEffect, ToolError, ToolKind, ToolOutput,
+};
+
+use crate::{
+    Workspace,
+    files::report::ChangeReport,
+    workspace::{
+        blocking::{HaltFlag, run_blocking},
+        changes::ChangeSet,
+        commit::{PlannedChange, commit_changes},
+        path::WorkspacePath,
+    },
+};
+
+/// The changes a tool is going to make, and its notes for the model.
+#[derive(Debug, Default)]
+pub(crate) struct ChangePlan {
+    pub(crate) files: Vec<PlannedChange>,
+    pub(crate) notes: Vec<String>,
+    /// Directories to remove afterwards, if they are empty by then.
+    pub(crate) empty_dirs: Vec<WorkspacePath>,
+}
+
+/// Builds a plan from the current files, stores the old contents, and writes the new ones.
+///
+/// # Errors
+///
+/// Fails if the plan does, if the old contents cannot be stored, or if a file cannot be written.
+/// All changes made by then are undone.
+///
+/// # Cancel safety
+///
+/// If the call is stopped or dropped before the first file is replaced, nothing changes. After that
+/// point the work is finished on its own thread, or undone if a step fails.
+pub(crate) async fn plan_and_commit(
+    workspace: &Workspace,
+    cx: &Context,
+    plan: impl FnOnce(&Workspace, &HaltFlag) -> Result<ChangePlan, ToolError> + Send + 'static,
+) -> Result<ToolOutput, ToolError> {
+    let halt = HaltFlag::default();
+    // Registered before the wait for the lock: a call that is stopped there has changed nothing,
+    // and the stop is confirmed.
+    let stop = halt.on_stop(cx);
+    // The guard moves into the threads below: a dropped call excludes others until its thread ends.
+    let turn = workspace.lock_writes().await;
+    let planning = workspace.clone();
+    let planned = run_blocking(cx, &halt, move |halt| {
+        let plan = plan(&planning, halt)?;
+        let made_dirs = missing_dirs(&planning, &plan.files);
+        Ok((turn, plan, made_dirs))
+    });
+    let (turn, plan, made_dirs) = planned.await?;
+    let ChangePlan {
+        files,
+        notes,
+        empty_dirs,
+    } = plan;
+    if files.is_empty() {
+        return ChangeReport::new(cx.id, &files)
+            .with_notes(notes)
+            .to_output();
+    }
+    if let Some(store) = workspace.store() {
+        // Durable before the first write: after a crash, no change set means that nothing changed.
+        ChangeSet::persist_plan(store, workspace, cx, &files, &made_dirs)
+            .await
+            .map_err(not_stored_error)?;
+    }
+    let writing = workspace.clone();
+    let call = cx.id;
+    let files = run_blocking(cx, &halt, move |halt| {
+        let _turn = turn;
+        commit_changes(&writing, call, &files, halt, &mut |_| Ok(()))?;
+        // Innermost first. A directory that is not empty stays.
+        for dir in empty_dirs.iter().rev() {
+            let _ = writing.dir().remove_dir(dir.path_to_open());
+        }
+        Ok(files)
+    })
+    .await?;
+    stop.unregister();
+    ChangeReport::new(cx.id, &files)
+        .with_notes(notes)
+        .with_undo(workspace.store().is_some())
+        .to_output()
+}
+
+/// Returns the directories that have to be created for a plan, outermost first.
+fn missing_dirs(workspace: &Workspace, files: &[PlannedChange]) -> Vec<WorkspacePath> {
+    let mut missing = std::collections::BTreeSet::new();
+    for planned in files.iter().filter(|planned| planned.after.is_some()) {
+        let around = planned
+            .place
+            .as_path()
+            .ancestors()
+            .skip(1)
+            .filter(|dir| !dir.as_os_str().is_empty());
+        missing.extend(
+            around
+                .filter(|dir| !workspace.dir().exists(dir))
+                .map(WorkspacePath::from_normalized),
+        );
+    }
+    missing.into_iter().collect()
+}
+
+/// Returns the annotations of a tool that changes files.
+pub(crate) fn writing_annotations(workspace: &Workspace, kind: ToolKind) -> Annotations {
+    // Not idempotent: if another process has changed the file since, a repeat would overwrite that.
+    let mut annotations = Annotations::default()
+        .with_kind(kind)
+        .with_side_effect(SideEffect::WorkspaceWrite)
+        .with_idempotent(false);
+    annotations.hints.read_only = Some(false);
+    annotations.hints.open_world = Some(false);
+    // Both need the stored change set: files alone do not tell which call changed them.
+    annotations.reconcile = workspace.store().is_some();
+    annotations.undo = workspace.store().is_some();
+    annotations
+}
+
+/// Returns the annotations of a tool that only reads files.
+pub(crate) fn reading_annotations(kind: ToolKind) -> Annotations {
+    let mut annotations = Annotations::read_only().with_kind(kind);
+    annotations.hints.open_world = Some(false);
+    annotations
+}
+
+/// Creates an error for invalid arguments.
+pub(crate) fn invalid_input(text: impl Into<String>) -> ToolError {
+    ToolError::new(text).with_category(ErrorCategory::InvalidInput)
+}
+
+/// Creates an error for a file that is not in the expected state.
+pub(crate) fn conflict_error(text: impl Into<String>) -> ToolError {
+    ToolError::new(text).with_category(ErrorCategory::Conflict)
+}
+
+/// Creates the error for old contents that could not be stored.
+fn not_stored_error(error: toolgate_core::StoreError) -> ToolError {
+    let detail = ToolError::from(error).operator.unwrap_or_default();
+    ToolError::new("nothing was changed, because the old contents could not be stored for undo")
+        .with_operator_detail(detail)
+}

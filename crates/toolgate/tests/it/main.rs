@@ -1,0 +1,12 @@
+//! Tests of the facade: approvals, receipts, crashes, and both modes of a session. One program, so
+//! that it is linked once.
+
+mod approval_boundary;
+mod approval_flow;
+mod approval_service;
+mod approval_world;
+mod canaries;
+mod crash;
+mod modes;
+mod one_receipt;
+mod shell_turns;

@@ -1,0 +1,185 @@
+//! The test command: everything that has to be green, stage by stage, with the time each stage took.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use crate::{cargo, house, peers, postgres, postgres::Postgres, root};
+
+/// The examples that the README names, each a program of the workspace.
+const EXAMPLES: [&str; 6] = [
+    "parallel-tools",
+    "captain",
+    "approve-and-resume",
+    "recursive-strategy",
+    "record-and-replay",
+    "budget-refusal",
+];
+
+const WORKSPACE: [&str; 3] = ["--workspace", "--all-features", "--locked"];
+
+/// Runs all stages, in the order in which a mistake shows soonest, and prints how long each took.
+pub(crate) fn run() -> Result<(), String> {
+    let mut stages = Stages::default();
+    let result = run_stages(&mut stages);
+    stages.print();
+    result?;
+    println!("\neverything is green after {} s", stages.total().as_secs());
+    Ok(())
+}
+
+fn run_stages(stages: &mut Stages) -> Result<(), String> {
+    let postgres = stages.time("set up PostgreSQL", Postgres::given_or_started)?;
+    let python = stages.time("set up official clients", || peers::given_or_made(&root()))?;
+    let cargo = |arguments: &[&[&str]]| {
+        let mut command = cargo(&arguments.concat());
+        command
+            .env(postgres::VARIABLE, postgres.url())
+            .env(peers::VARIABLE, &python);
+        command
+    };
+    stages.run(
+        "format",
+        cargo(&[&["fmt", "--all", "--check"]]),
+        "`cargo fmt --all` fixes it",
+    )?;
+    stages.time("house rules", || house::check(&root()))?;
+    let clippy = cargo(&[
+        &["clippy", "--all-targets"],
+        &WORKSPACE,
+        &["--", "-D", "warnings"],
+    ]);
+    stages.run("lints", clippy, "clippy says what to change")?;
+    run_tests(stages, &cargo)?;
+    stages.run(
+        "doc tests",
+        cargo(&[&["test", "--doc"], &WORKSPACE]),
+        "a snippet does not work",
+    )?;
+    let mut docs = cargo(&[&["doc", "--no-deps"], &WORKSPACE]);
+    docs.env("RUSTDOCFLAGS", "-D warnings");
+    stages.run("docs", docs, "rustdoc says which link or item")?;
+    run_examples(stages, &cargo)?;
+    run_example_outside_the_workspace(stages, &cargo)
+}
+
+/// Runs unit, property, scenario and compile-fail tests: with nextest where it is installed, else with cargo.
+fn run_tests(stages: &mut Stages, cargo: &dyn Fn(&[&[&str]]) -> Command) -> Result<(), String> {
+    let nextest = cargo(&[&["nextest", "--version"]])
+        .output()
+        .is_ok_and(|found| found.status.success());
+    let runner: &[&str] = if nextest {
+        &["nextest", "run"]
+    } else {
+        &["test", "--tests", "--lib"]
+    };
+    stages.run(
+        "build tests",
+        cargo(&[runner, &WORKSPACE, &["--no-run"]]),
+        "a test does not compile",
+    )?;
+    stages.run(
+        "tests",
+        cargo(&[runner, &WORKSPACE, &["--no-fail-fast"]]),
+        "a rule does not hold",
+    )
+}
+
+/// Runs the examples from one build with the features of the tests, so that nothing is compiled a second time.
+fn run_examples(stages: &mut Stages, cargo: &dyn Fn(&[&[&str]]) -> Command) -> Result<(), String> {
+    stages.run(
+        "build examples",
+        cargo(&[&["build", "--bins"], &WORKSPACE]),
+        "an example does not compile",
+    )?;
+    stages.time("examples", || {
+        EXAMPLES.iter().try_for_each(|name| {
+            println!("\n== example {name}");
+            let mut program = Command::new(target_directory().join("debug").join(name));
+            run_command(
+                name,
+                program.current_dir(root()),
+                "the README promises that it runs",
+            )
+        })
+    })
+}
+
+/// Checks the example that is built by itself, because it brings features of its own into shared crates.
+fn run_example_outside_the_workspace(
+    stages: &mut Stages,
+    cargo: &dyn Fn(&[&[&str]]) -> Command,
+) -> Result<(), String> {
+    let manifest = ["--manifest-path", "examples/arm-rig/Cargo.toml"];
+    stages.run(
+        "format of arm-rig",
+        cargo(&[&["fmt", "--check"], &manifest]),
+        "`cargo fmt` in its directory fixes it",
+    )?;
+    let on = |arguments: &[&str]| {
+        let mut command = cargo(&[arguments, &["--locked"], &manifest]);
+        // The same directory: what both builds have in common is compiled once.
+        command.env("CARGO_TARGET_DIR", target_directory());
+        command
+    };
+    stages.run("tests of arm-rig", on(&["test"]), "a rule does not hold")?;
+    stages.run(
+        "example arm-rig",
+        on(&["run", "--quiet"]),
+        "the README promises that it runs",
+    )
+}
+
+fn target_directory() -> PathBuf {
+    let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    root().join(named.as_deref().unwrap_or(Path::new("target")))
+}
+
+fn run_command(name: &str, command: &mut Command, hint: &str) -> Result<(), String> {
+    let status = command
+        .status()
+        .map_err(|error| format!("{name} could not be started: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{name} failed\nhint: {hint}"))
+    }
+}
+
+/// The stages that ran, with their times.
+#[derive(Default)]
+struct Stages(Vec<(&'static str, Duration)>);
+
+impl Stages {
+    /// Runs a command as a stage.
+    fn run(&mut self, name: &'static str, mut command: Command, hint: &str) -> Result<(), String> {
+        self.time(name, || run_command(name, &mut command, hint))
+    }
+
+    /// Runs a piece of work as a stage.
+    fn time<T>(
+        &mut self,
+        name: &'static str,
+        work: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let result = work();
+        self.0.push((name, start.elapsed()));
+        result
+    }
+
+    fn total(&self) -> Duration {
+        self.0.iter().map(|(_, time)| *time).sum()
+    }
+
+    fn print(&self) {
+        println!("\n{:<24} {:>6}", "stage", "s");
+        for (name, time) in &self.0 {
+            println!("{name:<24} {:>6}", time.as_secs());
+        }
+        println!("{:<24} {:>6}", "total", self.total().as_secs());
+    }
+}
