@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use crossterm::{
-    event::{Event as Input, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll},
+    event::{Event as Input, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
     terminal::{disable_raw_mode, enable_raw_mode, size},
 };
 use futures::StreamExt;
@@ -50,9 +50,6 @@ impl Keyboard {
     /// Releases the keyboard for another program.
     pub(crate) fn release(&mut self) -> io::Result<()> {
         self.0 = None;
-        // Closing the stream leaves a wake-up behind. Read together with the next key, it would
-        // hide that key until another one is pressed.
-        let _ = poll(Duration::ZERO);
         disable_raw_mode()
     }
 

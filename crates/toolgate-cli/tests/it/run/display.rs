@@ -56,6 +56,22 @@ fn resizing_changes_only_the_display() {
     assert_eq!(terminal.wait_exit(), 0);
 }
 
+#[test]
+fn keys_that_arrive_during_a_resize_count() {
+    let world = RunWorld::new(WIDE);
+    let mut terminal = world.terminal(&["write"]).size(100, 30).spawn();
+    terminal.wait_for("Run write_file?");
+    for columns in 61..=110 {
+        terminal.resize(columns, 30);
+        terminal.press_key(Key::Char('n'));
+        terminal.wait_for("Why not?");
+        terminal.press_key(Key::Escape);
+        terminal.wait_for("Run write_file?");
+    }
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+}
+
 /// Returns true if a log changes colours: a sequence that begins with a bracket and ends with `m`.
 fn is_colored(log: &str) -> bool {
     log.split("\u{1b}[").skip(1).any(|rest| {
