@@ -20,6 +20,9 @@ const EXAMPLES: [&str; 6] = [
 
 const WORKSPACE: [&str; 3] = ["--workspace", "--all-features", "--locked"];
 
+/// Disk space that a run from cold needs, in bytes, with some to spare.
+const NEEDED_SPACE: u64 = 14_000_000_000;
+
 /// Runs all stages, in the order in which a mistake shows soonest, and prints how long each took.
 pub(crate) fn run() -> Result<(), String> {
     let mut stages = Stages::default();
@@ -31,6 +34,7 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 fn run_stages(stages: &mut Stages) -> Result<(), String> {
+    check_free_space(&target_directory())?;
     let postgres = stages.time("set up PostgreSQL", Postgres::given_or_started)?;
     let python = stages.time("set up official clients", || peers::given_or_made(&root()))?;
     let cargo = |arguments: &[&[&str]]| {
@@ -38,6 +42,10 @@ fn run_stages(stages: &mut Stages) -> Result<(), String> {
         command
             .env(postgres::VARIABLE, postgres.url())
             .env(peers::VARIABLE, &python);
+        if std::env::var_os("CI").is_some() {
+            // A build server compiles once: the files for the next build only cost time and space.
+            command.env("CARGO_INCREMENTAL", "0");
+        }
         command
     };
     stages.run(
@@ -63,6 +71,33 @@ fn run_stages(stages: &mut Stages) -> Result<(), String> {
     stages.run("docs", docs, "rustdoc says which link or item")?;
     run_examples(stages, &cargo)?;
     run_example_outside_the_workspace(stages, &cargo)
+}
+
+/// Checks that the build fits on the disk, because a full disk half-way looks like a broken build.
+fn check_free_space(target: &Path) -> Result<(), String> {
+    let disk = rustix::fs::statvfs(target)
+        .map_err(|error| format!("the free disk space is not known: {error}"))?;
+    let free = disk.f_bavail * disk.f_frsize;
+    let missing = NEEDED_SPACE.saturating_sub(compiled_size(target));
+    if free < missing {
+        return Err(format!(
+            "{} MB are free on the disk of {}, and the build needs about {}\n\
+             hint: free some space, or set CARGO_TARGET_DIR to a directory on another disk",
+            free / 1_000_000,
+            target.display(),
+            missing / 1_000_000,
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the size of what earlier runs compiled and this one reuses.
+fn compiled_size(target: &Path) -> u64 {
+    let files = std::fs::read_dir(target.join("debug/deps"));
+    let entries = files.into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| Some(entry.metadata().ok()?.len()))
+        .sum()
 }
 
 /// Runs unit, property, scenario and compile-fail tests: with nextest where it is installed, else with cargo.
