@@ -33,6 +33,7 @@ mod budget;
 mod call;
 mod ledger;
 mod model;
+pub mod patch;
 mod stack;
 mod store;
 mod tool;

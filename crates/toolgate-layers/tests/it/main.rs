@@ -7,6 +7,7 @@ mod config;
 mod explain;
 mod ledger_tampering;
 mod lint;
+mod patches;
 mod policy;
 mod receipt_canaries;
 mod repeat_and_bound;

@@ -9,4 +9,5 @@ mod canaries;
 mod crash;
 mod modes;
 mod one_receipt;
+mod patches;
 mod shell_turns;

@@ -1,9 +1,8 @@
 //! Applies the hunks of a patch to a text.
 
-use crate::files::{
-    patch::{HunkLine, HunkTag, PatchHunk},
-    text::{LineEnding, lines_with_endings, strip_line_ending},
-};
+use toolgate_core::patch::{HunkLine, HunkTag, PatchHunk};
+
+use crate::files::text::{LineEnding, lines_with_endings, strip_line_ending};
 
 /// A text after a patch, with notes about it.
 #[derive(Debug, PartialEq, Eq)]
@@ -234,13 +233,17 @@ fn shorten(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::patch::parse_patch;
     use proptest::prelude::*;
     use similar::TextDiff;
+    use toolgate_core::patch::{InvalidPatch, Patch};
+
+    fn parse_hunks(hunks: &str) -> Result<Vec<PatchHunk>, InvalidPatch> {
+        let patch = Patch::parse(&format!("--- a/x\n+++ b/x\n{hunks}"))?;
+        Ok(patch.into_unified()?.remove(0).hunks)
+    }
 
     fn apply_to(text: &str, hunks: &str) -> Result<PatchedText, String> {
-        let files = parse_patch(&format!("--- a/x\n+++ b/x\n{hunks}")).expect("a patch");
-        apply_hunks(text, &files[0].hunks)
+        apply_hunks(text, &parse_hunks(hunks).expect("a patch"))
     }
 
     #[test]
@@ -327,9 +330,9 @@ mod tests {
         ) {
             prop_assume!(a != b);
             let diff = TextDiff::from_lines(&a, &b);
-            let patch = format!("--- a/x\n+++ b/x\n{}", diff.unified_diff().context_radius(3));
-            let files = parse_patch(&patch).map_err(|why| TestCaseError::fail(format!("{why}\n{patch:?}")))?;
-            let patched = apply_hunks(&a, &files[0].hunks).map_err(|why| TestCaseError::fail(format!("{why}\n{patch:?}")))?;
+            let patch = diff.unified_diff().context_radius(3).to_string();
+            let hunks = parse_hunks(&patch).map_err(|why| TestCaseError::fail(format!("{why}\n{patch:?}")))?;
+            let patched = apply_hunks(&a, &hunks).map_err(|why| TestCaseError::fail(format!("{why}\n{patch:?}")))?;
             prop_assert_eq!(patched.text, b);
         }
     }
