@@ -7,6 +7,7 @@ use toolgate_core::{
     ToolKind, ToolOutput, ToolSpec, parse_arguments,
     patch::{FilePatch, Patch},
 };
+use toolgate_rooted::RootedPath;
 
 use crate::{
     Workspace,
@@ -19,7 +20,6 @@ use crate::{
         changes::ChangeSet,
         commit::PlannedChange,
         open::{FileSnapshot, NEW_FILE_MODE},
-        path::WorkspacePath,
         plan::{ChangePlan, conflict_error, invalid_input, plan_and_commit, writing_annotations},
     },
 };
@@ -121,7 +121,7 @@ fn plan_file(
     let told = new
         .as_ref()
         .or(old.as_ref())
-        .map(WorkspacePath::to_string)
+        .map(RootedPath::to_string)
         .unwrap_or_default();
     let after = patched_snapshot(&told, patch, before.as_ref(), plan)?;
     let is_move = old.is_some() && new.is_some() && old != new;
@@ -229,7 +229,7 @@ fn patched_snapshot(
     }
 }
 
-fn read_existing(workspace: &Workspace, place: &WorkspacePath) -> Result<FileSnapshot, ToolError> {
+fn read_existing(workspace: &Workspace, place: &RootedPath) -> Result<FileSnapshot, ToolError> {
     let missing = || workspace.explain_io_error(place, &std::io::ErrorKind::NotFound.into());
     workspace.read_target(place)?.ok_or_else(missing)
 }

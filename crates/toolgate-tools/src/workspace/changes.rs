@@ -9,6 +9,7 @@ use toolgate_core::{
     Call, CallId, Digest, IdempotencyKey, Json, ReconciledAttempt, RecordKey, SessionId,
     StoreError, StoreHandle, StoreRecord, ToolName,
 };
+use toolgate_rooted::RootedPath;
 
 use crate::{
     Workspace,
@@ -19,7 +20,6 @@ use crate::{
     workspace::{
         commit::{PlannedChange, delete_temp_files},
         open::FileSnapshot,
-        path::WorkspacePath,
     },
 };
 
@@ -134,14 +134,14 @@ impl ChangeSet {
         workspace: &Workspace,
         call: &Call,
         plan: &[PlannedChange],
-        made_dirs: &[WorkspacePath],
+        made_dirs: &[RootedPath],
     ) -> Result<(), StoreError> {
         let mut files = Vec::with_capacity(plan.len());
         // Contents before the record: a record must never refer to a missing content.
         for planned in plan {
             files.push(ChangedFile {
                 path: planned.place.to_string(),
-                renamed_from: planned.renamed_from.as_ref().map(WorkspacePath::to_string),
+                renamed_from: planned.renamed_from.as_ref().map(RootedPath::to_string),
                 before: store_snapshot(store, planned.before.as_ref()).await?,
                 after: store_snapshot(store, planned.after.as_ref()).await?,
             });
@@ -149,7 +149,7 @@ impl ChangeSet {
         let tool = call.tool.clone();
         let session = call.turn().session;
         let root = workspace.root().to_string_lossy().into_owned();
-        let made_dirs = made_dirs.iter().map(WorkspacePath::to_string).collect();
+        let made_dirs = made_dirs.iter().map(RootedPath::to_string).collect();
         let set = Self {
             version: CHANGE_SET_VERSION,
             call: call.id,
@@ -243,11 +243,8 @@ impl ChangeSet {
         let mut plan = Vec::with_capacity(self.files.len());
         for file in &self.files {
             plan.push(PlannedChange {
-                place: WorkspacePath::from_normalized(&file.path),
-                renamed_from: file
-                    .renamed_from
-                    .as_ref()
-                    .map(WorkspacePath::from_normalized),
+                place: RootedPath::from_normalized(&file.path),
+                renamed_from: file.renamed_from.as_ref().map(RootedPath::from_normalized),
                 before: load_snapshot(store, file.before.as_ref()).await?,
                 after: load_snapshot(store, file.after.as_ref()).await?,
             });

@@ -1,63 +1,72 @@
-//! A normalized path below the root of a workspace.
+//! A normalized path below a directory.
 
 use std::{
     fmt,
     path::{Component, Path, PathBuf},
 };
 
-use toolgate_core::{ErrorCategory, ToolError};
-
 /// A relative path without `.` and `..`; the empty path is the root. The file need not exist.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct WorkspacePath(PathBuf);
+pub struct RootedPath(PathBuf);
 
 /// The limit of the system: it opens no longer path.
 const MAX_PATH_BYTES: usize = 4096;
 
-impl WorkspacePath {
-    /// Parses a path as the model writes it: relative to the root, or absolute and below one of
-    /// `roots`.
-    pub(crate) fn parse(text: &str, roots: &[&Path]) -> Result<Self, ToolError> {
+/// The reason why a text is not a path below the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidPath {
+    /// It contains a NUL byte.
+    #[error("the path contains a NUL byte")]
+    Nul,
+    /// It is longer than the system allows.
+    #[error("the path has {bytes} bytes; the limit is {MAX_PATH_BYTES} bytes")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// It leads out of the root.
+    #[error("the path leads out of the directory")]
+    Outside,
+}
+
+impl RootedPath {
+    /// Parses a path: relative to the root, or absolute and below one of `roots`.
+    pub fn parse(text: &str, roots: &[&Path]) -> Result<Self, InvalidPath> {
         if text.contains('\0') {
-            return Err(invalid_path_error(
-                "the path contains a NUL byte".to_owned(),
-            ));
+            return Err(InvalidPath::Nul);
         }
         if text.len() > MAX_PATH_BYTES {
-            return Err(invalid_path_error(format!(
-                "the path has {} bytes; the limit is {MAX_PATH_BYTES} bytes",
-                text.len()
-            )));
+            return Err(InvalidPath::TooLong { bytes: text.len() });
         }
         let path = Path::new(text);
         let inside = if path.has_root() {
             roots
                 .iter()
                 .find_map(|root| path.strip_prefix(root).ok())
-                .ok_or_else(|| outside_error(text))?
+                .ok_or(InvalidPath::Outside)?
         } else {
             path
         };
-        normalize_path(inside)
-            .map(Self)
-            .ok_or_else(|| outside_error(text))
+        normalize_path(inside).map(Self).ok_or(InvalidPath::Outside)
     }
 
     /// Wraps a path that is normalized already: from a walk or from a record.
-    pub(crate) fn from_normalized(path: impl Into<PathBuf>) -> Self {
+    pub fn from_normalized(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    pub(crate) fn as_path(&self) -> &Path {
+    /// Returns the path; empty for the root.
+    pub fn as_path(&self) -> &Path {
         &self.0
     }
 
-    pub(crate) fn is_root(&self) -> bool {
+    /// Checks whether it is the root itself.
+    pub fn is_root(&self) -> bool {
         self.0.as_os_str().is_empty()
     }
 
     /// Returns the path to open below the root.
-    pub(crate) fn path_to_open(&self) -> &Path {
+    pub fn path_to_open(&self) -> &Path {
         if self.is_root() {
             // The system rejects an empty path.
             Path::new(".")
@@ -67,7 +76,7 @@ impl WorkspacePath {
     }
 }
 
-impl fmt::Display for WorkspacePath {
+impl fmt::Display for RootedPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_root() {
             f.write_str(".")
@@ -78,7 +87,7 @@ impl fmt::Display for WorkspacePath {
 }
 
 /// Formats a path for display: with slashes, and bytes that are not UTF-8 written as `\xff`.
-pub(crate) fn display_path(path: &Path) -> String {
+pub fn display_path(path: &Path) -> String {
     let part = |part: Component<'_>| {
         let chunks = part
             .as_os_str()
@@ -112,24 +121,13 @@ fn normalize_path(path: &Path) -> Option<PathBuf> {
     Some(plain)
 }
 
-fn invalid_path_error(text: String) -> ToolError {
-    ToolError::new(text).with_category(ErrorCategory::InvalidInput)
-}
-
-fn outside_error(text: &str) -> ToolError {
-    let text = format!(
-        "{text} is outside the workspace; give a path relative to its root, such as src/main.rs"
-    );
-    ToolError::new(text).with_category(ErrorCategory::Permission)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parse_path(text: &str) -> Option<String> {
         let roots = [Path::new("/work/space"), Path::new("/link")];
-        WorkspacePath::parse(text, &roots)
+        RootedPath::parse(text, &roots)
             .ok()
             .map(|place| place.to_string())
     }
