@@ -69,6 +69,7 @@ pub use call::notes::{
 pub use call::outcome::{
     CallError, ErrorCategory, Outcome, SettledOutcome, Suspension, denied_text,
 };
+pub use call::requirement::ApprovalRequirement;
 pub use call::status::{Status, UnknownStatus};
 pub use call::stop::{StopActions, StopConfirmation, StopHandle};
 pub use call::{Call, CallData, CallSeed, RawArguments, ResumeState, ToolRequest, TurnInfo};

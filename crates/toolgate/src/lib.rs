@@ -94,9 +94,9 @@ pub mod session {
 pub mod approval {
     pub use toolgate_core::{
         AdmittedDecision, ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef,
-        Approver, AskClaims, Decision, DynApprover, EditStage, FileState, GrantClaims,
-        InvalidKeyId, KeyId, KeyKind, Keyring, Quorum, SecretKey, TokenError, Verdict, Vote,
-        admit_decision, unverified_approval_id,
+        ApprovalRequirement, Approver, AskClaims, Decision, DynApprover, EditStage, FileState,
+        GrantClaims, InvalidKeyId, KeyId, KeyKind, Keyring, Quorum, SecretKey, TokenError, Verdict,
+        Vote, admit_decision, unverified_approval_id,
     };
     pub use toolgate_runtime::{
         ApprovalDetails, ApprovalService, DecisionTarget, MalformedResponse, MessageError,

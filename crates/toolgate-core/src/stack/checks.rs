@@ -2,7 +2,7 @@
 //!
 //! Where `record` ends, a call that the view rejected is answered. Where `decide` begins, arguments
 //! that were reshaped are checked against the tool's own schema. In front of the executor, the
-//! arguments have to be the ones that were decided on.
+//! arguments have to be the ones that were decided on, and approved if a layer required it.
 
 use crate::{
     Arguments, Call, ChangeSubject, Outcome, Provenance, Status, Verdict,
@@ -118,6 +118,9 @@ impl CallDescent {
             let text = "the arguments are not the ones that were approved";
             return Some(Outcome::refused(Status::Blocked, text));
         }
+        if let Some(refusal) = check_requirements(call) {
+            return Some(refusal);
+        }
         if let Some(refusal) = self.check_tool_schema(call) {
             return Some(refusal);
         }
@@ -148,4 +151,19 @@ impl CallDescent {
             );
         }))
     }
+}
+
+/// Checks that every requirement to ask for approval is met for these arguments.
+fn check_requirements(call: &Call) -> Option<Outcome> {
+    let reasons: Vec<&str> = call
+        .unmet_requirements()
+        .map(|required| &*required.reason)
+        .collect();
+    (!reasons.is_empty()).then(|| {
+        let text = format!(
+            "approval is required, and no approval layer asked for it: {}",
+            reasons.join("; ")
+        );
+        Outcome::refused(Status::Blocked, text)
+    })
 }

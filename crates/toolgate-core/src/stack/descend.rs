@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use crate::{
     Arguments, Call, CallError, CallId, Clock, EditStage, ErrorCategory, LayerName, Next, Outcome,
     Provenance, SettledOutcome, StartPermit, Status, StopReason, Timestamp, ToolName, Trail,
-    call::CallOrigin,
+    call::{CallOrigin, requirement::ApprovalRequirements},
     stack::{
         StackPlan,
         panic::{PanicReport, contain_panic, contain_panic_sync, poll_quietly, run_quietly},
@@ -66,6 +66,8 @@ fn start_descent(
     plan: Arc<StackPlan>,
     call: Call,
 ) -> (Arc<CallDescent>, BoxFuture<'static, Outcome>) {
+    // Nothing was approved on this way down yet, whatever the call passed through before.
+    let call = call.inherit_requirements(&ApprovalRequirements::default());
     let run = Arc::new(CallDescent::new(plan, &call));
     let below = run_quietly(|| descend_from(run.clone(), 0, NO_PARENT, call));
     (run, below)
@@ -156,6 +158,7 @@ where
         at: at + 1,
         entry,
         given: call.arguments.clone(),
+        required: call.requirements().clone(),
     };
     let outcome = match contain_panic(handle(call, next)).await {
         Ok(outcome) => outcome,
@@ -205,7 +208,7 @@ async fn run_attempt(run: &CallDescent, call: Call) -> Outcome {
     // Counted before the executor is asked, so that an external result finds its attempt; undone
     // below where nothing started.
     let attempt = run.begin_attempt(&call.arguments);
-    let call = call.with_attempt(attempt);
+    let call = call.without_requirements().with_attempt(attempt);
     // Replay: the result of this attempt arrived while the call was suspended. It must not run
     // again.
     if let Some(result) = call.resume_state().result_of_attempt(call.attempt) {

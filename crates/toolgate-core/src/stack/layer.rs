@@ -9,7 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ApprovalAnswer, Call, Decision, Json, LayerName, Matcher, Outcome, StoreError, ToolSpec,
     Transform,
-    stack::descend::{CallDescent, StackPosition},
+    call::requirement::ApprovalRequirements,
+    stack::{
+        LayerFrame,
+        descend::{CallDescent, StackPosition},
+    },
 };
 
 /// Wraps calls: an `async fn(call, next) -> outcome`.
@@ -95,8 +99,10 @@ pub struct LayerCapabilities {
     pub remembers: bool,
     /// It may run `next` more than once.
     pub repeats: bool,
-    /// It may ask for approval.
+    /// It asks for approval, and meets the requirements of layers above.
     pub asks: bool,
+    /// It may require approval, for which a layer further in asks.
+    pub requires_approval: bool,
     /// It sees a call that ended outside the stack, although it neither records nor redacts.
     pub closes: bool,
     /// The longest time it gives the layers and executor below.
@@ -113,6 +119,7 @@ impl LayerCapabilities {
         let remembers = false;
         let repeats = false;
         let asks = false;
+        let requires_approval = false;
         let closes = false;
         let time_limit = None;
         Self {
@@ -124,6 +131,7 @@ impl LayerCapabilities {
             remembers,
             repeats,
             asks,
+            requires_approval,
             closes,
             time_limit,
         }
@@ -177,9 +185,17 @@ impl LayerCapabilities {
         }
     }
 
-    /// Marks a layer that may ask for approval.
+    /// Marks a layer that asks for approval ([`Next::run_approved`]).
     pub const fn asking(self) -> Self {
         Self { asks: true, ..self }
+    }
+
+    /// Marks a layer that may require approval ([`Call::require_approval`]).
+    pub const fn requiring_approval(self) -> Self {
+        Self {
+            requires_approval: true,
+            ..self
+        }
     }
 
     /// Marks a layer that sees a call that ended outside the stack; see [`Call::closing_outcome`].
@@ -252,6 +268,8 @@ pub struct Next {
     pub(crate) entry: usize,
     /// The arguments the layer was given, to see whether it changed them.
     pub(crate) given: crate::Arguments,
+    /// The requirements that the layer was entered with and cannot remove.
+    pub(crate) required: ApprovalRequirements,
 }
 
 impl Next {
@@ -259,9 +277,36 @@ impl Next {
     // Not an `async fn`: the future of what is below is boxed once, so a layer's own future stays
     // small.
     pub fn run(self, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
+        let call = call.inherit_requirements(&self.required);
+        self.descend(call)
+    }
+
+    /// Runs the rest of the stack with a call that was approved: the requirements of layers above
+    /// are met for its arguments.
+    ///
+    /// For a layer that asks ([`LayerCapabilities::asks`]), once it has verified the approval.
+    pub fn run_approved(self, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
+        let call = call
+            .inherit_requirements(&self.required)
+            .with_requirements_met();
+        self.descend(call)
+    }
+
+    fn descend(self, call: Call) -> BoxFuture<'static, Outcome> {
         self.run
             .record_arguments(self.entry, &self.given, &call.arguments);
         crate::stack::descend::descend_from(self.run, self.at, self.entry, call)
+    }
+
+    /// Checks whether a layer further in that wraps this call asks for approval.
+    pub fn asks_below(&self, call: &Call) -> bool {
+        let asks = |frame: &LayerFrame| frame.asks && matches!(frame.wants_call(call), Ok(true));
+        self.run.plan.frames[self.at..].iter().any(asks)
+    }
+
+    /// Checks whether the layer that holds this `next` is restricted to the calls of a matcher.
+    pub fn is_restricted(&self) -> bool {
+        self.layer_frame().layer.matcher().is_some()
     }
 
     /// Returns the decision on the approval request that this layer made for this call, unchanged.
@@ -272,7 +317,7 @@ impl Next {
         let digest = call.arguments.digest();
         // The approver did not see another version of the tool under the same name.
         let fingerprint = call.shown_tool().map(|shown| shown.entry.fingerprint);
-        let mine = self.run.layer_name(self.entry);
+        let mine = self.layer_name();
         let edits = self.run.edits_above(self.at);
         let about_this = |answer: &&ApprovalAnswer| {
             answer.asked_by == *mine
@@ -306,7 +351,11 @@ impl Next {
 
     /// Returns the name of the layer that holds this `next`, unique within the stack.
     pub fn layer_name(&self) -> &LayerName {
-        self.run.layer_name(self.entry)
+        &self.layer_frame().name
+    }
+
+    fn layer_frame(&self) -> &LayerFrame {
+        &self.run.plan.frames[self.at - 1]
     }
 
     /// Records the reason for what the layer does with this call. The reason is part of its note,

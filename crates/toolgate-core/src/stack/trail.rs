@@ -69,11 +69,6 @@ struct InnerOutcome {
 }
 
 impl CallDescent {
-    pub(super) fn layer_name(&self, entry: usize) -> &LayerName {
-        let frame = self.lock_state().entries[entry].frame;
-        &self.plan.frames[frame].name
-    }
-
     pub(super) fn set_reason(&self, entry: usize, reason: Arc<str>) {
         self.lock_state().entries[entry].reason = Some(reason);
     }

@@ -48,11 +48,10 @@ use crate::{
     Budget, BuildError, Catalog, ConfigError, Configurable, HumanDuration, ProgramSection, Redact,
     Resources,
     config::{
-        document::{ConfigDocument, find_approval_layer},
+        document::ConfigDocument,
         env::{EnvOverride, is_toolgate_variable},
         error::ConfigOrigin,
     },
-    decide::approval::requirements::PolicyRequirements,
 };
 
 /// A configuration file, loaded and checked.
@@ -247,24 +246,15 @@ impl Config {
         if plan.iter().any(|section| section.kind.name == Budget::NAME) {
             document.budgets.open_accounts(&document.origin, parts)?;
         }
-        // Who asks on behalf of a policy depends on the whole plan, which no single layer can see.
-        let asks = PolicyRequirements::new(find_approval_layer(&plan));
-        parts.insert(asks.clone());
-        let mut layers: Vec<Option<AnyLayer>> = vec![None; plan.len()];
-        Redact::begin_stack(parts);
-        // Two passes, because recorders further out use the redactor that a layer further in adds.
-        for first in [true, false] {
-            for (at, section) in plan
-                .iter()
-                .enumerate()
-                .filter(|(_, section)| section.kind.first == first)
-            {
-                asks.begin_layer(at);
-                layers[at] = Some(document.build_layer(section.clone(), parts)?);
-            }
-            Redact::share_redactor(parts);
-        }
-        Ok(layers.into_iter().flatten().collect())
+        // Before any layer: recorders further out use the rules of a layer further in.
+        let redaction = plan
+            .iter()
+            .filter_map(|section| section.kind.options_of::<Redact>(&section.options))
+            .collect();
+        Redact::share_redactor(redaction, parts);
+        plan.into_iter()
+            .map(|section| document.build_layer(section, parts))
+            .collect()
     }
 
     /// Builds the whole stack over `executor`, and allows the layers in `stack.allow_out_of_band`

@@ -7,7 +7,7 @@
 use std::{fmt, time::Duration};
 
 use serde::Serialize;
-use toolgate_core::{AnyLayer, Band, LayerCapabilities, LayerName};
+use toolgate_core::{AnyLayer, Band, Layer, LayerCapabilities, LayerName};
 
 /// A hazard in a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,6 +38,8 @@ struct LintedLayer {
     name: LayerName,
     band: Band,
     traits: LayerCapabilities,
+    /// True if it wraps only the calls of a matcher.
+    restricted: bool,
 }
 
 /// A rule about two layers, of which the first is outside the second.
@@ -197,6 +199,7 @@ pub fn lint(layers: &[AnyLayer], turn_deadline: Option<Duration>) -> Vec<LintFin
         name: layer.name(),
         band: layer.band(),
         traits: layer.capabilities(),
+        restricted: layer.matcher().is_some(),
     };
     let seats: Vec<_> = layers.iter().map(seat).collect();
     let mut findings = Vec::new();
@@ -214,6 +217,7 @@ pub fn lint(layers: &[AnyLayer], turn_deadline: Option<Duration>) -> Vec<LintFin
             .filter_map(|seat| find_long_limit(seat, turn_deadline)),
     );
     findings.extend(find_unredacted_recorder(&seats));
+    findings.extend(find_unasked_requirement(&seats));
     findings
 }
 
@@ -260,5 +264,25 @@ fn find_unredacted_recorder(seats: &[LintedLayer]) -> Option<LintFinding> {
         layer: recorder.name.clone(),
         other: None,
         reason,
+    })
+}
+
+/// Finds the first layer that may require approval without a layer further in that asks for it.
+fn find_unasked_requirement(seats: &[LintedLayer]) -> Option<LintFinding> {
+    let unasked = |at: usize, seat: &LintedLayer| {
+        // One that is restricted does not see all the calls of a layer that is not.
+        let asks =
+            |inner: &LintedLayer| inner.traits.asks && (seat.restricted || !inner.restricted);
+        seat.traits.requires_approval && !seats[at + 1..].iter().any(asks)
+    };
+    let (_, seat) = seats
+        .iter()
+        .enumerate()
+        .find(|(at, seat)| unasked(*at, seat))?;
+    Some(LintFinding {
+        rule: "require-without-approval",
+        layer: seat.name.clone(),
+        other: None,
+        reason: "no approval layer further in asks for the approval that it requires, so those calls are blocked",
     })
 }

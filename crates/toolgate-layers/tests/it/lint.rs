@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use toolgate_core::{
-    AnyLayer, Band, Call, Layer, LayerCapabilities, LayerExt, LayerName, Next, Outcome,
+    AnyLayer, Band, Call, Layer, LayerCapabilities, LayerExt, LayerName, Matcher, Next, Outcome,
 };
 use toolgate_layers::{Catalog, Config, LintFinding, Redact, Resources, Timeout, lint};
 
@@ -46,6 +46,16 @@ fn policy() -> AnyLayer {
         "policy",
         Band::Decide,
         LayerCapabilities::for_kind("policy").answering(),
+    )
+}
+
+fn requiring() -> AnyLayer {
+    declare(
+        "requiring",
+        Band::Decide,
+        LayerCapabilities::for_kind("policy")
+            .answering()
+            .requiring_approval(),
     )
 }
 
@@ -127,6 +137,10 @@ fn dry_run() -> AnyLayer {
     )
 }
 
+fn only_pay(layer: AnyLayer) -> AnyLayer {
+    AnyLayer::new(layer.on(Matcher::name("pay")))
+}
+
 #[test]
 fn each_bad_stack_has_its_finding() {
     let cases = [
@@ -162,6 +176,12 @@ fn each_bad_stack_has_its_finding() {
             vec![summary(), audit(), redact()],
         ),
         ("breaker-outside-retry", "breaker", vec![breaker(), retry()]),
+        ("require-without-approval", "requiring", vec![requiring()]),
+        (
+            "require-without-approval",
+            "requiring",
+            vec![requiring(), only_pay(approval())],
+        ),
     ];
     for (rule, layer, stack) in cases {
         let findings = lint(&stack, None);
@@ -225,6 +245,11 @@ fn the_right_order_of_the_same_layers_is_clean() {
     ];
     assert_eq!(lint(&good, None), []);
     assert_eq!(lint(&[], None), []);
+    assert_eq!(lint(&[requiring(), approval()], None), []);
+    assert_eq!(
+        lint(&[only_pay(requiring()), only_pay(approval())], None),
+        []
+    );
 }
 
 #[test]
@@ -266,4 +291,21 @@ fn the_default_stack_is_clean_with_and_without_everything() {
         .replace("[layers.budget]", "[layers.budget]\nlimit = 1")
         .replace("rate_limit]", "rate_limit]\nmax_calls = 9");
     assert_eq!(lint_config(&all), []);
+}
+
+#[test]
+fn a_policy_that_asks_needs_an_approval_layer_below_it() {
+    for (text, found) in [
+        ("[stack]\norder = ['policy']\n", true),
+        ("[layers.approval]\nenabled = false\n", true),
+        (
+            "[stack]\norder = ['policy']\n[layers.policy]\ndefault = 'deny'\n",
+            false,
+        ),
+        ("[stack]\norder = ['policy', 'approval']\n", false),
+    ] {
+        let findings = lint_config(text);
+        let rules: Vec<_> = findings.iter().map(|finding| finding.rule).collect();
+        assert_eq!(rules.contains(&"require-without-approval"), found, "{text}");
+    }
 }

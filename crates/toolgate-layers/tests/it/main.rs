@@ -10,6 +10,7 @@ mod lint;
 mod policy;
 mod receipt_canaries;
 mod repeat_and_bound;
+mod requirements;
 mod scope;
 mod secrets;
 mod telemetry_otlp;

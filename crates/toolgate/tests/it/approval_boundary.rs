@@ -630,41 +630,6 @@ async fn a_policy_that_no_longer_asks_lets_the_call_run() {
 }
 
 #[tokio::test]
-async fn a_policy_that_asks_by_itself_accepts_only_signed_answers() {
-    let world = ApprovalWorld::new();
-    let text = format!("[stack]\norder = ['policy']\n[layers.policy]\n{ASK}");
-    let stack = |world: &ApprovalWorld| {
-        let parts = Resources::new().with(world.ring.clone());
-        let layers = Config::parse(&text)
-            .and_then(|config| default_stack(&config, &parts))
-            .expect("reads");
-        Stack::over(world.registry.clone())
-            .any_layers(layers)
-            .build()
-            .expect("in order")
-    };
-    let report = approved_payment(&world, stack(&world)).await;
-    let edited = world
-        .edit_records(report.turn, report.results[0].id, |answer, _| {
-            answer.token = None
-        })
-        .await;
-    assert_asked_again(
-        &edited,
-        &report,
-        stack(&edited),
-        edited.view(),
-        &[ApprovalChange::Forged],
-    )
-    .await;
-    let process = world.open_process(stack(&world)).await;
-    assert_eq!(
-        call_statuses(&resume_turn(&process, &report, world.view()).await),
-        [Some(Status::Ok)]
-    );
-}
-
-#[tokio::test]
 async fn a_file_that_changed_since_its_diff_was_shown_needs_a_new_approval_with_the_new_diff() {
     for with_keys in [true, false] {
         let dir = tempfile::tempdir().expect("a directory");

@@ -334,80 +334,74 @@ impl Configurable for Redact {
     type Options = RedactOptions;
 
     fn configure(options: RedactOptions, parts: &Resources) -> Result<Self, BadOption> {
-        let RedactOptions {
-            arguments,
-            fields,
-            shown_fields,
-            environment,
-        } = options;
-        let known = environment
-            .iter()
-            .filter_map(|name| std::env::var(name).ok());
-        let secrets = SecretScanner::with_options(
-            SecretScannerOptions {
-                fields,
-                shown_fields,
-            },
-            known,
-        );
-        // The program's own redactor runs first, and the rules of earlier layers of this stack are
-        // kept.
-        let earlier = parts
+        let shared = parts
             .get::<StackRedactor>()
-            .and_then(|stack| stack.made)
-            .or_else(|| parts.get::<SharedRedactor>());
-        let redactor = match earlier {
-            Some(earlier) => earlier.and(secrets),
-            None => SharedRedactor::from_secrets(secrets),
+            .filter(|stack| stack.options.contains(&options));
+        let redactor = match shared {
+            Some(stack) => stack.redactor,
+            None => options.extend_redactor(parts.get()),
         };
-        StackRedactor::set_built(parts, redactor.clone());
         Ok(Self {
-            arguments,
+            arguments: options.arguments,
             ..Self::with(redactor)
         })
     }
 }
 
-/// The combined redactor of the stack that is being built, and the one that the program provided.
-#[derive(Clone, Default)]
-struct StackRedactor {
-    program: Option<SharedRedactor>,
-    made: Option<SharedRedactor>,
+impl RedactOptions {
+    /// Returns a redactor that applies these rules to the output of `earlier`.
+    fn extend_redactor(&self, earlier: Option<SharedRedactor>) -> SharedRedactor {
+        let known = self
+            .environment
+            .iter()
+            .filter_map(|name| std::env::var(name).ok());
+        let options = SecretScannerOptions {
+            fields: self.fields.clone(),
+            shown_fields: self.shown_fields.clone(),
+        };
+        let secrets = SecretScanner::with_options(options, known);
+        match earlier {
+            Some(earlier) => earlier.and(secrets),
+            None => SharedRedactor::from_secrets(secrets),
+        }
+    }
 }
 
-impl StackRedactor {
-    fn set_built(parts: &Resources, redactor: SharedRedactor) {
-        let stack = parts.get_or_default::<Self>();
-        parts.insert(Self {
-            made: Some(redactor),
-            ..stack
-        });
-    }
+/// The redactor that all layers of a stack share.
+#[derive(Clone)]
+struct StackRedactor {
+    /// The program's own part of it.
+    program: Option<SharedRedactor>,
+    /// The rules of the layers of the stack.
+    options: Vec<RedactOptions>,
+    redactor: SharedRedactor,
 }
 
 impl Redact {
-    /// Removes the redactor that an earlier stack left among the resources.
-    pub(crate) fn begin_stack(parts: &Resources) {
-        let before = parts.get_or_default::<StackRedactor>();
+    /// Shares one redactor with all layers of a stack and with the program: the program's own
+    /// redactor, then the rules of each layer.
+    pub(crate) fn share_redactor(options: Vec<RedactOptions>, parts: &Resources) {
         let now = parts.get::<SharedRedactor>();
-        // A redactor that an earlier stack shared must not be taken for the program's own.
-        let ours = matches!((&before.made, &now), (Some(made), Some(now)) if made.is_same(now));
-        let program = if ours { before.program } else { now };
-        match &program {
-            Some(program) => parts.insert(program.clone()),
-            None => drop(parts.remove::<SharedRedactor>()),
-        }
-        parts.insert(StackRedactor {
-            program,
-            made: None,
+        let program = match parts.remove::<StackRedactor>() {
+            // What an earlier stack shared must not be taken for the program's own.
+            Some(earlier) if now.is_some_and(|now| now.is_same(&earlier.redactor)) => {
+                earlier.program
+            }
+            Some(_) | None => parts.get(),
+        };
+        let shared = options.iter().fold(program.clone(), |earlier, options| {
+            Some(options.extend_redactor(earlier))
         });
-    }
-
-    /// Shares the combined redactor of this stack with the layers that record, and with the
-    /// program.
-    pub(crate) fn share_redactor(parts: &Resources) {
-        if let Some(made) = parts.get::<StackRedactor>().and_then(|stack| stack.made) {
-            parts.insert(made);
+        match shared {
+            Some(redactor) => {
+                parts.insert(redactor.clone());
+                parts.insert(StackRedactor {
+                    program,
+                    options,
+                    redactor,
+                });
+            }
+            None => drop(parts.remove::<SharedRedactor>()),
         }
     }
 }
