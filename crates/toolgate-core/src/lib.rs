@@ -46,12 +46,14 @@ pub use approval::{
     ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef, Approver, Decision,
     DynApprover, EditStage, FileState, Quorum, Verdict,
 };
+pub use budget::billing::{BillingService, ExpenseState};
 pub use budget::charge::{
     AccountKey, AccountMovement, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId,
     ChargeLine, InvalidAccountKey, InvalidChargeId, MAX_AMOUNT,
 };
 pub use budget::price::{
     CacheLife, DollarsPerMillion, Price, PriceTable, PriceTier, Prices, ProviderPrices,
+    convert_dollars,
 };
 pub use budget::rule::{BudgetRule, InvalidBudget, MissingPayer};
 pub use budget::{

@@ -122,14 +122,15 @@ pub mod ledger {
     };
 }
 
-/// Budgets, charges and prices.
+/// Budgets, billing, charges and prices.
 pub mod budget {
     pub use toolgate_core::{
-        ALERT_THRESHOLDS, AccountKey, AccountMovement, AccountRow, AccountRows, BudgetAlert,
-        BudgetError, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, CacheLife, Charge,
-        ChargeFilter, ChargeId, ChargeLine, DollarsPerMillion, Expense, InvalidAccountKey,
-        InvalidBudget, InvalidChargeId, MAX_AMOUNT, MissingPayer, Payer, Price, PriceTable,
-        PriceTier, Prices, ProviderPrices, UnknownPrice, crossed_thresholds,
+        ALERT_THRESHOLDS, AccountKey, AccountMovement, AccountRow, AccountRows, BillingService,
+        BudgetAlert, BudgetError, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets,
+        CacheLife, Charge, ChargeFilter, ChargeId, ChargeLine, DollarsPerMillion, Expense,
+        ExpenseState, InvalidAccountKey, InvalidBudget, InvalidChargeId, MAX_AMOUNT, MissingPayer,
+        Payer, Price, PriceTable, PriceTier, Prices, ProviderPrices, UnknownPrice, convert_dollars,
+        crossed_thresholds,
     };
 }
 

@@ -21,7 +21,7 @@
 //! table. With it, they are exactly the ones it lists, the first outermost. A file with an unknown
 //! key, layer or word does not load, and the error names the line and the nearest valid word.
 
-mod budgets;
+pub(crate) mod budgets;
 mod bundled;
 pub(crate) mod catalog;
 mod document;

@@ -5,6 +5,7 @@ mod approval_boundary;
 mod approval_flow;
 mod approval_service;
 mod approval_world;
+mod billing;
 mod canaries;
 mod crash;
 mod modes;

@@ -476,7 +476,8 @@ mod tests {
         run: u64,
         now: Timestamp,
     ) -> Result<Arc<RecursiveRun>, StoreError> {
-        let spending = ModelBilling::new(store.clone(), Arc::new(toolgate_core::StoppedClock));
+        let service = toolgate_core::BillingService::new(store.clone(), Default::default());
+        let spending = ModelBilling::new(service, Arc::new(toolgate_core::StoppedClock));
         RecursiveRun::begin_or_resume(store, SESSION, run, now, spending)
             .await
             .map(Arc::new)
