@@ -229,7 +229,8 @@ async fn stop_and_go_on(
         return Err("no approval was requested".into());
     };
     after
-        .decide(report.turn, request, Decision::approve("ann"))
+        .approval_service()
+        .decide(request, Decision::approve("ann"))
         .await?;
     let report = after.resume(report.turn, view).await?.run().await?;
     assert_eq!(report.end, TurnEnd::Settled);

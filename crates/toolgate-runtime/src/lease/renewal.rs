@@ -66,11 +66,9 @@ async fn renew_while_driven(shared: Weak<DispatcherShared>) {
                 .upgrade()
                 .map(|now| now.driven_turns())
                 .unwrap_or_default();
-            driven.iter().for_each(|active| {
-                active
-                    .inbox
-                    .push(Urgency::Settlement, DriverInput::Delivered)
-            });
+            driven
+                .iter()
+                .for_each(|active| active.inbox.push(Urgency::Settlement, DriverInput::Applied));
             return;
         }
         if kept.is_err() || !taken {

@@ -219,12 +219,7 @@ impl DispatcherBuilder {
         )
         .await?;
         let journal = Journal::with_lease(driving, store, self.bus.clone(), clock);
-        let late = SettledCache::new(
-            self.late.0,
-            self.late.1,
-            self.clock.clone(),
-            self.store.clone(),
-        );
+        let late = SettledCache::new(self.late.0, self.late.1, self.clock.clone());
         let (kept, gone) = oneshot::channel();
         let shared = Arc::new(DispatcherShared {
             stack: self.stack,
@@ -239,14 +234,13 @@ impl DispatcherBuilder {
             max_calls: self.max_calls,
             on_failure: self.on_failure,
             grace: self.grace,
-            late,
+            late: Arc::new(late),
             redactor: self.redactor,
             keyring: self.keyring,
             open: Mutex::new(HashMap::new()),
             ending: Mutex::new(HashMap::new()),
-            posting: tokio::sync::Mutex::new(None),
+            inputs: tokio::sync::Mutex::new(()),
             posts_seen: AtomicU64::new(0),
-            taking: tokio::sync::Mutex::new(()),
             keeper: Arc::default(),
             _kept: kept,
         });

@@ -51,10 +51,9 @@ impl Dispatcher {
         view: View,
         stack: Stack,
     ) -> Result<TurnRun, DispatchError> {
-        self.process_mailbox().await?;
-        // No delivery happens meanwhile, and none goes to an old copy afterwards.
-        let mut last_posted_to = self.0.posting.lock().await;
-        *last_posted_to = None;
+        // No input is applied meanwhile: it would be unknown whether this turn has loaded it.
+        let inputs = self.0.inputs.lock().await;
+        self.apply_mailbox(&inputs).await?;
         if self
             .0
             .store

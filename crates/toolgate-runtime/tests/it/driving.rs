@@ -503,10 +503,11 @@ async fn an_approval_request_that_expired_meanwhile_settles_on_resume() {
         .expect("runs");
     assert_eq!(statuses(&report), [Some(Status::Expired)]);
     let late = second
-        .decide(report.turn, question, Decision::approve("ann"))
+        .approval_service()
+        .decide(question, Decision::approve("ann"))
         .await
         .expect_err("too late");
-    assert_eq!(late.code(), Some(RejectCode::AlreadyDenied));
+    assert_eq!(late.code(), Some(RejectCode::Expired));
     let row = store
         .approvals(ApprovalFilter::for_call(report.results[0].id))
         .await

@@ -26,7 +26,8 @@ use toolgate::{
 async fn approved_payment(world: &ApprovalWorld, stack: Stack) -> TurnReport {
     let (process, report, question) = world.run_until_asked(stack).await;
     process
-        .decide(report.turn, &question, Decision::approve("ann"))
+        .approval_service()
+        .decide(&question, Decision::approve("ann"))
         .await
         .expect("taken");
     report
@@ -141,11 +142,8 @@ async fn a_token_of_another_key_is_forged() {
         .open_process(edited.stack(edited.asking_layer()))
         .await;
     process
-        .decide(
-            again.turn,
-            &pending_request(&again, 0),
-            Decision::approve("bob"),
-        )
+        .approval_service()
+        .decide(&pending_request(&again, 0), Decision::approve("bob"))
         .await
         .expect("taken");
     assert_eq!(
@@ -247,11 +245,8 @@ async fn the_token_of_another_call_is_replayed() {
     .await;
     for at in [0, 1] {
         process
-            .decide(
-                report.turn,
-                &pending_request(&report, at),
-                Decision::approve("ann"),
-            )
+            .approval_service()
+            .decide(&pending_request(&report, at), Decision::approve("ann"))
             .await
             .expect("taken");
     }
@@ -699,7 +694,8 @@ async fn a_file_that_changed_since_its_diff_was_shown_needs_a_new_approval_with_
                 .contains("-one\n+two\n")
         );
         process
-            .decide(report.turn, &first, Decision::approve("ann"))
+            .approval_service()
+            .decide(&first, Decision::approve("ann"))
             .await
             .expect("taken");
         std::fs::write(&file, "somebody else was here\n").expect("written");
@@ -718,7 +714,8 @@ async fn a_file_that_changed_since_its_diff_was_shown_needs_a_new_approval_with_
         );
         let process = world.open_process(stack()).await;
         process
-            .decide(report.turn, &second, Decision::approve("ann"))
+            .approval_service()
+            .decide(&second, Decision::approve("ann"))
             .await
             .expect("taken");
         assert_eq!(

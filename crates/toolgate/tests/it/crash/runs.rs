@@ -291,7 +291,8 @@ async fn deliver_results(session: &Session, report: &RunReport) -> Result<bool, 
         let outcome = toolgate::Outcome::ok("the host did it");
         match session
             .dispatcher()
-            .deliver(pending.turn, pending.call, outcome)
+            .approval_service()
+            .deliver_result(pending.turn, pending.call, outcome)
             .await
         {
             Ok(()) | Err(toolgate::session::DeliverError::Rejected(_)) => delivered = true,
