@@ -68,14 +68,18 @@ impl Dispatcher {
                 }
                 None
             }
-            MailboxItem::Result {
-                turn,
-                call,
-                outcome,
-            } => match self.0.driven_turn(turn) {
-                Some(active) => return Ok(active.apply_result(call, outcome, along)),
-                None => None,
-            },
+            MailboxItem::Result { turn, call, .. } => {
+                if let Some(active) = self.0.driven_turn(turn) {
+                    // The item does not say which attempt it is about, but the record does: one
+                    // about an earlier attempt was loaded when the turn was resumed.
+                    let attempt = active.newest_attempt(call);
+                    let key = RecordKey::Result(call, attempt);
+                    if let Some(StoreRecord::Outcome(outcome)) = self.0.store.record(&key).await? {
+                        return Ok(active.apply_result(call, (attempt, outcome), along));
+                    }
+                }
+                None
+            }
             MailboxItem::Refused {
                 turn,
                 call,

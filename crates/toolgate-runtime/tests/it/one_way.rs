@@ -11,9 +11,9 @@ use crate::common::{
 };
 use tokio::sync::Semaphore;
 use toolgate_core::{
-    AdmittedDecision, ApprovalRequest, Approver, Band, Call, Clock as _, Decision, Event, Layer,
-    MemoryStore, Next, Outcome, Quorum, RecordKey, Registry, RejectCode, Stack, Status,
-    StoreHandle, StoreRecord, Suspension, TurnEvent, Verdict,
+    AdmittedDecision, ApprovalRequest, Approver, Band, Call, CallError, Clock as _, Decision,
+    ErrorCategory, Event, Layer, MemoryStore, Next, Outcome, Quorum, RecordKey, Registry,
+    RejectCode, Stack, Status, StoreHandle, StoreRecord, Suspension, TurnEvent, Verdict,
 };
 use toolgate_runtime::{
     ApprovalService, BusDelivery, BusSubscription, Dispatcher, DispatcherBuilder, TurnReport,
@@ -215,6 +215,59 @@ async fn an_external_result_leaves_the_same_log_whoever_delivers_it() {
         logs.push(transcript(&dispatcher).await.0);
     }
     assert_eq!(logs[0], logs[1]);
+}
+
+/// Makes a failed call once more.
+struct Again;
+
+impl Layer for Again {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        match next.clone().run(call.clone()).await {
+            failed if failed.status() == Some(Status::ExecutorError) => next.run(call).await,
+            outcome => outcome,
+        }
+    }
+    fn band(&self) -> Band {
+        Band::Repeat
+    }
+}
+
+#[tokio::test]
+async fn each_attempt_has_a_result_of_its_own_even_if_they_are_alike() {
+    let registry = registry(&Probe::default());
+    let stack = Stack::over(registry.clone())
+        .layer(Again)
+        .build()
+        .expect("in order");
+    let dispatcher = Dispatcher::builder(stack).build().await.expect("builds");
+    let mut feed = dispatcher.bus().subscribe();
+    let run = dispatcher
+        .open_turn(TurnRequest::new(
+            view(&registry),
+            vec![request("1", "host", "x")],
+        ))
+        .await
+        .expect("opens");
+    let turn = run.turn();
+    let driving = tokio::spawn(run.run_to_end());
+    let service = dispatcher.approval_service();
+    let error = || CallError::new(ErrorCategory::Unknown, "not now");
+    let failed = || Outcome::error(Status::ExecutorError, error());
+    for _ in 0..2 {
+        let started = wait_for(&mut feed, "tool_execution_started").await;
+        let call = started.as_tool().expect("is of a call").0.id;
+        let delivered = service.deliver_result(turn, call, failed()).await;
+        delivered.expect("accepted");
+    }
+    // Only a hang reaches this limit.
+    let report = tokio::time::timeout(Duration::from_secs(60), driving)
+        .await
+        .expect("no hang")
+        .expect("no panic")
+        .expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::ExecutorError)]);
+    let settled = report.results[0].outcome.as_ref().expect("is settled");
+    assert_eq!(settled.attempts, 2);
 }
 
 /// Decides after another process has decided.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use toolgate_core::{
     ApprovalAnswer, ApprovalRequest, ApprovalRequestRef, Arguments, CallId, Decision, InputKind,
-    Invocation, Phase, RecordKey, RejectCode, SettledOutcome, Status, StoreRecord, Suspension,
-    Timestamp, ToolEvent, TurnId, Verdict,
+    Invocation, InvocationSlot, Phase, RecordKey, RejectCode, SettledOutcome, Status, StoreRecord,
+    Suspension, Timestamp, ToolEvent, TurnId, Verdict,
 };
 
 use super::{
@@ -186,7 +186,8 @@ impl OpenTurn {
         (!state.retired).then(|| state.pending_request(self.info.turn, question))
     }
 
-    /// Applies an answer that is in the store and that a mailbox item is about, which `along` consumes.
+    /// Applies an answer that is in the store and that a mailbox item is about. `along` consumes the
+    /// item.
     pub(crate) fn apply_answer(
         &self,
         call: CallId,
@@ -223,28 +224,27 @@ impl OpenTurn {
         self.shared.journal.append_with(event, along)
     }
 
-    /// Applies an external result that is in the store and and in the mailbox item that `along` consumes.
+    /// Applies the external result of an attempt that is in the store and that a mailbox item is
+    /// about. `along` consumes the item.
     pub(crate) fn apply_result(
         &self,
         call: CallId,
-        outcome: Arc<SettledOutcome>,
+        (attempt, outcome): (u32, Arc<SettledOutcome>),
         along: BatchExtras,
     ) -> WriteAck {
         let state = &mut *self.lock_state();
-        let found = state.turn.slot(call);
-        let known = found.is_some_and(|slot| {
+        let known = state.turn.slot(call).is_some_and(|slot| {
             let work = &state.work[slot.invocation().emit_order as usize];
-            let results = &mut work.resumed.results.iter();
-            results.any(|(_, result)| *result == outcome)
+            work.resumed.result_of_attempt(attempt).is_some()
         });
         let welcome = state
             .turn
             .check_input(self.info.turn, call, InputKind::Result)
-            .map(|slot| (slot.invocation().emit_order as usize, slot.attempts()));
+            .map(|slot| slot.invocation().emit_order as usize);
         let event = match welcome {
             // It was loaded from the store when the turn was resumed.
             _ if known => None,
-            Ok((at, attempt)) => {
+            Ok(at) => {
                 // The call descends the stack again with this result; a second one is a duplicate.
                 state.turn.mark_answered(call, RejectCode::Duplicate);
                 state.work[at].resumed.results.push((attempt, outcome));
@@ -256,11 +256,17 @@ impl OpenTurn {
         self.shared.journal.append_with(event, along)
     }
 
+    /// Returns the number of the newest attempt of a call; 0 if there is none.
+    pub(crate) fn newest_attempt(&self, call: CallId) -> u32 {
+        let state = self.lock_state();
+        state.turn.slot(call).map_or(0, InvocationSlot::attempts)
+    }
+
     /// Applies approvals that were in the store when the turn was loaded. Denials descend the stack
     /// unchanged.
     pub(crate) fn apply_stored_approvals(&self) -> Vec<WriteAck> {
         let mut state = self.lock_state();
-        let waiting = |(slot, work): (&toolgate_core::InvocationSlot, &InvocationState)| {
+        let waiting = |(slot, work): (&InvocationSlot, &InvocationState)| {
             // Only an answer to the pending generation counts; earlier ones were applied before.
             let newest = work
                 .resumed
