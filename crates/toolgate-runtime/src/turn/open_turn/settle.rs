@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    CallError, CallId, ErrorCategory, InputKind, Outcome, Phase, Principal, RecordKey, RejectCode,
+    CallError, ErrorCategory, InputKind, Outcome, Phase, Principal, RecordKey, RejectCode,
     ResumeState, SettledOutcome, Status, StoreRecord, Timestamp, ToolEvent, TurnEvent,
 };
 
@@ -166,7 +166,7 @@ impl OpenTurn {
         wanted: impl Fn(usize, &InvocationState) -> bool,
     ) -> Result<(), JournalError> {
         // Collected first: closing awaits the stack, and the lock must not be held meanwhile.
-        let unsettled: Vec<(usize, Status, Option<(CallId, u32)>)> = {
+        let unsettled: Vec<(usize, Status)> = {
             let state = self.lock_state();
             let open = state.turn.slots().iter().zip(&state.work).enumerate();
             let open =
@@ -181,28 +181,22 @@ impl OpenTurn {
                 } else {
                     Status::Cancelled
                 };
-                let waits = slot.phase() == Some(Phase::AwaitingResult);
-                let attempt = (slot.invocation().id, slot.attempts());
-                (at, status, waits.then_some(attempt))
+                (at, status)
             })
             .collect()
         };
-        let close = async |(at, status, waits): (usize, Status, Option<(CallId, u32)>)| {
-            // A result that was accepted and waits to be processed is not lost.
-            let delivered = match waits {
-                Some((call, attempt)) => self.delivered_result(at, call, attempt).await,
-                None => None,
-            };
+        let close = async |(at, status): (usize, Status)| {
             let text = match status {
                 Status::OutcomeUnknown => {
                     format!("{reason}; the call had started and may have taken effect")
                 }
                 _ => reason.to_owned(),
             };
-            let end = delivered.map_or_else(
-                || settled_refusal(status, text),
-                |delivered| SettledOutcome::clone(&delivered),
-            );
+            // A result that was accepted and waits to be processed is not lost.
+            let end = match self.delivered_result(at).await {
+                Some(delivered) => SettledOutcome::clone(&delivered),
+                None => settled_refusal(status, text),
+            };
             self.close_call(at, end).await
         };
         futures::future::try_join_all(unsettled.into_iter().map(close))
@@ -210,20 +204,21 @@ impl OpenTurn {
             .map(drop)
     }
 
-    /// Returns the external result of an attempt, also if it is still in the mailbox.
-    async fn delivered_result(
-        &self,
-        at: usize,
-        call: CallId,
-        attempt: u32,
-    ) -> Option<Arc<SettledOutcome>> {
-        let applied = self.lock_state().work[at]
-            .resumed
-            .result_of_attempt(attempt)
-            .cloned();
-        if applied.is_some() {
-            return applied;
-        }
+    /// Returns the external result that a call waits for, if it has been delivered: applied, or still
+    /// in the mailbox.
+    async fn delivered_result(&self, at: usize) -> Option<Arc<SettledOutcome>> {
+        let (call, attempt) = {
+            let state = self.lock_state();
+            let slot = &state.turn.slots()[at];
+            if slot.phase() != Some(Phase::AwaitingResult) {
+                return None;
+            }
+            let attempt = slot.attempts();
+            if let Some(applied) = state.work[at].resumed.result_of_attempt(attempt) {
+                return Some(applied.clone());
+            }
+            (slot.invocation().id, attempt)
+        };
         let key = RecordKey::Result(call, attempt);
         match self.shared.store.record(&key).await {
             Ok(Some(StoreRecord::Outcome(stored))) => {
