@@ -240,7 +240,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Fails as [`ApprovalService::decide`] does.
+    /// Fails as [`ApprovalService::decide`](crate::ApprovalService::decide) does.
     pub async fn decide(
         &self,
         on: impl Into<DecisionTarget>,
