@@ -62,13 +62,12 @@ pub use call::env::{
     CallEnv, LogLevel, NoProbe, Probe, Progress, ProgressKind, RedactionError, Redactor,
     StartPermit, StopReason,
 };
+pub use call::notes::keys::{self as note_keys, InvalidNote, NoteKey};
 pub use call::notes::{
     ChangeSubject, ConsentNote, LayerNote, LayerStatus, NoteFields, Notes, Provenance,
     SupersededNote, UnsettledReason,
 };
-pub use call::outcome::{
-    CallError, ErrorCategory, Outcome, SettledOutcome, Suspension, denied_text,
-};
+pub use call::outcome::{CallError, ErrorCategory, Outcome, SettledOutcome, Suspension};
 pub use call::status::{Status, UnknownStatus};
 pub use call::stop::{StopActions, StopConfirmation, StopHandle};
 pub use call::{Call, CallData, CallSeed, RawArguments, ResumeState, ToolRequest, TurnInfo};

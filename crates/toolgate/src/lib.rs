@@ -61,13 +61,13 @@ pub mod stack {
     pub use toolgate_core::{
         AdjustedLayer, AnyLayer, Band, Call, CallData, CallEnv, CallError, CallSeed, ChangeSubject,
         ConsentNote, ErrorCategory, Executor, ExecutorTag, FromFn, HookAction, Hooks, HostExecutor,
-        Layer, LayerCapabilities, LayerExt, LayerNote, LayerStatus, LogLevel, Matcher,
-        MatcherError, Next, NoProbe, NoteFields, Notes, Outcome, Probe, Progress, ProgressKind,
-        Provenance, RawArguments, ReconciledAttempt, RedactionError, Redactor, ResumeState,
-        SettledOutcome, Stack, StackBuilder, StackError, StackWarning, StartPermit, Status,
-        StopActions, StopConfirmation, StopHandle, StopReason, SupersededNote, Suspension,
+        InvalidNote, Layer, LayerCapabilities, LayerExt, LayerNote, LayerStatus, LogLevel, Matcher,
+        MatcherError, Next, NoProbe, NoteFields, NoteKey, Notes, Outcome, Probe, Progress,
+        ProgressKind, Provenance, RawArguments, ReconciledAttempt, RedactionError, Redactor,
+        ResumeState, SettledOutcome, Stack, StackBuilder, StackError, StackWarning, StartPermit,
+        Status, StopActions, StopConfirmation, StopHandle, StopReason, SupersededNote, Suspension,
         ToolRequest, Trail, TurnInfo, UnknownExecutor, UnknownStatus, UnsettledReason, after,
-        around, before, denied_text, from_fn, map_call, map_outcome, observe, on_error,
+        around, before, from_fn, map_call, map_outcome, note_keys, observe, on_error,
         run_contained, run_contained_sync,
     };
     #[cfg(feature = "tower")]

@@ -5,8 +5,7 @@
 //! arguments have to be the ones that were decided on.
 
 use crate::{
-    Arguments, Call, ChangeSubject, Outcome, Provenance, Status, Verdict,
-    call::outcome::denied_text,
+    Arguments, Call, ChangeSubject, Outcome, Provenance, Status, Verdict, note_keys,
     stack::descend::{CallDescent, layer_failure},
     value::diff::list_changes,
 };
@@ -82,7 +81,7 @@ impl CallDescent {
                 self.lock_state().valid = Some(call.arguments.clone());
                 None
             }
-            Err(problems) => Some(crate::tool::view::schema_violation(&problems)),
+            Err(problems) => Some(Outcome::schema_violation(&problems)),
         }
     }
 
@@ -100,10 +99,7 @@ impl CallDescent {
         // A denial holds even if the layer that asked for it ignored or never saw it.
         for answer in &call.resume_state().answers {
             if let Verdict::Deny { reason } = &answer.decision.verdict {
-                return Some(Outcome::refused(
-                    Status::Denied,
-                    denied_text(reason.as_deref()),
-                ));
+                return Some(Outcome::denied(reason.as_deref()));
             }
         }
         if let Some(refusal) = self.check_decided_arguments(call) {
@@ -139,13 +135,8 @@ impl CallDescent {
         let seen = state.decided.iter().find(differs)?;
         let text = "the arguments were changed after they had been decided on";
         Some(Outcome::refused(Status::Blocked, text).with_notes(|notes| {
-            notes
-                .metadata
-                .insert("decided_digest".into(), seen.digest().to_string().into());
-            notes.metadata.insert(
-                "final_digest".into(),
-                call.arguments.digest().to_string().into(),
-            );
+            notes.insert(note_keys::DECIDED_DIGEST, &seen.digest());
+            notes.insert(note_keys::FINAL_DIGEST, &call.arguments.digest());
         }))
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     Arguments, Call, CallError, CallId, Clock, EditStage, ErrorCategory, LayerName, Next, Outcome,
     Provenance, SettledOutcome, StartPermit, Status, StopReason, Timestamp, ToolName, Trail,
     call::CallOrigin,
+    note_keys,
     stack::{
         StackPlan,
         panic::{PanicReport, contain_panic, contain_panic_sync, poll_quietly, run_quietly},
@@ -198,9 +199,8 @@ async fn run_attempt(run: &CallDescent, call: Call) -> Outcome {
     }
     // After the last check, so that a rehearsal reports the same rejections as a real call.
     if call.is_rehearsal() {
-        return Outcome::refused(Status::DryRun, "the call would run").with_notes(|notes| {
-            notes.metadata.insert("rehearsal".into(), true.into());
-        });
+        return Outcome::refused(Status::DryRun, "the call would run")
+            .with_notes(|notes| notes.insert(note_keys::REHEARSAL, &true));
     }
     // Counted before the executor is asked, so that an external result finds its attempt; undone
     // below where nothing started.

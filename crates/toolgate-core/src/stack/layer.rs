@@ -1,6 +1,6 @@
 //! The [`Layer`] trait, its bands and capabilities, and the `next` that a layer runs.
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{any::TypeId, fmt, future::Future, sync::Arc};
 
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -99,95 +99,83 @@ pub struct LayerCapabilities {
     pub asks: bool,
     /// It sees a call that ended outside the stack, although it neither records nor redacts.
     pub closes: bool,
+    /// It stores the full text of long results.
+    pub spills: bool,
+    /// It counts or charges every call that passes.
+    pub counts: bool,
+    /// It settles calls as dry runs.
+    pub dry_runs: bool,
+    /// It adds notes to outcomes that belong in the record of the call.
+    pub annotates: bool,
+    /// It stores the notes of an outcome in its record of the call.
+    pub stores_notes: bool,
+    /// It stops calls after attempts have failed.
+    pub breaks: bool,
     /// The longest time it gives the layers and executor below.
     pub time_limit: Option<std::time::Duration>,
+}
+
+/// Writes a builder function for each capability.
+macro_rules! capability_setters {
+    ($($(#[$doc:meta])* $name:ident => $field:ident;)*) => {
+        $($(#[$doc])* pub const fn $name(self) -> Self {
+            Self { $field: true, ..self }
+        })*
+    };
 }
 
 impl LayerCapabilities {
     /// Creates the capabilities of a layer that a configuration file names `kind`; all are off.
     pub const fn for_kind(kind: &'static str) -> Self {
-        let rewrites = false;
-        let answers = false;
-        let records = false;
-        let redacts = false;
-        let remembers = false;
-        let repeats = false;
-        let asks = false;
-        let closes = false;
-        let time_limit = None;
         Self {
             kind: Some(kind),
-            rewrites,
-            answers,
-            records,
-            redacts,
-            remembers,
-            repeats,
-            asks,
-            closes,
-            time_limit,
+            rewrites: false,
+            answers: false,
+            records: false,
+            redacts: false,
+            remembers: false,
+            repeats: false,
+            asks: false,
+            closes: false,
+            spills: false,
+            counts: false,
+            dry_runs: false,
+            annotates: false,
+            stores_notes: false,
+            breaks: false,
+            time_limit: None,
         }
     }
 
-    /// Marks a layer that may pass on other arguments than it was given.
-    pub const fn rewriting(self) -> Self {
-        Self {
-            rewrites: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that may answer without running `next`.
-    pub const fn answering(self) -> Self {
-        Self {
-            answers: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that stores or sends what it sees.
-    pub const fn recording(self) -> Self {
-        Self {
-            records: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that redacts secrets in outcomes.
-    pub const fn redacting(self) -> Self {
-        Self {
-            redacts: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that may answer with the cached result of an earlier call.
-    pub const fn caching(self) -> Self {
-        Self {
-            remembers: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that may run `next` more than once.
-    pub const fn repeating(self) -> Self {
-        Self {
-            repeats: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that may ask for approval.
-    pub const fn asking(self) -> Self {
-        Self { asks: true, ..self }
-    }
-
-    /// Marks a layer that sees a call that ended outside the stack; see [`Call::closing_outcome`].
-    pub const fn closing(self) -> Self {
-        Self {
-            closes: true,
-            ..self
-        }
+    capability_setters! {
+        /// Marks a layer that may pass on other arguments than it was given.
+        rewriting => rewrites;
+        /// Marks a layer that may answer without running `next`.
+        answering => answers;
+        /// Marks a layer that stores or sends what it sees.
+        recording => records;
+        /// Marks a layer that redacts secrets in outcomes.
+        redacting => redacts;
+        /// Marks a layer that may answer with the cached result of an earlier call.
+        caching => remembers;
+        /// Marks a layer that may run `next` more than once.
+        repeating => repeats;
+        /// Marks a layer that may ask for approval.
+        asking => asks;
+        /// Marks a layer that sees a call that ended outside the stack; see [`Call::closing_outcome`].
+        closing => closes;
+        /// Marks a layer that stores the full text of long results.
+        spilling => spills;
+        /// Marks a layer that counts or charges every call that passes.
+        counting => counts;
+        /// Marks a layer that settles calls as dry runs.
+        dry_running => dry_runs;
+        /// Marks a layer that adds notes to outcomes that belong in the record of the call.
+        annotating => annotates;
+        /// Marks a layer that stores the notes of an outcome in its record of the call.
+        storing_notes => stores_notes;
+        /// Marks a layer that stops calls after attempts have failed.
+        breaking => breaks;
     }
 
     /// Sets the longest time it gives the layers and executor below.
@@ -313,6 +301,11 @@ impl Next {
     /// so an explanation and the receipt give the same text.
     pub fn note_reason(&self, reason: impl Into<Arc<str>>) {
         self.run.set_reason(self.entry, reason.into());
+    }
+
+    /// Records that the layer redacted something in the outcome, so that screens can say so.
+    pub fn note_redaction(&self) {
+        self.run.set_redacted(self.entry);
     }
 
     /// Returns what has happened below so far: one note per layer entered, in order of entering.
@@ -527,6 +520,9 @@ struct MatchedTransform {
 impl Transform for MatchedTransform {
     fn name(&self) -> LayerName {
         self.transform.name()
+    }
+    fn origin(&self) -> TypeId {
+        self.transform.origin()
     }
     fn transform(&self, spec: ToolSpec) -> Option<ToolSpec> {
         if self.matcher.could_match(&spec) {

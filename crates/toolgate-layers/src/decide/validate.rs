@@ -123,7 +123,7 @@ impl Layer for Validate {
                     n => format!("the arguments have {n} problems"),
                 });
                 self.notify_listener(&call, &problems);
-                violation_outcome(&problems)
+                Outcome::schema_violation(&problems)
             }
             Err(report) => {
                 // Fail closed. The panic text is for the operator only, because it may repeat a
@@ -180,18 +180,6 @@ impl fmt::Debug for Validate {
             .field("rules", &self.rules.len())
             .finish_non_exhaustive()
     }
-}
-
-/// Builds the outcome, worded like the runtime's own schema check.
-fn violation_outcome(problems: &[SchemaProblem]) -> Outcome {
-    let list: Vec<String> = problems.iter().map(SchemaProblem::to_string).collect();
-    let text = format!("The arguments do not fit the schema. {}", list.join("; "));
-    Outcome::refused(Status::SchemaViolation, text).with_notes(|notes| {
-        notes.metadata.insert(
-            "problems".into(),
-            serde_json::to_value(problems).unwrap_or_default(),
-        );
-    })
 }
 
 /// Rules about parameters.

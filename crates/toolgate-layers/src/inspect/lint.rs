@@ -62,17 +62,15 @@ const PAIR_RULES: &[PairRule] = &[
         rule: "record-inside-redaction",
         reason: "the inner layer stores results before they are redacted",
         broken: |outer, inner| {
-            // `output_cap` stores text too, but has a rule of its own with a better explanation.
-            outer.traits.redacts && inner.traits.records && !inner.is_kind("output_cap")
+            // Stored long results have a rule of their own with a better explanation.
+            outer.traits.redacts && inner.traits.records && !inner.traits.spills
         },
         blames_outer: false,
     },
     PairRule {
         rule: "spill-inside-redaction",
         reason: "the full text would be stored before it is redacted",
-        broken: |outer, inner| {
-            outer.traits.redacts && inner.traits.records && inner.is_kind("output_cap")
-        },
+        broken: |outer, inner| outer.traits.redacts && inner.traits.records && inner.traits.spills,
         blames_outer: false,
     },
     PairRule {
@@ -98,9 +96,7 @@ const PAIR_RULES: &[PairRule] = &[
     PairRule {
         rule: "count-inside-retry",
         reason: "attempts would be counted and charged as if they were calls",
-        broken: |outer, inner| {
-            outer.traits.repeats && (inner.is_kind("rate_limit") || inner.is_kind("budget"))
-        },
+        broken: |outer, inner| outer.traits.repeats && inner.traits.counts,
         blames_outer: false,
     },
     PairRule {
@@ -132,19 +128,19 @@ const PAIR_RULES: &[PairRule] = &[
     PairRule {
         rule: "pretend-before-deciding",
         reason: "a dry run would not show what the deciding layers do",
-        broken: |outer, inner| outer.is_kind("dry_run") && inner.band == Band::Decide,
+        broken: |outer, inner| outer.traits.dry_runs && inner.band == Band::Decide,
         blames_outer: true,
     },
     PairRule {
         rule: "note-outside-record",
         reason: "the line is written after the inner layer has stored its record, which then lacks it",
-        broken: |outer, inner| outer.is_kind("summary") && inner.is_kind("receipts"),
+        broken: |outer, inner| outer.traits.annotates && inner.traits.stores_notes,
         blames_outer: true,
     },
     PairRule {
         rule: "breaker-outside-retry",
         reason: "it would see only the outcome of all attempts together, so that a service that is down is retried on every call",
-        broken: |outer, inner| outer.is_kind("circuit_breaker") && inner.traits.repeats,
+        broken: |outer, inner| outer.traits.breaks && inner.traits.repeats,
         blames_outer: true,
     },
     PairRule {
@@ -160,11 +156,6 @@ const PAIR_RULES: &[PairRule] = &[
 ];
 
 impl LintedLayer {
-    /// Checks whether the layer is of a bundled kind, whatever its name.
-    fn is_kind(&self, kind: &str) -> bool {
-        self.traits.kind == Some(kind)
-    }
-
     /// Checks whether the layer answers calls that a recorder should see.
     ///
     /// A recorder that cannot record answers too, but it records that itself.

@@ -184,7 +184,7 @@ impl Layer for Summary {
     }
 
     fn capabilities(&self) -> LayerCapabilities {
-        LayerCapabilities::for_kind(Self::NAME)
+        LayerCapabilities::for_kind(Self::NAME).annotating()
     }
 }
 

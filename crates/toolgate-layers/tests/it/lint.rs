@@ -33,7 +33,9 @@ fn audit() -> AnyLayer {
     declare(
         "audit",
         Band::Record,
-        LayerCapabilities::for_kind("receipts").recording(),
+        LayerCapabilities::for_kind("mine")
+            .recording()
+            .storing_notes(),
     )
 }
 
@@ -87,7 +89,7 @@ fn rate() -> AnyLayer {
     declare(
         "rate",
         Band::Decide,
-        LayerCapabilities::for_kind("rate_limit").answering(),
+        LayerCapabilities::for_kind("mine").answering().counting(),
     )
 }
 
@@ -95,7 +97,7 @@ fn cap() -> AnyLayer {
     declare(
         "cap",
         Band::Shape,
-        LayerCapabilities::for_kind("output_cap").recording(),
+        LayerCapabilities::for_kind("mine").recording().spilling(),
     )
 }
 
@@ -103,7 +105,7 @@ fn summary() -> AnyLayer {
     declare(
         "summary",
         Band::Record,
-        LayerCapabilities::for_kind("summary"),
+        LayerCapabilities::for_kind("mine").annotating(),
     )
 }
 
@@ -111,7 +113,7 @@ fn breaker() -> AnyLayer {
     declare(
         "breaker",
         Band::Repeat,
-        LayerCapabilities::for_kind("circuit_breaker").answering(),
+        LayerCapabilities::for_kind("mine").answering().breaking(),
     )
 }
 
@@ -123,7 +125,9 @@ fn dry_run() -> AnyLayer {
     declare(
         "dry",
         Band::Bound,
-        LayerCapabilities::for_kind("dry_run").answering(),
+        LayerCapabilities::for_kind("mine")
+            .answering()
+            .dry_running(),
     )
 }
 
@@ -225,6 +229,37 @@ fn the_right_order_of_the_same_layers_is_clean() {
     ];
     assert_eq!(lint(&good, None), []);
     assert_eq!(lint(&[], None), []);
+}
+
+#[test]
+fn a_layer_under_another_name_is_linted_the_same() {
+    let build = |kind: &str, options: &str| {
+        let text = format!("[stack]\norder = [\"{kind}\"]\n[layers.{kind}]\n{options}");
+        let layers = Config::parse(&text)
+            .expect(kind)
+            .build_layers(&Resources::new());
+        layers.expect(kind).remove(0)
+    };
+    let rules = |stack: &[AnyLayer]| {
+        let findings = lint(stack, None);
+        findings.iter().map(|found| found.rule).collect::<Vec<_>>()
+    };
+    for (rule, outer, inner, options) in [
+        ("count-inside-retry", "retry", "rate_limit", "max_calls = 9"),
+        ("count-inside-retry", "retry", "budget", "limit = 1"),
+        ("spill-inside-redaction", "redact", "output_cap", ""),
+        ("note-outside-record", "summary", "receipts", ""),
+        ("breaker-outside-retry", "circuit_breaker", "retry", ""),
+        ("pretend-before-deciding", "dry_run", "validate", ""),
+    ] {
+        let outer = build(outer, "");
+        let inner = build(inner, options);
+        let found = rules(&[outer.clone(), inner.clone()]);
+        assert!(found.contains(&rule), "{rule}: {found:?}");
+        // Each under the name of another kind.
+        let renamed = [outer.named("receipts"), inner.named("redact")].map(AnyLayer::new);
+        assert_eq!(rules(&renamed), found, "{rule}");
+    }
 }
 
 #[test]

@@ -368,10 +368,16 @@ async fn a_denial_is_final_is_read_by_the_model_and_a_late_result_does_not_chang
         ["tool_requested", "tool_approval_requested", "tool_denied"]
     );
     let denied = events.iter().find_map(|event| match event.as_tool() {
-        Some((_, ToolEvent::ToolDenied { approver, .. })) => approver.clone(),
+        Some((_, denied @ ToolEvent::ToolDenied { .. })) => Some(denied.clone()),
         _ => None,
     });
-    assert_eq!(denied.expect("named").as_str(), "ann");
+    let expected = ToolEvent::ToolDenied {
+        status: Status::Denied,
+        approver: Some("ann".into()),
+        reason: Some("too risky".into()),
+        error: Some("Tool execution denied: too risky".into()),
+    };
+    assert_eq!(denied, Some(expected), "the reason is data of its own");
 }
 
 #[tokio::test]

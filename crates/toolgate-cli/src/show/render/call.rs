@@ -1,11 +1,7 @@
 //! One call in one line: tool, arguments, state and duration.
 
 use anstyle::{AnsiColor, Style};
-use toolgate::{
-    Status,
-    stack::{ChangeSubject, Progress, Provenance},
-    value::Timestamp,
-};
+use toolgate::{Status, stack::Progress, value::Timestamp};
 
 use super::{StyledLine, arguments};
 use crate::show::screen::{CallState, CallView};
@@ -112,13 +108,7 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                     (Some(by), Status::Denied) => format!("denied by {by}"),
                     _ => status.text().to_owned(),
                 };
-                // The reason that the model reads begins with this sentence, and the status says it
-                // already.
-                let told = call
-                    .reason
-                    .as_deref()
-                    .map(|reason| reason.trim_start_matches("Tool execution denied: "));
-                let reason = told.and_then(|reason| reason.lines().next());
+                let reason = call.reason.as_deref().and_then(|text| text.lines().next());
                 found.push((
                     words
                         + &reason
@@ -152,13 +142,10 @@ fn failed_exit_code(call: &CallView) -> Option<i64> {
         .filter(|code| *code != 0)
 }
 
-/// Checks whether the redaction layer changed the result.
+/// Checks whether a layer redacted the result.
 fn is_result_redacted(call: &CallView) -> bool {
-    let by_redaction = |change: &Provenance| {
-        change.layer.as_str() == "redact" && change.subject == ChangeSubject::Result
-    };
     call.note_fields()
-        .is_some_and(|notes| notes.provenance.iter().any(by_redaction))
+        .is_some_and(|notes| notes.layers.iter().any(|layer| layer.redacted))
 }
 
 fn format_approval(by: &str, edited: bool) -> String {
@@ -204,6 +191,76 @@ pub fn format_duration(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::show::screen::SessionScreen;
+    use std::sync::Arc;
+    use toolgate::{
+        Event,
+        event::{Invocation, ToolEvent},
+        stack::{Outcome, TurnInfo},
+        tool::ToolError,
+        value::{CallId, Digest, SessionId, TurnId},
+    };
+    use uuid::Uuid;
+
+    /// Returns the line of a call that ended with this event.
+    fn line_after(end: ToolEvent) -> String {
+        let turn = TurnId::new(Uuid::from_u128(2));
+        let invocation = Arc::new(Invocation {
+            id: CallId::new(Uuid::from_u128(3)),
+            call_id: "c1".into(),
+            tool: "pay".into(),
+            emit_order: 0,
+            turn: Arc::new(TurnInfo::new(SessionId::new(Uuid::from_u128(1)), turn)),
+        });
+        let requested = ToolEvent::ToolRequested {
+            arguments: None,
+            arguments_digest: Digest::of_bytes(b""),
+            arguments_bytes: 0,
+            executor: None,
+        };
+        let mut screen = SessionScreen::new();
+        for (sequence, event) in (1..).zip([requested, end]) {
+            let now = Timestamp::EPOCH;
+            let event = Event::for_invocation(sequence, now, invocation.clone(), event);
+            screen.apply(&event.expect("valid"));
+        }
+        call_line(&screen.calls()[0], 100, Timestamp::EPOCH, 0).text()
+    }
+
+    fn end_of(outcome: Outcome) -> ToolEvent {
+        let settled = outcome.settled().expect("settled");
+        ToolEvent::from_settled(settled, false, Some("ann".into()), None)
+    }
+
+    #[test]
+    fn a_denial_shows_its_reason_and_an_older_event_the_text_that_it_has() {
+        let error = "Tool execution denied: too much";
+        let line = line_after(end_of(Outcome::denied(Some("too much"))));
+        assert_eq!(line, "⊘ pay  denied by ann: too much");
+        let older = ToolEvent::ToolDenied {
+            status: Status::Denied,
+            approver: Some("ann".into()),
+            reason: None,
+            error: Some(error.to_owned()),
+        };
+        assert_eq!(line_after(older), format!("⊘ pay  denied by ann: {error}"));
+    }
+
+    #[test]
+    fn a_text_that_imitates_ours_is_shown_as_it_is_and_changes_nothing() {
+        for text in [
+            "Tool execution denied: no",
+            "[redacted:token]",
+            "the approval request expired",
+        ] {
+            let succeeded = line_after(end_of(Outcome::ok(text)));
+            assert_eq!(succeeded, "✓ pay  0 ms");
+            let failed = line_after(end_of(Outcome::failed(ToolError::new(text))));
+            assert_eq!(failed, format!("✗ pay  failed: {text}  0 ms"));
+            let denied = line_after(end_of(Outcome::denied(Some(text))));
+            assert_eq!(denied, format!("⊘ pay  denied by ann: {text}"));
+        }
+    }
 
     #[test]
     fn each_status_has_a_text_and_a_symbol() {

@@ -151,6 +151,7 @@ impl CallView {
                 // A denial without an approver, such as one by a layer, keeps the name of who
                 // approved before.
                 self.decided_by = approver.clone().or(self.decided_by.take());
+                // Without a reason, as in a block or an older event, the text for the model is shown.
                 self.reason = reason.clone().or_else(|| error.clone());
                 *status
             }

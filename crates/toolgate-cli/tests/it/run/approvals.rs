@@ -1,6 +1,6 @@
 //! The decisions that an approver can make at the terminal.
 
-use toolgate::Status;
+use toolgate::{Status, event::ToolEvent};
 use toolgate_testkit::terminal::{CellColor, Key, TerminalScreen};
 
 use crate::run::world::{RunWorld, path_text};
@@ -79,6 +79,12 @@ fn a_denial_reaches_the_model_with_its_reason() {
         ),
         ("one\n", vec![Status::Denied])
     );
+    let events = world.events();
+    let reason = events.iter().find_map(|event| match event.as_tool()? {
+        (_, ToolEvent::ToolDenied { reason, .. }) => reason.clone(),
+        _ => None,
+    });
+    assert_eq!(reason.as_deref(), Some("not today"));
 }
 
 #[test]

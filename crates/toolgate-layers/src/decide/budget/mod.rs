@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
     Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, LogLevel, Next, Outcome,
-    Status, Suspension, Trail, run_contained, run_contained_sync,
+    Status, Suspension, Trail, note_keys, run_contained, run_contained_sync,
 };
 
 use crate::{
@@ -270,9 +270,7 @@ fn log_failed_booking(call: &Call, booked: Result<(), AccountsUnavailable>) {
 
 fn note_cost(outcome: Outcome, actual: Option<f64>) -> Outcome {
     match actual.filter(|cost| *cost > 0.0) {
-        Some(cost) => {
-            outcome.with_notes(|notes| drop(notes.metadata.insert("cost".into(), cost.into())))
-        }
+        Some(cost) => outcome.with_notes(|notes| notes.insert(note_keys::COST, &cost)),
         None => outcome,
     }
 }
@@ -342,6 +340,7 @@ impl Layer for Budget {
     fn capabilities(&self) -> LayerCapabilities {
         LayerCapabilities::for_kind(Self::NAME)
             .answering()
+            .counting()
             .closing()
     }
 }

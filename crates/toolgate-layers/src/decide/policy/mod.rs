@@ -15,7 +15,7 @@ use moka::{policy::EvictionPolicy, sync::Cache};
 use toolgate_core::{
     ApprovalAnswer, ApprovalChange, ApprovalRequest, Band, Call, CallError, CallId, Digest,
     ErrorCategory, Keyring, Layer, LayerCapabilities, Next, Outcome, SessionId, Status, ToolName,
-    Verdict, run_contained_sync,
+    Verdict, note_keys, run_contained_sync,
 };
 
 use crate::{
@@ -339,11 +339,7 @@ impl Layer for Policy {
             PolicyDecision::Blocked(refusal) => refusal,
         };
         // Noted on every outcome, so that receipts name the version of the rules that applied.
-        outcome.with_notes(|notes| {
-            notes
-                .metadata
-                .insert("policy_version".into(), (*self.version_text).into());
-        })
+        outcome.with_notes(|notes| notes.insert(note_keys::POLICY_VERSION, &*self.version_text))
     }
 
     fn band(&self) -> Band {

@@ -1,7 +1,9 @@
 //! Detects the files that a successful call has changed.
 
 use serde_json::Value;
-use toolgate_core::{Arguments, Call, Json, ResourceKind, SettledOutcome, ToolKind, Trail};
+use toolgate_core::{
+    Arguments, Call, Json, ResourceKind, SettledOutcome, ToolKind, Trail, note_keys,
+};
 
 use crate::{
     FileChange, FileChangeKind, decide::policy::matching::patch_files::patch_files,
@@ -23,11 +25,11 @@ pub(crate) fn detect_changes(
     let noted = settled
         .notes
         .fields()
-        .and_then(|notes| notes.metadata.get("files"));
+        .and_then(|notes| notes.get(note_keys::FILES).ok().flatten());
     // The result first: the tool knows best what it changed. Arguments only show what it was asked
     // to do.
     let said = listed
-        .chain(noted)
+        .chain(&noted)
         .map(listed_changes)
         .find(|changes| !changes.is_empty());
     // The arguments that were executed count: a layer or an approver may have edited those of the

@@ -132,7 +132,7 @@ fn everything_about_a_call() {
             { "name": "receipts", "band": "record", "status": "ok", "changed": false, "attempt": 1,
               "started_at": "2025-06-15T15:06:40Z", "ended_at": "2025-06-15T15:06:40.000900Z" },
             { "name": "redact", "band": "shape", "status": "ok", "changed": true, "attempt": 1,
-              "started_at": "2025-06-15T15:06:40.000100Z", "ended_at": "2025-06-15T15:06:40.000800Z",
+              "redacted": true, "started_at": "2025-06-15T15:06:40.000100Z", "ended_at": "2025-06-15T15:06:40.000800Z",
               "reason": "1 secret is blanked out" },
             { "name": "policy", "band": "decide", "status": "ok", "changed": false, "attempt": 1,
               "started_at": "2025-06-15T15:06:40.000200Z", "ended_at": "2025-06-15T15:06:40.000700Z",
