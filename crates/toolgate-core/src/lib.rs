@@ -134,8 +134,12 @@ pub use value::ids::{
     AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName,
     LayerName, Principal, SessionId, ToolName, TurnId,
 };
-pub use value::json::{Arguments, Json, JsonError, MAX_DEPTH};
+pub use value::json::{Arguments, Json, JsonError, MAX_DEPTH, within_depth};
+pub use value::pointer::{
+    argument_pointer, parse_argument_pointer, unescape_pointer_token, within_pointer,
+};
 pub use value::schema::{Schema, SchemaError, SchemaProblem};
+pub use value::text::{backticked_words, line_and_column, serialized_word};
 
 /// Dependencies of the code that `#[tool]` generates; not for direct use.
 #[doc(hidden)]

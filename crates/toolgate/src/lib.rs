@@ -177,7 +177,8 @@ pub mod value {
         AgentId, ApprovalId, Arguments, CallId, Clock, Digest, IdSource, IdempotencyKey,
         InvalidApprovalId, InvalidDigest, InvalidTimestamp, InvalidToolName, Json, JsonChange,
         JsonChangeOp, JsonError, LayerName, MAX_DEPTH, Principal, Schema, SchemaError,
-        SchemaProblem, SessionId, StoppedClock, Timestamp, ToolName, TurnId, canonical_json,
+        SchemaProblem, SessionId, StoppedClock, Timestamp, ToolName, TurnId, argument_pointer,
+        canonical_json, parse_argument_pointer, serialized_word,
     };
     pub use toolgate_runtime::{SystemClock, TimeOrderedIds};
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_core::{
     Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, SchemaProblem,
-    Status, run_contained_sync,
+    Status, parse_argument_pointer, run_contained_sync,
 };
 
 use crate::{BadOption, Configurable, Resources, config::lists};
@@ -255,7 +255,7 @@ impl ArgumentRule {
         }
         Ok(Self {
             tools: lists::compile_name_globs("rules", &[tool])?,
-            pointer: lists::parameter_pointer(parameter),
+            pointer: parse_argument_pointer(parameter),
             check,
         })
     }

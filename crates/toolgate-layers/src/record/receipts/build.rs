@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use toolgate_core::{
     Call, Digest, Json, JsonChange, LayerNote, NoteFields, Provenance, SettledOutcome, Status,
-    ToolHints,
+    ToolHints, argument_pointer, unescape_pointer_token,
 };
 
 use crate::{
@@ -336,13 +336,13 @@ impl RedactedCopier<'_> {
     fn copy_pointer(&mut self, pointer: &str) -> String {
         let step = |step: &str| {
             // Unescaped for the redactor, which does not recognise a secret with `~1` in place of a
-            // slash. In this order, or `~01` would become a slash, too.
-            let name = step.replace("~1", "/").replace("~0", "~");
-            let kept = self.copy_text(&name).unwrap_or_else(|| WITHHELD.to_owned());
-            kept.replace('~', "~0").replace('/', "~1")
+            // slash.
+            let name = unescape_pointer_token(step);
+            argument_pointer(&self.copy_text(&name).unwrap_or_else(|| WITHHELD.to_owned()))
         };
+        // What comes before the first slash is empty.
         truncate_text(
-            pointer.split('/').map(step).collect::<Vec<_>>().join("/"),
+            pointer.split('/').skip(1).map(step).collect::<String>(),
             MAX_TEXT_CHARS,
         )
     }
