@@ -54,6 +54,7 @@ pub use decide::approval::rule::{
     ArgumentPattern, InvalidRule, RuleEffect, RuleScope, StandingRule,
 };
 pub use decide::approval::rule_book::{MatchedCall, RuleBook, RuleError};
+pub use decide::approval::rule_draft::{RuleCoverage, RuleDraft, UndraftableRule};
 pub use decide::budget::accounts::{
     Accounts, AccountsUnavailable, BudgetAccount, BudgetRejection, CallReservation, MemoryAccounts,
     SharedAccounts,

@@ -180,7 +180,7 @@ impl fmt::Display for CallVerdict {
         match self {
             Self::Runs => f.pad("lets it through"),
             Self::Asks => f.pad("asks"),
-            Self::Settles(status) => f.pad(&format!("answers {status}")),
+            Self::Settles(status) => f.pad(&format!("answers: {}", status.text())),
         }
     }
 }
@@ -211,7 +211,8 @@ impl fmt::Display for Explanation {
             CallVerdict::Settles(status) => {
                 write!(
                     f,
-                    "the call would not run: {status}: {}",
+                    "the call would not run: {}: {}",
+                    status.text(),
                     self.text.as_deref().unwrap_or_default()
                 )
             }

@@ -6,7 +6,6 @@ pub(crate) mod editor;
 mod json;
 mod plain;
 mod prompt;
-mod rule;
 mod stops;
 pub(crate) mod summary;
 mod terminal;

@@ -8,13 +8,12 @@ use toolgate::{
 };
 
 use super::{StyledLine, arguments};
-use crate::show::screen::{CallState, CallView};
+use crate::{
+    env::style::{BAD, DIM, GOOD, NOTE, WARN},
+    show::screen::{CallState, CallView},
+};
 
-const GOOD: Style = AnsiColor::Green.on_default();
-const BAD: Style = AnsiColor::Red.on_default();
-const WARN: Style = AnsiColor::Yellow.on_default();
 const UNCERTAIN: Style = AnsiColor::Magenta.on_default();
-const DIM: Style = Style::new().dimmed();
 
 /// The frames of the spinner.
 pub const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -48,14 +47,13 @@ pub fn call_line(call: &CallView, width: usize, now: Timestamp, frame: usize) ->
     line
 }
 
-fn state_sign(state: CallState, frame: usize) -> (&'static str, Style) {
+/// Returns the symbol and style of a state; `frame` is the frame of the spinner.
+pub(crate) fn state_sign(state: CallState, frame: usize) -> (&'static str, Style) {
     match state {
         CallState::Requested => ("·", DIM),
         CallState::Pending => ("?", WARN.bold()),
         CallState::Approved => ("✔", GOOD),
-        CallState::Running | CallState::External => {
-            (SPINNER[frame % SPINNER.len()], AnsiColor::Cyan.on_default())
-        }
+        CallState::Running | CallState::External => (SPINNER[frame % SPINNER.len()], NOTE),
         CallState::Settled(status) => (status_sign(status), status_style(status)),
     }
 }
@@ -76,7 +74,7 @@ pub fn status_sign(status: Status) -> &'static str {
 pub fn status_style(status: Status) -> Style {
     match status {
         Status::Ok => GOOD,
-        Status::DryRun => AnsiColor::Cyan.on_default(),
+        Status::DryRun => NOTE,
         Status::OutcomeUnknown => UNCERTAIN.bold(),
         Status::Cancelled => DIM,
         status if status.is_refusal() => WARN,
@@ -92,7 +90,7 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
         .map(|by| crate::env::style::escape_controls(by.as_str()));
     match call.state {
         CallState::Requested => {}
-        CallState::Pending => found.push(("approval pending".to_owned(), WARN)),
+        CallState::Pending => found.push((call.state.text().to_owned(), WARN)),
         CallState::Approved => found.extend(by.map(|by| (format_approval(&by, call.edited), GOOD))),
         CallState::Running | CallState::External => {
             found.extend(
@@ -103,7 +101,7 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                 call.progress
                     .as_ref()
                     .and_then(format_progress)
-                    .map(|text| (text, AnsiColor::Cyan.on_default())),
+                    .map(|text| (text, NOTE)),
             );
         }
         CallState::Settled(status) => {
@@ -128,10 +126,7 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                 ));
             }
             found.extend(failed_exit_code(call).map(|code| (format!("exit {code}"), WARN)));
-            found.extend(
-                is_result_redacted(call)
-                    .then(|| ("secrets redacted".to_owned(), AnsiColor::Cyan.on_default())),
-            );
+            found.extend(is_result_redacted(call).then(|| ("secrets redacted".to_owned(), NOTE)));
             if status != Status::Denied {
                 found.extend(by.map(|by| (format_approval(&by, call.edited), DIM)));
             }

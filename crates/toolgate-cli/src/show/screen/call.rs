@@ -71,6 +71,18 @@ impl CallState {
     pub fn is_settled(self) -> bool {
         matches!(self, Self::Settled(_))
     }
+
+    /// Returns the text that people read.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Pending => "approval pending",
+            Self::Approved => "approved",
+            Self::Running => "running",
+            Self::External => "running externally",
+            Self::Settled(status) => status.text(),
+        }
+    }
 }
 
 impl CallView {

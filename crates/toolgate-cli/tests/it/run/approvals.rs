@@ -142,11 +142,14 @@ fn a_rule_is_previewed_on_past_calls_before_it_is_stored_and_decides_from_then_o
     let mut terminal = world.terminal(&["change it"]).size(100, 40).spawn();
     terminal.wait_for(ASKED);
     terminal.press_key(Key::Char('a'));
-    let screen = terminal.wait_for("Always allow write_file on the same target, in this session?");
+    let screen =
+        terminal.wait_for("Always allow write_file with these arguments, in this session?");
     assert!(
         screen.contains("it would have answered one approval request"),
         "{screen}"
     );
+    terminal.press_key(Key::Char('x'));
+    terminal.wait_for("on the same target, in this session?");
     terminal.press_key(Key::Char('p'));
     terminal.wait_for("on the same target, in this project?");
     terminal.press_key(Key::Char('y'));

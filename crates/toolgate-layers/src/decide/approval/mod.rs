@@ -8,6 +8,7 @@ mod preview_edits;
 pub(crate) mod requirements;
 pub(crate) mod rule;
 pub(crate) mod rule_book;
+pub(crate) mod rule_draft;
 pub(crate) mod verify;
 
 use std::{fmt, time::Duration};

@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthStr;
 use uuid::Uuid;
 
 use crate::show::tui::{
-    UiMessage,
+    UiEffect, UiMessage,
     stage::{UiStage, sample_conversation},
 };
 
@@ -222,10 +222,15 @@ fn a_search() {
 fn a_standing_rule_before_it_is_kept() {
     let mut stage = stage_with_approvals();
     stage.press_keys("Tab a");
-    let id = format!("always-{}", Uuid::from_u128(1_003).simple());
+    let Some(UiEffect::Preview(rule)) = stage.effects.last().cloned() else {
+        panic!("{:?}", stage.effects)
+    };
     stage.apply_message(UiMessage::Previewed(
-        id,
-        Ok(vec!["2025-06-15 edit_file approved".to_owned()]),
+        rule,
+        Ok(vec![
+            "it would have answered one approval request so far:".to_owned(),
+            "  2025-06-15 edit_file in session 3f21, done".to_owned(),
+        ]),
     ));
     assert_snapshot!(stage.render_screen(90, 24));
 }
