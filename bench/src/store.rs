@@ -189,7 +189,7 @@ async fn lone(rounds: usize) -> Fallible<CostRow> {
         let record = StoreRecord::Json(Json::from("a record of ordinary size, written once"));
         let start = Instant::now();
         store
-            .once(RecordKey::Other(format!("lone/{n}").into()), record)
+            .put_record_once(RecordKey::Other(format!("lone/{n}").into()), record)
             .await?;
         ours.push(start.elapsed().as_secs_f64() * 1e6);
         let start = Instant::now();
@@ -289,7 +289,7 @@ async fn count_syncs(path: &Path) -> Fallible<u64> {
     let store = FaultyStore::new(SqliteStore::open(path)?, move |call, _| {
         let lease = matches!(
             call,
-            StoreCall::Lease | StoreCall::Renew | StoreCall::Release
+            StoreCall::AcquireLease | StoreCall::RenewLease | StoreCall::ReleaseLease
         );
         counted.fetch_add((call.is_write() && !lease).into(), Ordering::Relaxed);
         StoreFault::Pass

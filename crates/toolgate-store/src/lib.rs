@@ -15,8 +15,8 @@
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let store = SqliteStore::open(&path)?;
 //! let key = RecordKey::Other("greeting".into());
-//! store.once(key.clone(), StoreRecord::Json(Json::from("hello"))).await?;
-//! assert_eq!(store.record(&key).await?, Some(StoreRecord::Json(Json::from("hello"))));
+//! store.put_record_once(key.clone(), StoreRecord::Json(Json::from("hello"))).await?;
+//! assert_eq!(store.load_record(&key).await?, Some(StoreRecord::Json(Json::from("hello"))));
 //! # Ok(())
 //! # })
 //! # }

@@ -27,23 +27,23 @@ pub enum StoreCall {
     Append,
     Events,
     Revision,
-    Once,
-    Record,
+    PutRecordOnce,
+    LoadRecord,
     PutBlob,
     Blob,
-    List,
+    ListRecords,
     Messages,
-    Lease,
-    Renew,
-    Release,
-    Post,
+    AcquireLease,
+    RenewLease,
+    ReleaseLease,
+    PostItem,
     Posts,
     Sessions,
-    Hide,
-    Erase,
+    HideSession,
+    EraseSession,
     Turns,
     Approvals,
-    Seal,
+    SealEntries,
     Entries,
     Ledgers,
     Reserve,
@@ -60,10 +60,17 @@ impl StoreCall {
         use StoreCall as C;
         matches!(
             self,
-            C::Append | C::Once | C::PutBlob | C::Lease | C::Renew | C::Release | C::Post | C::Seal
+            C::Append
+                | C::PutRecordOnce
+                | C::PutBlob
+                | C::AcquireLease
+                | C::RenewLease
+                | C::ReleaseLease
+                | C::PostItem
+                | C::SealEntries
         ) || matches!(
             self,
-            C::Reserve | C::SettleCharge | C::ReleaseCharge | C::Hide | C::Erase
+            C::Reserve | C::SettleCharge | C::ReleaseCharge | C::HideSession | C::EraseSession
         )
     }
 }
@@ -98,7 +105,7 @@ type FaultPlan = dyn Fn(StoreCall, u64) -> StoreFault + Send + Sync;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let full = |_, write| if write == 2 { StoreFault::Fail(StoreError::Backend("disk full".into())) } else { StoreFault::Pass };
 /// let store = FaultyStore::new(MemoryStore::new(), full);
-/// let write = |key: &str| store.once(RecordKey::Other(key.into()), StoreRecord::Json("x".into()));
+/// let write = |key: &str| store.put_record_once(RecordKey::Other(key.into()), StoreRecord::Json("x".into()));
 /// assert!(write("a").await.is_ok() && write("b").await.is_err() && write("c").await.is_ok());
 /// # });
 /// ```
@@ -214,16 +221,19 @@ impl<S: Store> Store for FaultyStore<S> {
         self.with_fault(StoreCall::Revision, self.inner.revision(session))
             .await
     }
-    async fn once(
+    async fn put_record_once(
         &self,
         key: RecordKey,
         record: StoreRecord,
     ) -> Result<Option<StoreRecord>, StoreError> {
-        self.with_fault(StoreCall::Once, self.inner.once(key, record))
-            .await
+        self.with_fault(
+            StoreCall::PutRecordOnce,
+            self.inner.put_record_once(key, record),
+        )
+        .await
     }
-    async fn record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
-        self.with_fault(StoreCall::Record, self.inner.record(key))
+    async fn load_record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
+        self.with_fault(StoreCall::LoadRecord, self.inner.load_record(key))
             .await
     }
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {
@@ -234,14 +244,17 @@ impl<S: Store> Store for FaultyStore<S> {
         self.with_fault(StoreCall::Blob, self.inner.blob(digest, range))
             .await
     }
-    async fn list(
+    async fn list_records(
         &self,
         prefix: &str,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
-        self.with_fault(StoreCall::List, self.inner.list(prefix, after, limit))
-            .await
+        self.with_fault(
+            StoreCall::ListRecords,
+            self.inner.list_records(prefix, after, limit),
+        )
+        .await
     }
     async fn messages(
         &self,
@@ -256,26 +269,29 @@ impl<S: Store> Store for FaultyStore<S> {
         .await
     }
 
-    async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
-        self.with_fault(StoreCall::Lease, self.inner.lease(request))
+    async fn acquire_lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
+        self.with_fault(StoreCall::AcquireLease, self.inner.acquire_lease(request))
             .await
     }
-    async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Renew, self.inner.renew(lease, until))
+    async fn renew_lease(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
+        self.with_fault(StoreCall::RenewLease, self.inner.renew_lease(lease, until))
             .await
     }
-    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Release, self.inner.release(lease))
+    async fn release_lease(&self, lease: &Lease) -> Result<(), StoreError> {
+        self.with_fault(StoreCall::ReleaseLease, self.inner.release_lease(lease))
             .await
     }
-    async fn post(
+    async fn post_item(
         &self,
         session: SessionId,
         post: MailboxItem,
         records: Vec<(RecordKey, StoreRecord)>,
     ) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Post, self.inner.post(session, post, records))
-            .await
+        self.with_fault(
+            StoreCall::PostItem,
+            self.inner.post_item(session, post, records),
+        )
+        .await
     }
     async fn posts(
         &self,
@@ -287,24 +303,31 @@ impl<S: Store> Store for FaultyStore<S> {
             .await
     }
     // A wait, not a call with an answer: there is nothing that could fail here.
-    async fn posted(&self, session: SessionId, after: u64) {
-        self.inner.posted(session, after).await;
+    async fn wait_for_post(&self, session: SessionId, after: u64) {
+        self.inner.wait_for_post(session, after).await;
     }
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
         self.with_fault(StoreCall::Sessions, self.inner.sessions(filter))
             .await
     }
-    async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Hide, self.inner.hide(session, at))
+    async fn hide_session(
+        &self,
+        session: SessionId,
+        at: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        self.with_fault(StoreCall::HideSession, self.inner.hide_session(session, at))
             .await
     }
-    async fn erase(
+    async fn erase_session(
         &self,
         session: SessionId,
         now: Timestamp,
     ) -> Result<ErasedSessions, StoreError> {
-        self.with_fault(StoreCall::Erase, self.inner.erase(session, now))
-            .await
+        self.with_fault(
+            StoreCall::EraseSession,
+            self.inner.erase_session(session, now),
+        )
+        .await
     }
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
         self.with_fault(StoreCall::Turns, self.inner.turns(filter))
@@ -314,8 +337,8 @@ impl<S: Store> Store for FaultyStore<S> {
         self.with_fault(StoreCall::Approvals, self.inner.approvals(filter))
             .await
     }
-    async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
-        self.with_fault(StoreCall::Seal, self.inner.seal(drafts))
+    async fn seal_entries(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
+        self.with_fault(StoreCall::SealEntries, self.inner.seal_entries(drafts))
             .await
     }
     async fn entries(

@@ -139,9 +139,11 @@ pub async fn store_workspace(
     let key = RecordKey::Other(format!("{}{session}", workspace_prefix(workspace)).into());
     let value = Json::new(json!({ "workspace": workspace.display().to_string() }))
         .unwrap_or_else(|_| Json::null());
-    store.once(key, StoreRecord::Json(value.clone())).await?;
     store
-        .once(workspace_key(session), StoreRecord::Json(value))
+        .put_record_once(key, StoreRecord::Json(value.clone()))
+        .await?;
+    store
+        .put_record_once(workspace_key(session), StoreRecord::Json(value))
         .await?;
     Ok(())
 }
@@ -155,7 +157,7 @@ pub async fn workspace_of(
     store: &StoreHandle,
     session: SessionId,
 ) -> Result<Option<PathBuf>, CliError> {
-    Ok(match store.record(&workspace_key(session)).await? {
+    Ok(match store.load_record(&workspace_key(session)).await? {
         Some(StoreRecord::Json(value)) => value
             .get("workspace")
             .and_then(|path| path.as_str())
@@ -251,7 +253,7 @@ pub async fn sessions_of(
     let mut found = Vec::new();
     let mut after = None;
     loop {
-        let page = store.list(&prefix, after.as_deref(), PAGE).await?;
+        let page = store.list_records(&prefix, after.as_deref(), PAGE).await?;
         found.extend(
             page.iter()
                 .filter_map(|(key, _)| key.strip_prefix(&prefix)?.parse::<SessionId>().ok()),
@@ -390,7 +392,7 @@ mod tests {
         assert_eq!(last_session(&store, here).await.expect("reads"), Some(one));
         assert_eq!(sessions_of(&store, there).await.expect("reads"), [two]);
         store
-            .hide(one, Some(Timestamp::EPOCH))
+            .hide_session(one, Some(Timestamp::EPOCH))
             .await
             .expect("hides");
         assert_eq!(last_session(&store, here).await.expect("reads"), None);

@@ -21,8 +21,11 @@ pub(crate) async fn is_agent_session(
     // The runtime stores the arguments of a call that runs outside the stack under this key. The
     // outcome record is there once the call has settled.
     let outside = RecordKey::Layer(call, "outside/1".into());
-    Ok(store.record(&outside).await?.is_some()
-        || store.record(&RecordKey::Outcome(call)).await?.is_some())
+    Ok(store.load_record(&outside).await?.is_some()
+        || store
+            .load_record(&RecordKey::Outcome(call))
+            .await?
+            .is_some())
 }
 
 /// Returns the session at the root of the delegation: the one that can be resumed.
@@ -76,7 +79,7 @@ async fn requests_call(
 ) -> Result<bool, CliError> {
     for turn in store.turns(TurnFilter::open_in(session)).await? {
         if let Some(StoreRecord::Requests(requests)) =
-            store.record(&RecordKey::Requests(turn.turn)).await?
+            store.load_record(&RecordKey::Requests(turn.turn)).await?
             && requests.calls.iter().any(|taken| taken.id == call)
         {
             return Ok(true);

@@ -415,12 +415,15 @@ impl Call {
     {
         let key = RecordKey::Layer(self.id, key.into());
         let store = self.env().store();
-        if let Some(StoreRecord::Json(kept)) = store.record(&key).await? {
+        if let Some(StoreRecord::Json(kept)) = store.load_record(&key).await? {
             return Ok(kept);
         }
         let done = act().await;
         // Another process may have been faster: the stored answer stands for both.
-        match store.once(key, StoreRecord::Json(done.clone())).await? {
+        match store
+            .put_record_once(key, StoreRecord::Json(done.clone()))
+            .await?
+        {
             Some(StoreRecord::Json(kept)) => Ok(kept),
             Some(_) | None => Ok(done),
         }

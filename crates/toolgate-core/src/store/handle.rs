@@ -36,9 +36,9 @@ impl StoreHandle {
         self.0.clone().append(session, at, batch)
     }
 
-    /// Waits for a mailbox item; see [`Store::posted`]. The future does not borrow the handle.
-    pub fn posted(&self, session: SessionId, after: u64) -> BoxFuture<'static, ()> {
-        self.0.clone().posted(session, after)
+    /// Waits for a mailbox item; see [`Store::wait_for_post`]. The future does not borrow the handle.
+    pub fn wait_for_post(&self, session: SessionId, after: u64) -> BoxFuture<'static, ()> {
+        self.0.clone().wait_for_post(session, after)
     }
 }
 
@@ -68,7 +68,7 @@ macro_rules! passed_on {
                 at: LogPosition,
                 batch: WriteBatch,
             ) -> BoxFuture<'static, Result<u64, StoreError>>;
-            fn posted(self: Arc<Self>, session: SessionId, after: u64) -> BoxFuture<'static, ()>;
+            fn wait_for_post(self: Arc<Self>, session: SessionId, after: u64) -> BoxFuture<'static, ()>;
             $(fn $name<$a>(&$a self, $($arg: $type),*) -> BoxFuture<$a, Result<$out, StoreError>>;)*
         }
 
@@ -81,8 +81,8 @@ macro_rules! passed_on {
             ) -> BoxFuture<'static, Result<u64, StoreError>> {
                 Box::pin(async move { Store::append(&*self, session, at, batch).await })
             }
-            fn posted(self: Arc<Self>, session: SessionId, after: u64) -> BoxFuture<'static, ()> {
-                Box::pin(async move { Store::posted(&*self, session, after).await })
+            fn wait_for_post(self: Arc<Self>, session: SessionId, after: u64) -> BoxFuture<'static, ()> {
+                Box::pin(async move { Store::wait_for_post(&*self, session, after).await })
             }
             $(
                 fn $name<$a>(&$a self, $($arg: $type),*) -> BoxFuture<$a, Result<$out, StoreError>> {
@@ -96,23 +96,23 @@ macro_rules! passed_on {
 passed_on! {
     events<'a>(session: SessionId, after: u64, limit: usize) -> Vec<Arc<Event>>;
     revision<'a>(session: SessionId) -> u64;
-    once<'a>(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
-    record<'a>(key: &'a RecordKey) -> Option<StoreRecord>;
+    put_record_once<'a>(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
+    load_record<'a>(key: &'a RecordKey) -> Option<StoreRecord>;
     put_blob<'a>(bytes: Bytes) -> Digest;
     blob<'a>(digest: Digest, range: Range<u64>) -> Option<Bytes>;
-    list<'a>(prefix: &'a str, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
+    list_records<'a>(prefix: &'a str, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
     messages<'a>(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;
-    lease<'a>(request: LeaseRequest) -> Lease;
-    renew<'a>(lease: &'a Lease, until: Timestamp) -> ();
-    release<'a>(lease: &'a Lease) -> ();
-    post<'a>(session: SessionId, post: MailboxItem, records: Vec<(RecordKey, StoreRecord)>) -> ();
+    acquire_lease<'a>(request: LeaseRequest) -> Lease;
+    renew_lease<'a>(lease: &'a Lease, until: Timestamp) -> ();
+    release_lease<'a>(lease: &'a Lease) -> ();
+    post_item<'a>(session: SessionId, post: MailboxItem, records: Vec<(RecordKey, StoreRecord)>) -> ();
     posts<'a>(session: SessionId, after: u64, limit: usize) -> Vec<(u64, MailboxItem)>;
     sessions<'a>(filter: SessionFilter) -> Vec<SessionRow>;
-    hide<'a>(session: SessionId, at: Option<Timestamp>) -> ();
-    erase<'a>(session: SessionId, now: Timestamp) -> ErasedSessions;
+    hide_session<'a>(session: SessionId, at: Option<Timestamp>) -> ();
+    erase_session<'a>(session: SessionId, now: Timestamp) -> ErasedSessions;
     turns<'a>(filter: TurnFilter) -> Vec<TurnRow>;
     approvals<'a>(filter: ApprovalFilter) -> Vec<ApprovalRow>;
-    seal<'a>(drafts: Vec<LedgerDraft>) -> Vec<LedgerHead>;
+    seal_entries<'a>(drafts: Vec<LedgerDraft>) -> Vec<LedgerHead>;
     entries<'a>(ledger: &'a LedgerName, after: u64, limit: usize) -> Vec<SealedEntry>;
     ledgers<'a>() -> Vec<LedgerHead>;
     reserve<'a>(charge: Charge) -> Charge;

@@ -60,14 +60,14 @@ pub trait Store: Send + Sync + 'static {
     fn revision(&self, session: SessionId) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Writes a record unless there is one, and returns the one that was there.
-    fn once(
+    fn put_record_once(
         &self,
         key: RecordKey,
         record: StoreRecord,
     ) -> impl Future<Output = Result<Option<StoreRecord>, StoreError>> + Send;
 
     /// Reads a record.
-    fn record(
+    fn load_record(
         &self,
         key: &RecordKey,
     ) -> impl Future<Output = Result<Option<StoreRecord>, StoreError>> + Send;
@@ -84,7 +84,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Lists records under [`RecordKey::Other`] whose key starts with `prefix`, in the order of
     /// their keys, starting after `after`.
-    fn list(
+    fn list_records(
         &self,
         prefix: &str,
         after: Option<&str>,
@@ -109,7 +109,7 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError::LeaseHeld`] with the holder, if another process holds the lease.
-    fn lease(
+    fn acquire_lease(
         &self,
         request: LeaseRequest,
     ) -> impl Future<Output = Result<Lease, StoreError>> + Send;
@@ -119,21 +119,21 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`StoreError::Fenced`] if there is a newer lease.
-    fn renew(
+    fn renew_lease(
         &self,
         lease: &Lease,
         until: Timestamp,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Releases a lease. If it is not the newest, nothing happens and this is not an error.
-    fn release(&self, lease: &Lease) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn release_lease(&self, lease: &Lease) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Puts an item into the session's mailbox, together with records that must not exist yet.
     ///
     /// # Errors
     ///
     /// [`StoreError::RecordExists`] if a record exists; then nothing was written.
-    fn post(
+    fn post_item(
         &self,
         session: SessionId,
         post: MailboxItem,
@@ -158,7 +158,7 @@ pub trait Store: Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing: the items stay in the mailbox.
-    fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send;
+    fn wait_for_post(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send;
 
     /// Lists sessions, oldest first. Hidden ones are left out unless the filter asks for them.
     fn sessions(
@@ -169,7 +169,7 @@ pub trait Store: Send + Sync + 'static {
     /// Hides a session and those of its agents, or shows them again. Nothing is deleted, and a
     /// caller that knows the id can still use a hidden session. A session that does not exist is
     /// not an error.
-    fn hide(
+    fn hide_session(
         &self,
         session: SessionId,
         at: Option<Timestamp>,
@@ -189,7 +189,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`StoreError::LeaseHeld`] with the holder, if a process drives one of them at the time `now`;
     /// then nothing was deleted.
-    fn erase(
+    fn erase_session(
         &self,
         session: SessionId,
         now: Timestamp,
@@ -208,7 +208,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<ApprovalRow>, StoreError>> + Send;
 
     /// Adds entries to the ends of their chains, all or none, and returns the new ends.
-    fn seal(
+    fn seal_entries(
         &self,
         drafts: Vec<LedgerDraft>,
     ) -> impl Future<Output = Result<Vec<LedgerHead>, StoreError>> + Send;

@@ -241,11 +241,16 @@ impl ApprovalService {
     /// Fails if the store failed.
     pub async fn interrupt_turn(&self, turn: TurnId, reason: &str) -> Result<bool, StoreError> {
         let Some(StoreRecord::Requests(requests)) =
-            self.store.record(&RecordKey::Requests(turn)).await?
+            self.store.load_record(&RecordKey::Requests(turn)).await?
         else {
             return Ok(false);
         };
-        if self.store.record(&RecordKey::Ended(turn)).await?.is_some() {
+        if self
+            .store
+            .load_record(&RecordKey::Ended(turn))
+            .await?
+            .is_some()
+        {
             return Ok(false);
         }
         let post = MailboxItem::Interrupt {
@@ -253,7 +258,7 @@ impl ApprovalService {
             reason: reason.to_owned(),
         };
         self.store
-            .post(requests.info.session, post, Vec::new())
+            .post_item(requests.info.session, post, Vec::new())
             .await?;
         Ok(true)
     }
@@ -350,7 +355,7 @@ impl ApprovalService {
             RecordKey::Answer(call, generation),
             StoreRecord::Answer(Arc::new(answer)),
         );
-        self.store.post(row.session, post, vec![record]).await
+        self.store.post_item(row.session, post, vec![record]).await
     }
 
     /// Returns why the request accepts no decision any more, if so.
@@ -363,7 +368,7 @@ impl ApprovalService {
         // The record is written before the list is updated.
         let settled = match (
             row.state,
-            self.store.record(&RecordKey::Outcome(call)).await?,
+            self.store.load_record(&RecordKey::Outcome(call)).await?,
         ) {
             (_, Some(StoreRecord::Outcome(settled))) => Some(settled.status),
             (ApprovalState::Settled(status), _) => Some(status),
@@ -372,7 +377,7 @@ impl ApprovalService {
         if let Some(status) = settled {
             let ended = self
                 .store
-                .record(&RecordKey::Ended(row.turn))
+                .load_record(&RecordKey::Ended(row.turn))
                 .await?
                 .is_some();
             return Ok(Some(match status {
@@ -384,7 +389,7 @@ impl ApprovalService {
         }
         let answer = self
             .store
-            .record(&RecordKey::Answer(call, row.request.generation))
+            .load_record(&RecordKey::Answer(call, row.request.generation))
             .await?;
         let Some(StoreRecord::Answer(answer)) = answer else {
             return Ok(None);
@@ -433,7 +438,7 @@ impl ApprovalService {
         row: &ApprovalRow,
     ) -> Result<Option<Arc<ApprovalRequest>>, StoreError> {
         let key = RecordKey::Question(row.request.approval_id.call_id(), row.request.generation);
-        Ok(match self.store.record(&key).await? {
+        Ok(match self.store.load_record(&key).await? {
             Some(StoreRecord::Question(request)) => Some(request),
             _ => None,
         })
@@ -451,7 +456,7 @@ impl ApprovalService {
             what: InputKind::Decision,
             code,
         };
-        self.store.post(row.session, post, Vec::new()).await
+        self.store.post_item(row.session, post, Vec::new()).await
     }
 }
 

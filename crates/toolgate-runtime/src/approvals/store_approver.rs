@@ -44,7 +44,7 @@ impl StoreApprover {
 
     async fn is_answered(&self, request: &ApprovalRequest) -> bool {
         let key = RecordKey::Answer(request.approval_id.call_id(), request.generation);
-        matches!(self.store.record(&key).await, Ok(Some(_)))
+        matches!(self.store.load_record(&key).await, Ok(Some(_)))
     }
 
     async fn find_session(&self, request: &ApprovalRequest) -> Option<SessionId> {
@@ -63,7 +63,7 @@ impl StoreApprover {
             return self.clock.sleep(rest).await;
         };
         tokio::select! {
-            () = self.store.posted(session, *seen) => {
+            () = self.store.wait_for_post(session, *seen) => {
                 let posts = self.store.posts(session, *seen, 100).await.unwrap_or_default();
                 // The message may have been processed already; then the next number is the one to
                 // wait for.
@@ -140,7 +140,7 @@ mod tests {
             Decision::approve("ann"),
         )));
         let key = RecordKey::Answer(request().approval_id.call_id(), 0);
-        store.once(key, answer).await.expect("stored");
+        store.put_record_once(key, answer).await.expect("stored");
         clock.advance(Duration::from_secs(1));
         assert_eq!(
             waiting.await.expect("no panic"),

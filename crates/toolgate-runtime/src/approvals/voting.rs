@@ -19,7 +19,7 @@ pub(crate) async fn load_votes(
         return Ok(Vec::new());
     }
     let kept = store
-        .list(&Vote::record_prefix(request), None, MOST_VOTES)
+        .list_records(&Vote::record_prefix(request), None, MOST_VOTES)
         .await?;
     let read = |(_, record)| match record {
         StoreRecord::Json(json) => serde_json::from_value(Json::as_value(&json).clone()).ok(),
@@ -62,7 +62,9 @@ pub(crate) async fn count_vote(
         .ok()
         .and_then(|value| Json::new(value).ok())
         .unwrap_or_else(Json::null);
-    let earlier = store.once(key.clone(), StoreRecord::Json(vote)).await?;
+    let earlier = store
+        .put_record_once(key.clone(), StoreRecord::Json(vote))
+        .await?;
     let repeated = earlier.is_some();
     let earlier = match earlier {
         Some(StoreRecord::Json(earlier)) => {

@@ -104,7 +104,7 @@ impl Dispatcher {
         let record = self
             .0
             .store
-            .record(&RecordKey::Answer(call, generation))
+            .load_record(&RecordKey::Answer(call, generation))
             .await?;
         // A turn that is being resumed may have loaded its answers before this one came, and is not
         // registered yet.
@@ -126,7 +126,7 @@ impl Dispatcher {
         if self
             .0
             .store
-            .record(&RecordKey::Ended(turn))
+            .load_record(&RecordKey::Ended(turn))
             .await?
             .is_some()
         {
@@ -143,7 +143,7 @@ impl Dispatcher {
 
     async fn load_turn_info(&self, turn: TurnId) -> Result<Option<Arc<TurnInfo>>, DispatchError> {
         Ok(
-            match self.0.store.record(&RecordKey::Requests(turn)).await? {
+            match self.0.store.load_record(&RecordKey::Requests(turn)).await? {
                 Some(StoreRecord::Requests(requests))
                     if requests.info.session == self.0.session =>
                 {

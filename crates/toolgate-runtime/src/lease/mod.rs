@@ -57,12 +57,12 @@ impl SessionLease {
         let free = |holder: &str| {
             by_force || LeaseHolder::parse_driver(holder).is_some_and(|holder| holder.is_gone())
         };
-        let lease = match store.lease(request.clone()).await {
+        let lease = match store.acquire_lease(request.clone()).await {
             Err(StoreError::LeaseHeld { holder, fence, .. }) if free(&holder) => {
                 // The fence names the lease that was seen: if another process takes it first, this
                 // request fails.
                 store
-                    .lease(LeaseRequest {
+                    .acquire_lease(LeaseRequest {
                         instead_of: Some(fence),
                         ..request
                     })
@@ -94,12 +94,14 @@ impl SessionLease {
 
     /// Extends the lease. It fails if another process has it now.
     pub(crate) async fn renew(&self) -> Result<(), StoreError> {
-        self.store.renew(&self.lease, self.next_expiry()).await
+        self.store
+            .renew_lease(&self.lease, self.next_expiry())
+            .await
     }
 
     /// Releases the lease.
     pub(crate) async fn release(self) -> Result<(), StoreError> {
-        self.store.release(&self.lease).await
+        self.store.release_lease(&self.lease).await
     }
 
     fn next_expiry(&self) -> Timestamp {

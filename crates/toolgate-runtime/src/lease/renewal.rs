@@ -45,7 +45,7 @@ async fn renew_while_driven(shared: Weak<DispatcherShared>) {
         let session = now.session;
         let seen = now.posts_seen.load(Ordering::SeqCst);
         drop(now);
-        let posted = store.posted(session, seen);
+        let posted = store.wait_for_post(session, seen);
         let renew = tokio::select! {
             () = driving.wait_until_due() => true,
             () = posted => false,

@@ -55,7 +55,7 @@ impl SettledCache {
         if let Some(status) = self.recent_status(call) {
             return Ok(Some(status));
         }
-        match self.store.record(&RecordKey::Outcome(call)).await? {
+        match self.store.load_record(&RecordKey::Outcome(call)).await? {
             Some(StoreRecord::Outcome(settled)) => Ok(Some(settled.status)),
             _ => Ok(None),
         }
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(guard.recent_status(id(2)), None, "too old");
         let outcome = StoreRecord::Outcome(Arc::new(SettledOutcome::new(Status::Timeout)));
         store
-            .once(RecordKey::Outcome(id(1)), outcome)
+            .put_record_once(RecordKey::Outcome(id(1)), outcome)
             .await
             .expect("writes");
         assert_eq!(

@@ -198,11 +198,11 @@ impl Dispatcher {
     ) -> Result<(), DeliverError> {
         let key = RecordKey::Answer(call, answer.generation);
         let record = StoreRecord::Answer(Arc::new(answer.clone()));
-        // `once` is atomic across processes: the first decision stands.
+        // `put_record_once` is atomic across processes: the first decision stands.
         let kept = self
             .0
             .store
-            .once(key, record)
+            .put_record_once(key, record)
             .await
             .map_err(|error| Box::new(DispatchError::from(error)))?;
         if let Some(earlier) = kept {
@@ -249,7 +249,12 @@ impl Dispatcher {
             call,
             generation,
         };
-        match self.0.store.post(self.0.session, post, vec![record]).await {
+        match self
+            .0
+            .store
+            .post_item(self.0.session, post, vec![record])
+            .await
+        {
             Ok(()) => {
                 active.apply_answer(call, &answer, None).0.await?;
                 Ok(())
@@ -277,7 +282,7 @@ impl Dispatcher {
         };
         self.0
             .store
-            .post(self.0.session, post, Vec::new())
+            .post_item(self.0.session, post, Vec::new())
             .await
             .map_err(|_| DeliverError::Journal(error))
     }
@@ -295,7 +300,7 @@ impl Dispatcher {
             Some(active) => active.pending_request(question),
             None => {
                 let key = RecordKey::Question(question.approval_id.call_id(), question.generation);
-                match store.record(&key).await.map_err(broken)? {
+                match store.load_record(&key).await.map_err(broken)? {
                     Some(StoreRecord::Question(request)) => Some(ApprovalRequest::clone(&request)),
                     _ => None,
                 }
@@ -309,7 +314,12 @@ impl Dispatcher {
             return Ok(Ok(AdmittedDecision::Decided { with: Vec::new() }));
         };
         let answered = RecordKey::Answer(request.approval_id.call_id(), request.generation);
-        if store.record(&answered).await.map_err(broken)?.is_some() {
+        if store
+            .load_record(&answered)
+            .await
+            .map_err(broken)?
+            .is_some()
+        {
             return Ok(Ok(AdmittedDecision::Decided { with: Vec::new() }));
         }
         let keyring = self.0.keyring.as_ref();
@@ -403,7 +413,7 @@ impl Dispatcher {
         code: RejectCode,
     ) {
         if let Ok(Some(StoreRecord::Requests(requests))) =
-            self.0.store.record(&RecordKey::Requests(turn)).await
+            self.0.store.load_record(&RecordKey::Requests(turn)).await
         {
             let event = TurnEvent::InputRejected {
                 invocation_id,

@@ -223,13 +223,13 @@ impl Dispatcher {
         if self
             .0
             .store
-            .record(&RecordKey::Successor(turn))
+            .load_record(&RecordKey::Successor(turn))
             .await?
             .is_some()
         {
             return Err(DispatchError::AlreadyContinued { turn });
         }
-        match self.0.store.record(&RecordKey::Ended(turn)).await? {
+        match self.0.store.load_record(&RecordKey::Ended(turn)).await? {
             Some(_) => Ok(()),
             None => Err(DispatchError::NotSettled { turn }),
         }

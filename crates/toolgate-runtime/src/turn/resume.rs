@@ -58,7 +58,7 @@ impl Dispatcher {
         if self
             .0
             .store
-            .record(&RecordKey::Successor(turn))
+            .load_record(&RecordKey::Successor(turn))
             .await?
             .is_some()
         {
@@ -94,7 +94,7 @@ impl Dispatcher {
         stack: Stack,
     ) -> Result<Arc<OpenTurn>, DispatchError> {
         self.0.journal.when_flushed().await?;
-        let requests = match self.0.store.record(&RecordKey::Requests(turn)).await? {
+        let requests = match self.0.store.load_record(&RecordKey::Requests(turn)).await? {
             Some(StoreRecord::Requests(requests)) if requests.info.session == self.0.session => {
                 requests
             }
@@ -201,7 +201,7 @@ impl Dispatcher {
         call: CallId,
     ) -> Result<Option<Arc<SettledOutcome>>, DispatchError> {
         Ok(
-            match self.0.store.record(&RecordKey::Outcome(call)).await? {
+            match self.0.store.load_record(&RecordKey::Outcome(call)).await? {
                 Some(StoreRecord::Outcome(settled)) => Some(settled),
                 _ => None,
             },
@@ -218,7 +218,7 @@ impl Dispatcher {
             match self
                 .0
                 .store
-                .record(&RecordKey::Question(call, generation))
+                .load_record(&RecordKey::Question(call, generation))
                 .await?
             {
                 Some(StoreRecord::Question(question)) => Some(ApprovalRequest::clone(&question)),
@@ -236,7 +236,7 @@ impl Dispatcher {
             match self
                 .0
                 .store
-                .record(&RecordKey::Answer(call, generation))
+                .load_record(&RecordKey::Answer(call, generation))
                 .await?
             {
                 Some(StoreRecord::Answer(answer)) => Some(ApprovalAnswer::clone(&answer)),
@@ -255,7 +255,7 @@ impl Dispatcher {
             match self
                 .0
                 .store
-                .record(&external_arguments_key(call, attempt))
+                .load_record(&external_arguments_key(call, attempt))
                 .await?
             {
                 Some(StoreRecord::Json(json)) => Arguments::try_from(json).ok(),
@@ -274,7 +274,7 @@ impl Dispatcher {
             match self
                 .0
                 .store
-                .record(&RecordKey::Result(call, attempt))
+                .load_record(&RecordKey::Result(call, attempt))
                 .await?
             {
                 Some(StoreRecord::Outcome(settled)) => results.push((attempt, settled)),

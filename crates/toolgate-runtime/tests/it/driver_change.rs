@@ -92,7 +92,7 @@ async fn an_unapplied_answer_is_applied_when_the_request_is_answered_again() {
         Decision::approve("ann"),
     )));
     let key = RecordKey::Answer(request.approval_id.call_id(), request.generation);
-    store.once(key, kept).await.expect("writes");
+    store.put_record_once(key, kept).await.expect("writes");
     let again = handle
         .decide(&**request, Decision::deny("bob", None))
         .await

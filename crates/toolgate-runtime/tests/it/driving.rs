@@ -46,7 +46,7 @@ async fn leave_answer(
         generation,
     };
     store
-        .post(
+        .post_item(
             session,
             post,
             vec![(RecordKey::Answer(call, generation), answer)],
@@ -326,7 +326,7 @@ async fn an_answer_to_a_turn_without_a_driver_counts_on_resume() {
         code: RejectCode::Forged,
     };
     store
-        .post(session, refused, Vec::new())
+        .post_item(session, refused, Vec::new())
         .await
         .expect("is left");
     let second = builder().session(session).build().await.expect("is free");
@@ -384,7 +384,7 @@ async fn a_turn_can_be_interrupted_from_another_process() {
         let report = if driven {
             let waiting = tokio::spawn(turn.run_to_end());
             store
-                .post(session, post, Vec::new())
+                .post_item(session, post, Vec::new())
                 .await
                 .expect("is left");
             waiting.await.expect("no panic").expect("runs")
@@ -392,7 +392,7 @@ async fn a_turn_can_be_interrupted_from_another_process() {
             turn.run().await.expect("suspends");
             drop(first);
             store
-                .post(session, post, Vec::new())
+                .post_item(session, post, Vec::new())
                 .await
                 .expect("is left");
             let second = builder().session(session).build().await.expect("is free");
@@ -695,7 +695,7 @@ impl Layer for Sealer {
             if let Err(entry) = call.env().probe().seal_with_outcome(&call, entry) {
                 call.env()
                     .store()
-                    .seal(vec![entry])
+                    .seal_entries(vec![entry])
                     .await
                     .expect("is sealed");
             }

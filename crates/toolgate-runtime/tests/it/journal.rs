@@ -47,7 +47,7 @@ impl Slow {
                         }
                     }))
                 }
-                StoreCall::Record => {
+                StoreCall::LoadRecord => {
                     reads.fetch_add(1, Ordering::SeqCst);
                     StoreFault::Pass
                 }

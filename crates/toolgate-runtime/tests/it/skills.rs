@@ -340,7 +340,7 @@ async fn loaded_skills_and_refunds_are_erased_with_the_session() {
     assert_eq!(
         rounds
             .store
-            .list("skill", None, 10)
+            .list_records("skill", None, 10)
             .await
             .expect("reads")
             .len(),
@@ -349,11 +349,15 @@ async fn loaded_skills_and_refunds_are_erased_with_the_session() {
     );
     rounds
         .store
-        .erase(SESSION, Timestamp::from_micros(i64::MAX))
+        .erase_session(SESSION, Timestamp::from_micros(i64::MAX))
         .await
         .expect("erases");
     assert_eq!(
-        rounds.store.list("skill", None, 10).await.expect("reads"),
+        rounds
+            .store
+            .list_records("skill", None, 10)
+            .await
+            .expect("reads"),
         []
     );
 }
@@ -592,7 +596,7 @@ async fn a_replayed_call_is_still_the_first() {
     let first = rounds.round(vec![load("pdf")]).await;
     let kept = rounds
         .store
-        .record(&RecordKey::Other(format!("skill/{SESSION}/pdf").into()))
+        .load_record(&RecordKey::Other(format!("skill/{SESSION}/pdf").into()))
         .await
         .expect("reads");
     let Some(StoreRecord::Json(kept)) = kept else {

@@ -152,7 +152,7 @@ impl Store for PostgresStore {
         self.reads.read_revision(session).await
     }
 
-    async fn once(
+    async fn put_record_once(
         &self,
         key: RecordKey,
         record: StoreRecord,
@@ -166,7 +166,7 @@ impl Store for PostgresStore {
         .await
     }
 
-    async fn record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
+    async fn load_record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
         self.reads.read_record(&key.to_string()).await
     }
 
@@ -190,7 +190,7 @@ impl Store for PostgresStore {
         self.reads.read_blob(digest, range).await
     }
 
-    async fn list(
+    async fn list_records(
         &self,
         prefix: &str,
         after: Option<&str>,
@@ -208,7 +208,7 @@ impl Store for PostgresStore {
         self.reads.read_messages(session, before, limit).await
     }
 
-    async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
+    async fn acquire_lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
         let session = request.session;
         self.queue_write(
             move |wants| wants.add_session(session),
@@ -217,7 +217,7 @@ impl Store for PostgresStore {
         .await
     }
 
-    async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
+    async fn renew_lease(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
         let lease = lease.clone();
         let session = lease.session;
         self.queue_write(
@@ -227,7 +227,7 @@ impl Store for PostgresStore {
         .await
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+    async fn release_lease(&self, lease: &Lease) -> Result<(), StoreError> {
         let lease = lease.clone();
         let session = lease.session;
         self.queue_write(
@@ -240,7 +240,7 @@ impl Store for PostgresStore {
         .await
     }
 
-    async fn post(
+    async fn post_item(
         &self,
         session: SessionId,
         post: MailboxItem,
@@ -275,7 +275,7 @@ impl Store for PostgresStore {
         self.reads.read_posts(session, after, limit).await
     }
 
-    async fn posted(&self, session: SessionId, after: u64) {
+    async fn wait_for_post(&self, session: SessionId, after: u64) {
         self.posted.wait_for_post(&self.reads, session, after).await;
     }
 
@@ -283,14 +283,18 @@ impl Store for PostgresStore {
         self.reads.list_sessions(&filter).await
     }
 
-    async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
+    async fn hide_session(
+        &self,
+        session: SessionId,
+        at: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
         self.reads
             .change_sessions(session, SessionChange::Hide(at))
             .await
             .map(drop)
     }
 
-    async fn erase(
+    async fn erase_session(
         &self,
         session: SessionId,
         now: Timestamp,
@@ -308,7 +312,7 @@ impl Store for PostgresStore {
         self.reads.list_approvals(&filter).await
     }
 
-    async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
+    async fn seal_entries(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
         let drafts = Arc::new(drafts);
         let about = {
             let drafts = drafts.clone();

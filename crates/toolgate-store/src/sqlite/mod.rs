@@ -238,7 +238,7 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn once(
+    async fn put_record_once(
         &self,
         key: RecordKey,
         record: StoreRecord,
@@ -247,7 +247,7 @@ impl Store for SqliteStore {
         self.queue_write(move |tx| tx.insert_once(&record)).await
     }
 
-    async fn record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
+    async fn load_record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
         let name = key.to_string();
         self.0
             .readers
@@ -275,7 +275,7 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn list(
+    async fn list_records(
         &self,
         prefix: &str,
         after: Option<&str>,
@@ -301,24 +301,24 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
+    async fn acquire_lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
         self.queue_lease_write(move |tx| tx.grant_lease(&request))
             .await
     }
 
-    async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
+    async fn renew_lease(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
         let lease = lease.clone();
         self.queue_lease_write(move |tx| tx.renew_lease(&lease, until))
             .await
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+    async fn release_lease(&self, lease: &Lease) -> Result<(), StoreError> {
         let lease = lease.clone();
         self.queue_lease_write(move |tx| tx.release_lease(&lease))
             .await
     }
 
-    async fn post(
+    async fn post_item(
         &self,
         session: SessionId,
         post: MailboxItem,
@@ -351,7 +351,7 @@ impl Store for SqliteStore {
             .await
     }
 
-    fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
+    fn wait_for_post(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
         self.0.posted.wait_for_post(session, after)
     }
 
@@ -362,12 +362,16 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
+    async fn hide_session(
+        &self,
+        session: SessionId,
+        at: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
         self.queue_write(move |tx| tx.hide_session(session, at))
             .await
     }
 
-    async fn erase(
+    async fn erase_session(
         &self,
         session: SessionId,
         now: Timestamp,
@@ -390,7 +394,7 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
+    async fn seal_entries(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
         self.queue_write(move |tx| tx.seal_entries(&drafts)).await
     }
 

@@ -66,10 +66,13 @@ async fn fill(store: &StoreHandle) {
         generation: 0,
     };
     store
-        .post(session(1), post, vec![(key("answer"), note("yes"))])
+        .post_item(session(1), post, vec![(key("answer"), note("yes"))])
         .await
         .expect("posts");
-    store.seal(vec![draft("other", 1)]).await.expect("seals");
+    store
+        .seal_entries(vec![draft("other", 1)])
+        .await
+        .expect("seals");
     store
         .put_blob(bytes::Bytes::from_static(b"some bytes"))
         .await
@@ -83,7 +86,7 @@ async fn fill(store: &StoreHandle) {
         until,
         instead_of: None,
     };
-    store.lease(request).await.expect("leases");
+    store.acquire_lease(request).await.expect("leases");
 }
 
 /// Writes the content of the fixtures of version 2: the same, and budgets. It never changes either.
@@ -134,7 +137,7 @@ async fn fill_3(store: &StoreHandle) {
         .await
         .expect("appends");
     store
-        .hide(session(2), Some(Timestamp::from_micros(7_000_000)))
+        .hide_session(session(2), Some(Timestamp::from_micros(7_000_000)))
         .await
         .expect("hides");
 }
@@ -142,7 +145,7 @@ async fn fill_3(store: &StoreHandle) {
 /// Returns the answers to all queries, as text.
 async fn everything(store: &StoreHandle) -> String {
     let events = store.events(session(1), 0, 100).await.expect("reads");
-    let records = store.list("", None, 100).await.expect("lists");
+    let records = store.list_records("", None, 100).await.expect("lists");
     let sessions = SessionFilter {
         hidden: HiddenSessions::Included,
         ..SessionFilter::default()
@@ -230,14 +233,14 @@ async fn use_new_features(store: &StoreHandle, version: u32) {
             .len()
     };
     store
-        .hide(session(1), Some(Timestamp::EPOCH))
+        .hide_session(session(1), Some(Timestamp::EPOCH))
         .await
         .expect("hides");
     assert_eq!(listed().await, 0);
-    store.hide(session(1), None).await.expect("unhides");
+    store.hide_session(session(1), None).await.expect("unhides");
     assert_eq!(listed().await, 1);
     let erased = store
-        .erase(session(1), Timestamp::from_micros(9_000_000))
+        .erase_session(session(1), Timestamp::from_micros(9_000_000))
         .await
         .expect("erases");
     assert_eq!((erased.sessions, listed().await), (vec![session(1)], 0));

@@ -222,19 +222,19 @@ pub(super) fn json_record(text: &str) -> StoreRecord {
 async fn writes_a_record_once(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let key = RecordKey::Layer(CallId::from_source(ids), "k".into());
     ensure(
-        store.record(&key).await.map_err(error_text)?.is_none(),
+        store.load_record(&key).await.map_err(error_text)?.is_none(),
         "there was a record already",
     )?;
     ensure(
         store
-            .once(key.clone(), json_record("first"))
+            .put_record_once(key.clone(), json_record("first"))
             .await
             .map_err(error_text)?
             .is_none(),
         "the first write was rejected",
     )?;
     let kept = store
-        .once(key.clone(), json_record("second"))
+        .put_record_once(key.clone(), json_record("second"))
         .await
         .map_err(error_text)?;
     ensure(
@@ -242,7 +242,7 @@ async fn writes_a_record_once(store: &StoreHandle, ids: &dyn IdSource) -> Result
         format!("the second write was answered with {kept:?}"),
     )?;
     ensure(
-        store.record(&key).await.map_err(error_text)? == Some(json_record("first")),
+        store.load_record(&key).await.map_err(error_text)? == Some(json_record("first")),
         "the record has changed",
     )
 }
@@ -254,7 +254,7 @@ async fn writes_all_or_nothing(store: &StoreHandle, ids: &dyn IdSource) -> Resul
     let fresh = RecordKey::Layer(call, "fresh".into());
     let outcome = StoreRecord::Outcome(Arc::new(SettledOutcome::new(Status::Ok)));
     store
-        .once(taken.clone(), outcome.clone())
+        .put_record_once(taken.clone(), outcome.clone())
         .await
         .map_err(error_text)?;
     let records = vec![
@@ -281,11 +281,15 @@ async fn writes_all_or_nothing(store: &StoreHandle, ids: &dyn IdSource) -> Resul
         "events were written",
     )?;
     ensure(
-        store.record(&fresh).await.map_err(error_text)?.is_none(),
+        store
+            .load_record(&fresh)
+            .await
+            .map_err(error_text)?
+            .is_none(),
         "a record was written",
     )?;
     ensure(
-        store.record(&taken).await.map_err(error_text)? == Some(outcome),
+        store.load_record(&taken).await.map_err(error_text)? == Some(outcome),
         "the old record has changed",
     )
 }
@@ -313,7 +317,7 @@ async fn rejects_a_key_named_twice(store: &StoreHandle, ids: &dyn IdSource) -> R
         .append(session, LogPosition::unleased(0), batch)
         .await
         .map(drop);
-    for refused in [appended, store.post(session, post, records()).await] {
+    for refused in [appended, store.post_item(session, post, records()).await] {
         ensure(
             matches!(&refused, Err(StoreError::RecordExists { key: found }) if *found == key),
             format!("{refused:?}"),
@@ -332,7 +336,7 @@ async fn rejects_a_key_named_twice(store: &StoreHandle, ids: &dyn IdSource) -> R
         "a post was written",
     )?;
     ensure(
-        store.record(&key).await.map_err(error_text)?.is_none(),
+        store.load_record(&key).await.map_err(error_text)?.is_none(),
         "a record was written",
     )
 }
@@ -360,14 +364,14 @@ async fn one_writer_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
 
 async fn one_record_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let key = RecordKey::Layer(CallId::from_source(ids), "race".into());
-    let write = |n: u32| store.once(key.clone(), json_record(&n.to_string()));
+    let write = |n: u32| store.put_record_once(key.clone(), json_record(&n.to_string()));
     let answers = join_all((0..16).map(write)).await;
     let won = answers
         .iter()
         .filter(|answer| matches!(answer, Ok(None)))
         .count();
     ensure(won == 1, format!("{won} writers won"))?;
-    let kept = store.record(&key).await.map_err(error_text)?;
+    let kept = store.load_record(&key).await.map_err(error_text)?;
     let agree = answers
         .into_iter()
         .filter_map(|answer| answer.ok().flatten())
@@ -389,7 +393,7 @@ async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
     };
     for n in 0..12 {
         store
-            .once(
+            .put_record_once(
                 RecordKey::Message(session, n),
                 StoreRecord::Message(said(n)),
             )
@@ -397,7 +401,7 @@ async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
             .map_err(error_text)?;
     }
     store
-        .once(RecordKey::Message(other, 0), StoreRecord::Message(said(99)))
+        .put_record_once(RecordKey::Message(other, 0), StoreRecord::Message(said(99)))
         .await
         .map_err(error_text)?;
     for (before, limit, want) in [
@@ -432,7 +436,7 @@ async fn lists_by_prefix(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
         format!("{start}x").replace("/x", "0x"),
     ]) {
         store
-            .once(RecordKey::Other(name.as_str().into()), json_record(name))
+            .put_record_once(RecordKey::Other(name.as_str().into()), json_record(name))
             .await
             .map_err(error_text)?;
     }
@@ -440,7 +444,7 @@ async fn lists_by_prefix(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
     for (after, limit) in [(None, 100), (None, 3), (Some(2), 3), (Some(7), 3)] {
         let behind = after.map(|index: usize| names[index].as_str());
         let found = store
-            .list(&start, behind, limit)
+            .list_records(&start, behind, limit)
             .await
             .map_err(error_text)?;
         let expected: Vec<(Arc<str>, StoreRecord)> = names
@@ -455,7 +459,7 @@ async fn lists_by_prefix(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
         )?;
     }
     let before = store
-        .list(&start, Some(""), 100)
+        .list_records(&start, Some(""), 100)
         .await
         .map_err(error_text)?;
     ensure(

@@ -105,7 +105,7 @@ impl<'a> StoredSession<'a> {
                 reason: reason.into(),
             };
             store
-                .post(session, post, Vec::new())
+                .post_item(session, post, Vec::new())
                 .await
                 .map_err(error_text)?;
         }
@@ -163,14 +163,14 @@ impl<'a> StoredSession<'a> {
         for key in &self.keys {
             records.extend(
                 store
-                    .record(key)
+                    .load_record(key)
                     .await
                     .map_err(error_text)?
                     .map(|record| (key, record)),
             );
         }
         let listed = store
-            .list(&format!("output/{session}/"), None, 100)
+            .list_records(&format!("output/{session}/"), None, 100)
             .await
             .map_err(error_text)?;
         let revision = store.revision(session).await.map_err(error_text)?;
@@ -203,7 +203,7 @@ impl<'a> StoredSession<'a> {
         let now = Timestamp::EPOCH;
         let until = Timestamp::from_micros(until * 1_000_000);
         self.store
-            .lease(LeaseRequest {
+            .acquire_lease(LeaseRequest {
                 session,
                 holder,
                 now,
@@ -301,7 +301,7 @@ async fn lists_hidden_on_request(store: &StoreHandle, ids: &dyn IdSource) -> Res
     let one = StoredSession::new(store, ids).await?;
     let two = StoredSession::new(store, ids).await?;
     store
-        .hide(one.session, Some(NOW))
+        .hide_session(one.session, Some(NOW))
         .await
         .map_err(error_text)?;
     let both = [one.session, two.session];
@@ -324,7 +324,7 @@ async fn lists_hidden_on_request(store: &StoreHandle, ids: &dyn IdSource) -> Res
     )?;
     let unknown_session = SessionId::from_source(ids);
     store
-        .hide(unknown_session, Some(NOW))
+        .hide_session(unknown_session, Some(NOW))
         .await
         .map_err(error_text)?;
     ensure(
@@ -337,19 +337,19 @@ async fn lists_hidden_on_request(store: &StoreHandle, ids: &dyn IdSource) -> Res
 /// hide yet.
 async fn does_not_hide_unknown(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let waits = store.posted(session, 0).now_or_never();
+    let waits = store.wait_for_post(session, 0).now_or_never();
     ensure(waits.is_none(), "an unknown session has a post")?;
     let lease = Lease {
         session,
         fence: 0,
         revision: 0,
     };
-    let renewed = store.renew(&lease, NOW).await;
+    let renewed = store.renew_lease(&lease, NOW).await;
     ensure(
         matches!(renewed, Err(StoreError::Fenced { found: 0, .. })),
         format!("renewing answered {renewed:?}"),
     )?;
-    store.release(&lease).await.map_err(error_text)?;
+    store.release_lease(&lease).await.map_err(error_text)?;
     let late = store
         .append(session, LogPosition::unleased(7), WriteBatch::default())
         .await;
@@ -357,7 +357,10 @@ async fn does_not_hide_unknown(store: &StoreHandle, ids: &dyn IdSource) -> Resul
         late.is_err(),
         "an append at revision 7 of an unknown session was accepted",
     )?;
-    store.hide(session, Some(NOW)).await.map_err(error_text)?;
+    store
+        .hide_session(session, Some(NOW))
+        .await
+        .map_err(error_text)?;
     StoredSession::with_id(store, ids, session).await?;
     let since = session_row(store, session).await?.map(|row| row.hidden_at);
     ensure(
@@ -372,7 +375,7 @@ async fn unhides_a_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<()
     let seen = life.dump_text().await?;
     let shown = session_row(store, life.session).await?;
     store
-        .hide(life.session, Some(NOW))
+        .hide_session(life.session, Some(NOW))
         .await
         .map_err(error_text)?;
     let found = list_sessions(store, life.session, HiddenSessions::Excluded).await?;
@@ -396,7 +399,10 @@ async fn unhides_a_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<()
             .is_empty(),
         "an event unhid it",
     )?;
-    store.hide(life.session, None).await.map_err(error_text)?;
+    store
+        .hide_session(life.session, None)
+        .await
+        .map_err(error_text)?;
     let expected = shown.map(|row| SessionRow { revision: 3, ..row });
     let found = session_row(store, life.session).await?;
     ensure(found == expected, format!("{found:?}, not {expected:?}"))?;
@@ -414,11 +420,14 @@ async fn erases_a_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
     // The key has the call's prefix, but it is not a record of the call.
     let beside = RecordKey::Other(format!("undo/{}0", life.call).into());
     store
-        .once(beside.clone(), json_record("beside"))
+        .put_record_once(beside.clone(), json_record("beside"))
         .await
         .map_err(error_text)?;
     let others = (before.dump_text().await?, after.dump_text().await?);
-    let gone = store.erase(life.session, NOW).await.map_err(error_text)?;
+    let gone = store
+        .erase_session(life.session, NOW)
+        .await
+        .map_err(error_text)?;
     ensure(
         gone.sessions == [life.session] && gone.booked.is_empty(),
         format!("{gone:?}"),
@@ -429,7 +438,11 @@ async fn erases_a_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
         "something of another session is gone",
     )?;
     ensure(
-        store.record(&beside).await.map_err(error_text)?.is_some(),
+        store
+            .load_record(&beside)
+            .await
+            .map_err(error_text)?
+            .is_some(),
         "a record that only shares the prefix is gone",
     )
 }
@@ -440,7 +453,10 @@ async fn erases_agent_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Resul
     let agent = StoredSession::with_id(store, ids, SessionId::new(life.call.uuid())).await?;
     let below = StoredSession::with_id(store, ids, SessionId::new(agent.call.uuid())).await?;
     let seen = above.dump_text().await?;
-    let gone = store.erase(life.session, NOW).await.map_err(error_text)?;
+    let gone = store
+        .erase_session(life.session, NOW)
+        .await
+        .map_err(error_text)?;
     ensure(
         gone.sessions == [life.session, agent.session, below.session],
         format!("{gone:?}"),
@@ -459,7 +475,7 @@ async fn keeps_a_leased_session(store: &StoreHandle, ids: &dyn IdSource) -> Resu
     let agent = StoredSession::with_id(store, ids, SessionId::new(life.call.uuid())).await?;
     let lease = agent.take_lease("ann", 51).await?;
     let seen = (life.dump_text().await?, agent.dump_text().await?);
-    match store.erase(life.session, NOW).await {
+    match store.erase_session(life.session, NOW).await {
         Err(StoreError::LeaseHeld {
             session,
             holder,
@@ -480,7 +496,7 @@ async fn keeps_a_leased_session(store: &StoreHandle, ids: &dyn IdSource) -> Resu
     )?;
     // An expired lease protects nothing.
     store
-        .erase(life.session, Timestamp::from_micros(51_000_000))
+        .erase_session(life.session, Timestamp::from_micros(51_000_000))
         .await
         .map_err(error_text)?;
     life.check_gone().await?;
@@ -490,8 +506,10 @@ async fn keeps_a_leased_session(store: &StoreHandle, ids: &dyn IdSource) -> Resu
 async fn orders_lease_and_erase(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     for _ in 0..8 {
         let life = StoredSession::new(store, ids).await?;
-        let (lease, gone) =
-            futures::join!(life.take_lease("ann", 99), store.erase(life.session, NOW));
+        let (lease, gone) = futures::join!(
+            life.take_lease("ann", 99),
+            store.erase_session(life.session, NOW)
+        );
         let lease = lease?;
         let left = store.revision(life.session).await.map_err(error_text)?;
         let right = match gone {
@@ -515,7 +533,10 @@ async fn fences_the_old_driver(store: &StoreHandle, ids: &dyn IdSource) -> Resul
     let leased = StoredSession::new(store, ids).await?;
     let lease = leased.take_lease("ann", 10).await?;
     for (life, fence) in [(&unleased, 0), (&leased, lease.fence)] {
-        store.erase(life.session, NOW).await.map_err(error_text)?;
+        store
+            .erase_session(life.session, NOW)
+            .await
+            .map_err(error_text)?;
         // The revision of an empty session and the one from before: both writers are too late.
         for revision in [0, 2] {
             let batch = WriteBatch {
@@ -540,7 +561,7 @@ async fn fences_the_old_driver(store: &StoreHandle, ids: &dyn IdSource) -> Resul
         }
         life.check_gone().await?;
     }
-    let late = store.renew(&lease, NOW).await;
+    let late = store.renew_lease(&lease, NOW).await;
     ensure(
         matches!(late, Err(StoreError::Fenced { .. })),
         format!("a late renewal: {late:?}"),
@@ -576,7 +597,10 @@ async fn charges_reservations(store: &StoreHandle, ids: &dyn IdSource) -> Result
         };
         store.reserve(charge).await.map_err(error_text)?;
     }
-    let gone = store.erase(life.session, NOW).await.map_err(error_text)?;
+    let gone = store
+        .erase_session(life.session, NOW)
+        .await
+        .map_err(error_text)?;
     let moved = |before, after| AccountMovement {
         account: account.clone(),
         before,
@@ -626,7 +650,10 @@ async fn keeps_ledgers_whole(store: &StoreHandle, ids: &dyn IdSource) -> Result<
         .append(life.session, LogPosition::unleased(2), batch)
         .await
         .map_err(error_text)?;
-    store.erase(life.session, NOW).await.map_err(error_text)?;
+    store
+        .erase_session(life.session, NOW)
+        .await
+        .map_err(error_text)?;
     let entries = store.entries(&ledger, 0, 10).await.map_err(error_text)?;
     let mut head = LedgerHead::start_of(ledger);
     for entry in &entries {
@@ -646,12 +673,18 @@ async fn keeps_ledgers_whole(store: &StoreHandle, ids: &dyn IdSource) -> Result<
 async fn erases_twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let life = StoredSession::new(store, ids).await?;
     store
-        .hide(life.session, Some(NOW))
+        .hide_session(life.session, Some(NOW))
         .await
         .map_err(error_text)?;
-    store.erase(life.session, NOW).await.map_err(error_text)?;
+    store
+        .erase_session(life.session, NOW)
+        .await
+        .map_err(error_text)?;
     for session in [life.session, SessionId::from_source(ids)] {
-        let again = store.erase(session, NOW).await.map_err(error_text)?;
+        let again = store
+            .erase_session(session, NOW)
+            .await
+            .map_err(error_text)?;
         ensure(
             again == toolgate_core::ErasedSessions::default(),
             format!("{again:?}"),
@@ -661,7 +694,7 @@ async fn erases_twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
     }
     // A late post alone is not a session, and is erased as well.
     store
-        .post(
+        .post_item(
             life.session,
             MailboxItem::Interrupt {
                 turn: life.turn,
@@ -676,7 +709,10 @@ async fn erases_twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
         matches!(late.as_slice(), [(3, _)]),
         format!("a number was given twice: {late:?}"),
     )?;
-    store.erase(life.session, NOW).await.map_err(error_text)?;
+    store
+        .erase_session(life.session, NOW)
+        .await
+        .map_err(error_text)?;
     life.check_gone().await?;
     // A new session with the same id is not hidden.
     let lease = life.take_lease("ann", 1).await?;

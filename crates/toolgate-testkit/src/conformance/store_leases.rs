@@ -69,14 +69,17 @@ fn leased_position(lease: &Lease, revision: u64) -> LogPosition {
 async fn has_one_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let first = store
-        .lease(lease_request(session, "a", 0, 10))
+        .acquire_lease(lease_request(session, "a", 0, 10))
         .await
         .map_err(error_text)?;
     ensure(
         first.fence == 1 && first.revision == 0,
         format!("{first:?}"),
     )?;
-    match store.lease(lease_request(session, "b", 9, 20)).await {
+    match store
+        .acquire_lease(lease_request(session, "b", 9, 20))
+        .await
+    {
         Err(StoreError::LeaseHeld {
             holder,
             until,
@@ -86,19 +89,21 @@ async fn has_one_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
         other => return Err(format!("a second holder got {other:?}")),
     }
     let same = store
-        .lease(lease_request(session, "a", 5, 15))
+        .acquire_lease(lease_request(session, "a", 5, 15))
         .await
         .map_err(error_text)?;
     ensure(same.fence == 2, format!("the same holder got {same:?}"))?;
-    store.release(&first).await.map_err(error_text)?;
-    let early = store.lease(lease_request(session, "b", 9, 20)).await;
+    store.release_lease(&first).await.map_err(error_text)?;
+    let early = store
+        .acquire_lease(lease_request(session, "b", 9, 20))
+        .await;
     ensure(
         matches!(early, Err(StoreError::LeaseHeld { .. })),
         "releasing an old lease released the newer one",
     )?;
-    store.release(&same).await.map_err(error_text)?;
+    store.release_lease(&same).await.map_err(error_text)?;
     let next = store
-        .lease(lease_request(session, "b", 9, 20))
+        .acquire_lease(lease_request(session, "b", 9, 20))
         .await
         .map_err(error_text)?;
     ensure(next.fence == 3, format!("after the release: {next:?}"))
@@ -106,7 +111,8 @@ async fn has_one_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
 
 async fn one_request_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let asked = (0..16).map(|n| store.lease(lease_request(session, &format!("driver {n}"), 0, 10)));
+    let asked =
+        (0..16).map(|n| store.acquire_lease(lease_request(session, &format!("driver {n}"), 0, 10)));
     let won = join_all(asked)
         .await
         .into_iter()
@@ -118,33 +124,37 @@ async fn one_request_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
 async fn expires_in_time(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let first = store
-        .lease(lease_request(session, "a", 0, 10))
+        .acquire_lease(lease_request(session, "a", 0, 10))
         .await
         .map_err(error_text)?;
     store
-        .renew(&first, at_second(20))
+        .renew_lease(&first, at_second(20))
         .await
         .map_err(error_text)?;
-    let early = store.lease(lease_request(session, "b", 19, 30)).await;
+    let early = store
+        .acquire_lease(lease_request(session, "b", 19, 30))
+        .await;
     ensure(
         matches!(early, Err(StoreError::LeaseHeld { .. })),
         format!("a renewed lease was taken: {early:?}"),
     )?;
     // A clock that went back makes no lease longer or shorter.
-    let back = store.lease(lease_request(session, "b", -1_000, 30)).await;
+    let back = store
+        .acquire_lease(lease_request(session, "b", -1_000, 30))
+        .await;
     ensure(
         matches!(back, Err(StoreError::LeaseHeld { .. })),
         format!("a holder whose clock went back got it: {back:?}"),
     )?;
     let second = store
-        .lease(lease_request(session, "b", 20, 30))
+        .acquire_lease(lease_request(session, "b", 20, 30))
         .await
         .map_err(error_text)?;
-    let late = store.renew(&first, at_second(40)).await;
+    let late = store.renew_lease(&first, at_second(40)).await;
     let fenced = matches!(late, Err(StoreError::Fenced { found, .. }) if found == second.fence);
     ensure(fenced, format!("an old lease was renewed: {late:?}"))?;
-    store.release(&second).await.map_err(error_text)?;
-    let gone = store.renew(&second, at_second(40)).await;
+    store.release_lease(&second).await.map_err(error_text)?;
+    let gone = store.renew_lease(&second, at_second(40)).await;
     ensure(
         matches!(gone, Err(StoreError::Fenced { .. })),
         format!("a released lease was renewed: {gone:?}"),
@@ -154,20 +164,20 @@ async fn expires_in_time(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
 async fn replaces_a_lost_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let first = store
-        .lease(lease_request(session, "a", 0, 10))
+        .acquire_lease(lease_request(session, "a", 0, 10))
         .await
         .map_err(error_text)?;
     let replacing = |fence| LeaseRequest {
         instead_of: Some(fence),
         ..lease_request(session, "b", 1, 20)
     };
-    let wrong = store.lease(replacing(first.fence + 1)).await;
+    let wrong = store.acquire_lease(replacing(first.fence + 1)).await;
     ensure(
         matches!(wrong, Err(StoreError::LeaseHeld { .. })),
         format!("another fence was taken: {wrong:?}"),
     )?;
     let second = store
-        .lease(replacing(first.fence))
+        .acquire_lease(replacing(first.fence))
         .await
         .map_err(error_text)?;
     ensure(second.fence == first.fence + 1, format!("{second:?}"))
@@ -177,7 +187,7 @@ async fn fences_stale_appends(store: &StoreHandle, ids: &dyn IdSource) -> Result
     let session = SessionId::from_source(ids);
     let call = CallId::from_source(ids);
     let first = store
-        .lease(lease_request(session, "a", 0, 10))
+        .acquire_lease(lease_request(session, "a", 0, 10))
         .await
         .map_err(error_text)?;
     store
@@ -189,7 +199,7 @@ async fn fences_stale_appends(store: &StoreHandle, ids: &dyn IdSource) -> Result
         .await
         .map_err(error_text)?;
     let second = store
-        .lease(lease_request(session, "b", 10, 20))
+        .acquire_lease(lease_request(session, "b", 10, 20))
         .await
         .map_err(error_text)?;
     ensure(
@@ -218,7 +228,7 @@ async fn fences_stale_appends(store: &StoreHandle, ids: &dyn IdSource) -> Result
         "an event was written",
     )?;
     ensure(
-        store.record(&key).await.map_err(error_text)?.is_none(),
+        store.load_record(&key).await.map_err(error_text)?.is_none(),
         "a record was written",
     )?;
     ensure(
@@ -239,7 +249,7 @@ async fn fences_stale_appends(store: &StoreHandle, ids: &dyn IdSource) -> Result
 async fn renews_by_append(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let lease = store
-        .lease(lease_request(session, "a", 0, 10))
+        .acquire_lease(lease_request(session, "a", 0, 10))
         .await
         .map_err(error_text)?;
     let longer = LogPosition {
@@ -254,7 +264,9 @@ async fn renews_by_append(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
         )
         .await
         .map_err(error_text)?;
-    let taken = store.lease(lease_request(session, "b", 29, 40)).await;
+    let taken = store
+        .acquire_lease(lease_request(session, "b", 29, 40))
+        .await;
     let right =
         matches!(&taken, Err(StoreError::LeaseHeld { until, .. }) if *until == at_second(30));
     ensure(right, format!("the lease was taken: {taken:?}"))?;
@@ -266,7 +278,9 @@ async fn renews_by_append(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
         )
         .await
         .map_err(error_text)?;
-    let taken = store.lease(lease_request(session, "b", 29, 40)).await;
+    let taken = store
+        .acquire_lease(lease_request(session, "b", 29, 40))
+        .await;
     ensure(
         matches!(taken, Err(StoreError::LeaseHeld { .. })),
         "an append without a time ended the lease",
@@ -293,7 +307,7 @@ async fn orders_posts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
     let left: Vec<MailboxItem> = (0..4).map(|_| refused_post(ids)).collect();
     let key = RecordKey::Layer(CallId::from_source(ids), "post".into());
     store
-        .post(
+        .post_item(
             session,
             left[0].clone(),
             vec![(key.clone(), json_record("first"))],
@@ -305,18 +319,22 @@ async fn orders_posts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
         (fresh.clone(), json_record("x")),
         (key.clone(), json_record("second")),
     ];
-    let again = store.post(session, left[1].clone(), twice).await;
+    let again = store.post_item(session, left[1].clone(), twice).await;
     ensure(
         matches!(&again, Err(StoreError::RecordExists { key: found }) if *found == key),
         format!("{again:?}"),
     )?;
     ensure(
-        store.record(&fresh).await.map_err(error_text)?.is_none(),
+        store
+            .load_record(&fresh)
+            .await
+            .map_err(error_text)?
+            .is_none(),
         "a record of a rejected post was written",
     )?;
     for post in &left[1..3] {
         store
-            .post(session, post.clone(), Vec::new())
+            .post_item(session, post.clone(), Vec::new())
             .await
             .map_err(error_text)?;
     }
@@ -350,7 +368,7 @@ async fn orders_posts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
         .await
         .map_err(error_text)?;
     store
-        .post(session, left[3].clone(), Vec::new())
+        .post_item(session, left[3].clone(), Vec::new())
         .await
         .map_err(error_text)?;
     let last = store.posts(session, 0, 10).await.map_err(error_text)?;
@@ -362,25 +380,25 @@ async fn orders_posts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
 
 async fn wakes_a_waiter(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let mut waiting = store.posted(session, 0);
+    let mut waiting = store.wait_for_post(session, 0);
     ensure(
         (&mut waiting).now_or_never().is_none(),
         "it woke up without a post",
     )?;
-    let other = store.post(SessionId::from_source(ids), refused_post(ids), Vec::new());
+    let other = store.post_item(SessionId::from_source(ids), refused_post(ids), Vec::new());
     other.await.map_err(error_text)?;
     ensure(
         (&mut waiting).now_or_never().is_none(),
         "it woke up for another session",
     )?;
     store
-        .post(session, refused_post(ids), Vec::new())
+        .post_item(session, refused_post(ids), Vec::new())
         .await
         .map_err(error_text)?;
     waiting.await;
     // A later waiter is notified at once of stored posts, and only of those.
-    store.posted(session, 0).await;
-    let later = store.posted(session, 1);
+    store.wait_for_post(session, 0).await;
+    let later = store.wait_for_post(session, 1);
     ensure(
         later.now_or_never().is_none(),
         "it woke up for a post that was known",
@@ -393,10 +411,10 @@ async fn wakes_a_waiter(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
 async fn taken_posts_wake_no_waiter(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     store
-        .post(session, refused_post(ids), Vec::new())
+        .post_item(session, refused_post(ids), Vec::new())
         .await
         .map_err(error_text)?;
-    store.posted(session, 0).await;
+    store.wait_for_post(session, 0).await;
     let taken = WriteBatch {
         taken_posts: Some(1),
         ..event_batch(sample_events(session, ids, 1, 1))
@@ -406,7 +424,7 @@ async fn taken_posts_wake_no_waiter(store: &StoreHandle, ids: &dyn IdSource) -> 
         .await
         .map_err(error_text)?;
     // A later driver knows no post number. If the taken post woke it, its wait would never block.
-    let mut waiting = store.posted(session, 0);
+    let mut waiting = store.wait_for_post(session, 0);
     for _ in 0..50 {
         ensure(
             (&mut waiting).now_or_never().is_none(),
@@ -415,7 +433,7 @@ async fn taken_posts_wake_no_waiter(store: &StoreHandle, ids: &dyn IdSource) -> 
         store.revision(session).await.map_err(error_text)?;
     }
     store
-        .post(session, refused_post(ids), Vec::new())
+        .post_item(session, refused_post(ids), Vec::new())
         .await
         .map_err(error_text)?;
     waiting.await;

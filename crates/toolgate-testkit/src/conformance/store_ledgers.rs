@@ -78,7 +78,7 @@ async fn has_no_forks(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
     let two = suite_ledger(ids);
     check_chain(store, &one, 0).await?;
     let seal = |n: u32| {
-        store.seal(vec![
+        store.seal_entries(vec![
             ledger_draft(&one, n),
             ledger_draft(&two, n),
             ledger_draft(&one, n),

@@ -148,7 +148,11 @@ async fn store_record(
     key: RecordKey,
     record: StoreRecord,
 ) -> Result<(), String> {
-    store.once(key, record).await.map(drop).map_err(error_text)
+    store
+        .put_record_once(key, record)
+        .await
+        .map(drop)
+        .map_err(error_text)
 }
 
 async fn lists_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
@@ -164,14 +168,14 @@ async fn lists_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
         instead_of: None,
     };
     store
-        .lease(request(SessionId::from_source(ids)))
+        .acquire_lease(request(SessionId::from_source(ids)))
         .await
         .map_err(error_text)?;
     let turn = first.open_turn().await?;
     first.add_turn_event(turn, TurnEvent::TurnSettled).await?;
     second.open_turn().await?;
     store
-        .lease(request(second.session))
+        .acquire_lease(request(second.session))
         .await
         .map_err(error_text)?;
     let before = SessionId::new(uuid::Uuid::from_u128(first.session.uuid().as_u128() - 1));
@@ -267,7 +271,7 @@ async fn lists_approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
     let mut row = script.request_approval(turn, call, "write", 1).await?;
     listed(&row).await?;
     store
-        .post(
+        .post_item(
             script.session,
             MailboxItem::Answer {
                 turn,

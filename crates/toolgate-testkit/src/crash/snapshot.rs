@@ -150,7 +150,7 @@ impl SessionSnapshot {
         events.iter().for_each(|event| seen.apply_event(event));
         for turn in &mut seen.turns {
             if let Some(StoreRecord::Turn(next)) =
-                store.record(&RecordKey::Successor(turn.turn)).await?
+                store.load_record(&RecordKey::Successor(turn.turn)).await?
             {
                 turn.successor = Some(next);
             }
@@ -268,7 +268,7 @@ impl SessionSnapshot {
     async fn load_outcomes(&mut self, store: &StoreHandle) -> Result<(), StoreError> {
         for call in &mut self.calls {
             if let Some(StoreRecord::Outcome(settled)) =
-                store.record(&RecordKey::Outcome(call.id)).await?
+                store.load_record(&RecordKey::Outcome(call.id)).await?
             {
                 call.outcome = Some(settled);
             }
@@ -302,7 +302,7 @@ impl SessionSnapshot {
             let answer = RecordKey::Answer(call, row.request.generation);
             match row.state {
                 ApprovalState::Pending => self.pending.insert(call),
-                ApprovalState::Answered if store.record(&answer).await?.is_some() => {
+                ApprovalState::Answered if store.load_record(&answer).await?.is_some() => {
                     self.answered.insert(call)
                 }
                 ApprovalState::Answered | ApprovalState::Settled(_) => false,

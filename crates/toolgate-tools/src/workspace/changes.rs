@@ -97,7 +97,7 @@ impl ChangeSet {
     pub async fn load(store: &StoreHandle, call: CallId) -> Result<Option<Self>, StoreError> {
         // The key of the first attempt is a prefix of all later ones, so one list finds them all.
         let kept = store
-            .list(&change_set_key(call, 1), None, MAX_ATTEMPTS as usize)
+            .list_records(&change_set_key(call, 1), None, MAX_ATTEMPTS as usize)
             .await?;
         kept.into_iter()
             .next_back()
@@ -166,7 +166,7 @@ impl ChangeSet {
         // which sorts after this one: the last record is the one that counts.
         for attempt in 1..=MAX_ATTEMPTS {
             let key = RecordKey::Other(Arc::from(change_set_key(call.id, attempt)));
-            match store.once(key, record.clone()).await? {
+            match store.put_record_once(key, record.clone()).await? {
                 Some(earlier) if earlier != record => {}
                 Some(_) | None => return Ok(()),
             }

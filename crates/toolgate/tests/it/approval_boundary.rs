@@ -257,7 +257,7 @@ async fn the_token_of_another_call_is_replayed() {
     }
     let other = match world
         .store
-        .record(&RecordKey::Answer(report.results[1].id, 0))
+        .load_record(&RecordKey::Answer(report.results[1].id, 0))
         .await
         .expect("reads")
     {
@@ -297,7 +297,7 @@ async fn a_token_of_a_settled_execution_is_replayed_and_one_whose_process_died_i
         let edited = world.edit_records(report.turn, call, |_, _| {}).await;
         let Some(StoreRecord::Answer(answer)) = world
             .store
-            .record(&RecordKey::Answer(call, 0))
+            .load_record(&RecordKey::Answer(call, 0))
             .await
             .expect("reads")
         else {
@@ -308,7 +308,7 @@ async fn a_token_of_a_settled_execution_is_replayed_and_one_whose_process_died_i
         let key = RecordKey::Other(format!("grant/{spent}").into());
         edited
             .store
-            .once(key, StoreRecord::Json(run))
+            .put_record_once(key, StoreRecord::Json(run))
             .await
             .expect("kept");
         if settled {
@@ -316,7 +316,7 @@ async fn a_token_of_a_settled_execution_is_replayed_and_one_whose_process_died_i
                 StoreRecord::Outcome(Arc::new(toolgate::stack::SettledOutcome::new(Status::Ok)));
             edited
                 .store
-                .once(RecordKey::Outcome(call), outcome)
+                .put_record_once(RecordKey::Outcome(call), outcome)
                 .await
                 .expect("kept");
             let stack = edited.stack(edited.asking_layer());
@@ -348,7 +348,7 @@ async fn a_token_that_was_used_for_another_run_is_replayed() {
     let call = report.results[0].id;
     let Some(StoreRecord::Answer(answer)) = world
         .store
-        .record(&RecordKey::Answer(call, 0))
+        .load_record(&RecordKey::Answer(call, 0))
         .await
         .expect("reads")
     else {
@@ -358,7 +358,7 @@ async fn a_token_that_was_used_for_another_run_is_replayed() {
     let elsewhere = Json::new(json!({ "call": "another", "generation": 0 })).expect("small");
     world
         .store
-        .once(
+        .put_record_once(
             RecordKey::Other(format!("grant/{spent}").into()),
             StoreRecord::Json(elsewhere),
         )

@@ -525,7 +525,7 @@ async fn unreadable_rules_mean_that_approval_is_requested() {
     let broken = StoreHandle::new(MemoryStore::new());
     let nonsense = StoreRecord::Json(Json::new(json!({ "effect": "perhaps" })).expect("small"));
     broken
-        .once(RecordKey::Other("rule/odd".into()), nonsense)
+        .put_record_once(RecordKey::Other("rule/odd".into()), nonsense)
         .await
         .expect("kept");
     let book = RuleBook::new(broken).in_project("shop");

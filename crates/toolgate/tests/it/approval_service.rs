@@ -38,7 +38,7 @@ async fn assert_untouched(world: &ApprovalWorld, report: &TurnReport, refusals: 
     );
     let answer = world
         .store
-        .record(&RecordKey::Answer(report.results[0].id, 0))
+        .load_record(&RecordKey::Answer(report.results[0].id, 0))
         .await
         .expect("reads");
     assert_eq!(answer, None);
@@ -72,7 +72,7 @@ async fn a_decision_with_the_token_of_the_request_is_accepted_and_runs_once() {
     );
     let Some(StoreRecord::Answer(answer)) = world
         .store
-        .record(&RecordKey::Answer(call, 0))
+        .load_record(&RecordKey::Answer(call, 0))
         .await
         .expect("reads")
     else {
@@ -608,7 +608,7 @@ async fn store_vote(
     let vote = Json::new(serde_json::to_value(vote).expect("writes")).expect("small");
     world
         .store
-        .once(
+        .put_record_once(
             toolgate::approval::Vote::record_key(named, &name.into()),
             StoreRecord::Json(vote),
         )

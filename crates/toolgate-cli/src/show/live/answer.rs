@@ -127,7 +127,7 @@ impl<'a> AnswerHandler<'a> {
         request: &ApprovalRequest,
     ) -> Result<Arc<ApprovalRequest>, CliError> {
         let key = RecordKey::Question(request.approval_id.call_id(), request.generation);
-        match self.gate.store.record(&key).await? {
+        match self.gate.store.load_record(&key).await? {
             Some(StoreRecord::Question(whole)) => Ok(whole),
             _ => Err(CliError::new(
                 "the approval request is no longer in the store",

@@ -258,7 +258,7 @@ impl Store for MemoryStore {
             .map_or(0, MemorySession::revision))
     }
 
-    async fn once(
+    async fn put_record_once(
         &self,
         key: RecordKey,
         record: StoreRecord,
@@ -271,7 +271,7 @@ impl Store for MemoryStore {
         Ok(there)
     }
 
-    async fn record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
+    async fn load_record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
         Ok(self.lock_state().records.get(key).cloned())
     }
 
@@ -292,7 +292,7 @@ impl Store for MemoryStore {
         Ok(shelf.blobs.get(&digest).map(cut))
     }
 
-    async fn list(
+    async fn list_records(
         &self,
         prefix: &str,
         after: Option<&str>,
@@ -325,7 +325,7 @@ impl Store for MemoryStore {
         Ok(messages[end.saturating_sub(limit)..end].to_vec())
     }
 
-    async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
+    async fn acquire_lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
         let mut shelf = self.lock_state();
         let LeaseRequest { session, .. } = request;
         let known = shelf.sessions.entry(session).or_default();
@@ -353,7 +353,7 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
+    async fn renew_lease(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
         let mut shelf = self.lock_state();
         let fenced = |found| StoreError::Fenced {
             session: lease.session,
@@ -369,7 +369,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
+    async fn release_lease(&self, lease: &Lease) -> Result<(), StoreError> {
         let mut shelf = self.lock_state();
         if let Some(known) = shelf
             .sessions
@@ -382,7 +382,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn post(
+    async fn post_item(
         &self,
         session: SessionId,
         post: MailboxItem,
@@ -424,7 +424,7 @@ impl Store for MemoryStore {
             .collect())
     }
 
-    fn posted(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
+    fn wait_for_post(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
         let mut watching = self
             .lock_state()
             .waiting
@@ -463,12 +463,16 @@ impl Store for MemoryStore {
             .collect())
     }
 
-    async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
+    async fn hide_session(
+        &self,
+        session: SessionId,
+        at: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
         self.lock_state().hide_session(session, at);
         Ok(())
     }
 
-    async fn erase(
+    async fn erase_session(
         &self,
         session: SessionId,
         now: Timestamp,
@@ -500,7 +504,7 @@ impl Store for MemoryStore {
             .collect())
     }
 
-    async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
+    async fn seal_entries(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
         let mut shelf = self.lock_state();
         Ok(drafts
             .into_iter()

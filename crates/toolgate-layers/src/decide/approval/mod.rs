@@ -340,7 +340,7 @@ impl Approval {
         let kept = call
             .env()
             .store()
-            .record(&RecordKey::Layer(call.id, key.into()))
+            .load_record(&RecordKey::Layer(call.id, key.into()))
             .await;
         let Ok(Some(StoreRecord::Json(kept))) = kept else {
             return None;

@@ -149,7 +149,7 @@ impl RuleBook {
         let key = RecordKey::Other(format!("{RULE_PREFIX}{}", ready.rule.id).into());
         if self
             .store
-            .once(key, StoreRecord::Json(value))
+            .put_record_once(key, StoreRecord::Json(value))
             .await?
             .is_some()
         {
@@ -199,7 +199,7 @@ impl RuleBook {
         // again.
         let gone = Json::new(json!({ "by": by.into(), "at": at })).unwrap_or_else(|_| Json::null());
         self.store
-            .once(
+            .put_record_once(
                 RecordKey::Other(format!("{REVOKED_PREFIX}{id}").into()),
                 StoreRecord::Json(gone),
             )
@@ -316,11 +316,11 @@ impl RuleBook {
     async fn load_rules(&self) -> Result<Vec<CompiledRule>, RuleError> {
         let kept = self
             .store
-            .list(RULE_PREFIX, None, Self::MOST_RULES + 1)
+            .list_records(RULE_PREFIX, None, Self::MOST_RULES + 1)
             .await?;
         let gone = self
             .store
-            .list(REVOKED_PREFIX, None, Self::MOST_RULES + 1)
+            .list_records(REVOKED_PREFIX, None, Self::MOST_RULES + 1)
             .await?;
         if kept.len().max(gone.len()) > Self::MOST_RULES {
             return Err(RuleError::TooMany);

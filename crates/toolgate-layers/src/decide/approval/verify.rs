@@ -42,7 +42,7 @@ impl ApprovalVerifier {
             return VerifiedApproval::Valid;
         }
         let key = RecordKey::Question(call.id, answer.generation);
-        let question = match call.env().store().record(&key).await {
+        let question = match call.env().store().load_record(&key).await {
             Ok(Some(StoreRecord::Question(question))) => Some(question),
             Ok(_) => None,
             Err(_) => return VerifiedApproval::Unknown,
@@ -85,7 +85,7 @@ impl ApprovalVerifier {
         match call
             .env()
             .store()
-            .record(&RecordKey::Question(call.id, answer.generation))
+            .load_record(&RecordKey::Question(call.id, answer.generation))
             .await
         {
             Ok(Some(StoreRecord::Question(question))) => {
@@ -127,13 +127,16 @@ impl ApprovalVerifier {
         let run = Json::new(json!({ "call": call.id, "generation": answer.generation }))
             .unwrap_or_else(|_| Json::null());
         let key = RecordKey::Other(format!("grant/{}", token_id(token)).into());
-        let settled = match store.record(&RecordKey::Outcome(call.id)).await {
+        let settled = match store.load_record(&RecordKey::Outcome(call.id)).await {
             Ok(settled) => settled.is_some(),
             Err(_) => return VerifiedApproval::Unknown,
         };
         // The first writer owns the token. A record for another run, or a call that has already
         // settled, means a replay.
-        match store.once(key, StoreRecord::Json(run.clone())).await {
+        match store
+            .put_record_once(key, StoreRecord::Json(run.clone()))
+            .await
+        {
             Ok(Some(earlier)) if earlier != StoreRecord::Json(run) => {
                 VerifiedApproval::Stale(vec![ApprovalChange::Replayed])
             }

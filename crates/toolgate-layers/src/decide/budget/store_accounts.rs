@@ -144,7 +144,7 @@ impl StoreAccounts {
     ) -> Result<(), BudgetRejection> {
         if self
             .store
-            .record(&booked_record_key(call))
+            .load_record(&booked_record_key(call))
             .await
             .map_err(into_unavailable)?
             .is_some()
@@ -188,7 +188,7 @@ impl StoreAccounts {
         // Recorded before the charge is settled: after a crash in between, the open charge is found
         // by the call id and settled.
         self.store
-            .once(booked_record_key(call), StoreRecord::Json(Json::null()))
+            .put_record_once(booked_record_key(call), StoreRecord::Json(Json::null()))
             .await
             .map_err(into_unavailable)?;
         let moved = self

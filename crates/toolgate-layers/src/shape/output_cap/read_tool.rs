@@ -127,7 +127,7 @@ pub(crate) async fn store_output(
     let size = toolgate_core::Json::new(json!(size)).expect("a number is not nested");
     // Blobs are shared by content; this record is what lets only this session read the output.
     store
-        .once(output_record_key(session, digest), StoreRecord::Json(size))
+        .put_record_once(output_record_key(session, digest), StoreRecord::Json(size))
         .await?;
     Ok(digest)
 }
@@ -139,7 +139,10 @@ async fn stored_size(
     digest: Digest,
 ) -> Result<Option<u64>, ToolError> {
     Ok(
-        match store.record(&output_record_key(session, digest)).await? {
+        match store
+            .load_record(&output_record_key(session, digest))
+            .await?
+        {
             Some(StoreRecord::Json(size)) => size.as_u64(),
             Some(_) | None => None,
         },
@@ -370,7 +373,7 @@ mod tests {
                 .is_some()
         );
         store
-            .erase(session, toolgate_core::Timestamp::EPOCH)
+            .erase_session(session, toolgate_core::Timestamp::EPOCH)
             .await
             .expect("erased");
         assert_eq!(

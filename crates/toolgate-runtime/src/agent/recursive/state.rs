@@ -179,7 +179,7 @@ impl RecursiveRun {
         };
         // Only the first process sets the start time, so that a resumed run keeps its time limit.
         let kept = store
-            .once(
+            .put_record_once(
                 state.record_key("started", "at"),
                 to_record(&StartRecord { at: now }),
             )
@@ -219,7 +219,7 @@ impl RecursiveRun {
         question: Digest,
     ) -> Result<Option<DelegateAnswer>, StoreError> {
         let kept = store
-            .record(&self.record_key("asked", &question.to_string()))
+            .load_record(&self.record_key("asked", &question.to_string()))
             .await?;
         Ok(kept.as_ref().and_then(from_record))
     }
@@ -232,7 +232,7 @@ impl RecursiveRun {
         asked: DelegateAnswer,
     ) -> Result<DelegateAnswer, StoreError> {
         let kept = store
-            .once(
+            .put_record_once(
                 self.record_key("asked", &question.to_string()),
                 to_record(&asked),
             )
@@ -252,7 +252,7 @@ impl RecursiveRun {
         text: String,
     ) -> Result<usize, StoreError> {
         store
-            .once(
+            .put_record_once(
                 self.record_key("note", &call.to_string()),
                 to_record(&NoteRecord { text: text.clone() }),
             )
@@ -270,7 +270,7 @@ impl RecursiveRun {
         answer: CoordinatorAnswer,
     ) -> Result<(), StoreError> {
         store
-            .once(
+            .put_record_once(
                 self.record_key("answer", &call.to_string()),
                 to_record(&answer),
             )
@@ -292,7 +292,7 @@ impl RecursiveRun {
             tally.coordinator
         };
         store
-            .once(
+            .put_record_once(
                 self.record_key("step", &format!("{iteration:06}")),
                 to_record(&IterationUsage { coordinator }),
             )
@@ -311,7 +311,7 @@ impl RecursiveRun {
     ) -> Result<bool, StoreError> {
         let said = StoreRecord::Json(Json::new(json!(who)).expect("plain text"));
         let kept = store
-            .once(self.record_key(what, &percent.to_string()), said.clone())
+            .put_record_once(self.record_key(what, &percent.to_string()), said.clone())
             .await?;
         Ok(kept.is_none_or(|first| first == said))
     }
@@ -430,7 +430,7 @@ async fn list_all(
     let mut all: Vec<(Arc<str>, StoreRecord)> = Vec::new();
     loop {
         let after = all.last().map(|(key, _)| key.clone());
-        let page = store.list(prefix, after.as_deref(), PAGE).await?;
+        let page = store.list_records(prefix, after.as_deref(), PAGE).await?;
         let whole = page.len() == PAGE;
         all.extend(page);
         if !whole {
@@ -494,9 +494,15 @@ mod tests {
             .add_note(&store, call(2), "second".into())
             .await
             .expect("stored");
-        assert!(!store.list("", None, 10).await.expect("reads").is_empty());
-        store.erase(SESSION, NOW).await.expect("erases");
-        assert_eq!(store.list("", None, 10).await.expect("reads"), []);
+        assert!(
+            !store
+                .list_records("", None, 10)
+                .await
+                .expect("reads")
+                .is_empty()
+        );
+        store.erase_session(SESSION, NOW).await.expect("erases");
+        assert_eq!(store.list_records("", None, 10).await.expect("reads"), []);
     }
 
     #[tokio::test]
@@ -672,7 +678,7 @@ mod tests {
         let store = StoreHandle::new(MemoryStore::new());
         let state = begun(&store, 0).await;
         store
-            .once(
+            .put_record_once(
                 state.record_key("asked", "x"),
                 StoreRecord::Json(Json::null()),
             )

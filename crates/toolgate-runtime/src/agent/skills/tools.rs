@@ -83,12 +83,12 @@ async fn was_loaded(skill: &Skill, cx: &Context) -> Result<bool, StoreError> {
         tools: file.allowed_tools.clone(),
     };
     let kept = store
-        .once(loaded_key(cx.turn().session, &file.name), mine.to_record())
+        .put_record_once(loaded_key(cx.turn().session, &file.name), mine.to_record())
         .await?;
     match kept.as_ref().and_then(LoadedSkill::from_record) {
         Some(first) if first.call != cx.id => {
             // If the first call failed on its way back, the model has not read anything yet.
-            let outcome = store.record(&RecordKey::Outcome(first.call)).await?;
+            let outcome = store.load_record(&RecordKey::Outcome(first.call)).await?;
             Ok(
                 !matches!(outcome, Some(StoreRecord::Outcome(settled)) if settled.status != Status::Ok),
             )

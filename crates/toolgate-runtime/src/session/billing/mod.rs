@@ -328,7 +328,7 @@ impl ModelBilling {
             let ChargeId::Call(call) = charge.id else {
                 continue;
             };
-            match self.store.record(&RecordKey::Outcome(call)).await? {
+            match self.store.load_record(&RecordKey::Outcome(call)).await? {
                 Some(StoreRecord::Outcome(settled)) if settled.attempts == 0 => {
                     self.store.release_charge(charge).await?
                 }

@@ -159,7 +159,7 @@ impl ApprovalWorld {
         let copy = MemoryStore::new();
         let read = async |key: RecordKey| {
             self.store
-                .record(&key)
+                .load_record(&key)
                 .await
                 .expect("reads")
                 .expect("there")
