@@ -17,7 +17,9 @@ use toolgate::{
     event::TurnEvent,
     session::{Dispatcher, TurnEnd, TurnRequest},
     stack::{Suspension, ToolRequest, TurnInfo},
-    store::{LogPosition, RecordKey, Store, StoreHandle, StoreRecord, WriteBatch},
+    store::{
+        EventStore, LogPosition, RecordKey, RecordStore, StoreHandle, StoreRecord, WriteBatch,
+    },
     tool_fn,
     value::{Json, SessionId, Timestamp, TurnId},
 };

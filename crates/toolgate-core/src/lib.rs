@@ -102,17 +102,20 @@ pub use stack::panic::{run_contained, run_contained_sync};
 pub use stack::tower::{NextService, TowerLayer, TowerRequest};
 pub use stack::trail::Trail;
 pub use stack::{Stack, StackBuilder, StackError, StackWarning};
+pub use store::accounts::AccountStore;
+pub use store::catalogue::CatalogueStore;
 pub use store::erasure::{ErasedSessions, ErasureNames, ErasureScope};
+pub use store::events::{EventStore, Lease, LeaseRequest, LogPosition, WriteBatch};
 pub use store::handle::StoreHandle;
-pub use store::lease::{Lease, LeaseRequest, MailboxItem};
+pub use store::ledgers::LedgerStore;
+pub use store::mailbox::{MailboxItem, MailboxStore};
 pub use store::memory::MemoryStore;
+pub use store::records::{AcceptedCall, RecordKey, RecordStore, StoreRecord, TurnRequests};
 pub use store::rows::{
     ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, RowChange, SessionFilter,
     SessionRow, TurnFilter, TurnRow,
 };
-pub use store::{
-    AcceptedCall, LogPosition, RecordKey, Store, StoreError, StoreRecord, TurnRequests, WriteBatch,
-};
+pub use store::{Store, StoreError};
 pub use tool::annotations::{
     Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,
 };

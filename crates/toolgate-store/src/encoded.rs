@@ -49,19 +49,6 @@ impl EncodedBatch {
             taken_posts: batch.taken_posts,
         })
     }
-
-    /// Checks that the events continue a log that ends at `revision`.
-    pub(crate) fn check_sequence(&self, revision: u64) -> Result<(), StoreError> {
-        for (before, event) in (revision..).zip(&self.events) {
-            if event.sequence != before + 1 {
-                return Err(StoreError::SequenceGap {
-                    expected: before,
-                    found: event.sequence,
-                });
-            }
-        }
-        Ok(())
-    }
 }
 
 impl EncodedEvent {

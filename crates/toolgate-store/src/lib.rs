@@ -6,7 +6,7 @@
 //! loss of the process.
 //!
 //! ```
-//! use toolgate_core::{Json, StoreRecord, RecordKey, Store};
+//! use toolgate_core::{Json, StoreRecord, RecordKey, RecordStore};
 //! use toolgate_store::SqliteStore;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

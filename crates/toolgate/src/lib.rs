@@ -151,9 +151,10 @@ pub mod model {
 /// Storage for sessions, approvals and receipts: SQLite, PostgreSQL, memory.
 pub mod store {
     pub use toolgate_core::{
-        AcceptedCall, ApprovalFilter, ApprovalRow, ApprovalState, ErasedSessions, ErasureNames,
-        ErasureScope, HiddenSessions, Lease, LeaseRequest, LogPosition, MailboxItem, MemoryStore,
-        RecordKey, RowChange, SessionFilter, SessionRow, Store, StoreError, StoreHandle,
+        AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
+        ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, Lease,
+        LeaseRequest, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore, RecordKey,
+        RecordStore, RowChange, SessionFilter, SessionRow, Store, StoreError, StoreHandle,
         StoreRecord, TurnFilter, TurnRequests, TurnRow, WriteBatch,
     };
     pub use toolgate_store::*;

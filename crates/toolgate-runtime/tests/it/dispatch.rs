@@ -8,8 +8,8 @@ use crate::common::{
 };
 use serde_json::json;
 use toolgate_core::{
-    ApprovalRequest, Approver, Arguments, Decision, Json, Outcome, RedactionError, Redactor,
-    RejectCode, Status, Store as _, Suspension, ToolEvent, ToolRequest,
+    ApprovalRequest, Approver, Arguments, Decision, EventStore as _, Json, Outcome, RedactionError,
+    Redactor, RejectCode, Status, Suspension, ToolEvent, ToolRequest,
 };
 use toolgate_runtime::{BusDelivery, DispatchError, Dispatcher, OnFailure, TurnEnd, TurnRequest};
 use toolgate_testkit::{CountingIds, TestClock};

@@ -66,7 +66,7 @@ async fn an_answer_accepted_by_a_stale_driver_reaches_the_new_one() {
 
 #[tokio::test]
 async fn an_unapplied_answer_is_applied_when_the_request_is_answered_again() {
-    use toolgate_core::{ApprovalAnswer, RecordKey, StoreRecord};
+    use toolgate_core::{ApprovalAnswer, RecordKey, RecordStore, StoreRecord};
     let probe = Probe::default();
     let registry = registry(&probe);
     let store = MemoryStore::new();

@@ -9,10 +9,10 @@ use crate::common::{
     Probe, event_names, registry, request, stack, statuses, texts, transcript, view,
 };
 use toolgate_core::{
-    ApprovalAnswer, ApprovalFilter, ApprovalRequest, ApprovalState, Band, Call, CallId, Decision,
-    InputKind, Layer, LedgerDraft, LedgerName, MailboxItem, MemoryStore, Next, Outcome, RecordKey,
-    RejectCode, SealedEntry, SessionFilter, SessionId, Stack, Status, Store, StoreRecord,
-    Suspension, TurnId, Verdict, from_fn,
+    ApprovalAnswer, ApprovalFilter, ApprovalRequest, ApprovalState, Band, Call, CallId,
+    CatalogueStore, Decision, InputKind, Layer, LedgerDraft, LedgerName, LedgerStore, MailboxItem,
+    MailboxStore, MemoryStore, Next, Outcome, RecordKey, RejectCode, SealedEntry, SessionFilter,
+    SessionId, Stack, Status, StoreRecord, Suspension, TurnId, Verdict, from_fn,
 };
 use toolgate_runtime::{
     CallResult, DispatchError, Dispatcher, DispatcherBuilder, RecoveredState, TurnEnd, TurnReport,

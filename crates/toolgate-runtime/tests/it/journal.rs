@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use crate::common::{Probe, question, registry, request, stack, transcript, view};
-use toolgate_core::{MemoryStore, Status, Store, StoreError, ToolEvent};
+use toolgate_core::{EventStore, MemoryStore, Status, StoreError, ToolEvent};
 use toolgate_runtime::{DispatchError, Dispatcher, TurnEnd, TurnRequest};
 use toolgate_testkit::{FaultyStore, StoreCall, StoreFault};
 

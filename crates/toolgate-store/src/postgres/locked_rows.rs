@@ -1,6 +1,9 @@
 //! Reads and locks what a group of writes depends on, in one query.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use sqlx::{PgConnection, Row};
 use toolgate_core::{Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, Timestamp};
@@ -55,7 +58,7 @@ pub(super) struct PostgresSessionState {
     pub(super) created_at: Timestamp,
     pub(super) updated_at: Timestamp,
     pub(super) fence: u64,
-    pub(super) held: Option<(String, Timestamp)>,
+    pub(super) held: Option<(Arc<str>, Timestamp)>,
     pub(super) posted: u64,
 }
 
@@ -124,7 +127,7 @@ impl LockedRows {
             updated_at: time("c")?,
             fence: from_db(row.try_get("d")?),
             posted: from_db(row.try_get("e")?),
-            held: holder.zip(until.map(Timestamp::from_micros)),
+            held: holder.map(Arc::from).zip(until.map(Timestamp::from_micros)),
         };
         self.sessions
             .insert(SessionId::new(row.try_get::<PgUuid, _>("id")?.0), standing);

@@ -96,7 +96,7 @@ fn add_sessions(
         let fence = statement.bind_column(rows.iter().map(|row| to_db(row.fence)).collect())?;
         let holder = rows
             .iter()
-            .map(|row| row.held.as_ref().map(|(holder, _)| holder.clone()));
+            .map(|row| row.held.as_ref().map(|(holder, _)| holder.to_string()));
         let holder = statement.bind_column::<Option<String>>(holder.collect())?;
         let until = rows
             .iter()

@@ -7,7 +7,9 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use toolgate_core::{StoreError, run_contained_sync};
 
-use super::{connect::database_error, queue::JobQueue, transaction::SqliteWriteTx};
+use super::{
+    connect::database_error, queue::JobQueue, read::SqliteReader, transaction::SqliteWriteTx,
+};
 use crate::DatabaseError;
 
 /// The maximum number of writes that share a commit, so that no caller waits for too many others.
@@ -97,8 +99,7 @@ pub(super) fn run_writer(
     queue: &Arc<JobQueue<Box<dyn SqliteWriteJob>>>,
 ) {
     let tx = SqliteWriteTx {
-        connection,
-        path,
+        reader: SqliteReader { connection, path },
         synced: Cell::new(true),
     };
     loop {

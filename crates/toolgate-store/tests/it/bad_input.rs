@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 use crate::support::{approval_request, call_id, draft, key, note, opened, session, turn_id};
 use bytes::Bytes;
 use toolgate_core::{
-    ApprovalFilter, Digest, LogPosition, SessionFilter, Store, StoreError, StoreHandle,
-    StoreRecord, Timestamp, WriteBatch,
+    ApprovalFilter, CatalogueStore, Digest, EventStore, LogPosition, RecordStore, SessionFilter,
+    StoreError, StoreHandle, StoreRecord, Timestamp, WriteBatch,
 };
 use toolgate_store::{DatabaseError, IntegrityProblem, SqliteOptions, SqliteStore};
 

@@ -8,7 +8,7 @@ use std::{
 
 use crate::support::{approval_request, call_id, session};
 use toolgate_core::{
-    ApprovalFilter, LogPosition, RecordKey, SessionFilter, SessionId, Store, StoreError,
+    ApprovalFilter, CatalogueStore, LogPosition, RecordKey, SessionFilter, SessionId, StoreError,
     StoreHandle, Timestamp, WriteBatch,
 };
 use toolgate_store::{SqliteStore, open_store};

@@ -1,11 +1,6 @@
 //! Conformance suites for stores, executors and screens of other crates.
 
 mod store;
-mod store_budgets;
-mod store_erase;
-mod store_leases;
-mod store_ledgers;
-mod store_lists;
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -18,7 +18,7 @@ use toolgate::{
     prelude::*,
     session::TurnReport,
     stack::{ToolRequest, map_call},
-    store::{RecordKey, Store, StoreRecord},
+    store::{EventStore, RecordKey, RecordStore, StoreRecord},
     value::{Digest, Json},
 };
 

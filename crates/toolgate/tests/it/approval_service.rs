@@ -12,7 +12,10 @@ use toolgate::{
     layers::Approval,
     prelude::*,
     session::{Dispatcher, RejectCode, TurnReport},
-    store::{ApprovalFilter, ApprovalState, MailboxItem, RecordKey, Store, StoreRecord},
+    store::{
+        ApprovalFilter, ApprovalState, MailboxItem, MailboxStore, RecordKey, RecordStore,
+        StoreRecord,
+    },
     value::Json,
 };
 

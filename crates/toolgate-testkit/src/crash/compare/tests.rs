@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    CallId, Digest, Event, Invocation, LedgerDraft, LedgerName, LogPosition, MemoryStore, Outcome,
-    RecordKey, SessionId, SettledOutcome, Status, Store, StoreHandle, StoreRecord, Timestamp,
-    ToolEvent, ToolName, TurnEvent, TurnId, TurnInfo, WriteBatch,
+    CallId, Digest, Event, EventStore, Invocation, LedgerDraft, LedgerName, LedgerStore,
+    LogPosition, MemoryStore, Outcome, RecordKey, SessionId, SettledOutcome, Status, StoreHandle,
+    StoreRecord, Timestamp, ToolEvent, ToolName, TurnEvent, TurnId, TurnInfo, WriteBatch,
 };
 use uuid::Uuid;
 

@@ -21,8 +21,8 @@ use toolgate::{
     session::{DeliverError, Dispatcher, RejectCode, TurnReport, TurnRequest},
     stack::{Suspension, ToolRequest},
     store::{
-        ApprovalFilter, LogPosition, MailboxItem, MemoryStore, RecordKey, Store, StoreHandle,
-        StoreRecord, WriteBatch,
+        ApprovalFilter, EventStore, LogPosition, MailboxItem, MailboxStore, MemoryStore, RecordKey,
+        RecordStore, StoreHandle, StoreRecord, WriteBatch,
     },
     tool::Resource,
     value::{CallId, SessionId, ToolName},

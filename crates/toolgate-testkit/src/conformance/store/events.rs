@@ -1,20 +1,35 @@
-//! The store rules for leases and the mailbox.
+//! The store rules for logs and leases.
 
 use std::sync::Arc;
 
-use futures::{FutureExt, future::join_all};
+use futures::future::join_all;
 use toolgate_core::{
-    CallId, IdSource, InputKind, Lease, LeaseRequest, LedgerDraft, LedgerName, LogPosition,
-    MailboxItem, RecordKey, RejectCode, SessionId, StoreError, StoreHandle, Timestamp, TurnId,
-    WriteBatch,
+    CallId, IdSource, LeaseRequest, LedgerDraft, LogPosition, RecordKey, SessionId, SettledOutcome,
+    Status, StoreError, StoreHandle, StoreRecord, WriteBatch,
 };
 
 use super::{
-    ensure,
-    store::{StoreRule, error_text, event_batch, json_record, sample_events},
+    StoreRule, at_second, ensure, error_text, event_batch, json_record, lease_request,
+    leased_position, ledgers::suite_ledger, sample_events,
 };
 
-pub(super) const RULES: [(&str, StoreRule); 9] = [
+pub(super) const RULES: [(&str, StoreRule); 12] = [
+    ("an_unknown_session_is_empty", |s, i| {
+        Box::pin(unknown_session(s, i))
+    }),
+    ("events_are_read_back_in_order_and_in_pages", |s, i| {
+        Box::pin(reads_events_back(s, i))
+    }),
+    ("an_append_at_another_revision_writes_nothing", |s, i| {
+        Box::pin(compare_and_set(s, i))
+    }),
+    ("a_gap_is_rejected", |s, i| Box::pin(rejects_a_gap(s, i))),
+    ("a_batch_is_written_whole_or_not_at_all", |s, i| {
+        Box::pin(writes_all_or_nothing(s, i))
+    }),
+    ("of_many_writers_at_one_revision_one_wins", |s, i| {
+        Box::pin(one_writer_wins(s, i))
+    }),
     ("a_session_has_one_lease_holder_at_a_time", |s, i| {
         Box::pin(has_one_holder(s, i))
     }),
@@ -33,37 +48,180 @@ pub(super) const RULES: [(&str, StoreRule); 9] = [
     ("an_append_renews_the_lease", |s, i| {
         Box::pin(renews_by_append(s, i))
     }),
-    ("posts_arrive_in_order_and_are_taken_once", |s, i| {
-        Box::pin(orders_posts(s, i))
-    }),
-    ("a_post_wakes_its_waiter", |s, i| {
-        Box::pin(wakes_a_waiter(s, i))
-    }),
-    ("a_taken_post_wakes_no_waiter", |s, i| {
-        Box::pin(taken_posts_wake_no_waiter(s, i))
-    }),
 ];
 
-fn at_second(seconds: i64) -> Timestamp {
-    Timestamp::from_micros(seconds * 1_000_000)
+async fn unknown_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    ensure(
+        store.revision(session).await.map_err(error_text)? == 0,
+        "its revision is not 0",
+    )?;
+    ensure(
+        store
+            .events(session, 0, 10)
+            .await
+            .map_err(error_text)?
+            .is_empty(),
+        "it has events",
+    )
 }
 
-fn lease_request(session: SessionId, holder: &str, now: i64, until: i64) -> LeaseRequest {
-    LeaseRequest {
-        session,
-        holder: holder.into(),
-        now: at_second(now),
-        until: at_second(until),
-        instead_of: None,
+async fn reads_events_back(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    let written = sample_events(session, ids, 1, 5);
+    let revision = store
+        .append(
+            session,
+            LogPosition::unleased(0),
+            event_batch(written[..2].to_vec()),
+        )
+        .await
+        .map_err(error_text)?;
+    ensure(
+        revision == 2,
+        format!("the revision after two events is {revision}"),
+    )?;
+    store
+        .append(
+            session,
+            LogPosition::unleased(2),
+            event_batch(written[2..].to_vec()),
+        )
+        .await
+        .map_err(error_text)?;
+    for (after, limit) in [(0, 10), (0, 2), (2, 2), (4, 10), (5, 10), (99, 1)] {
+        let read = store
+            .events(session, after, limit)
+            .await
+            .map_err(error_text)?;
+        let expected: Vec<_> = written
+            .iter()
+            .skip(after as usize)
+            .take(limit)
+            .cloned()
+            .collect();
+        ensure(
+            read == expected,
+            format!("after {after}, limit {limit}: {} events", read.len()),
+        )?;
     }
+    Ok(())
 }
 
-fn leased_position(lease: &Lease, revision: u64) -> LogPosition {
-    LogPosition {
-        revision,
-        fence: lease.fence,
-        lease_until: None,
+async fn compare_and_set(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    store
+        .append(
+            session,
+            LogPosition::unleased(0),
+            event_batch(sample_events(session, ids, 1, 2)),
+        )
+        .await
+        .map_err(error_text)?;
+    for expected in [0, 1, 3] {
+        match store
+            .append(
+                session,
+                LogPosition::unleased(expected),
+                event_batch(sample_events(session, ids, expected + 1, 1)),
+            )
+            .await
+        {
+            Err(StoreError::Conflict { found: 2, .. }) => {}
+            other => return Err(format!("expected {expected}: {other:?}")),
+        }
     }
+    ensure(
+        store.revision(session).await.map_err(error_text)? == 2,
+        "the log has changed",
+    )
+}
+
+async fn rejects_a_gap(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    let refused = store
+        .append(
+            session,
+            LogPosition::unleased(0),
+            event_batch(sample_events(session, ids, 2, 1)),
+        )
+        .await;
+    ensure(
+        matches!(refused, Err(StoreError::SequenceGap { .. })),
+        format!("{refused:?}"),
+    )?;
+    ensure(
+        store.revision(session).await.map_err(error_text)? == 0,
+        "the log has changed",
+    )
+}
+
+async fn writes_all_or_nothing(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    let call = CallId::from_source(ids);
+    let taken = RecordKey::Outcome(call);
+    let fresh = RecordKey::Layer(call, "fresh".into());
+    let outcome = StoreRecord::Outcome(Arc::new(SettledOutcome::new(Status::Ok)));
+    store
+        .put_record_once(taken.clone(), outcome.clone())
+        .await
+        .map_err(error_text)?;
+    let records = vec![
+        (fresh.clone(), json_record("x")),
+        (taken.clone(), json_record("y")),
+    ];
+    let refused = store
+        .append(
+            session,
+            LogPosition::unleased(0),
+            WriteBatch {
+                events: sample_events(session, ids, 1, 3),
+                records,
+                ..WriteBatch::default()
+            },
+        )
+        .await;
+    ensure(
+        matches!(&refused, Err(StoreError::RecordExists { key }) if *key == taken),
+        format!("{refused:?}"),
+    )?;
+    ensure(
+        store.revision(session).await.map_err(error_text)? == 0,
+        "events were written",
+    )?;
+    ensure(
+        store
+            .load_record(&fresh)
+            .await
+            .map_err(error_text)?
+            .is_none(),
+        "a record was written",
+    )?;
+    ensure(
+        store.load_record(&taken).await.map_err(error_text)? == Some(outcome),
+        "the old record has changed",
+    )
+}
+
+async fn one_writer_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    let write = |_| {
+        store.append(
+            session,
+            LogPosition::unleased(0),
+            event_batch(sample_events(session, ids, 1, 1)),
+        )
+    };
+    let won = join_all((0..16).map(write))
+        .await
+        .into_iter()
+        .filter(Result::is_ok)
+        .count();
+    ensure(won == 1, format!("{won} writers won"))?;
+    ensure(
+        store.revision(session).await.map_err(error_text)? == 1,
+        "more than one event was written",
+    )
 }
 
 async fn has_one_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
@@ -207,7 +365,7 @@ async fn fences_stale_appends(store: &StoreHandle, ids: &dyn IdSource) -> Result
         format!("the new lease starts at {}", second.revision),
     )?;
     let key = RecordKey::Layer(call, "k".into());
-    let ledger = suite_ledger(call);
+    let ledger = suite_ledger(ids);
     let batch = WriteBatch {
         events: sample_events(session, ids, 3, 1),
         records: vec![(key.clone(), json_record("x"))],
@@ -285,157 +443,4 @@ async fn renews_by_append(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
         matches!(taken, Err(StoreError::LeaseHeld { .. })),
         "an append without a time ended the lease",
     )
-}
-
-fn suite_ledger(call: CallId) -> LedgerName {
-    format!("suite/{call}").parse().expect("a plain name")
-}
-
-fn refused_post(ids: &dyn IdSource) -> MailboxItem {
-    let turn = TurnId::from_source(ids);
-    let call = CallId::from_source(ids);
-    MailboxItem::Refused {
-        turn,
-        call,
-        what: InputKind::Result,
-        code: RejectCode::Duplicate,
-    }
-}
-
-async fn orders_posts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let session = SessionId::from_source(ids);
-    let left: Vec<MailboxItem> = (0..4).map(|_| refused_post(ids)).collect();
-    let key = RecordKey::Layer(CallId::from_source(ids), "post".into());
-    store
-        .post_item(
-            session,
-            left[0].clone(),
-            vec![(key.clone(), json_record("first"))],
-        )
-        .await
-        .map_err(error_text)?;
-    let fresh = RecordKey::Layer(CallId::from_source(ids), "fresh".into());
-    let twice = vec![
-        (fresh.clone(), json_record("x")),
-        (key.clone(), json_record("second")),
-    ];
-    let again = store.post_item(session, left[1].clone(), twice).await;
-    ensure(
-        matches!(&again, Err(StoreError::RecordExists { key: found }) if *found == key),
-        format!("{again:?}"),
-    )?;
-    ensure(
-        store
-            .load_record(&fresh)
-            .await
-            .map_err(error_text)?
-            .is_none(),
-        "a record of a rejected post was written",
-    )?;
-    for post in &left[1..3] {
-        store
-            .post_item(session, post.clone(), Vec::new())
-            .await
-            .map_err(error_text)?;
-    }
-    let expected: Vec<(u64, MailboxItem)> = (1..).zip(left[..3].to_vec()).collect();
-    ensure(
-        store.posts(session, 0, 10).await.map_err(error_text)? == expected,
-        "they are not in order",
-    )?;
-    ensure(
-        store.posts(session, 1, 1).await.map_err(error_text)? == expected[1..2],
-        "a page is wrong",
-    )?;
-    let taken = WriteBatch {
-        taken_posts: Some(2),
-        ..event_batch(sample_events(session, ids, 1, 1))
-    };
-    store
-        .append(session, LogPosition::unleased(0), taken)
-        .await
-        .map_err(error_text)?;
-    ensure(
-        store.posts(session, 0, 10).await.map_err(error_text)? == expected[2..],
-        "other posts were taken",
-    )?;
-    let rest = WriteBatch {
-        taken_posts: Some(3),
-        ..WriteBatch::default()
-    };
-    store
-        .append(session, LogPosition::unleased(1), rest)
-        .await
-        .map_err(error_text)?;
-    store
-        .post_item(session, left[3].clone(), Vec::new())
-        .await
-        .map_err(error_text)?;
-    let last = store.posts(session, 0, 10).await.map_err(error_text)?;
-    ensure(
-        last == [(4, left[3].clone())],
-        format!("a number was given twice: {last:?}"),
-    )
-}
-
-async fn wakes_a_waiter(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let session = SessionId::from_source(ids);
-    let mut waiting = store.wait_for_post(session, 0);
-    ensure(
-        (&mut waiting).now_or_never().is_none(),
-        "it woke up without a post",
-    )?;
-    let other = store.post_item(SessionId::from_source(ids), refused_post(ids), Vec::new());
-    other.await.map_err(error_text)?;
-    ensure(
-        (&mut waiting).now_or_never().is_none(),
-        "it woke up for another session",
-    )?;
-    store
-        .post_item(session, refused_post(ids), Vec::new())
-        .await
-        .map_err(error_text)?;
-    waiting.await;
-    // A later waiter is notified at once of stored posts, and only of those.
-    store.wait_for_post(session, 0).await;
-    let later = store.wait_for_post(session, 1);
-    ensure(
-        later.now_or_never().is_none(),
-        "it woke up for a post that was known",
-    )?;
-    let left = store.posts(session, 0, 10).await.map_err(error_text)?;
-    let refused = matches!(left.as_slice(), [(1, MailboxItem::Refused { .. })]);
-    ensure(refused, format!("there are {:?}", Arc::new(left)))
-}
-
-async fn taken_posts_wake_no_waiter(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let session = SessionId::from_source(ids);
-    store
-        .post_item(session, refused_post(ids), Vec::new())
-        .await
-        .map_err(error_text)?;
-    store.wait_for_post(session, 0).await;
-    let taken = WriteBatch {
-        taken_posts: Some(1),
-        ..event_batch(sample_events(session, ids, 1, 1))
-    };
-    store
-        .append(session, LogPosition::unleased(0), taken)
-        .await
-        .map_err(error_text)?;
-    // A later driver knows no post number. If the taken post woke it, its wait would never block.
-    let mut waiting = store.wait_for_post(session, 0);
-    for _ in 0..50 {
-        ensure(
-            (&mut waiting).now_or_never().is_none(),
-            "a taken post woke a waiter",
-        )?;
-        store.revision(session).await.map_err(error_text)?;
-    }
-    store
-        .post_item(session, refused_post(ids), Vec::new())
-        .await
-        .map_err(error_text)?;
-    waiting.await;
-    Ok(())
 }

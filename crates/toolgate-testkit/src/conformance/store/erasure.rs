@@ -14,10 +14,7 @@ use toolgate_core::{
     TurnEvent, TurnFilter, TurnId, TurnInfo, WriteBatch,
 };
 
-use super::{
-    ensure,
-    store::{StoreRule, error_text, json_record},
-};
+use super::{StoreRule, ensure, error_text, json_record};
 use crate::fakes::call_with;
 
 pub(super) const RULES: [(&str, StoreRule); 11] = [

@@ -8,10 +8,7 @@ use toolgate_core::{
     StoreError, StoreHandle, WriteBatch,
 };
 
-use super::{
-    ensure,
-    store::{StoreRule, error_text, event_batch, json_record, sample_events},
-};
+use super::{StoreRule, ensure, error_text, event_batch, json_record, sample_events};
 
 pub(super) const RULES: [(&str, StoreRule); 2] = [
     ("chains_have_no_gaps_and_no_forks", |s, i| {
@@ -23,7 +20,7 @@ pub(super) const RULES: [(&str, StoreRule); 2] = [
     ),
 ];
 
-fn suite_ledger(ids: &dyn IdSource) -> LedgerName {
+pub(super) fn suite_ledger(ids: &dyn IdSource) -> LedgerName {
     format!("suite/{}", CallId::from_source(ids))
         .parse()
         .expect("a plain name")

@@ -7,10 +7,7 @@ use toolgate_core::{
     TurnId,
 };
 
-use super::{
-    ensure,
-    store::{StoreRule, error_text},
-};
+use super::{StoreRule, ensure, error_text};
 
 pub(super) const RULES: [(&str, StoreRule); 9] = [
     ("an_unused_account_does_not_exist", |s, i| {

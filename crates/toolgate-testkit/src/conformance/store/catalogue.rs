@@ -10,10 +10,7 @@ use toolgate_core::{
     TurnEvent, TurnFilter, TurnId, TurnInfo,
 };
 
-use super::{
-    ensure,
-    store::{StoreRule, error_text, event_batch},
-};
+use super::{StoreRule, ensure, error_text, event_batch};
 use crate::fakes::call_with;
 
 pub(super) const RULES: [(&str, StoreRule); 4] = [
