@@ -110,7 +110,9 @@ pub use store::handle::StoreHandle;
 pub use store::ledgers::LedgerStore;
 pub use store::mailbox::{MailboxItem, MailboxStore};
 pub use store::memory::MemoryStore;
-pub use store::records::{AcceptedCall, RecordKey, RecordStore, StoreRecord, TurnRequests};
+pub use store::records::{
+    AcceptedCall, RecordContent, RecordKey, RecordStore, StoreRecord, TurnRequests,
+};
 pub use store::rows::{
     ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, RowChange, SessionFilter,
     SessionRow, TurnFilter, TurnRow,

@@ -153,9 +153,9 @@ pub mod store {
     pub use toolgate_core::{
         AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
         ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, Lease,
-        LeaseRequest, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore, RecordKey,
-        RecordStore, RowChange, SessionFilter, SessionRow, Store, StoreError, StoreHandle,
-        StoreRecord, TurnFilter, TurnRequests, TurnRow, WriteBatch,
+        LeaseRequest, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
+        RecordContent, RecordKey, RecordStore, RowChange, SessionFilter, SessionRow, Store,
+        StoreError, StoreHandle, StoreRecord, TurnFilter, TurnRequests, TurnRow, WriteBatch,
     };
     pub use toolgate_store::*;
 }

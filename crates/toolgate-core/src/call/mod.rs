@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Admission, AgentId, Annotations, ApprovalAnswer, Arguments, CallEnv, CallId, IdempotencyKey,
     Json, Outcome, Principal, RecordKey, SessionId, SettledOutcome, ShownTool, StopActions,
-    StoreError, StoreRecord, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
+    StoreError, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
 };
 
 /// A tool call as a model wrote it, before anything was checked.
@@ -403,7 +403,8 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the record cannot be read or written; in the second case `act` has run.
+    /// [`StoreError`] if the record cannot be read or written; in the second case `act` has run. A
+    /// record of another kind cannot be read, and `act` does not run.
     ///
     /// # Cancel safety
     ///
@@ -415,18 +416,15 @@ impl Call {
     {
         let key = RecordKey::Layer(self.id, key.into());
         let store = self.env().store();
-        if let Some(StoreRecord::Json(kept)) = store.load_record(&key).await? {
+        if let Some(kept) = store.load_json(&key).await? {
             return Ok(kept);
         }
         let done = act().await;
         // Another process may have been faster: the stored answer stands for both.
-        match store
-            .put_record_once(key, StoreRecord::Json(done.clone()))
+        Ok(store
+            .put_json_once(key, done.clone())
             .await?
-        {
-            Some(StoreRecord::Json(kept)) => Ok(kept),
-            Some(_) | None => Ok(done),
-        }
+            .unwrap_or(done))
     }
 
     pub(crate) fn view_rejection(&self) -> Option<&Outcome> {

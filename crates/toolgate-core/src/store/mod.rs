@@ -49,6 +49,16 @@ pub enum StoreError {
         /// The key of the record.
         key: RecordKey,
     },
+    /// A record is of another kind than its key requires; another program changed it.
+    #[error("the record {key} is of the kind {found}, not {expected}")]
+    WrongRecordKind {
+        /// The key of the record.
+        key: RecordKey,
+        /// The kind that the key requires.
+        expected: &'static str,
+        /// The kind that is stored.
+        found: &'static str,
+    },
     /// The events of a batch do not continue the log.
     #[error("event {found} does not follow event {expected}")]
     SequenceGap {

@@ -240,17 +240,10 @@ impl ApprovalService {
     ///
     /// Fails if the store failed.
     pub async fn interrupt_turn(&self, turn: TurnId, reason: &str) -> Result<bool, StoreError> {
-        let Some(StoreRecord::Requests(requests)) =
-            self.store.load_record(&RecordKey::Requests(turn)).await?
-        else {
+        let Some(requests) = self.store.load_turn_requests(turn).await? else {
             return Ok(false);
         };
-        if self
-            .store
-            .load_record(&RecordKey::Ended(turn))
-            .await?
-            .is_some()
-        {
+        if self.store.load_turn_end(turn).await?.is_some() {
             return Ok(false);
         }
         let post = MailboxItem::Interrupt {
@@ -366,20 +359,13 @@ impl ApprovalService {
     ) -> Result<Option<RejectCode>, StoreError> {
         let call = row.request.approval_id.call_id();
         // The record is written before the list is updated.
-        let settled = match (
-            row.state,
-            self.store.load_record(&RecordKey::Outcome(call)).await?,
-        ) {
-            (_, Some(StoreRecord::Outcome(settled))) => Some(settled.status),
+        let settled = match (row.state, self.store.load_outcome(call).await?) {
+            (_, Some(settled)) => Some(settled.status),
             (ApprovalState::Settled(status), _) => Some(status),
             (ApprovalState::Pending | ApprovalState::Answered, _) => None,
         };
         if let Some(status) = settled {
-            let ended = self
-                .store
-                .load_record(&RecordKey::Ended(row.turn))
-                .await?
-                .is_some();
+            let ended = self.store.load_turn_end(row.turn).await?.is_some();
             return Ok(Some(match status {
                 Status::Expired => RejectCode::Expired,
                 status if status.is_refusal() => RejectCode::AlreadyDenied,
@@ -387,11 +373,8 @@ impl ApprovalService {
                 status => RejectCode::after_settled(status),
             }));
         }
-        let answer = self
-            .store
-            .load_record(&RecordKey::Answer(call, row.request.generation))
-            .await?;
-        let Some(StoreRecord::Answer(answer)) = answer else {
+        let answer = self.store.load_answer(call, row.request.generation);
+        let Some(answer) = answer.await? else {
             return Ok(None);
         };
         Ok(Some(match (&answer.decision.verdict, on) {
@@ -437,11 +420,10 @@ impl ApprovalService {
         &self,
         row: &ApprovalRow,
     ) -> Result<Option<Arc<ApprovalRequest>>, StoreError> {
-        let key = RecordKey::Question(row.request.approval_id.call_id(), row.request.generation);
-        Ok(match self.store.load_record(&key).await? {
-            Some(StoreRecord::Question(request)) => Some(request),
-            _ => None,
-        })
+        let call = row.request.approval_id.call_id();
+        self.store
+            .load_approval_request(call, row.request.generation)
+            .await
     }
 
     async fn record_rejection(

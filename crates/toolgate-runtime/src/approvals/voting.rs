@@ -2,7 +2,7 @@
 
 use toolgate_core::{
     AdmittedDecision, ApprovalAnswer, ApprovalRequest, Decision, Json, Keyring, Principal,
-    RejectCode, StoreError, StoreHandle, StoreRecord, Timestamp, Vote, admit_decision,
+    RejectCode, StoreError, StoreHandle, Timestamp, Vote, admit_decision,
 };
 
 /// Limit on how many votes on one approval request are loaded.
@@ -19,15 +19,11 @@ pub(crate) async fn load_votes(
         return Ok(Vec::new());
     }
     let kept = store
-        .list_records(&Vote::record_prefix(request), None, MOST_VOTES)
+        .list_json(&Vote::record_prefix(request), None, MOST_VOTES)
         .await?;
-    let read = |(_, record)| match record {
-        StoreRecord::Json(json) => serde_json::from_value(Json::as_value(&json).clone()).ok(),
-        _ => None,
-    };
     Ok(kept
         .into_iter()
-        .filter_map(read)
+        .filter_map(|(_, vote)| serde_json::from_value(vote.as_value().clone()).ok())
         .filter(|vote| is_valid_vote(request, vote, keyring))
         .collect())
 }
@@ -62,16 +58,10 @@ pub(crate) async fn count_vote(
         .ok()
         .and_then(|value| Json::new(value).ok())
         .unwrap_or_else(Json::null);
-    let earlier = store
-        .put_record_once(key.clone(), StoreRecord::Json(vote))
-        .await?;
+    let earlier = store.put_json_once(key.clone(), vote).await?;
     let repeated = earlier.is_some();
-    let earlier = match earlier {
-        Some(StoreRecord::Json(earlier)) => {
-            serde_json::from_value::<Vote>(earlier.as_value().clone()).ok()
-        }
-        Some(_) | None => None,
-    };
+    let earlier =
+        earlier.and_then(|vote| serde_json::from_value::<Vote>(vote.as_value().clone()).ok());
     match earlier {
         // The stored vote under this name has no valid signature.
         Some(earlier) if !is_valid_vote(request, &earlier, keyring) => {

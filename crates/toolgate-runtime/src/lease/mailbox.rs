@@ -3,9 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use toolgate_core::{
-    CallId, MailboxItem, RecordKey, SettledOutcome, StoreRecord, TurnEvent, TurnId, TurnInfo,
-};
+use toolgate_core::{CallId, MailboxItem, SettledOutcome, TurnEvent, TurnId, TurnInfo};
 
 use crate::{
     DeliverError, DispatchError, Dispatcher,
@@ -101,16 +99,12 @@ impl Dispatcher {
         call: CallId,
         generation: u32,
     ) -> Result<(), DispatchError> {
-        let record = self
-            .0
-            .store
-            .load_record(&RecordKey::Answer(call, generation))
-            .await?;
+        let answer = self.0.store.load_answer(call, generation).await?;
         // A turn that is being resumed may have loaded its answers before this one came, and is not
         // registered yet.
         let _nothing_is_taken_up = self.0.posting.lock().await;
-        match (self.0.driven_turn(turn), record) {
-            (Some(active), Some(StoreRecord::Answer(answer))) => {
+        match (self.0.driven_turn(turn), answer) {
+            (Some(active), Some(answer)) => {
                 Ok(active.apply_answer(call, &answer, Some(number)).0.await?)
             }
             _ => self.mark_processed(number, None).await,
@@ -123,13 +117,7 @@ impl Dispatcher {
         turn: TurnId,
         reason: &str,
     ) -> Result<Option<PendingEvent>, DispatchError> {
-        if self
-            .0
-            .store
-            .load_record(&RecordKey::Ended(turn))
-            .await?
-            .is_some()
-        {
+        if self.0.store.load_turn_end(turn).await?.is_some() {
             return Ok(None);
         }
         let event = TurnEvent::TurnInterrupted {
@@ -142,16 +130,10 @@ impl Dispatcher {
     }
 
     async fn load_turn_info(&self, turn: TurnId) -> Result<Option<Arc<TurnInfo>>, DispatchError> {
-        Ok(
-            match self.0.store.load_record(&RecordKey::Requests(turn)).await? {
-                Some(StoreRecord::Requests(requests))
-                    if requests.info.session == self.0.session =>
-                {
-                    Some(requests.info.clone())
-                }
-                _ => None,
-            },
-        )
+        let requests = self.0.store.load_turn_requests(turn).await?;
+        Ok(requests
+            .filter(|requests| requests.info.session == self.0.session)
+            .map(|requests| requests.info.clone()))
     }
 
     /// Records a message as processed, in the same write as its event: after a crash it is not

@@ -7,9 +7,7 @@ use std::{
 };
 
 use lru::LruCache;
-use toolgate_core::{
-    CallId, Clock, RecordKey, Status, StoreError, StoreHandle, StoreRecord, Timestamp,
-};
+use toolgate_core::{CallId, Clock, Status, StoreError, StoreHandle, Timestamp};
 
 /// A bounded cache of settled invocations in front of the store, which keeps all of them.
 pub(crate) struct SettledCache {
@@ -55,10 +53,8 @@ impl SettledCache {
         if let Some(status) = self.recent_status(call) {
             return Ok(Some(status));
         }
-        match self.store.load_record(&RecordKey::Outcome(call)).await? {
-            Some(StoreRecord::Outcome(settled)) => Ok(Some(settled.status)),
-            _ => Ok(None),
-        }
+        let outcome = self.store.load_outcome(call).await?;
+        Ok(outcome.map(|settled| settled.status))
     }
 
     fn recent_status(&self, call: CallId) -> Option<Status> {
@@ -76,7 +72,7 @@ impl SettledCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolgate_core::{MemoryStore, SettledOutcome};
+    use toolgate_core::{MemoryStore, RecordKey, SettledOutcome, StoreRecord};
     use toolgate_testkit::TestClock;
     use uuid::Uuid;
 

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    AdmittedDecision, ApprovalAnswer, ApprovalRequest, ApprovalRequestRef, CallId, Decision,
-    InputKind, MailboxItem, Outcome, RecordKey, RejectCode, StoreError, StoreRecord, TurnEvent,
-    TurnId, View,
+    AdmittedDecision, ApprovalAnswer, ApprovalRequestRef, CallId, Decision, InputKind, MailboxItem,
+    Outcome, RecordKey, RejectCode, StoreError, StoreRecord, TurnEvent, TurnId, View,
 };
 
 use crate::{
@@ -196,26 +195,21 @@ impl Dispatcher {
         call: CallId,
         answer: ApprovalAnswer,
     ) -> Result<(), DeliverError> {
-        let key = RecordKey::Answer(call, answer.generation);
-        let record = StoreRecord::Answer(Arc::new(answer.clone()));
-        // `put_record_once` is atomic across processes: the first decision stands.
+        // The write is atomic across processes: the first decision stands.
         let kept = self
             .0
             .store
-            .put_record_once(key, record)
+            .put_answer_once(call, Arc::new(answer.clone()))
             .await
             .map_err(|error| Box::new(DispatchError::from(error)))?;
         if let Some(earlier) = kept {
-            let denied = matches!(&earlier, StoreRecord::Answer(earlier) if earlier.is_denial());
-            let code = if denied {
+            let code = if earlier.is_denial() {
                 RejectCode::AlreadyDenied
             } else {
                 RejectCode::Duplicate
             };
-            if let StoreRecord::Answer(earlier) = &earlier {
-                // The process that stored it may have been lost before it was applied.
-                active.apply_answer(call, earlier, None).0.await?;
-            }
+            // The process that stored it may have been lost before it was applied.
+            active.apply_answer(call, &earlier, None).0.await?;
             self.record_rejection(active.info.turn, call, InputKind::Decision, code)
                 .await;
             return Err(code.into());
@@ -299,11 +293,9 @@ impl Dispatcher {
         let request = match self.0.driven_turn(turn) {
             Some(active) => active.pending_request(question),
             None => {
-                let key = RecordKey::Question(question.approval_id.call_id(), question.generation);
-                match store.load_record(&key).await.map_err(broken)? {
-                    Some(StoreRecord::Question(request)) => Some(ApprovalRequest::clone(&request)),
-                    _ => None,
-                }
+                let call = question.approval_id.call_id();
+                let stored = store.load_approval_request(call, question.generation).await;
+                stored.map_err(broken)?.map(Arc::unwrap_or_clone)
             }
         };
         let request = request.filter(|request| {
@@ -313,13 +305,8 @@ impl Dispatcher {
         let Some(request) = request.filter(|_| !decision.by.as_str().trim().is_empty()) else {
             return Ok(Ok(AdmittedDecision::Decided { with: Vec::new() }));
         };
-        let answered = RecordKey::Answer(request.approval_id.call_id(), request.generation);
-        if store
-            .load_record(&answered)
-            .await
-            .map_err(broken)?
-            .is_some()
-        {
+        let answered = store.load_answer(request.approval_id.call_id(), request.generation);
+        if answered.await.map_err(broken)?.is_some() {
             return Ok(Ok(AdmittedDecision::Decided { with: Vec::new() }));
         }
         let keyring = self.0.keyring.as_ref();
@@ -412,9 +399,7 @@ impl Dispatcher {
         what: InputKind,
         code: RejectCode,
     ) {
-        if let Ok(Some(StoreRecord::Requests(requests))) =
-            self.0.store.load_record(&RecordKey::Requests(turn)).await
-        {
+        if let Ok(Some(requests)) = self.0.store.load_turn_requests(turn).await {
             let event = TurnEvent::InputRejected {
                 invocation_id,
                 what,

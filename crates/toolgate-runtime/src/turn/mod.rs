@@ -220,16 +220,10 @@ impl Dispatcher {
     async fn check_continuation(&self, turn: TurnId) -> Result<(), DispatchError> {
         // The successor's record may still be in the queue of this process.
         self.0.journal.when_flushed().await?;
-        if self
-            .0
-            .store
-            .load_record(&RecordKey::Successor(turn))
-            .await?
-            .is_some()
-        {
+        if self.0.store.load_successor(turn).await?.is_some() {
             return Err(DispatchError::AlreadyContinued { turn });
         }
-        match self.0.store.load_record(&RecordKey::Ended(turn)).await? {
+        match self.0.store.load_turn_end(turn).await? {
             Some(_) => Ok(()),
             None => Err(DispatchError::NotSettled { turn }),
         }

@@ -106,7 +106,7 @@ impl RecordStore for PostgresStore {
         found.reverse();
         found
             .into_iter()
-            .map(|(key, record)| decode_message(&key, record))
+            .map(|(key, record)| decode_message(session, &key, record))
             .collect()
     }
 

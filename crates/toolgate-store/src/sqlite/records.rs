@@ -87,7 +87,7 @@ impl RecordStore for SqliteStore {
             let mut found = read.query_rows(sql, params![first, end, limit_to_db(limit)], |row| {
                 let key: String = row.get(0)?;
                 Ok(decode_column(row, 1, || key.clone())?
-                    .and_then(|record| decode_message(&key, record)))
+                    .and_then(|record| decode_message(session, &key, record)))
             })?;
             found.reverse();
             Ok(found)

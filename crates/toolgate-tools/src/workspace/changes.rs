@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
     Call, CallId, Digest, IdempotencyKey, Json, ReconciledAttempt, RecordKey, SessionId,
-    StoreError, StoreHandle, StoreRecord, ToolName,
+    StoreError, StoreHandle, ToolName,
 };
 
 use crate::{
@@ -97,7 +97,7 @@ impl ChangeSet {
     pub async fn load(store: &StoreHandle, call: CallId) -> Result<Option<Self>, StoreError> {
         // The key of the first attempt is a prefix of all later ones, so one list finds them all.
         let kept = store
-            .list_records(&change_set_key(call, 1), None, MAX_ATTEMPTS as usize)
+            .list_json(&change_set_key(call, 1), None, MAX_ATTEMPTS as usize)
             .await?;
         kept.into_iter()
             .next_back()
@@ -160,13 +160,12 @@ impl ChangeSet {
             made_dirs,
         };
         let record = serde_json::to_value(&set).expect("plain data is JSON");
-        let record =
-            StoreRecord::Json(Json::new(record).expect("a list of files is not deeply nested"));
+        let record = Json::new(record).expect("a list of files is not deeply nested");
         // A record is written once. Another attempt that finds other files gets a record of its own,
         // which sorts after this one: the last record is the one that counts.
         for attempt in 1..=MAX_ATTEMPTS {
             let key = RecordKey::Other(Arc::from(change_set_key(call.id, attempt)));
-            match store.put_record_once(key, record.clone()).await? {
+            match store.put_json_once(key, record.clone()).await? {
                 Some(earlier) if earlier != record => {}
                 Some(_) | None => return Ok(()),
             }
@@ -255,15 +254,12 @@ impl ChangeSet {
         Ok(plan)
     }
 
-    fn parse_record(key: &str, record: &StoreRecord) -> Result<Self, StoreError> {
+    fn parse_record(key: &str, record: &Json) -> Result<Self, StoreError> {
         let damaged = |source: Box<dyn std::error::Error + Send + Sync>| {
             let what = format!("the record {key}");
             StoreError::Damaged { what, source }
         };
-        let StoreRecord::Json(json) = record else {
-            return Err(damaged("it is not JSON".into()));
-        };
-        let set = Self::deserialize(json.as_value()).map_err(|error| damaged(error.into()))?;
+        let set = Self::deserialize(record.as_value()).map_err(|error| damaged(error.into()))?;
         match set.version {
             CHANGE_SET_VERSION => Ok(set),
             other => Err(damaged(format!("version {other} is not supported").into())),

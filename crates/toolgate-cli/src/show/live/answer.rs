@@ -8,7 +8,6 @@ use toolgate::{
     approval::{AdmittedDecision, ApprovalRequest},
     layers::{Preview, RuleBook, SharedPreview, StandingRule},
     stack::{RawArguments, ToolRequest},
-    store::{RecordKey, StoreRecord},
 };
 
 use super::{
@@ -126,13 +125,12 @@ impl<'a> AnswerHandler<'a> {
         &self,
         request: &ApprovalRequest,
     ) -> Result<Arc<ApprovalRequest>, CliError> {
-        let key = RecordKey::Question(request.approval_id.call_id(), request.generation);
-        match self.gate.store.load_record(&key).await? {
-            Some(StoreRecord::Question(whole)) => Ok(whole),
-            _ => Err(CliError::new(
-                "the approval request is no longer in the store",
-            )),
-        }
+        let call = request.approval_id.call_id();
+        let store = &self.gate.store;
+        let whole = store
+            .load_approval_request(call, request.generation)
+            .await?;
+        whole.ok_or_else(|| CliError::new("the approval request is no longer in the store"))
     }
 
     async fn edit_arguments(

@@ -17,9 +17,8 @@ use hashbrown::HashMap;
 use tokio::sync::watch;
 
 use crate::{
-    ApprovalRow, CallId, Digest, Event, LedgerName, MailboxItem, MessageRecord, RecordKey,
-    SealedEntry, SessionId, StoreRecord, Timestamp, TurnId, TurnRow,
-    store::memory::accounts::MemoryAccountBook,
+    ApprovalRow, CallId, Digest, Event, LedgerName, MailboxItem, RecordKey, SealedEntry, SessionId,
+    StoreRecord, Timestamp, TurnId, TurnRow, store::memory::accounts::MemoryAccountBook,
 };
 
 /// A store in memory. Its data lives as long as any clone of it.
@@ -37,7 +36,7 @@ struct MemoryState {
     /// The same records as `RecordKey::Other`, for listing.
     named: BTreeMap<Arc<str>, StoreRecord>,
     /// The same records as `RecordKey::Message`, by number, for reading them in order.
-    messages: HashMap<SessionId, Vec<(u64, Arc<MessageRecord>)>>,
+    messages: HashMap<SessionId, Vec<(u64, StoreRecord)>>,
     blobs: HashMap<Digest, Bytes>,
     ledgers: BTreeMap<LedgerName, Vec<SealedEntry>>,
     /// Wakes the waiters for mailbox items, also of a session that does not exist yet.

@@ -61,7 +61,12 @@ impl RecordStore for MemoryStore {
         let shelf = self.lock_state();
         let messages = shelf.messages.get(&session).map_or(&[][..], Vec::as_slice);
         let end = messages.partition_point(|(number, _)| *number < before);
-        Ok(messages[end.saturating_sub(limit)..end].to_vec())
+        let found = messages[end.saturating_sub(limit)..end].iter();
+        let typed = found.map(|(number, record)| {
+            let key = RecordKey::Message(session, *number);
+            Ok((*number, record.clone().into_content(&key)?))
+        });
+        typed.collect()
     }
 
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {
@@ -105,14 +110,12 @@ impl MemoryState {
 
     pub(super) fn insert_records(&mut self, records: Vec<(RecordKey, StoreRecord)>) {
         for (key, record) in records {
-            match (&key, &record) {
-                (RecordKey::Other(name), record) => {
-                    drop(self.named.insert(name.clone(), record.clone()))
-                }
-                (RecordKey::Message(session, number), StoreRecord::Message(said)) => {
+            match &key {
+                RecordKey::Other(name) => drop(self.named.insert(name.clone(), record.clone())),
+                RecordKey::Message(session, number) => {
                     let messages = self.messages.entry(*session).or_default();
                     let place = messages.partition_point(|(before, _)| before < number);
-                    messages.insert(place, (*number, said.clone()));
+                    messages.insert(place, (*number, record.clone()));
                 }
                 _ => {}
             }

@@ -14,8 +14,8 @@ use std::{fmt, time::Duration};
 
 use toolgate_core::{
     ApprovalAnswer, ApprovalChange, ApprovalRequest, Band, Call, Decision, Keyring, Layer,
-    LayerCapabilities, Next, Outcome, Quorum, RecordKey, SideEffect, Status, StoreRecord,
-    Timestamp, Verdict, run_contained_sync,
+    LayerCapabilities, Next, Outcome, Quorum, RecordKey, SideEffect, Status, Timestamp, Verdict,
+    run_contained_sync,
 };
 
 use crate::{
@@ -340,12 +340,9 @@ impl Approval {
         let kept = call
             .env()
             .store()
-            .load_record(&RecordKey::Layer(call.id, key.into()))
+            .load_json(&RecordKey::Layer(call.id, key.into()))
             .await;
-        let Ok(Some(StoreRecord::Json(kept))) = kept else {
-            return None;
-        };
-        Some(met >= parse_recorded_at(&kept)?.plus(span))
+        Some(met >= parse_recorded_at(&kept.ok()??)?.plus(span))
     }
 
     /// Checks whether the call is back because the last request of this layer expired without an

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use toolgate_core::{
     AccountRow, BudgetAlert, BudgetError, BudgetUnit, Budgets, CallId, Charge, ChargeFilter,
     ChargeId, Cost, Expense, Json, MAX_AMOUNT, Payer, RecordKey, StoreError, StoreHandle,
-    StoreRecord, Timestamp, UnknownPrice, run_contained_sync,
+    Timestamp, UnknownPrice, run_contained_sync,
 };
 
 use crate::{
@@ -144,7 +144,7 @@ impl StoreAccounts {
     ) -> Result<(), BudgetRejection> {
         if self
             .store
-            .load_record(&booked_record_key(call))
+            .load_json(&booked_record_key(call))
             .await
             .map_err(into_unavailable)?
             .is_some()
@@ -188,7 +188,7 @@ impl StoreAccounts {
         // Recorded before the charge is settled: after a crash in between, the open charge is found
         // by the call id and settled.
         self.store
-            .put_record_once(booked_record_key(call), StoreRecord::Json(Json::null()))
+            .put_json_once(booked_record_key(call), Json::null())
             .await
             .map_err(into_unavailable)?;
         let moved = self

@@ -308,7 +308,7 @@ async fn was_counted(call: &Call, next: &Next) -> bool {
         call.id,
         format!("{}/{COUNTED_RECORD}", next.layer_name()).into(),
     );
-    matches!(call.env().store().load_record(&key).await, Ok(Some(_)))
+    matches!(call.env().store().load_json(&key).await, Ok(Some(_)))
 }
 
 impl Configurable for RateLimit {

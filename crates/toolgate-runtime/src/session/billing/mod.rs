@@ -8,8 +8,7 @@ use std::sync::Arc;
 use toolgate_core::{
     BudgetAlert, BudgetError, Budgets, CallId, Charge, ChargeFilter, ChargeId, Clock, Cost,
     Expense, Media, MediaSource, Message, ModelName, ModelRequest, PartContent, Payer, Prices,
-    RecordKey, RoutedModel, SessionId, StoreError, StoreHandle, StoreRecord, TurnId, UnknownPrice,
-    Usage,
+    RoutedModel, SessionId, StoreError, StoreHandle, TurnId, UnknownPrice, Usage,
 };
 
 /// Keeps requests to models within budgets.
@@ -328,14 +327,10 @@ impl ModelBilling {
             let ChargeId::Call(call) = charge.id else {
                 continue;
             };
-            match self.store.load_record(&RecordKey::Outcome(call)).await? {
-                Some(StoreRecord::Outcome(settled)) if settled.attempts == 0 => {
-                    self.store.release_charge(charge).await?
-                }
-                Some(StoreRecord::Outcome(_)) => {
-                    drop(self.store.settle_charge(charge, Vec::new()).await?)
-                }
-                _ => {}
+            match self.store.load_outcome(call).await? {
+                Some(settled) if settled.attempts == 0 => self.store.release_charge(charge).await?,
+                Some(_) => drop(self.store.settle_charge(charge, Vec::new()).await?),
+                None => {}
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use toolgate_core::{
 
 use super::{StoreRule, ensure, error_text, event_batch, json_record, sample_events};
 
-pub(super) const RULES: [(&str, StoreRule); 7] = [
+pub(super) const RULES: [(&str, StoreRule); 8] = [
     ("a_record_is_written_once", |s, i| {
         Box::pin(writes_a_record_once(s, i))
     }),
@@ -32,6 +32,9 @@ pub(super) const RULES: [(&str, StoreRule); 7] = [
     }),
     ("messages_are_read_from_the_end", |s, i| {
         Box::pin(reads_messages(s, i))
+    }),
+    ("a_message_of_another_kind_is_an_error", |s, i| {
+        Box::pin(rejects_other_kinds(s, i))
     }),
 ];
 
@@ -283,4 +286,17 @@ async fn reads_messages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
         )?;
     }
     Ok(())
+}
+
+async fn rejects_other_kinds(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    let key = RecordKey::Message(session, 0);
+    store
+        .put_record_once(key.clone(), json_record("not a message"))
+        .await
+        .map_err(error_text)?;
+    let found = store.messages(session, u64::MAX, 10).await;
+    let right =
+        matches!(&found, Err(StoreError::WrongRecordKind { key: named, .. }) if *named == key);
+    ensure(right, format!("{found:?}"))
 }
