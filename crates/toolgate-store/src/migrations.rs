@@ -37,6 +37,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "hidden",
         sql: include_str!("../migrations/sqlite/0003_hidden.sql"),
     },
+    Migration {
+        version: 4,
+        name: "parent",
+        sql: include_str!("../migrations/sqlite/0004_parent.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -56,6 +61,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 3,
         name: "hidden",
         sql: include_str!("../migrations/postgres/0003_hidden.sql"),
+    },
+    Migration {
+        version: 4,
+        name: "parent",
+        sql: include_str!("../migrations/postgres/0004_parent.sql"),
     },
 ];
 

@@ -165,6 +165,9 @@ pub struct LeaseRequest {
     pub until: Timestamp,
     /// The fence of a lease whose holder is known to be dead; it is replaced before it expires.
     pub instead_of: Option<u64>,
+    /// The session whose call started this one, if it is the session of an agent. The first lease
+    /// that names it sets it for good.
+    pub parent: Option<SessionId>,
 }
 
 impl LeaseRequest {

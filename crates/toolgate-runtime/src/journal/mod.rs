@@ -122,7 +122,7 @@ impl Journal {
         span: Duration,
     ) -> Result<Self, JournalError> {
         let driving =
-            SessionLease::acquire(session, store.clone(), clock.clone(), span, false).await;
+            SessionLease::acquire(session, store.clone(), clock.clone(), span, false, None).await;
         let driving = driving.map_err(|source| JournalError::Store {
             session,
             source: Arc::new(source),

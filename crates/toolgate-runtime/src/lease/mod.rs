@@ -40,6 +40,7 @@ impl SessionLease {
         clock: Arc<dyn Clock>,
         span: Duration,
         by_force: bool,
+        parent: Option<SessionId>,
     ) -> Result<Self, StoreError> {
         // Each driver has a name of its own: two in one process must not share a lease.
         static DRIVERS: AtomicU64 = AtomicU64::new(0);
@@ -53,6 +54,7 @@ impl SessionLease {
             now,
             until,
             instead_of: None,
+            parent,
         };
         let free = |holder: &str| {
             by_force || LeaseHolder::parse_driver(holder).is_some_and(|holder| holder.is_gone())

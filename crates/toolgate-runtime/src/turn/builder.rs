@@ -37,6 +37,7 @@ pub struct DispatcherBuilder {
     late: (usize, Duration),
     lease: Duration,
     by_force: bool,
+    parent: Option<SessionId>,
 }
 
 impl Dispatcher {
@@ -59,6 +60,7 @@ impl Dispatcher {
             late: (SettledCache::CAPACITY, SettledCache::KEEP),
             lease: SessionLease::SPAN,
             by_force: false,
+            parent: None,
         }
     }
 }
@@ -92,6 +94,12 @@ impl DispatcherBuilder {
         self.max_calls = *max_calls;
         self.on_failure = *on_failure;
         self.grace = *grace;
+        self
+    }
+
+    /// Sets the session whose call started this one.
+    pub(crate) fn parent(mut self, parent: SessionId) -> Self {
+        self.parent = Some(parent);
         self
     }
 
@@ -216,6 +224,7 @@ impl DispatcherBuilder {
             clock.clone(),
             self.lease,
             self.by_force,
+            self.parent,
         )
         .await?;
         let journal = Journal::with_lease(driving, store, self.bus.clone(), clock);

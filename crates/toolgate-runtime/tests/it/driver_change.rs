@@ -106,6 +106,49 @@ async fn an_unapplied_answer_is_applied_when_the_request_is_answered_again() {
     transcript(&dispatcher).await;
 }
 
+#[tokio::test]
+async fn with_a_record_of_the_wrong_kind_nothing_is_resumed_or_decided() {
+    use toolgate_core::{Json, RecordKey, RecordStore, StoreRecord};
+    for kind in 0..3 {
+        let probe = Probe::default();
+        let registry = registry(&probe);
+        let store = MemoryStore::new();
+        let lost = driver(&registry, store.clone(), None).await;
+        let calls = vec![request("1", "ask_echo", "a")];
+        let run = lost
+            .open_turn(TurnRequest::new(view(&registry), calls))
+            .await
+            .expect("opens");
+        let report = run.run().await.expect("runs");
+        let asked = question(&report.results[0]);
+        let call = report.results[0].id;
+        let key = match kind {
+            0 => RecordKey::Answer(call, 0),
+            1 => RecordKey::Successor(report.turn),
+            _ => RecordKey::Outcome(call),
+        };
+        let wrong = StoreRecord::Json(Json::null());
+        store
+            .put_record_once(key.clone(), wrong)
+            .await
+            .expect("writes");
+        let new = driver(&registry, store.clone(), Some(&lost)).await;
+        if kind < 2 {
+            let error = new.resume(report.turn, view(&registry)).await.err();
+            let error =
+                std::error::Error::source(&error.expect("is not resumed")).map(ToString::to_string);
+            assert!(error.is_some_and(|error| error.contains("of the kind json")));
+        }
+        if kind != 1 {
+            let desk = ApprovalService::new(StoreHandle::new(store.clone()));
+            let decided = desk.decide(asked, Decision::approve("ann")).await;
+            let failed = decided.as_ref().is_err_and(|error| error.code().is_none());
+            assert!(failed, "{key}: {decided:?}");
+        }
+        assert_eq!(probe.ran(), 0, "{key}");
+    }
+}
+
 /// A turn that one process has lost and another is just resuming, paused after it has loaded
 /// everything.
 struct ResumingTurn {

@@ -26,7 +26,7 @@ impl CatalogueStore for PostgresStore {
         };
         let hidden = hidden_condition(filter.hidden);
         let sql = format!(
-            "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at FROM sessions
+            "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent FROM sessions
              WHERE ($1::uuid IS NULL OR id > $1) AND ($2::uuid IS NULL OR id = $2) AND revision > 0 {hidden} {open}
              ORDER BY id LIMIT $3"
         );
@@ -49,6 +49,9 @@ impl CatalogueStore for PostgresStore {
                     hidden_at: row
                         .try_get::<Option<i64>, _>(6)?
                         .map(Timestamp::from_micros),
+                    parent: row
+                        .try_get::<Option<PgUuid>, _>(7)?
+                        .map(|id| SessionId::new(id.0)),
                 })
             })
             .await

@@ -17,6 +17,7 @@ use super::{
     id::PgUuid,
     locked_rows::RowSelection,
     read::{PostgresReader, RowError, decode_column, held_columns},
+    writer::with_timeout,
 };
 use crate::{
     DatabaseError,
@@ -55,8 +56,7 @@ impl PostgresReader {
                 // The connection is dropped, which makes the server roll back.
                 Err(bad) => return Err(self.to_store_error(bad)),
             }
-            connection
-                .execute("ROLLBACK")
+            with_timeout(connection.execute("ROLLBACK"))
                 .await
                 .map_err(|error| self.to_store_error(error.into()))?;
         };
@@ -66,7 +66,9 @@ impl PostgresReader {
             let source = Arc::new(error);
             DatabaseError::Lost { database, source }
         };
-        connection.execute("COMMIT").await.map_err(lost)?;
+        with_timeout(connection.execute("COMMIT"))
+            .await
+            .map_err(lost)?;
         let _ = connection.close().await;
         Ok(erased)
     }
@@ -226,7 +228,7 @@ async fn clear_sessions(
         "DELETE FROM turns WHERE session = ANY($1)",
         "DELETE FROM approvals WHERE session = ANY($1)",
         "UPDATE sessions SET revision = 0, created_at = 0, updated_at = 0, holder = NULL, lease_until = NULL,
-             hidden_at = NULL, fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END
+             hidden_at = NULL, parent = NULL, fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END
          WHERE id = ANY($1)",
     ] {
         sqlx::query(sql).bind(session_ids(traces)).execute(&mut *connection).await?;

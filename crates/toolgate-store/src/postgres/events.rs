@@ -89,7 +89,9 @@ impl EventStore for PostgresStore {
         self.queue_write(
             move |wants| wants.add_session(session),
             move |plan| {
-                if plan.session_state(session).fence == fence {
+                let known = plan.facts.sessions.get(&session);
+                // A lease of a session that does not exist creates none.
+                if known.is_some_and(|known| known.fence == fence) {
                     plan.change_session(session).held = None;
                 }
                 Ok(())
@@ -156,6 +158,7 @@ impl PostgresWritePlan {
         // Every lease gets a new fence, so that writes under an earlier lease fail.
         known.fence += 1;
         known.held = Some((request.holder.clone(), request.until));
+        known.parent = known.parent.or(request.parent);
         Ok(Lease {
             session,
             fence: known.fence,

@@ -7,6 +7,7 @@ use toolgate_core::{
     ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore, ErasedSessions, RowChange,
     SessionFilter, SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
 };
+use uuid::Uuid;
 
 use super::{
     SqliteStore,
@@ -25,7 +26,7 @@ impl CatalogueStore for SqliteStore {
             };
             let hidden = hidden_condition(filter.hidden);
             let sql = format!(
-                "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at FROM sessions
+                "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent FROM sessions
                  WHERE id > ?1 AND id >= ?2 AND id <= ?3 AND revision > 0 {hidden} {open} ORDER BY id LIMIT ?4"
             );
             // An empty blob sorts before every id.
@@ -46,6 +47,9 @@ impl CatalogueStore for SqliteStore {
                         updated_at: time_column(row, 3)?,
                         held: held_columns(row, 4)?,
                         hidden_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_micros),
+                        parent: row
+                            .get::<_, Option<[u8; 16]>>(7)?
+                            .map(|id| SessionId::new(Uuid::from_bytes(id))),
                     }))
                 },
             )

@@ -120,7 +120,8 @@ impl SqliteWriteTx<'_> {
         let standing = self.session_state(session)?;
         request.check_granted(standing.held.as_ref(), standing.fence)?;
         self.ensure_session(session, &standing)?;
-        let sql = "UPDATE sessions SET fence = ?2, holder = ?3, lease_until = ?4 WHERE id = ?1";
+        let sql = "UPDATE sessions SET fence = ?2, holder = ?3, lease_until = ?4, parent = coalesce(parent, ?5)
+                   WHERE id = ?1";
         // Every lease gets a new fence, so that writes under an earlier lease fail.
         let fence = standing.fence + 1;
         self.execute(
@@ -129,7 +130,8 @@ impl SqliteWriteTx<'_> {
                 session_bytes(session),
                 to_db(fence),
                 &*request.holder,
-                request.until.as_micros()
+                request.until.as_micros(),
+                request.parent.map(session_bytes)
             ],
         )?;
         Ok(Lease {

@@ -211,6 +211,18 @@ impl SqliteMailboxWatcher {
         }
     }
 
+    /// Wakes the waiters whose mailboxes have a new item. Returns false if one could not be read.
+    fn read_mailboxes(&self, read: &SqliteReader<'_>, waiting: &[SessionId]) -> bool {
+        let mut all = true;
+        for session in waiting {
+            match read.newest_post(*session) {
+                Ok(number) => self.notify_waiters(*session, number),
+                Err(_) => all = false,
+            }
+        }
+        all
+    }
+
     fn run_watcher(&self, path: &PathBuf, options: &SqliteOptions) {
         let mut connection: Option<Connection> = None;
         let mut seen = None;
@@ -228,11 +240,9 @@ impl SqliteMailboxWatcher {
             // `data_version` changes when another connection has committed. Only then, or for new
             // waiters, is a query worth it.
             if unseen || version != seen || version.is_none() {
-                seen = version;
+                // Only if all were read: otherwise the next check has to read them again.
                 let read = SqliteReader { connection, path };
-                for session in waiting {
-                    self.notify_waiters(session, read.newest_post(session).unwrap_or(0));
-                }
+                seen = version.filter(|_| self.read_mailboxes(&read, &waiting));
             }
         }
     }
@@ -268,5 +278,41 @@ impl SqliteMailboxWatcher {
         }
         state.unseen = false;
         Some((state.sessions.keys().copied().collect(), true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_mailbox_that_could_not_be_read_is_read_again() {
+        let connection = Connection::open_in_memory().expect("opens");
+        let read = SqliteReader {
+            connection: &connection,
+            path: Path::new("t"),
+        };
+        let session = SessionId::new(Uuid::from_u128(1));
+        let watcher = SqliteMailboxWatcher::default();
+        let newest = watcher
+            .lock_state()
+            .sessions
+            .entry(session)
+            .or_default()
+            .subscribe();
+        assert!(
+            !watcher.read_mailboxes(&read, &[session]),
+            "there is no table"
+        );
+        connection
+            .execute_batch("CREATE TABLE posts (session, number)")
+            .expect("is made");
+        connection
+            .execute("INSERT INTO posts VALUES (?1, 3)", [session_bytes(session)])
+            .expect("is written");
+        assert!(watcher.read_mailboxes(&read, &[session]));
+        assert_eq!(*newest.borrow(), 3);
     }
 }

@@ -266,7 +266,7 @@ mod on_postgres {
             let store = &stores[(n % 2) as usize];
             async move {
                 let above = session((n % 4).into());
-                let below = SessionId::new(call_id(u128::from(n % 4) + 1).uuid());
+                let below = call_id(u128::from(n % 4) + 1).agent_session();
                 for (of, call) in [(above, n % 4 + 1), (below, n % 4 + 50)] {
                     let at = store.revision(of).await.expect("reads");
                     let events = approval_request(of, at + 1, call_id(call.into())).events;

@@ -206,6 +206,7 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
                 now,
                 until,
                 instead_of,
+                parent: instead_of.map(|fence: u64| session(fence.into())),
             };
             format!("{:?}", store.acquire_lease(request).await)
         }

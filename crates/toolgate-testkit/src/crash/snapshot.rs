@@ -191,7 +191,7 @@ impl SessionSnapshot {
                 .map(|call| (call.id, call.label()))
                 .collect::<Vec<_>>()
             {
-                let session = SessionId::new(id.uuid());
+                let session = id.agent_session();
                 // Only the call of an agent has a session with its id.
                 if store.revision(session).await? == 0 {
                     continue;

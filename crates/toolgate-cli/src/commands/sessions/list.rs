@@ -15,7 +15,7 @@ use crate::{
     CliError, CommandContext, Exit,
     env::{ids, style, table::OutputTable, times},
     show::{
-        agent_sessions, render,
+        render,
         screen::{ConversationItem, SessionScreen},
     },
 };
@@ -59,7 +59,7 @@ pub(super) async fn list_sessions(
         if entries.len() >= args.limit {
             break;
         }
-        if args.all || !agent_sessions::is_agent_session(&store, row.session).await? {
+        if args.all || row.parent.is_none() {
             entries.push(load_entry(&store, row).await?);
         }
     }

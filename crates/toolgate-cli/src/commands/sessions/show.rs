@@ -41,7 +41,7 @@ pub(super) async fn fold_with_agents(
     // too.
     while let Some(call) = screen.calls().get(looked).map(|call| call.invocation.id) {
         looked += 1;
-        let agent = SessionId::new(call.uuid());
+        let agent = call.agent_session();
         if store.revision(agent).await? > 0 {
             apply_events(&mut screen, store, agent).await?;
         }

@@ -153,8 +153,7 @@ pub(crate) async fn catch_up(
         let agents = screen
             .open_calls()
             .filter(|call| call.invocation.turn.session == next);
-        sessions
-            .extend(agents.map(|call| toolgate::value::SessionId::new(call.invocation.id.uuid())));
+        sessions.extend(agents.map(|call| call.invocation.id.agent_session()));
     }
     Ok((screen, feed))
 }

@@ -182,6 +182,7 @@ impl MemorySession {
             updated_at: at(self.log.last()),
             held: self.held.clone(),
             hidden_at: self.hidden_at,
+            parent: self.parent,
         }
     }
 
@@ -197,6 +198,7 @@ impl MemorySession {
         self.posts.clear();
         self.held = None;
         self.hidden_at = None;
+        self.parent = None;
         had_events
     }
 }

@@ -75,6 +75,7 @@ impl EventStore for MemoryStore {
         // Also for the same holder: its older lease is fenced off.
         known.fence += 1;
         known.held = Some((request.holder, request.until));
+        known.parent = known.parent.or(request.parent);
         Ok(Lease {
             session,
             fence: known.fence,

@@ -50,6 +50,7 @@ struct MemorySession {
     fence: u64,
     held: Option<(Arc<str>, Timestamp)>,
     hidden_at: Option<Timestamp>,
+    parent: Option<SessionId>,
     posts: BTreeMap<u64, MailboxItem>,
     /// The number of the newest mailbox item.
     posted: u64,

@@ -10,12 +10,17 @@ use toolgate_core::{
     TurnEvent, TurnFilter, TurnId, TurnInfo,
 };
 
-use super::{StoreRule, ensure, error_text, event_batch};
+use super::{
+    StoreRule, ensure, error_text, event_batch, lease_request, leased_position, sample_events,
+};
 use crate::fakes::call_with;
 
-pub(super) const RULES: [(&str, StoreRule); 4] = [
+pub(super) const RULES: [(&str, StoreRule); 5] = [
     ("sessions_are_listed_as_their_logs_say", |s, i| {
         Box::pin(lists_sessions(s, i))
+    }),
+    ("the_session_of_an_agent_keeps_its_parent", |s, i| {
+        Box::pin(keeps_the_parent(s, i))
     }),
     ("turns_are_listed_until_they_settle", |s, i| {
         Box::pin(lists_turns(s, i))
@@ -163,6 +168,7 @@ async fn lists_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
         now: until,
         until,
         instead_of: None,
+        parent: None,
     };
     store
         .acquire_lease(request(SessionId::from_source(ids)))
@@ -205,6 +211,59 @@ async fn lists_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
         .await
         .map_err(error_text)?;
     ensure(page == rows[..1], format!("the first page: {page:?}"))
+}
+
+async fn keeps_the_parent(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let parent = SessionId::from_source(ids);
+    let session = CallId::from_source(ids).agent_session();
+    let request = |parent| LeaseRequest {
+        parent,
+        ..lease_request(session, "a", 1, 2)
+    };
+    store
+        .acquire_lease(request(Some(parent)))
+        .await
+        .map_err(error_text)?;
+    let other = SessionId::from_source(ids);
+    // A later driver does not name it, or names another one.
+    for (parent_again, revision) in [(None, 0), (Some(other), 1)] {
+        let lease = store
+            .acquire_lease(request(parent_again))
+            .await
+            .map_err(error_text)?;
+        let events = event_batch(sample_events(session, ids, revision + 1, 1));
+        store
+            .append(session, leased_position(&lease, revision), events)
+            .await
+            .map_err(error_text)?;
+        let row = store.sessions(SessionFilter::for_session(session)).await;
+        let row = row.map_err(error_text)?.pop();
+        let listed = row.and_then(|row| row.parent);
+        ensure(
+            listed == Some(parent),
+            format!("the parent is {listed:?}, not {parent}"),
+        )?;
+    }
+    let erased = store
+        .erase_session(session, Timestamp::from_micros(9_000_000))
+        .await;
+    erased.map_err(error_text)?;
+    let lease = store
+        .acquire_lease(request(None))
+        .await
+        .map_err(error_text)?;
+    let events = event_batch(sample_events(session, ids, 1, 1));
+    store
+        .append(session, leased_position(&lease, 0), events)
+        .await
+        .map_err(error_text)?;
+    let rows = store.sessions(SessionFilter::for_session(session)).await;
+    ensure(
+        rows.map_err(error_text)?
+            .iter()
+            .all(|row| row.parent.is_none()),
+        "an erased session still has its parent",
+    )
 }
 
 async fn lists_turns(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {

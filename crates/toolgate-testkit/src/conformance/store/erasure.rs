@@ -206,6 +206,7 @@ impl<'a> StoredSession<'a> {
                 now,
                 until,
                 instead_of: None,
+                parent: None,
             })
             .await
             .map_err(error_text)
@@ -368,7 +369,7 @@ async fn does_not_hide_unknown(store: &StoreHandle, ids: &dyn IdSource) -> Resul
 
 async fn unhides_a_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let life = StoredSession::new(store, ids).await?;
-    let agent = StoredSession::with_id(store, ids, SessionId::new(life.call.uuid())).await?;
+    let agent = StoredSession::with_id(store, ids, life.call.agent_session()).await?;
     let seen = life.dump_text().await?;
     let shown = session_row(store, life.session).await?;
     store
@@ -446,9 +447,9 @@ async fn erases_a_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
 
 async fn erases_agent_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let above = StoredSession::new(store, ids).await?;
-    let life = StoredSession::with_id(store, ids, SessionId::new(above.call.uuid())).await?;
-    let agent = StoredSession::with_id(store, ids, SessionId::new(life.call.uuid())).await?;
-    let below = StoredSession::with_id(store, ids, SessionId::new(agent.call.uuid())).await?;
+    let life = StoredSession::with_id(store, ids, above.call.agent_session()).await?;
+    let agent = StoredSession::with_id(store, ids, life.call.agent_session()).await?;
+    let below = StoredSession::with_id(store, ids, agent.call.agent_session()).await?;
     let seen = above.dump_text().await?;
     let gone = store
         .erase_session(life.session, NOW)
@@ -469,7 +470,7 @@ async fn erases_agent_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Resul
 
 async fn keeps_a_leased_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let life = StoredSession::new(store, ids).await?;
-    let agent = StoredSession::with_id(store, ids, SessionId::new(life.call.uuid())).await?;
+    let agent = StoredSession::with_id(store, ids, life.call.agent_session()).await?;
     let lease = agent.take_lease("ann", 51).await?;
     let seen = (life.dump_text().await?, agent.dump_text().await?);
     match store.erase_session(life.session, NOW).await {
@@ -573,7 +574,7 @@ async fn fences_the_old_driver(store: &StoreHandle, ids: &dyn IdSource) -> Resul
 async fn charges_reservations(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let life = StoredSession::new(store, ids).await?;
     let other = StoredSession::new(store, ids).await?;
-    let agent = StoredSession::with_id(store, ids, SessionId::new(life.call.uuid())).await?;
+    let agent = StoredSession::with_id(store, ids, life.call.agent_session()).await?;
     let account = AccountKey {
         scope: BudgetScope::User,
         value: life.call.to_string().into(),

@@ -83,6 +83,7 @@ fn lease_request(session: SessionId, holder: &str, now: i64, until: i64) -> Leas
         now: at_second(now),
         until: at_second(until),
         instead_of: None,
+        parent: None,
     }
 }
 
