@@ -6,7 +6,7 @@ use std::{cell::Cell, hint::black_box, sync::Arc};
 use serde_json::{Value, json};
 use toolgate::{
     Annotations, Arguments, Call, Registry, Stack, Tool, ToolError, View,
-    layers::{Catalog, Config, Resources, SecretScanner},
+    layers::{Catalog, Config, Resources, SecretScanner, default_stack},
     stack::{
         AnyLayer, CallEnv, CallSeed, HookAction, Hooks, NoProbe, ResumeState, ToolRequest, TurnInfo,
     },
@@ -191,7 +191,7 @@ fn layer(name: &str) -> AnyLayer {
     text.extend(section.map(|section| format!("[layers.{section}")));
     let hooks = Hooks::new().before("*", |_| async { HookAction::Continue });
     let layers = Config::parse(&text)
-        .and_then(|config| config.build_layers(&Resources::new().with(Arc::new(hooks))));
+        .and_then(|config| default_stack(&config, &Resources::new().with(Arc::new(hooks))));
     layers
         .expect("the options of the sheet are valid")
         .remove(0)
@@ -259,9 +259,7 @@ pub(crate) async fn each(rounds: usize) -> Vec<CostRow> {
 /// Builds the default stack without a file, and a caller whose calls it allows.
 fn usual() -> (Stack, BenchCaller) {
     let registry = registry();
-    let layers = Config::default()
-        .build_layers(&Resources::new())
-        .expect("valid");
+    let layers = default_stack(&Config::default(), &Resources::new()).expect("valid");
     let caller = BenchCaller::new(&View::from_registry(&registry), "noop", small());
     (stack_of(&registry, layers), caller)
 }
@@ -282,7 +280,7 @@ pub(crate) async fn whole(rounds: usize) -> Vec<CostRow> {
     let ten = BenchCaller::new(&view, "ten", ten_fields());
     let noop = BenchCaller::new(&view, "noop", small());
     let config = Config::parse("[layers.receipts]\nsink = 'memory'\n").expect("valid");
-    let layers = config.build_layers(&Resources::new()).expect("valid");
+    let layers = default_stack(&config, &Resources::new()).expect("valid");
     let count = layers.len();
     let empty = stack_of(&registry, []);
     let usual = stack_of(&registry, layers);

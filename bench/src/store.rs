@@ -17,7 +17,9 @@ use toolgate::{
     event::TurnEvent,
     session::{Dispatcher, TurnEnd, TurnRequest},
     stack::{Suspension, ToolRequest, TurnInfo},
-    store::{LogPosition, RecordKey, Store, StoreHandle, StoreRecord, WriteBatch},
+    store::{
+        EventStore, LogPosition, RecordKey, RecordStore, StoreHandle, StoreRecord, WriteBatch,
+    },
     tool_fn,
     value::{Json, SessionId, Timestamp, TurnId},
 };
@@ -189,7 +191,7 @@ async fn lone(rounds: usize) -> Fallible<CostRow> {
         let record = StoreRecord::Json(Json::from("a record of ordinary size, written once"));
         let start = Instant::now();
         store
-            .once(RecordKey::Other(format!("lone/{n}").into()), record)
+            .put_record_once(RecordKey::Other(format!("lone/{n}").into()), record)
             .await?;
         ours.push(start.elapsed().as_secs_f64() * 1e6);
         let start = Instant::now();
@@ -229,7 +231,8 @@ async fn stop_and_go_on(
         return Err("no approval was requested".into());
     };
     after
-        .decide(report.turn, request, Decision::approve("ann"))
+        .approval_service()
+        .decide(request, Decision::approve("ann"))
         .await?;
     let report = after.resume(report.turn, view).await?.run().await?;
     assert_eq!(report.end, TurnEnd::Settled);
@@ -289,7 +292,7 @@ async fn count_syncs(path: &Path) -> Fallible<u64> {
     let store = FaultyStore::new(SqliteStore::open(path)?, move |call, _| {
         let lease = matches!(
             call,
-            StoreCall::Lease | StoreCall::Renew | StoreCall::Release
+            StoreCall::AcquireLease | StoreCall::RenewLease | StoreCall::ReleaseLease
         );
         counted.fetch_add((call.is_write() && !lease).into(), Ordering::Relaxed);
         StoreFault::Pass

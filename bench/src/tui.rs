@@ -119,6 +119,7 @@ impl SessionEvents {
             me: "ann".into(),
             project,
             model,
+            tools: toolgate::View::without_tools(),
         }
     }
 

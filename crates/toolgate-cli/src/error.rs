@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, io};
 
 use toolgate::{
-    layers::{BuildError, ConfigError, LedgerError, RuleError},
+    layers::{BuildError, ConfigError, LedgerError, RuleError, UndraftableRule},
     model::SetupError,
     session::{DispatchError, SessionBuildError, SessionError},
     store::{DatabaseError, StoreError},
@@ -140,6 +140,13 @@ impl From<SetupError> for CliError {
             exit,
             ..Self::from_error(&error)
         }
+    }
+}
+
+impl From<UndraftableRule> for CliError {
+    fn from(error: UndraftableRule) -> Self {
+        Self::from_error(&error)
+            .with_hint("`toolgate approvals rules add` adds a rule with patterns of your own")
     }
 }
 

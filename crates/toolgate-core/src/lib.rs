@@ -33,6 +33,7 @@ mod budget;
 mod call;
 mod ledger;
 mod model;
+pub mod patch;
 mod stack;
 mod store;
 mod tool;
@@ -46,12 +47,14 @@ pub use approval::{
     ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef, Approver, Decision,
     DynApprover, EditStage, FileState, Quorum, Verdict,
 };
+pub use budget::billing::{BillingService, ExpenseState};
 pub use budget::charge::{
     AccountKey, AccountMovement, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId,
     ChargeLine, InvalidAccountKey, InvalidChargeId, MAX_AMOUNT,
 };
 pub use budget::price::{
     CacheLife, DollarsPerMillion, Price, PriceTable, PriceTier, Prices, ProviderPrices,
+    convert_dollars,
 };
 pub use budget::rule::{BudgetRule, InvalidBudget, MissingPayer};
 pub use budget::{
@@ -62,13 +65,13 @@ pub use call::env::{
     CallEnv, LogLevel, NoProbe, Probe, Progress, ProgressKind, RedactionError, Redactor,
     StartPermit, StopReason,
 };
+pub use call::notes::keys::{self as note_keys, InvalidNote, NoteKey};
 pub use call::notes::{
     ChangeSubject, ConsentNote, LayerNote, LayerStatus, NoteFields, Notes, Provenance,
     SupersededNote, UnsettledReason,
 };
-pub use call::outcome::{
-    CallError, ErrorCategory, Outcome, SettledOutcome, Suspension, denied_text,
-};
+pub use call::outcome::{CallError, ErrorCategory, Outcome, SettledOutcome, Suspension};
+pub use call::requirement::ApprovalRequirement;
 pub use call::status::{Status, UnknownStatus};
 pub use call::stop::{StopActions, StopConfirmation, StopHandle};
 pub use call::{Call, CallData, CallSeed, RawArguments, ResumeState, ToolRequest, TurnInfo};
@@ -102,17 +105,22 @@ pub use stack::panic::{run_contained, run_contained_sync};
 pub use stack::tower::{NextService, TowerLayer, TowerRequest};
 pub use stack::trail::Trail;
 pub use stack::{Stack, StackBuilder, StackError, StackWarning};
+pub use store::accounts::AccountStore;
+pub use store::catalogue::CatalogueStore;
 pub use store::erasure::{ErasedSessions, ErasureNames, ErasureScope};
+pub use store::events::{EventStore, Lease, LeaseRequest, LogPosition, WriteBatch};
 pub use store::handle::StoreHandle;
-pub use store::lease::{Lease, LeaseRequest, MailboxItem};
+pub use store::ledgers::LedgerStore;
+pub use store::mailbox::{MailboxItem, MailboxStore};
 pub use store::memory::MemoryStore;
+pub use store::records::{
+    AcceptedCall, RecordContent, RecordKey, RecordStore, StoreRecord, TurnRequests,
+};
 pub use store::rows::{
     ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, RowChange, SessionFilter,
     SessionRow, TurnFilter, TurnRow,
 };
-pub use store::{
-    AcceptedCall, LogPosition, RecordKey, Store, StoreError, StoreRecord, TurnRequests, WriteBatch,
-};
+pub use store::{Store, StoreError};
 pub use tool::annotations::{
     Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,
 };
@@ -134,8 +142,12 @@ pub use value::ids::{
     AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName,
     LayerName, Principal, SessionId, ToolName, TurnId,
 };
-pub use value::json::{Arguments, Json, JsonError, MAX_DEPTH};
+pub use value::json::{Arguments, Json, JsonError, MAX_DEPTH, within_depth};
+pub use value::pointer::{
+    argument_pointer, parse_argument_pointer, unescape_pointer_token, within_pointer,
+};
 pub use value::schema::{Schema, SchemaError, SchemaProblem};
+pub use value::text::{backticked_words, line_and_column, serialized_word};
 
 /// Dependencies of the code that `#[tool]` generates; not for direct use.
 #[doc(hidden)]

@@ -54,11 +54,7 @@ pub use decide::approval::rule::{
     ArgumentPattern, InvalidRule, RuleEffect, RuleScope, StandingRule,
 };
 pub use decide::approval::rule_book::{MatchedCall, RuleBook, RuleError};
-pub use decide::budget::accounts::{
-    Accounts, AccountsUnavailable, BudgetAccount, BudgetRejection, CallReservation, MemoryAccounts,
-    SharedAccounts,
-};
-pub use decide::budget::store_accounts::StoreAccounts;
+pub use decide::approval::rule_draft::{RuleCoverage, RuleDraft, UndraftableRule};
 pub use decide::budget::{Budget, BudgetOptions, OnUnknownCost};
 pub use decide::loop_guard::{LoopGuard, LoopGuardOptions};
 pub use decide::policy::Policy;

@@ -48,12 +48,13 @@ pub use approvals::messages::{
     suspended_messages,
 };
 pub use approvals::store_approver::StoreApprover;
-pub use approvals::{ApprovalDetails, ApprovalService, DecisionTarget};
+pub use approvals::{ApprovalDetails, ApprovalService, DecisionTarget, DeliverError};
 pub use clock::{SystemClock, TimeOrderedIds};
 pub use journal::bus::{
     AttachedConsumer, Bus, BusDelivery, BusSubscription, SessionFollower, StreamPiece,
 };
 pub use journal::{Journal, JournalError};
+pub use lease::holder::holder_process_id;
 pub use routing::retrying::{RetryPolicy, RetryingModel};
 pub use routing::router::ModelRouter;
 pub use routing::{
@@ -69,7 +70,7 @@ pub use session::run::hosted::{HostAction, HostStep, HostedRun};
 pub use session::stream::{RunStream, RunUpdate};
 pub use turn::builder::DispatcherBuilder;
 pub use turn::driver::TurnRun;
-pub use turn::handle::{DeliverError, TurnHandle};
+pub use turn::handle::TurnHandle;
 pub use turn::queue::{InputQueue, Urgency};
 pub use turn::recovery::{RecoveredCall, RecoveredState, RecoveredTurn, Recovery};
 pub use turn::report::{CallResult, DispatchError, TurnEnd, TurnReport};

@@ -49,19 +49,6 @@ impl EncodedBatch {
             taken_posts: batch.taken_posts,
         })
     }
-
-    /// Checks that the events continue a log that ends at `revision`.
-    pub(crate) fn check_sequence(&self, revision: u64) -> Result<(), StoreError> {
-        for (before, event) in (revision..).zip(&self.events) {
-            if event.sequence != before + 1 {
-                return Err(StoreError::SequenceGap {
-                    expected: before,
-                    found: event.sequence,
-                });
-            }
-        }
-        Ok(())
-    }
 }
 
 impl EncodedEvent {
@@ -121,19 +108,19 @@ pub(crate) fn message_keys(session: SessionId, before: u64) -> [String; 2] {
 
 /// Returns the number of a message and the message.
 pub(crate) fn decode_message(
-    key: &str,
+    session: SessionId,
+    name: &str,
     record: StoreRecord,
 ) -> Result<(u64, Arc<MessageRecord>), StoreError> {
-    let number = key
-        .rsplit_once('/')
-        .and_then(|(_, number)| number.parse().ok());
-    match (number, record) {
-        (Some(number), StoreRecord::Message(said)) => Ok((number, said)),
-        _ => Err(StoreError::Damaged {
-            what: key.to_owned(),
-            source: "it is not a message".into(),
-        }),
-    }
+    let number = name.rsplit_once('/').map_or(name, |(_, number)| number);
+    let number = number
+        .parse()
+        .map_err(|error: std::num::ParseIntError| StoreError::Damaged {
+            what: name.to_owned(),
+            source: Box::new(error),
+        })?;
+    let message = record.into_content(&RecordKey::Message(session, number))?;
+    Ok((number, message))
 }
 
 /// Returns the end of the key range that starts with `start`, which ends with a slash.

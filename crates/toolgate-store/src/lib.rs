@@ -6,7 +6,7 @@
 //! loss of the process.
 //!
 //! ```
-//! use toolgate_core::{Json, StoreRecord, RecordKey, Store};
+//! use toolgate_core::{Json, StoreRecord, RecordKey, RecordStore};
 //! use toolgate_store::SqliteStore;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,8 +15,8 @@
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let store = SqliteStore::open(&path)?;
 //! let key = RecordKey::Other("greeting".into());
-//! store.once(key.clone(), StoreRecord::Json(Json::from("hello"))).await?;
-//! assert_eq!(store.record(&key).await?, Some(StoreRecord::Json(Json::from("hello"))));
+//! store.put_record_once(key.clone(), StoreRecord::Json(Json::from("hello"))).await?;
+//! assert_eq!(store.load_record(&key).await?, Some(StoreRecord::Json(Json::from("hello"))));
 //! # Ok(())
 //! # })
 //! # }
@@ -38,6 +38,8 @@ mod open;
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod write_answer;
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use check::IntegrityProblem;

@@ -1,6 +1,6 @@
 //! The versions of the schema, and the migrations that bring a database to the newest one.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::SystemTime};
 
 use toolgate_core::Digest;
 
@@ -37,6 +37,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "hidden",
         sql: include_str!("../migrations/sqlite/0003_hidden.sql"),
     },
+    Migration {
+        version: 4,
+        name: "parent",
+        sql: include_str!("../migrations/sqlite/0004_parent.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -56,6 +61,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 3,
         name: "hidden",
         sql: include_str!("../migrations/postgres/0003_hidden.sql"),
+    },
+    Migration {
+        version: 4,
+        name: "parent",
+        sql: include_str!("../migrations/postgres/0004_parent.sql"),
     },
 ];
 
@@ -102,6 +112,14 @@ pub(crate) fn missing_migrations<'a>(
         }
     }
     Ok(&known[applied.len().min(known.len())..])
+}
+
+/// Returns the time at which a migration is recorded as applied.
+pub(crate) fn now_micros() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -80,13 +80,13 @@ mod tests {
         open_store(path)
             .await
             .expect("opens")
-            .once(key.clone(), record.clone())
+            .put_record_once(key.clone(), record.clone())
             .await
             .expect("writes");
         for address in [format!("sqlite:{path}"), format!("sqlite://{path}")] {
             let store = open_store(&address).await.expect("opens");
             assert_eq!(
-                store.record(&key).await.expect("reads"),
+                store.load_record(&key).await.expect("reads"),
                 Some(record.clone()),
                 "{address}"
             );

@@ -14,9 +14,10 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
-    AccountKey, AccountMovement, AccountRow, ApprovalFilter, ApprovalRow, Charge, ChargeFilter,
-    Digest, ErasedSessions, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
-    LogPosition, MailboxItem, MessageRecord, RecordKey, SealedEntry, SessionFilter, SessionId,
+    AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
+    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
+    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem,
+    MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter, SessionId,
     SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow, WriteBatch,
 };
 
@@ -27,23 +28,23 @@ pub enum StoreCall {
     Append,
     Events,
     Revision,
-    Once,
-    Record,
+    PutRecordOnce,
+    LoadRecord,
     PutBlob,
     Blob,
-    List,
+    ListRecords,
     Messages,
-    Lease,
-    Renew,
-    Release,
-    Post,
+    AcquireLease,
+    RenewLease,
+    ReleaseLease,
+    PostItem,
     Posts,
     Sessions,
-    Hide,
-    Erase,
+    HideSession,
+    EraseSession,
     Turns,
     Approvals,
-    Seal,
+    SealEntries,
     Entries,
     Ledgers,
     Reserve,
@@ -60,10 +61,17 @@ impl StoreCall {
         use StoreCall as C;
         matches!(
             self,
-            C::Append | C::Once | C::PutBlob | C::Lease | C::Renew | C::Release | C::Post | C::Seal
+            C::Append
+                | C::PutRecordOnce
+                | C::PutBlob
+                | C::AcquireLease
+                | C::RenewLease
+                | C::ReleaseLease
+                | C::PostItem
+                | C::SealEntries
         ) || matches!(
             self,
-            C::Reserve | C::SettleCharge | C::ReleaseCharge | C::Hide | C::Erase
+            C::Reserve | C::SettleCharge | C::ReleaseCharge | C::HideSession | C::EraseSession
         )
     }
 }
@@ -93,12 +101,12 @@ type FaultPlan = dyn Fn(StoreCall, u64) -> StoreFault + Send + Sync;
 /// A store behind a plan of faults. Cloning shares both.
 ///
 /// ```
-/// use toolgate_core::{MemoryStore, StoreRecord, RecordKey, Store, StoreError};
+/// use toolgate_core::{MemoryStore, StoreRecord, RecordKey, RecordStore, StoreError};
 /// use toolgate_testkit::{StoreFault, FaultyStore};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let full = |_, write| if write == 2 { StoreFault::Fail(StoreError::Backend("disk full".into())) } else { StoreFault::Pass };
 /// let store = FaultyStore::new(MemoryStore::new(), full);
-/// let write = |key: &str| store.once(RecordKey::Other(key.into()), StoreRecord::Json("x".into()));
+/// let write = |key: &str| store.put_record_once(RecordKey::Other(key.into()), StoreRecord::Json("x".into()));
 /// assert!(write("a").await.is_ok() && write("b").await.is_err() && write("c").await.is_ok());
 /// # });
 /// ```
@@ -191,183 +199,73 @@ impl<S> fmt::Debug for FaultyStore<S> {
     }
 }
 
-impl<S: Store> Store for FaultyStore<S> {
-    async fn append(
-        &self,
-        session: SessionId,
-        at: LogPosition,
-        batch: WriteBatch,
-    ) -> Result<u64, StoreError> {
-        self.with_fault(StoreCall::Append, self.inner.append(session, at, batch))
-            .await
-    }
-    async fn events(
-        &self,
-        session: SessionId,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Arc<Event>>, StoreError> {
-        self.with_fault(StoreCall::Events, self.inner.events(session, after, limit))
-            .await
-    }
-    async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
-        self.with_fault(StoreCall::Revision, self.inner.revision(session))
-            .await
-    }
-    async fn once(
-        &self,
-        key: RecordKey,
-        record: StoreRecord,
-    ) -> Result<Option<StoreRecord>, StoreError> {
-        self.with_fault(StoreCall::Once, self.inner.once(key, record))
-            .await
-    }
-    async fn record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
-        self.with_fault(StoreCall::Record, self.inner.record(key))
-            .await
-    }
-    async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {
-        self.with_fault(StoreCall::PutBlob, self.inner.put_blob(bytes))
-            .await
-    }
-    async fn blob(&self, digest: Digest, range: Range<u64>) -> Result<Option<Bytes>, StoreError> {
-        self.with_fault(StoreCall::Blob, self.inner.blob(digest, range))
-            .await
-    }
-    async fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
-        self.with_fault(StoreCall::List, self.inner.list(prefix, after, limit))
-            .await
-    }
-    async fn messages(
-        &self,
-        session: SessionId,
-        before: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, Arc<MessageRecord>)>, StoreError> {
-        self.with_fault(
-            StoreCall::Messages,
-            self.inner.messages(session, before, limit),
-        )
-        .await
-    }
+/// Defines methods that first ask the plan for the fault of their call.
+macro_rules! with_fault {
+    ($($name:ident = $call:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
+        $(async fn $name(&self, $($arg: $type),*) -> Result<$out, StoreError> {
+            self.with_fault(StoreCall::$call, self.inner.$name($($arg),*)).await
+        })*
+    };
+}
 
-    async fn lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
-        self.with_fault(StoreCall::Lease, self.inner.lease(request))
-            .await
+impl<S: Store> EventStore for FaultyStore<S> {
+    with_fault! {
+        append = Append(session: SessionId, at: LogPosition, batch: WriteBatch) -> u64;
+        events = Events(session: SessionId, after: u64, limit: usize) -> Vec<Arc<Event>>;
+        revision = Revision(session: SessionId) -> u64;
+        acquire_lease = AcquireLease(request: LeaseRequest) -> Lease;
+        renew_lease = RenewLease(lease: &Lease, until: Timestamp) -> ();
+        release_lease = ReleaseLease(lease: &Lease) -> ();
     }
-    async fn renew(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Renew, self.inner.renew(lease, until))
-            .await
+}
+
+impl<S: Store> RecordStore for FaultyStore<S> {
+    with_fault! {
+        put_record_once = PutRecordOnce(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
+        load_record = LoadRecord(key: &RecordKey) -> Option<StoreRecord>;
+        list_records = ListRecords(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
+        messages = Messages(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;
+        put_blob = PutBlob(bytes: Bytes) -> Digest;
+        blob = Blob(digest: Digest, range: Range<u64>) -> Option<Bytes>;
     }
-    async fn release(&self, lease: &Lease) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Release, self.inner.release(lease))
-            .await
-    }
-    async fn post(
-        &self,
-        session: SessionId,
-        post: MailboxItem,
-        records: Vec<(RecordKey, StoreRecord)>,
-    ) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Post, self.inner.post(session, post, records))
-            .await
-    }
-    async fn posts(
-        &self,
-        session: SessionId,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, MailboxItem)>, StoreError> {
-        self.with_fault(StoreCall::Posts, self.inner.posts(session, after, limit))
-            .await
+}
+
+impl<S: Store> MailboxStore for FaultyStore<S> {
+    with_fault! {
+        post_item = PostItem(session: SessionId, post: MailboxItem, records: Vec<(RecordKey, StoreRecord)>) -> ();
+        posts = Posts(session: SessionId, after: u64, limit: usize) -> Vec<(u64, MailboxItem)>;
     }
     // A wait, not a call with an answer: there is nothing that could fail here.
-    async fn posted(&self, session: SessionId, after: u64) {
-        self.inner.posted(session, after).await;
+    async fn wait_for_post(&self, session: SessionId, after: u64) {
+        self.inner.wait_for_post(session, after).await;
     }
-    async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
-        self.with_fault(StoreCall::Sessions, self.inner.sessions(filter))
-            .await
+}
+
+impl<S: Store> LedgerStore for FaultyStore<S> {
+    with_fault! {
+        seal_entries = SealEntries(drafts: Vec<LedgerDraft>) -> Vec<LedgerHead>;
+        entries = Entries(ledger: &LedgerName, after: u64, limit: usize) -> Vec<SealedEntry>;
+        ledgers = Ledgers() -> Vec<LedgerHead>;
     }
-    async fn hide(&self, session: SessionId, at: Option<Timestamp>) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::Hide, self.inner.hide(session, at))
-            .await
+}
+
+impl<S: Store> AccountStore for FaultyStore<S> {
+    with_fault! {
+        reserve = Reserve(charge: Charge) -> Charge;
+        settle_charge = SettleCharge(charge: Charge, actual: Vec<u64>) -> Vec<AccountMovement>;
+        release_charge = ReleaseCharge(charge: Charge) -> ();
+        charges = Charges(filter: ChargeFilter) -> Vec<Charge>;
+        account = Account(account: &AccountKey) -> Option<AccountRow>;
+        accounts = Accounts(prefix: &str, after: Option<&AccountKey>, limit: usize) -> Vec<AccountRow>;
     }
-    async fn erase(
-        &self,
-        session: SessionId,
-        now: Timestamp,
-    ) -> Result<ErasedSessions, StoreError> {
-        self.with_fault(StoreCall::Erase, self.inner.erase(session, now))
-            .await
-    }
-    async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
-        self.with_fault(StoreCall::Turns, self.inner.turns(filter))
-            .await
-    }
-    async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
-        self.with_fault(StoreCall::Approvals, self.inner.approvals(filter))
-            .await
-    }
-    async fn seal(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
-        self.with_fault(StoreCall::Seal, self.inner.seal(drafts))
-            .await
-    }
-    async fn entries(
-        &self,
-        ledger: &LedgerName,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<SealedEntry>, StoreError> {
-        self.with_fault(StoreCall::Entries, self.inner.entries(ledger, after, limit))
-            .await
-    }
-    async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
-        self.with_fault(StoreCall::Ledgers, self.inner.ledgers())
-            .await
-    }
-    async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
-        self.with_fault(StoreCall::Reserve, self.inner.reserve(charge))
-            .await
-    }
-    async fn settle_charge(
-        &self,
-        charge: Charge,
-        actual: Vec<u64>,
-    ) -> Result<Vec<AccountMovement>, StoreError> {
-        self.with_fault(
-            StoreCall::SettleCharge,
-            self.inner.settle_charge(charge, actual),
-        )
-        .await
-    }
-    async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
-        self.with_fault(StoreCall::ReleaseCharge, self.inner.release_charge(charge))
-            .await
-    }
-    async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
-        self.with_fault(StoreCall::Charges, self.inner.charges(filter))
-            .await
-    }
-    async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
-        self.with_fault(StoreCall::Account, self.inner.account(account))
-            .await
-    }
-    async fn accounts(
-        &self,
-        prefix: &str,
-        after: Option<&AccountKey>,
-        limit: usize,
-    ) -> Result<Vec<AccountRow>, StoreError> {
-        self.with_fault(
-            StoreCall::Accounts,
-            self.inner.accounts(prefix, after, limit),
-        )
-        .await
+}
+
+impl<S: Store> CatalogueStore for FaultyStore<S> {
+    with_fault! {
+        sessions = Sessions(filter: SessionFilter) -> Vec<SessionRow>;
+        turns = Turns(filter: TurnFilter) -> Vec<TurnRow>;
+        approvals = Approvals(filter: ApprovalFilter) -> Vec<ApprovalRow>;
+        hide_session = HideSession(session: SessionId, at: Option<Timestamp>) -> ();
+        erase_session = EraseSession(session: SessionId, now: Timestamp) -> ErasedSessions;
     }
 }

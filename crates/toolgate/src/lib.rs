@@ -61,13 +61,13 @@ pub mod stack {
     pub use toolgate_core::{
         AdjustedLayer, AnyLayer, Band, Call, CallData, CallEnv, CallError, CallSeed, ChangeSubject,
         ConsentNote, ErrorCategory, Executor, ExecutorTag, FromFn, HookAction, Hooks, HostExecutor,
-        Layer, LayerCapabilities, LayerExt, LayerNote, LayerStatus, LogLevel, Matcher,
-        MatcherError, Next, NoProbe, NoteFields, Notes, Outcome, Probe, Progress, ProgressKind,
-        Provenance, RawArguments, ReconciledAttempt, RedactionError, Redactor, ResumeState,
-        SettledOutcome, Stack, StackBuilder, StackError, StackWarning, StartPermit, Status,
-        StopActions, StopConfirmation, StopHandle, StopReason, SupersededNote, Suspension,
+        InvalidNote, Layer, LayerCapabilities, LayerExt, LayerNote, LayerStatus, LogLevel, Matcher,
+        MatcherError, Next, NoProbe, NoteFields, NoteKey, Notes, Outcome, Probe, Progress,
+        ProgressKind, Provenance, RawArguments, ReconciledAttempt, RedactionError, Redactor,
+        ResumeState, SettledOutcome, Stack, StackBuilder, StackError, StackWarning, StartPermit,
+        Status, StopActions, StopConfirmation, StopHandle, StopReason, SupersededNote, Suspension,
         ToolRequest, Trail, TurnInfo, UnknownExecutor, UnknownStatus, UnsettledReason, after,
-        around, before, denied_text, from_fn, map_call, map_outcome, observe, on_error,
+        around, before, from_fn, map_call, map_outcome, note_keys, observe, on_error,
         run_contained, run_contained_sync,
     };
     #[cfg(feature = "tower")]
@@ -86,7 +86,7 @@ pub mod session {
         RunReport, RunStream, RunUpdate, Session, SessionBuildError, SessionBuilder, SessionError,
         SettledCharge, Skill, SkillError, SkillFault, SkillFile, SkillProblem, Skills, Strategy,
         StrategyAction, StrategyError, TextDocument, TurnContext, TurnEnd, TurnHandle, TurnReport,
-        TurnRequest, TurnRun, Urgency,
+        TurnRequest, TurnRun, Urgency, holder_process_id,
     };
 }
 
@@ -94,9 +94,9 @@ pub mod session {
 pub mod approval {
     pub use toolgate_core::{
         AdmittedDecision, ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef,
-        Approver, AskClaims, Decision, DynApprover, EditStage, FileState, GrantClaims,
-        InvalidKeyId, KeyId, KeyKind, Keyring, Quorum, SecretKey, TokenError, Verdict, Vote,
-        admit_decision, unverified_approval_id,
+        ApprovalRequirement, Approver, AskClaims, Decision, DynApprover, EditStage, FileState,
+        GrantClaims, InvalidKeyId, KeyId, KeyKind, Keyring, Quorum, SecretKey, TokenError, Verdict,
+        Vote, admit_decision, unverified_approval_id,
     };
     pub use toolgate_runtime::{
         ApprovalDetails, ApprovalService, DecisionTarget, MalformedResponse, MessageError,
@@ -122,14 +122,15 @@ pub mod ledger {
     };
 }
 
-/// Budgets, charges and prices.
+/// Budgets, billing, charges and prices.
 pub mod budget {
     pub use toolgate_core::{
-        ALERT_THRESHOLDS, AccountKey, AccountMovement, AccountRow, AccountRows, BudgetAlert,
-        BudgetError, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, CacheLife, Charge,
-        ChargeFilter, ChargeId, ChargeLine, DollarsPerMillion, Expense, InvalidAccountKey,
-        InvalidBudget, InvalidChargeId, MAX_AMOUNT, MissingPayer, Payer, Price, PriceTable,
-        PriceTier, Prices, ProviderPrices, UnknownPrice, crossed_thresholds,
+        ALERT_THRESHOLDS, AccountKey, AccountMovement, AccountRow, AccountRows, BillingService,
+        BudgetAlert, BudgetError, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets,
+        CacheLife, Charge, ChargeFilter, ChargeId, ChargeLine, DollarsPerMillion, Expense,
+        ExpenseState, InvalidAccountKey, InvalidBudget, InvalidChargeId, MAX_AMOUNT, MissingPayer,
+        Payer, Price, PriceTable, PriceTier, Prices, ProviderPrices, UnknownPrice, convert_dollars,
+        crossed_thresholds,
     };
 }
 
@@ -151,10 +152,11 @@ pub mod model {
 /// Storage for sessions, approvals and receipts: SQLite, PostgreSQL, memory.
 pub mod store {
     pub use toolgate_core::{
-        AcceptedCall, ApprovalFilter, ApprovalRow, ApprovalState, ErasedSessions, ErasureNames,
-        ErasureScope, HiddenSessions, Lease, LeaseRequest, LogPosition, MailboxItem, MemoryStore,
-        RecordKey, RowChange, SessionFilter, SessionRow, Store, StoreError, StoreHandle,
-        StoreRecord, TurnFilter, TurnRequests, TurnRow, WriteBatch,
+        AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
+        ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, Lease,
+        LeaseRequest, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
+        RecordContent, RecordKey, RecordStore, RowChange, SessionFilter, SessionRow, Store,
+        StoreError, StoreHandle, StoreRecord, TurnFilter, TurnRequests, TurnRow, WriteBatch,
     };
     pub use toolgate_store::*;
 }
@@ -177,7 +179,8 @@ pub mod value {
         AgentId, ApprovalId, Arguments, CallId, Clock, Digest, IdSource, IdempotencyKey,
         InvalidApprovalId, InvalidDigest, InvalidTimestamp, InvalidToolName, Json, JsonChange,
         JsonChangeOp, JsonError, LayerName, MAX_DEPTH, Principal, Schema, SchemaError,
-        SchemaProblem, SessionId, StoppedClock, Timestamp, ToolName, TurnId, canonical_json,
+        SchemaProblem, SessionId, StoppedClock, Timestamp, ToolName, TurnId, argument_pointer,
+        canonical_json, parse_argument_pointer, serialized_word,
     };
     pub use toolgate_runtime::{SystemClock, TimeOrderedIds};
 }

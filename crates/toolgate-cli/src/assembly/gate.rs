@@ -17,7 +17,7 @@ use toolgate::{
 use crate::{
     CliError, CommandContext,
     assembly::{isolation, rules, tools},
-    env::settings::{AgentsSection, ApproveMode, RunSection, ToolsSection},
+    env::settings::{AgentsSection, ApproveMode, RunSection},
 };
 
 /// The options of the gate, which override the configuration.
@@ -97,13 +97,7 @@ impl CliGate {
         let ledger_key = keys.ledger_key();
         let me = cx.current_user();
         let parts = shared_resources(cx, &store, &me).with(keyring.clone());
-        let registry = Registry::new();
-        tools::register_tools(
-            &registry,
-            &cx.paths.workspace,
-            &store,
-            &config.section::<ToolsSection>()?,
-        )?;
+        let registry = tools::build_registry(&cx.paths.workspace, &store, &config)?;
         let stack = config.build(registry.clone(), &parts)?;
         let agents = config.section()?;
         let answer = fixed_decision(approve, &me);

@@ -9,7 +9,7 @@ use toolgate::{
 use crate::{
     CliError, CommandContext, GateArgs,
     assembly::{gate::shared_resources, rules, tools},
-    env::settings::{RunSection, ToolsSection},
+    env::settings::RunSection,
 };
 
 /// The layers and tools of a configuration, over a store in memory.
@@ -35,13 +35,7 @@ impl GatePreview {
         let run: RunSection = config.section()?;
         let config = rules::apply_gate_args(config, args.approve.unwrap_or(run.approve), args)?;
         let store = StoreHandle::new(MemoryStore::new());
-        let registry = Registry::new();
-        tools::register_tools(
-            &registry,
-            &cx.paths.workspace,
-            &store,
-            &config.section::<ToolsSection>()?,
-        )?;
+        let registry = tools::build_registry(&cx.paths.workspace, &store, &config)?;
         // No keys among the parts: loading them would create them.
         let stack = config.build(
             registry.clone(),

@@ -3,25 +3,26 @@
 use std::{collections::BTreeSet, path::Path};
 
 use globset::Glob;
-use toolgate::{Registry, layers::ReadOutput, store::StoreHandle};
+use toolgate::{Config, Registry, layers::ReadOutput, store::StoreHandle};
 use toolgate_tools::{FetchUrl, RunShell, ToolboxOptions, Workspace, register_all};
 
 use crate::{CliError, env::settings::ToolsSection};
 
-/// Registers the built-in tools that the configuration names, rooted in `workspace`.
-pub(crate) fn register_tools(
-    registry: &Registry,
+/// Returns the built-in tools that the configuration names, rooted in `workspace`.
+pub(crate) fn build_registry(
     workspace: &Path,
     store: &StoreHandle,
-    section: &ToolsSection,
-) -> Result<(), CliError> {
+    config: &Config,
+) -> Result<Registry, CliError> {
+    let section: ToolsSection = config.section()?;
+    let registry = Registry::new();
     let files = Workspace::open(workspace).map_err(|error| CliError::from_error(&error))?;
     let files = files
         .with_undo_store(store.clone())
         .with_limits(section.files);
     let mut options = ToolboxOptions::default();
     options.undo = section.undo;
-    register_all(registry, &files, &options)?;
+    register_all(&registry, &files, &options)?;
     let shell = RunShell::new(workspace, section.shell.clone())
         .map_err(|error| CliError::from_error(&error))?;
     registry.register(shell)?;
@@ -29,7 +30,8 @@ pub(crate) fn register_tools(
         FetchUrl::new(section.fetch.clone()).map_err(|error| CliError::usage(error.to_string()))?,
     )?;
     registry.register(ReadOutput::default())?;
-    remove_unnamed_tools(registry, section.only.as_deref())
+    remove_unnamed_tools(&registry, section.only.as_deref())?;
+    Ok(registry)
 }
 
 /// Removes the tools that the configuration does not name.

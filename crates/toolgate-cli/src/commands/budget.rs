@@ -12,7 +12,8 @@ use toolgate::{
 use crate::{
     CliError, CommandContext, Exit,
     assembly::model,
-    env::{runtime, settings::RunSection, style, table::OutputTable, times},
+    env::{runtime, settings::RunSection, style, times},
+    show::render::{StyledLine, TextTable},
 };
 
 /// The number of rows per query.
@@ -90,7 +91,7 @@ async fn list_budgets(cx: &CommandContext) -> Result<Exit, CliError> {
         return Ok(Exit::Done);
     }
     let store = cx.open_store().await?;
-    let mut table = OutputTable::new().with_head([
+    let mut table = TextTable::for_output().with_head([
         "budget", "of", "period", "spent", "reserved", "left", "limit", "used",
     ]);
     for rule in rules {
@@ -185,16 +186,16 @@ impl BudgetBalance<'_> {
         })
     }
 
-    fn table_cells(&self) -> [String; 8] {
+    fn table_cells(&self) -> [StyledLine; 8] {
         let rule = self.rule;
         let [spent, reserved, left] = self.amounts();
-        let show = |amount| rule.unit.format_amount(amount);
+        let show = |amount| rule.unit.format_amount(amount).into();
         [
-            style::bold(style::escape_controls(&rule.name)).to_string(),
+            style::bold(&rule.name),
             format!("{} {}", rule.scope.as_str(), self.payer())
                 .trim()
-                .to_owned(),
-            self.period.clone(),
+                .into(),
+            self.period.as_str().into(),
             show(spent),
             show(reserved),
             show(left),
@@ -206,7 +207,7 @@ impl BudgetBalance<'_> {
 }
 
 /// Formats the used part as a bar with a percentage.
-fn usage_bar(used: u64, limit: u64) -> String {
+fn usage_bar(used: u64, limit: u64) -> StyledLine {
     let percent = if limit == 0 {
         100
     } else {
@@ -220,9 +221,9 @@ fn usage_bar(used: u64, limit: u64) -> String {
         "░".repeat(BAR_WIDTH - full)
     );
     match percent {
-        0..75 => style::good(text).to_string(),
-        75..100 => style::warn(text).to_string(),
-        _ => style::bad(text).to_string(),
+        0..75 => style::good(text),
+        75..100 => style::warn(text),
+        _ => style::bad(text),
     }
 }
 
@@ -230,8 +231,13 @@ fn print_prices(args: &PricesArgs, cx: &CommandContext) -> Result<Exit, CliError
     let section: RunSection = cx.load_config()?.section()?;
     let prices = model::load_prices(&section)?;
     let since = prices.as_of().map(str::to_owned);
-    let mut table =
-        OutputTable::new().with_head(["model", "input", "output", "cache read", "cache write"]);
+    let mut table = TextTable::for_output().with_head([
+        "model",
+        "input",
+        "output",
+        "cache read",
+        "cache write",
+    ]);
     let mut show = |name: &ModelName, price: &Price| {
         if cx.out.is_json() {
             cx.out
@@ -272,18 +278,18 @@ fn price_json(name: &ModelName, price: &Price, since: Option<&str>) -> Value {
     })
 }
 
-fn price_cells(name: &ModelName, price: &Price) -> [String; 5] {
+fn price_cells(name: &ModelName, price: &Price) -> [StyledLine; 5] {
     let usd = |dollars: Option<DollarsPerMillion>| {
-        dollars.map_or_else(String::new, |dollars| {
+        dollars.map_or_else(StyledLine::new, |dollars| {
             Cost::NanoUsd(dollars.as_nano())
                 .to_string()
                 .trim_end_matches('0')
                 .trim_end_matches('.')
-                .to_owned()
+                .into()
         })
     };
     [
-        name.to_string(),
+        name.to_string().into(),
         usd(Some(price.input)),
         usd(Some(price.output)),
         usd(price.cache_read),
@@ -297,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_bar_is_full_when_nothing_is_left_and_never_longer() {
-        let shown = |used, limit| anstream::adapter::strip_str(&usage_bar(used, limit)).to_string();
+        let shown = |used, limit| usage_bar(used, limit).text();
         assert_eq!(shown(0, 10), format!("{} 0 %", "░".repeat(20)));
         assert_eq!(
             shown(5, 10),

@@ -1,7 +1,7 @@
 //! `toolgate chat`: a conversation with an agent in the terminal.
 
 use clap::Args;
-use toolgate::value::SessionId;
+use toolgate::{View, value::SessionId};
 
 use crate::{
     CliError, CliGate, CommandContext, Exit, SessionArgs,
@@ -63,6 +63,7 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
         me: gate.me.clone(),
         project: cx.paths.workspace.display().to_string(),
         model,
+        tools: View::for_stack(&gate.registry, &gate.stack)?,
     };
     let message = args.message.join(" ");
     let opening = match (message.trim().is_empty(), taken_up) {

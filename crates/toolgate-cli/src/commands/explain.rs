@@ -14,7 +14,8 @@ use toolgate::{
 
 use crate::{
     CallArgs, CliError, CliGate, CommandContext, Exit, GateArgs,
-    env::{runtime, settings::ApproveMode, style, table::OutputTable},
+    env::{runtime, settings::ApproveMode, style},
+    show::render::{StyledLine, TextTable},
 };
 
 /// Explains what the gate would do with a call, layer by layer. Nothing is executed, counted or
@@ -113,14 +114,15 @@ impl ExplanationReport<'_> {
     }
 
     fn print(&self, cx: &CommandContext) -> Result<(), CliError> {
-        let mut table = OutputTable::new().with_head(["BAND", "LAYER", "VERDICT", "TOOK", "WHY"]);
+        let mut table =
+            TextTable::for_output().with_head(["BAND", "LAYER", "VERDICT", "TOOK", "WHY"]);
         for (layer, took) in own_times(&self.explanation.layers) {
             table.add_row([
-                layer.band.to_string(),
-                style::bold(&layer.name).to_string(),
+                layer.band.to_string().into(),
+                style::bold(&layer.name),
                 verdict_label(layer),
-                format!("{} µs", took.as_micros()),
-                style::escape_controls(layer.reason.as_deref().unwrap_or_default()),
+                format!("{} µs", took.as_micros()).into(),
+                layer.reason.as_deref().unwrap_or_default().into(),
             ]);
         }
         if !table.is_empty() {
@@ -149,7 +151,8 @@ impl ExplanationReport<'_> {
             }
             (CallVerdict::Asks, _) => style::warn("the call would run if approved").to_string(),
             (CallVerdict::Settles(status), _) => {
-                format!("{} {status}: {text}", style::bad("the call would not run:"))
+                let lead = style::bad("the call would not run:");
+                format!("{lead} {}: {text}", status.text())
             }
         }
     }
@@ -169,12 +172,12 @@ fn own_times(layers: &[ExplainedLayer]) -> impl Iterator<Item = (&ExplainedLayer
         .map(|(layer, below)| (layer, layer.took.saturating_sub(below)))
 }
 
-fn verdict_label(layer: &ExplainedLayer) -> String {
+fn verdict_label(layer: &ExplainedLayer) -> StyledLine {
     match layer.verdict {
-        CallVerdict::Runs if layer.changed => style::note("changes it").to_string(),
-        CallVerdict::Runs => style::dim("lets it through").to_string(),
-        CallVerdict::Asks => style::warn("asks").to_string(),
-        CallVerdict::Settles(status) => style::bad(format!("answers {status}")).to_string(),
+        CallVerdict::Runs if layer.changed => style::note("changes it"),
+        CallVerdict::Runs => style::dim(layer.verdict),
+        CallVerdict::Asks => style::warn(layer.verdict),
+        CallVerdict::Settles(_) => style::bad(layer.verdict),
     }
 }
 

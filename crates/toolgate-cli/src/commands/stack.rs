@@ -10,7 +10,8 @@ use toolgate::{
 use crate::{
     CliError, CommandContext, Exit, GateArgs,
     assembly::preview::GatePreview,
-    env::{style, table::OutputTable},
+    env::style,
+    show::render::{StyledLine, TextTable},
 };
 
 /// Shows the layers that every call passes, and checks their order.
@@ -74,7 +75,7 @@ fn show_stack(
     let catalog = preview.config.catalog();
     let stack = preview.stack.any_layers();
     let mut table =
-        OutputTable::new().with_head(["BAND", "LAYER", "WHAT IT DOES, AND WHY IT IS HERE"]);
+        TextTable::for_output().with_head(["BAND", "LAYER", "WHAT IT DOES, AND WHY IT IS HERE"]);
     for StackLine {
         name,
         band,
@@ -90,8 +91,8 @@ fn show_stack(
         }
         table.add_row([
             band_label(band),
-            style::bold(name).to_string(),
-            format!("{summary} Here: {why}."),
+            style::bold(name),
+            format!("{summary} Here: {why}.").into(),
         ]);
     }
     // A configuration can give a layer another name, so it is matched by its kind.
@@ -115,9 +116,9 @@ fn show_stack(
             )?;
         }
         table.add_row([
-            style::dim("off").to_string(),
-            style::dim(entry.name).to_string(),
-            entry.summary.to_owned(),
+            style::dim("off"),
+            style::dim(entry.name),
+            entry.summary.into(),
         ]);
     }
     if !cx.out.is_json() {
@@ -126,10 +127,10 @@ fn show_stack(
     Ok(Exit::Done)
 }
 
-fn band_label(band: Band) -> String {
+fn band_label(band: Band) -> StyledLine {
     match band {
-        Band::Decide => style::warn(band).to_string(),
-        Band::Record | Band::Shape | Band::Repeat | Band::Bound => style::note(band).to_string(),
+        Band::Decide => style::warn(band),
+        Band::Record | Band::Shape | Band::Repeat | Band::Bound => style::note(band),
     }
 }
 

@@ -7,10 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use toolgate::{
-    store::{
-        ApprovalFilter, ApprovalRow, HiddenSessions, RecordKey, SessionFilter, StoreHandle,
-        StoreRecord,
-    },
+    store::{ApprovalFilter, ApprovalRow, HiddenSessions, RecordKey, SessionFilter, StoreHandle},
     value::{ApprovalId, Digest, Json, SessionId, Timestamp},
 };
 
@@ -139,10 +136,8 @@ pub async fn store_workspace(
     let key = RecordKey::Other(format!("{}{session}", workspace_prefix(workspace)).into());
     let value = Json::new(json!({ "workspace": workspace.display().to_string() }))
         .unwrap_or_else(|_| Json::null());
-    store.once(key, StoreRecord::Json(value.clone())).await?;
-    store
-        .once(workspace_key(session), StoreRecord::Json(value))
-        .await?;
+    store.put_json_once(key, value.clone()).await?;
+    store.put_json_once(workspace_key(session), value).await?;
     Ok(())
 }
 
@@ -155,13 +150,9 @@ pub async fn workspace_of(
     store: &StoreHandle,
     session: SessionId,
 ) -> Result<Option<PathBuf>, CliError> {
-    Ok(match store.record(&workspace_key(session)).await? {
-        Some(StoreRecord::Json(value)) => value
-            .get("workspace")
-            .and_then(|path| path.as_str())
-            .map(PathBuf::from),
-        Some(_) | None => None,
-    })
+    let stored = store.load_json(&workspace_key(session)).await?;
+    let path = stored.as_ref().and_then(|value| value.get("workspace"));
+    Ok(path.and_then(|path| path.as_str()).map(PathBuf::from))
 }
 
 /// Finds the session that `text` names, and rejects it if it works in another directory than
@@ -251,7 +242,7 @@ pub async fn sessions_of(
     let mut found = Vec::new();
     let mut after = None;
     loop {
-        let page = store.list(&prefix, after.as_deref(), PAGE).await?;
+        let page = store.list_json(&prefix, after.as_deref(), PAGE).await?;
         found.extend(
             page.iter()
                 .filter_map(|(key, _)| key.strip_prefix(&prefix)?.parse::<SessionId>().ok()),
@@ -390,7 +381,7 @@ mod tests {
         assert_eq!(last_session(&store, here).await.expect("reads"), Some(one));
         assert_eq!(sessions_of(&store, there).await.expect("reads"), [two]);
         store
-            .hide(one, Some(Timestamp::EPOCH))
+            .hide_session(one, Some(Timestamp::EPOCH))
             .await
             .expect("hides");
         assert_eq!(last_session(&store, here).await.expect("reads"), None);

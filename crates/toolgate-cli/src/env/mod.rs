@@ -9,6 +9,5 @@ pub mod paths;
 pub(crate) mod runtime;
 pub mod settings;
 pub(crate) mod style;
-pub(crate) mod table;
 pub(crate) mod times;
 pub(crate) mod trust;

@@ -1,51 +1,50 @@
 //! The few styles of text for people. Where colours are off, [`CommandOutput`](crate::CommandOutput) strips them.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 
 use anstyle::{AnsiColor, Style};
 
-/// Text in a style.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct StyledText<T>(Style, T);
+use crate::show::render::StyledLine;
 
-impl<T: Display> Display for StyledText<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(style, text) = self;
-        write!(f, "{style}")?;
-        // A width in the format applies to the text, not to the escape codes around it.
-        text.fmt(f)?;
-        write!(f, "{style:#}")
-    }
-}
+/// The style of a success.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+/// The style of a failure.
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+/// The style of something pending or unusual.
+pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
+/// The style of an information or a name.
+pub(crate) const NOTE: Style = AnsiColor::Cyan.on_default();
+/// The style of something less important.
+pub(crate) const DIM: Style = Style::new().dimmed();
 
 /// Styles a success.
-pub(crate) fn good<T>(text: T) -> StyledText<T> {
-    StyledText(AnsiColor::Green.on_default(), text)
+pub(crate) fn good(text: impl Display) -> StyledLine {
+    StyledLine::styled(&text.to_string(), GOOD)
 }
 
 /// Styles a failure.
-pub(crate) fn bad<T>(text: T) -> StyledText<T> {
-    StyledText(AnsiColor::Red.on_default().bold(), text)
+pub(crate) fn bad(text: impl Display) -> StyledLine {
+    StyledLine::styled(&text.to_string(), BAD.bold())
 }
 
 /// Styles something pending or unusual.
-pub(crate) fn warn<T>(text: T) -> StyledText<T> {
-    StyledText(AnsiColor::Yellow.on_default(), text)
+pub(crate) fn warn(text: impl Display) -> StyledLine {
+    StyledLine::styled(&text.to_string(), WARN)
 }
 
 /// Styles an information.
-pub(crate) fn note<T>(text: T) -> StyledText<T> {
-    StyledText(AnsiColor::Cyan.on_default(), text)
+pub(crate) fn note(text: impl Display) -> StyledLine {
+    StyledLine::styled(&text.to_string(), NOTE)
 }
 
 /// Styles something less important.
-pub(crate) fn dim<T>(text: T) -> StyledText<T> {
-    StyledText(Style::new().dimmed(), text)
+pub(crate) fn dim(text: impl Display) -> StyledLine {
+    StyledLine::styled(&text.to_string(), DIM)
 }
 
 /// Styles a heading or a name.
-pub(crate) fn bold<T>(text: T) -> StyledText<T> {
-    StyledText(Style::new().bold(), text)
+pub(crate) fn bold(text: impl Display) -> StyledLine {
+    StyledLine::styled(&text.to_string(), Style::new().bold())
 }
 
 /// Escapes control characters, so that foreign text cannot move the cursor, change colours or

@@ -4,5 +4,6 @@ pub(crate) mod agent_sessions;
 pub mod feed;
 pub(crate) mod live;
 pub mod render;
+pub(crate) mod rule_proposal;
 pub mod screen;
 pub mod tui;

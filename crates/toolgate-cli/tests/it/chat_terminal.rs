@@ -208,11 +208,11 @@ text = "Written twice."
     terminal.wait_for("1 approval pending");
     terminal.press_key(Key::Tab);
     terminal.send("a");
-    terminal.wait_for("would have answered 1 past approval request");
+    terminal.wait_for("would have answered one approval request so far");
     terminal.send("p");
     terminal.wait_until("a preview for the project", |screen| {
-        screen.contains("of this project")
-            && screen.contains("would have answered 1 past approval request")
+        screen.contains("in this project")
+            && screen.contains("would have answered one approval request so far")
     });
     terminal.send("y");
     // The rule covers the second call: no approval is requested.

@@ -1,7 +1,8 @@
 //! Budgets: limits on spending by payer, period and unit, the charges they need, and alerts.
 //!
-//! Nothing here is stored: the accounts are in the store, and these are their rules.
+//! The accounts are in the store; these are their rules, and the service that spends from them.
 
+pub(crate) mod billing;
 pub(crate) mod charge;
 pub(crate) mod price;
 pub(crate) mod rule;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AccountMovement, Charge, ChargeId, ChargeLine, Cost, SessionEvent, SessionId, StoreError,
-    Timestamp, budget::rule::BudgetRule,
+    Timestamp, TurnInfo, budget::rule::BudgetRule,
 };
 
 /// The kind of payer whose spending a budget limits. Each payer has its own account.
@@ -220,11 +221,7 @@ impl Budgets {
     }
 
     /// Returns the accounts and amounts of an expense, in the order of the accounts' names.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Budgets::build_charge`].
-    pub fn charge_lines(
+    fn charge_lines(
         &self,
         payer: &Payer,
         at: Timestamp,
@@ -260,7 +257,7 @@ impl Budgets {
     }
 
     /// Returns the alerts for bookings.
-    pub fn alerts_for(&self, movements: &[AccountMovement]) -> Vec<BudgetAlert> {
+    pub(crate) fn alerts_for(&self, movements: &[AccountMovement]) -> Vec<BudgetAlert> {
         let pairs = movements
             .iter()
             .flat_map(|moved| self.0.iter().map(move |rule| (moved, rule)));
@@ -282,7 +279,7 @@ impl Budgets {
     }
 
     /// Converts an error of the store to one that names the budget.
-    pub fn explain_store_error(&self, error: StoreError) -> BudgetError {
+    pub(crate) fn explain_store_error(&self, error: StoreError) -> BudgetError {
         let StoreError::AccountShort {
             account,
             wanted,
@@ -306,7 +303,7 @@ impl Budgets {
 impl Charge {
     /// Returns the amounts to book for `expense`, line by line. An unknown amount is booked as
     /// reserved.
-    pub fn actual_amounts(&self, expense: &Expense) -> Vec<u64> {
+    pub(crate) fn actual_amounts(&self, expense: &Expense) -> Vec<u64> {
         let line = |line: &ChargeLine| expense.amount_in(line.account.unit).unwrap_or(line.amount);
         self.lines.iter().map(line).collect()
     }
@@ -348,6 +345,21 @@ impl Expense {
 }
 
 impl Payer {
+    /// Returns the payer of what is done in a turn. The turn's principal takes precedence over the
+    /// user of this payer.
+    #[must_use]
+    pub fn for_turn(&self, turn: &TurnInfo) -> Self {
+        let principal = turn.principal.as_ref();
+        Self {
+            user: principal
+                .map(|principal| principal.as_str().into())
+                .or_else(|| self.user.clone()),
+            session: Some(turn.session),
+            run: turn.run,
+            ..self.clone()
+        }
+    }
+
     /// Returns the payer in a scope, if it is known.
     pub fn payer_in(&self, scope: BudgetScope) -> Option<Arc<str>> {
         match scope {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, de};
 
-use crate::{Cost, ModelName, Usage};
+use crate::{Cost, MAX_AMOUNT, ModelName, Usage};
 
 /// Prices by provider and model. The price of a model that is not in it is unknown, not zero.
 ///
@@ -123,6 +123,29 @@ struct RequestRates {
 }
 
 const MILLION: u128 = 1_000_000;
+
+/// Converts dollars to billionths of a dollar; `None` if they are not an amount of 0 or more that
+/// an account can hold.
+///
+/// ```
+/// use toolgate_core::convert_dollars;
+/// assert_eq!(convert_dollars(2.5), Some(2_500_000_000));
+/// assert_eq!(convert_dollars(1e-12), Some(1), "a small price is not free");
+/// assert_eq!(convert_dollars(-1.0), None);
+/// ```
+pub fn convert_dollars(dollars: f64) -> Option<u64> {
+    let nano = (dollars * 1e9).round();
+    // Compared as floats, because the cast to an integer saturates silently.
+    if !(dollars >= 0.0 && nano < MAX_AMOUNT as f64) {
+        return None;
+    }
+    // A positive amount never becomes 0: a limit would block everything, and a price would be free.
+    Some(if dollars > 0.0 {
+        (nano as u64).max(1)
+    } else {
+        0
+    })
+}
 
 impl Prices {
     /// Overrides these prices with those of a table: a model in both gets the whole new price.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::{
     AccountKey, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, MAX_AMOUNT, Payer, Timestamp,
+    convert_dollars,
 };
 
 /// A budget.
@@ -158,18 +159,7 @@ impl LimitAmount {
         match (self, unit) {
             (Self::Whole(number), BudgetUnit::Usd) => number.checked_mul(NANO_PER_DOLLAR),
             (Self::Whole(number), _) => Some(*number),
-            (Self::Decimal(number), _) => {
-                // Compared as floats below, because the cast to an integer saturates silently.
-                let nano = (number * NANO_PER_DOLLAR as f64).round();
-                // A tiny limit must not round to zero, which would block everything.
-                (nano < MAX_AMOUNT as f64).then(|| {
-                    if *number > 0.0 {
-                        (nano as u64).max(1)
-                    } else {
-                        0
-                    }
-                })
-            }
+            (Self::Decimal(number), _) => convert_dollars(*number),
         }
     }
 }

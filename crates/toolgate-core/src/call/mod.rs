@@ -1,8 +1,10 @@
 //! Calls: what the model asked for, on its way through a stack.
 
 pub(crate) mod env;
+mod extensions;
 pub(crate) mod notes;
 pub(crate) mod outcome;
+pub(crate) mod requirement;
 pub(crate) mod status;
 pub(crate) mod stop;
 
@@ -16,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Admission, AgentId, Annotations, ApprovalAnswer, Arguments, CallEnv, CallId, IdempotencyKey,
     Json, Outcome, Principal, RecordKey, SessionId, SettledOutcome, ShownTool, StopActions,
-    StoreError, StoreRecord, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
+    StoreError, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
+    call::{extensions::CallExtensions, requirement::ApprovalRequirements},
 };
 
 /// A tool call as a model wrote it, before anything was checked.
@@ -151,6 +154,8 @@ pub struct CallData {
     /// Tells the call to stop.
     pub cancel: CancellationToken,
     stops: StopActions,
+    extensions: CallExtensions,
+    required: ApprovalRequirements,
     fixed: Arc<FixedCallData>,
 }
 
@@ -265,6 +270,8 @@ impl Call {
             deadline,
             cancel,
             stops,
+            extensions: CallExtensions::default(),
+            required: ApprovalRequirements::default(),
             fixed,
         }))
     }
@@ -298,6 +305,29 @@ impl Call {
     pub fn with_arguments(mut self, arguments: Arguments) -> Self {
         Arc::make_mut(&mut self.0).arguments = arguments;
         self
+    }
+
+    /// Returns a copy that carries `value` for the layers below and the executor. It replaces an
+    /// earlier value of its type.
+    ///
+    /// ```
+    /// use toolgate_core::{Arguments, Call};
+    ///
+    /// #[derive(Debug, PartialEq)]
+    /// struct Tenant(&'static str);
+    ///
+    /// let call = Call::detached("pay", Arguments::parse("{}")?).with_extension(Tenant("north"));
+    /// assert_eq!(call.extension(), Some(&Tenant("north")));
+    /// # Ok::<(), toolgate_core::JsonError>(())
+    /// ```
+    pub fn with_extension<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        Arc::make_mut(&mut self.0).extensions.add(value);
+        self
+    }
+
+    /// Returns the value of this type that a layer above has put on the call, if one has.
+    pub fn extension<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.extensions.find()
     }
 
     /// Returns the same call as another attempt.
@@ -403,7 +433,8 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the record cannot be read or written; in the second case `act` has run.
+    /// [`StoreError`] if the record cannot be read or written; in the second case `act` has run. A
+    /// record of another kind cannot be read, and `act` does not run.
     ///
     /// # Cancel safety
     ///
@@ -415,15 +446,15 @@ impl Call {
     {
         let key = RecordKey::Layer(self.id, key.into());
         let store = self.env().store();
-        if let Some(StoreRecord::Json(kept)) = store.record(&key).await? {
+        if let Some(kept) = store.load_json(&key).await? {
             return Ok(kept);
         }
         let done = act().await;
         // Another process may have been faster: the stored answer stands for both.
-        match store.once(key, StoreRecord::Json(done.clone())).await? {
-            Some(StoreRecord::Json(kept)) => Ok(kept),
-            Some(_) | None => Ok(done),
-        }
+        Ok(store
+            .put_json_once(key, done.clone())
+            .await?
+            .unwrap_or(done))
     }
 
     pub(crate) fn view_rejection(&self) -> Option<&Outcome> {

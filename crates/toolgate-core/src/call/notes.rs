@@ -1,5 +1,7 @@
 //! Notes on a call beside its result: those that layers attach, and the trail the runtime records.
 
+pub mod keys;
+
 use std::{fmt, sync::Arc};
 
 use schemars::JsonSchema;
@@ -74,7 +76,7 @@ pub struct NoteFields {
     /// The scope under which the call ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Value>,
-    /// Anything else.
+    /// Anything else, by key.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
     /// Inner notes whose field an outer layer wrote as well.
@@ -219,6 +221,9 @@ pub struct LayerNote {
     /// True if the layer answered without running `next`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answered: bool,
+    /// True if the layer redacted something in the outcome, as it said itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redacted: bool,
     /// The number of the attempt, counted from 1.
     pub attempt: u32,
     /// The layer's reason for passing on, changing or rejecting the call.

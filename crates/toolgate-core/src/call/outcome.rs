@@ -5,7 +5,10 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ApprovalRequest, ExecutorTag, Json, Notes, Status, Timestamp, ToolError, ToolOutput};
+use crate::{
+    ApprovalRequest, ExecutorTag, Json, Notes, SchemaProblem, Status, Timestamp, ToolError,
+    ToolOutput, note_keys,
+};
 
 /// The answer of a layer, an executor or a stack.
 ///
@@ -46,10 +49,23 @@ impl Outcome {
         )
     }
 
-    /// Creates the outcome of a call that a person or rule denied. The text is fixed, so that every
-    /// surface shows the same.
+    /// Creates the outcome of a call that a person or rule denied. The text for the model is made
+    /// from the reason, and the reason stays beside it in [`CallError::reason`].
     pub fn denied(reason: Option<&str>) -> Self {
-        Self::refused(Status::Denied, denied_text(reason))
+        let reason = reason.map(str::trim).filter(|reason| !reason.is_empty());
+        let error = CallError {
+            reason: reason.map(str::to_owned),
+            ..CallError::new(ErrorCategory::Refused, denied_text(reason))
+        };
+        Self::error(Status::Denied, error)
+    }
+
+    /// Creates the outcome of a call whose arguments break the schema; the model reads the list.
+    pub fn schema_violation(problems: &[SchemaProblem]) -> Self {
+        let list: Vec<String> = problems.iter().map(SchemaProblem::to_string).collect();
+        let text = format!("The arguments do not fit the schema. {}", list.join("; "));
+        Self::refused(Status::SchemaViolation, text)
+            .with_notes(|notes| notes.insert(note_keys::PROBLEMS, problems))
     }
 
     /// Creates the outcome of a tool that reported an error.
@@ -138,7 +154,7 @@ impl<T: Into<ToolOutput>> From<Result<T, ToolError>> for Outcome {
 }
 
 /// Returns the fixed text for a denial.
-pub fn denied_text(reason: Option<&str>) -> String {
+fn denied_text(reason: Option<&str>) -> String {
     match reason.map(str::trim).filter(|reason| !reason.is_empty()) {
         Some(reason) => format!("Tool execution denied: {reason}"),
         None => "Tool execution denied.".to_owned(),
@@ -224,6 +240,10 @@ pub struct CallError {
     pub category: ErrorCategory,
     /// The text for the model.
     pub model: String,
+    /// The reason of a denial in the words of the approver or rule, without the sentence that the
+    /// model reads around it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// The text for the operator; never shown to the model or on the user's screen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
@@ -235,6 +255,7 @@ impl CallError {
         Self {
             category,
             model: model.into(),
+            reason: None,
             operator: None,
         }
     }
@@ -338,13 +359,39 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn denied_text_is_fixed() {
-        assert_eq!(denied_text(None), "Tool execution denied.");
-        assert_eq!(denied_text(Some("  ")), "Tool execution denied.");
-        assert_eq!(
-            denied_text(Some("too risky")),
-            "Tool execution denied: too risky"
-        );
+    fn the_text_of_a_denial_is_made_from_its_reason_and_never_the_reason_from_a_text() {
+        let error = |outcome: Outcome| {
+            let settled = outcome.settled().expect("settled").clone();
+            settled.error.expect("an error")
+        };
+        for (given, reason, text) in [
+            (None, None, "Tool execution denied."),
+            (Some("  "), None, "Tool execution denied."),
+            (
+                Some(" too risky "),
+                Some("too risky"),
+                "Tool execution denied: too risky",
+            ),
+        ] {
+            let error = error(Outcome::denied(given));
+            assert_eq!((error.reason.as_deref(), &*error.model), (reason, text));
+        }
+        let imitated = "Tool execution denied: too risky";
+        for outcome in [
+            Outcome::refused(Status::Denied, imitated),
+            Outcome::failed(ToolError::new(imitated)),
+        ] {
+            let error = error(outcome);
+            assert_eq!((error.reason.as_deref(), &*error.model), (None, imitated));
+        }
+    }
+
+    #[test]
+    fn an_error_of_an_earlier_version_has_no_reason_and_is_stored_in_the_same_form() {
+        let stored = json!({ "category": "refused", "model": "Tool execution denied: no" });
+        let error: CallError = serde_json::from_value(stored.clone()).expect("reads");
+        assert_eq!(error.reason, None);
+        assert_eq!(serde_json::to_value(error).expect("writes"), stored);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Cost, Json, SessionId, ToolRequest, TurnId, Usage};
+use crate::{Cost, Json, ToolRequest, TurnId, Usage};
 
 /// One entry of a conversation. It never changes once it is part of one.
 ///
@@ -329,11 +329,6 @@ impl fmt::Debug for EncodedFragment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Fragment")
     }
-}
-
-/// Returns the name of the record of a message. Names sort like numbers.
-pub(crate) fn message_key(session: SessionId, number: u64) -> String {
-    format!("message/{session}/{number:012}")
 }
 
 #[cfg(test)]

@@ -2,11 +2,10 @@
 //!
 //! Where `record` ends, a call that the view rejected is answered. Where `decide` begins, arguments
 //! that were reshaped are checked against the tool's own schema. In front of the executor, the
-//! arguments have to be the ones that were decided on.
+//! arguments have to be the ones that were decided on, and approved if a layer required it.
 
 use crate::{
-    Arguments, Call, ChangeSubject, Outcome, Provenance, Status, Verdict,
-    call::outcome::denied_text,
+    Arguments, Call, ChangeSubject, Outcome, Provenance, Status, Verdict, note_keys,
     stack::descend::{CallDescent, layer_failure},
     value::diff::list_changes,
 };
@@ -82,7 +81,7 @@ impl CallDescent {
                 self.lock_state().valid = Some(call.arguments.clone());
                 None
             }
-            Err(problems) => Some(crate::tool::view::schema_violation(&problems)),
+            Err(problems) => Some(Outcome::schema_violation(&problems)),
         }
     }
 
@@ -100,10 +99,7 @@ impl CallDescent {
         // A denial holds even if the layer that asked for it ignored or never saw it.
         for answer in &call.resume_state().answers {
             if let Verdict::Deny { reason } = &answer.decision.verdict {
-                return Some(Outcome::refused(
-                    Status::Denied,
-                    denied_text(reason.as_deref()),
-                ));
+                return Some(Outcome::denied(reason.as_deref()));
             }
         }
         if let Some(refusal) = self.check_decided_arguments(call) {
@@ -117,6 +113,9 @@ impl CallDescent {
         {
             let text = "the arguments are not the ones that were approved";
             return Some(Outcome::refused(Status::Blocked, text));
+        }
+        if let Some(refusal) = check_requirements(call) {
+            return Some(refusal);
         }
         if let Some(refusal) = self.check_tool_schema(call) {
             return Some(refusal);
@@ -139,13 +138,23 @@ impl CallDescent {
         let seen = state.decided.iter().find(differs)?;
         let text = "the arguments were changed after they had been decided on";
         Some(Outcome::refused(Status::Blocked, text).with_notes(|notes| {
-            notes
-                .metadata
-                .insert("decided_digest".into(), seen.digest().to_string().into());
-            notes.metadata.insert(
-                "final_digest".into(),
-                call.arguments.digest().to_string().into(),
-            );
+            notes.insert(note_keys::DECIDED_DIGEST, &seen.digest());
+            notes.insert(note_keys::FINAL_DIGEST, &call.arguments.digest());
         }))
     }
+}
+
+/// Checks that every requirement to ask for approval is met for these arguments.
+fn check_requirements(call: &Call) -> Option<Outcome> {
+    let reasons: Vec<&str> = call
+        .unmet_requirements()
+        .map(|required| &*required.reason)
+        .collect();
+    (!reasons.is_empty()).then(|| {
+        let text = format!(
+            "approval is required, and no approval layer asked for it: {}",
+            reasons.join("; ")
+        );
+        Outcome::refused(Status::Blocked, text)
+    })
 }

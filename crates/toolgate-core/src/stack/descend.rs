@@ -11,7 +11,8 @@ use futures::future::BoxFuture;
 use crate::{
     Arguments, Call, CallError, CallId, Clock, EditStage, ErrorCategory, LayerName, Next, Outcome,
     Provenance, SettledOutcome, StartPermit, Status, StopReason, Timestamp, ToolName, Trail,
-    call::CallOrigin,
+    call::{CallOrigin, requirement::ApprovalRequirements},
+    note_keys,
     stack::{
         StackPlan,
         panic::{PanicReport, contain_panic, contain_panic_sync, poll_quietly, run_quietly},
@@ -66,6 +67,8 @@ fn start_descent(
     plan: Arc<StackPlan>,
     call: Call,
 ) -> (Arc<CallDescent>, BoxFuture<'static, Outcome>) {
+    // Nothing was approved on this way down yet, whatever the call passed through before.
+    let call = call.inherit_requirements(&ApprovalRequirements::default());
     let run = Arc::new(CallDescent::new(plan, &call));
     let below = run_quietly(|| descend_from(run.clone(), 0, NO_PARENT, call));
     (run, below)
@@ -156,6 +159,7 @@ where
         at: at + 1,
         entry,
         given: call.arguments.clone(),
+        required: call.requirements().clone(),
     };
     let outcome = match contain_panic(handle(call, next)).await {
         Ok(outcome) => outcome,
@@ -198,14 +202,13 @@ async fn run_attempt(run: &CallDescent, call: Call) -> Outcome {
     }
     // After the last check, so that a rehearsal reports the same rejections as a real call.
     if call.is_rehearsal() {
-        return Outcome::refused(Status::DryRun, "the call would run").with_notes(|notes| {
-            notes.metadata.insert("rehearsal".into(), true.into());
-        });
+        return Outcome::refused(Status::DryRun, "the call would run")
+            .with_notes(|notes| notes.insert(note_keys::REHEARSAL, &true));
     }
     // Counted before the executor is asked, so that an external result finds its attempt; undone
     // below where nothing started.
     let attempt = run.begin_attempt(&call.arguments);
-    let call = call.with_attempt(attempt);
+    let call = call.without_requirements().with_attempt(attempt);
     // Replay: the result of this attempt arrived while the call was suspended. It must not run
     // again.
     if let Some(result) = call.resume_state().result_of_attempt(call.attempt) {

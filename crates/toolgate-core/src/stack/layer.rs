@@ -1,6 +1,6 @@
 //! The [`Layer`] trait, its bands and capabilities, and the `next` that a layer runs.
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{any::TypeId, fmt, future::Future, sync::Arc};
 
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -9,7 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ApprovalAnswer, Call, Decision, Json, LayerName, Matcher, Outcome, StoreError, ToolSpec,
     Transform,
-    stack::descend::{CallDescent, StackPosition},
+    call::requirement::ApprovalRequirements,
+    stack::{
+        LayerFrame,
+        descend::{CallDescent, StackPosition},
+    },
 };
 
 /// Wraps calls: an `async fn(call, next) -> outcome`.
@@ -95,99 +99,92 @@ pub struct LayerCapabilities {
     pub remembers: bool,
     /// It may run `next` more than once.
     pub repeats: bool,
-    /// It may ask for approval.
+    /// It asks for approval, and meets the requirements of layers above.
     pub asks: bool,
+    /// It may require approval, for which a layer further in asks.
+    pub requires_approval: bool,
     /// It sees a call that ended outside the stack, although it neither records nor redacts.
     pub closes: bool,
+    /// It stores the full text of long results.
+    pub spills: bool,
+    /// It counts or charges every call that passes.
+    pub counts: bool,
+    /// It settles calls as dry runs.
+    pub dry_runs: bool,
+    /// It adds notes to outcomes that belong in the record of the call.
+    pub annotates: bool,
+    /// It stores the notes of an outcome in its record of the call.
+    pub stores_notes: bool,
+    /// It stops calls after attempts have failed.
+    pub breaks: bool,
     /// The longest time it gives the layers and executor below.
     pub time_limit: Option<std::time::Duration>,
+}
+
+/// Writes a builder function for each capability.
+macro_rules! capability_setters {
+    ($($(#[$doc:meta])* $name:ident => $field:ident;)*) => {
+        $($(#[$doc])* pub const fn $name(self) -> Self {
+            Self { $field: true, ..self }
+        })*
+    };
 }
 
 impl LayerCapabilities {
     /// Creates the capabilities of a layer that a configuration file names `kind`; all are off.
     pub const fn for_kind(kind: &'static str) -> Self {
-        let rewrites = false;
-        let answers = false;
-        let records = false;
-        let redacts = false;
-        let remembers = false;
-        let repeats = false;
-        let asks = false;
-        let closes = false;
-        let time_limit = None;
         Self {
             kind: Some(kind),
-            rewrites,
-            answers,
-            records,
-            redacts,
-            remembers,
-            repeats,
-            asks,
-            closes,
-            time_limit,
+            rewrites: false,
+            answers: false,
+            records: false,
+            redacts: false,
+            remembers: false,
+            repeats: false,
+            asks: false,
+            requires_approval: false,
+            closes: false,
+            spills: false,
+            counts: false,
+            dry_runs: false,
+            annotates: false,
+            stores_notes: false,
+            breaks: false,
+            time_limit: None,
         }
     }
 
-    /// Marks a layer that may pass on other arguments than it was given.
-    pub const fn rewriting(self) -> Self {
-        Self {
-            rewrites: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that may answer without running `next`.
-    pub const fn answering(self) -> Self {
-        Self {
-            answers: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that stores or sends what it sees.
-    pub const fn recording(self) -> Self {
-        Self {
-            records: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that redacts secrets in outcomes.
-    pub const fn redacting(self) -> Self {
-        Self {
-            redacts: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that may answer with the cached result of an earlier call.
-    pub const fn caching(self) -> Self {
-        Self {
-            remembers: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that may run `next` more than once.
-    pub const fn repeating(self) -> Self {
-        Self {
-            repeats: true,
-            ..self
-        }
-    }
-
-    /// Marks a layer that may ask for approval.
-    pub const fn asking(self) -> Self {
-        Self { asks: true, ..self }
-    }
-
-    /// Marks a layer that sees a call that ended outside the stack; see [`Call::closing_outcome`].
-    pub const fn closing(self) -> Self {
-        Self {
-            closes: true,
-            ..self
-        }
+    capability_setters! {
+        /// Marks a layer that may pass on other arguments than it was given.
+        rewriting => rewrites;
+        /// Marks a layer that may answer without running `next`.
+        answering => answers;
+        /// Marks a layer that stores or sends what it sees.
+        recording => records;
+        /// Marks a layer that redacts secrets in outcomes.
+        redacting => redacts;
+        /// Marks a layer that may answer with the cached result of an earlier call.
+        caching => remembers;
+        /// Marks a layer that may run `next` more than once.
+        repeating => repeats;
+        /// Marks a layer that asks for approval ([`Next::run_approved`]).
+        asking => asks;
+        /// Marks a layer that may require approval ([`Call::require_approval`]).
+        requiring_approval => requires_approval;
+        /// Marks a layer that sees a call that ended outside the stack; see [`Call::closing_outcome`].
+        closing => closes;
+        /// Marks a layer that stores the full text of long results.
+        spilling => spills;
+        /// Marks a layer that counts or charges every call that passes.
+        counting => counts;
+        /// Marks a layer that settles calls as dry runs.
+        dry_running => dry_runs;
+        /// Marks a layer that adds notes to outcomes that belong in the record of the call.
+        annotating => annotates;
+        /// Marks a layer that stores the notes of an outcome in its record of the call.
+        storing_notes => stores_notes;
+        /// Marks a layer that stops calls after attempts have failed.
+        breaking => breaks;
     }
 
     /// Sets the longest time it gives the layers and executor below.
@@ -252,6 +249,8 @@ pub struct Next {
     pub(crate) entry: usize,
     /// The arguments the layer was given, to see whether it changed them.
     pub(crate) given: crate::Arguments,
+    /// The requirements that the layer was entered with and cannot remove.
+    pub(crate) required: ApprovalRequirements,
 }
 
 impl Next {
@@ -259,9 +258,36 @@ impl Next {
     // Not an `async fn`: the future of what is below is boxed once, so a layer's own future stays
     // small.
     pub fn run(self, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
+        let call = call.inherit_requirements(&self.required);
+        self.descend(call)
+    }
+
+    /// Runs the rest of the stack with a call that was approved: the requirements of layers above
+    /// are met for its arguments.
+    ///
+    /// For a layer that asks ([`LayerCapabilities::asks`]), once it has verified the approval.
+    pub fn run_approved(self, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
+        let call = call
+            .inherit_requirements(&self.required)
+            .with_requirements_met();
+        self.descend(call)
+    }
+
+    fn descend(self, call: Call) -> BoxFuture<'static, Outcome> {
         self.run
             .record_arguments(self.entry, &self.given, &call.arguments);
         crate::stack::descend::descend_from(self.run, self.at, self.entry, call)
+    }
+
+    /// Checks whether a layer further in that wraps this call asks for approval.
+    pub fn asks_below(&self, call: &Call) -> bool {
+        let asks = |frame: &LayerFrame| frame.asks && matches!(frame.wants_call(call), Ok(true));
+        self.run.plan.frames[self.at..].iter().any(asks)
+    }
+
+    /// Checks whether the layer that holds this `next` is restricted to the calls of a matcher.
+    pub fn is_restricted(&self) -> bool {
+        self.layer_frame().layer.matcher().is_some()
     }
 
     /// Returns the decision on the approval request that this layer made for this call, unchanged.
@@ -272,7 +298,7 @@ impl Next {
         let digest = call.arguments.digest();
         // The approver did not see another version of the tool under the same name.
         let fingerprint = call.shown_tool().map(|shown| shown.entry.fingerprint);
-        let mine = self.run.layer_name(self.entry);
+        let mine = self.layer_name();
         let edits = self.run.edits_above(self.at);
         let about_this = |answer: &&ApprovalAnswer| {
             answer.asked_by == *mine
@@ -306,13 +332,22 @@ impl Next {
 
     /// Returns the name of the layer that holds this `next`, unique within the stack.
     pub fn layer_name(&self) -> &LayerName {
-        self.run.layer_name(self.entry)
+        &self.layer_frame().name
+    }
+
+    fn layer_frame(&self) -> &LayerFrame {
+        &self.run.plan.frames[self.at - 1]
     }
 
     /// Records the reason for what the layer does with this call. The reason is part of its note,
     /// so an explanation and the receipt give the same text.
     pub fn note_reason(&self, reason: impl Into<Arc<str>>) {
         self.run.set_reason(self.entry, reason.into());
+    }
+
+    /// Records that the layer redacted something in the outcome, so that screens can say so.
+    pub fn note_redaction(&self) {
+        self.run.set_redacted(self.entry);
     }
 
     /// Returns what has happened below so far: one note per layer entered, in order of entering.
@@ -527,6 +562,9 @@ struct MatchedTransform {
 impl Transform for MatchedTransform {
     fn name(&self) -> LayerName {
         self.transform.name()
+    }
+    fn origin(&self) -> TypeId {
+        self.transform.origin()
     }
     fn transform(&self, spec: ToolSpec) -> Option<ToolSpec> {
         if self.matcher.could_match(&spec) {

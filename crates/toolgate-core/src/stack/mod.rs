@@ -68,6 +68,8 @@ pub(crate) struct LayerFrame {
     pub(crate) band: Band,
     /// True if it may redact notes made below it.
     pub(crate) redacts: bool,
+    /// True if it asks for approval.
+    pub(crate) asks: bool,
     /// True if it sees a call that ended outside the stack.
     pub(crate) closes: bool,
 }
@@ -230,6 +232,7 @@ impl StackBuilder {
                 name,
                 band,
                 redacts: traits.redacts,
+                asks: traits.asks,
                 closes,
             });
         }

@@ -55,6 +55,7 @@ pub(super) struct LayerVisit {
     status: LayerStatus,
     changed: bool,
     ran_next: bool,
+    redacted: bool,
     reason: Option<Arc<str>>,
     pub(super) error: Option<&'static str>,
     /// The last outcome the layer received from below.
@@ -69,13 +70,12 @@ struct InnerOutcome {
 }
 
 impl CallDescent {
-    pub(super) fn layer_name(&self, entry: usize) -> &LayerName {
-        let frame = self.lock_state().entries[entry].frame;
-        &self.plan.frames[frame].name
-    }
-
     pub(super) fn set_reason(&self, entry: usize, reason: Arc<str>) {
         self.lock_state().entries[entry].reason = Some(reason);
+    }
+
+    pub(super) fn set_redacted(&self, entry: usize) {
+        self.lock_state().entries[entry].redacted = true;
     }
 
     pub(super) fn begin_visit(&self, frame: usize, parent: usize, call: &Call) -> usize {
@@ -105,6 +105,7 @@ impl CallDescent {
             status: LayerStatus::Open(UnsettledReason::Dropped),
             changed: false,
             ran_next: false,
+            redacted: false,
             reason: None,
             error: None,
             inner: None,
@@ -219,6 +220,7 @@ impl CallDescent {
                 changed: entry.changed,
                 answered: !entry.ran_next
                     && entry.status != LayerStatus::Open(UnsettledReason::Dropped),
+                redacted: entry.redacted,
                 attempt: entry.attempt,
                 reason: entry.reason.clone(),
                 error: entry.error.map(str::to_owned),

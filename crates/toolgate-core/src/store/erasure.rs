@@ -62,10 +62,9 @@ impl ErasureScope {
         }
     }
 
-    /// Returns the sessions that agents would have and that are not added yet. An agent's session
-    /// has the id of its call.
+    /// Returns the sessions that agents would have and that are not added yet.
     pub fn agent_sessions(&self) -> impl Iterator<Item = SessionId> {
-        let named = self.calls.iter().map(|call| SessionId::new(call.uuid()));
+        let named = self.calls.iter().map(|call| call.agent_session());
         named.filter(|session| !self.sessions.contains(session))
     }
 
@@ -242,7 +241,7 @@ mod tests {
     #[test]
     fn agent_sessions_are_found_by_call_ids() {
         let mut traces = sample_scope();
-        let agent = SessionId::new(CALL.uuid());
+        let agent = CALL.agent_session();
         assert_eq!(traces.agent_sessions().collect::<Vec<_>>(), [agent]);
         traces.add_sessions([agent]);
         assert_eq!(traces.agent_sessions().count(), 0);

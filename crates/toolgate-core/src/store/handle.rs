@@ -6,9 +6,10 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use crate::{
-    AccountKey, AccountMovement, AccountRow, ApprovalFilter, ApprovalRow, Charge, ChargeFilter,
-    Digest, ErasedSessions, Event, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
-    LogPosition, MailboxItem, MessageRecord, RecordKey, SealedEntry, SessionFilter, SessionId,
+    AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
+    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
+    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem,
+    MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter, SessionId,
     SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow, WriteBatch,
 };
 
@@ -22,11 +23,11 @@ impl StoreHandle {
         Self(Arc::new(store))
     }
 
-    /// Appends a batch; see [`Store::append`]. The future does not borrow the handle.
+    /// Appends a batch; see [`EventStore::append`]. The future does not borrow the handle.
     ///
     /// # Errors
     ///
-    /// As for [`Store::append`].
+    /// As for [`EventStore::append`].
     pub fn append(
         &self,
         session: SessionId,
@@ -36,9 +37,10 @@ impl StoreHandle {
         self.0.clone().append(session, at, batch)
     }
 
-    /// Waits for a mailbox item; see [`Store::posted`]. The future does not borrow the handle.
-    pub fn posted(&self, session: SessionId, after: u64) -> BoxFuture<'static, ()> {
-        self.0.clone().posted(session, after)
+    /// Waits for a mailbox item; see [`MailboxStore::wait_for_post`]. The future does not borrow
+    /// the handle.
+    pub fn wait_for_post(&self, session: SessionId, after: u64) -> BoxFuture<'static, ()> {
+        self.0.clone().wait_for_post(session, after)
     }
 }
 
@@ -50,14 +52,14 @@ impl fmt::Debug for StoreHandle {
 
 /// Defines the methods that a handle forwards unchanged: its own, and those of [`DynStore`].
 macro_rules! passed_on {
-    ($($name:ident<$a:lifetime>($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
+    ($($part:ident { $($name:ident<$a:lifetime>($($arg:ident: $type:ty),*) -> $out:ty;)* })*) => {
         impl StoreHandle {
-            $(
-                #[doc = concat!("Forwards to [`Store::", stringify!($name), "`].")]
+            $($(
+                #[doc = concat!("Forwards to [`", stringify!($part), "::", stringify!($name), "`].")]
                 pub async fn $name<$a>(&$a self, $($arg: $type),*) -> Result<$out, StoreError> {
                     self.0.$name($($arg),*).await
                 }
-            )*
+            )*)*
         }
 
         /// The object-safe form of [`Store`] behind a handle.
@@ -68,8 +70,8 @@ macro_rules! passed_on {
                 at: LogPosition,
                 batch: WriteBatch,
             ) -> BoxFuture<'static, Result<u64, StoreError>>;
-            fn posted(self: Arc<Self>, session: SessionId, after: u64) -> BoxFuture<'static, ()>;
-            $(fn $name<$a>(&$a self, $($arg: $type),*) -> BoxFuture<$a, Result<$out, StoreError>>;)*
+            fn wait_for_post(self: Arc<Self>, session: SessionId, after: u64) -> BoxFuture<'static, ()>;
+            $($(fn $name<$a>(&$a self, $($arg: $type),*) -> BoxFuture<$a, Result<$out, StoreError>>;)*)*
         }
 
         impl<S: Store> DynStore for S {
@@ -79,46 +81,58 @@ macro_rules! passed_on {
                 at: LogPosition,
                 batch: WriteBatch,
             ) -> BoxFuture<'static, Result<u64, StoreError>> {
-                Box::pin(async move { Store::append(&*self, session, at, batch).await })
+                Box::pin(async move { EventStore::append(&*self, session, at, batch).await })
             }
-            fn posted(self: Arc<Self>, session: SessionId, after: u64) -> BoxFuture<'static, ()> {
-                Box::pin(async move { Store::posted(&*self, session, after).await })
+            fn wait_for_post(self: Arc<Self>, session: SessionId, after: u64) -> BoxFuture<'static, ()> {
+                Box::pin(async move { MailboxStore::wait_for_post(&*self, session, after).await })
             }
-            $(
+            $($(
                 fn $name<$a>(&$a self, $($arg: $type),*) -> BoxFuture<$a, Result<$out, StoreError>> {
-                    Box::pin(Store::$name(self, $($arg),*))
+                    Box::pin($part::$name(self, $($arg),*))
                 }
-            )*
+            )*)*
         }
     };
 }
 
 passed_on! {
-    events<'a>(session: SessionId, after: u64, limit: usize) -> Vec<Arc<Event>>;
-    revision<'a>(session: SessionId) -> u64;
-    once<'a>(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
-    record<'a>(key: &'a RecordKey) -> Option<StoreRecord>;
-    put_blob<'a>(bytes: Bytes) -> Digest;
-    blob<'a>(digest: Digest, range: Range<u64>) -> Option<Bytes>;
-    list<'a>(prefix: &'a str, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
-    messages<'a>(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;
-    lease<'a>(request: LeaseRequest) -> Lease;
-    renew<'a>(lease: &'a Lease, until: Timestamp) -> ();
-    release<'a>(lease: &'a Lease) -> ();
-    post<'a>(session: SessionId, post: MailboxItem, records: Vec<(RecordKey, StoreRecord)>) -> ();
-    posts<'a>(session: SessionId, after: u64, limit: usize) -> Vec<(u64, MailboxItem)>;
-    sessions<'a>(filter: SessionFilter) -> Vec<SessionRow>;
-    hide<'a>(session: SessionId, at: Option<Timestamp>) -> ();
-    erase<'a>(session: SessionId, now: Timestamp) -> ErasedSessions;
-    turns<'a>(filter: TurnFilter) -> Vec<TurnRow>;
-    approvals<'a>(filter: ApprovalFilter) -> Vec<ApprovalRow>;
-    seal<'a>(drafts: Vec<LedgerDraft>) -> Vec<LedgerHead>;
-    entries<'a>(ledger: &'a LedgerName, after: u64, limit: usize) -> Vec<SealedEntry>;
-    ledgers<'a>() -> Vec<LedgerHead>;
-    reserve<'a>(charge: Charge) -> Charge;
-    settle_charge<'a>(charge: Charge, actual: Vec<u64>) -> Vec<AccountMovement>;
-    release_charge<'a>(charge: Charge) -> ();
-    charges<'a>(filter: ChargeFilter) -> Vec<Charge>;
-    account<'a>(account: &'a AccountKey) -> Option<AccountRow>;
-    accounts<'a>(prefix: &'a str, after: Option<&'a AccountKey>, limit: usize) -> Vec<AccountRow>;
+    EventStore {
+        events<'a>(session: SessionId, after: u64, limit: usize) -> Vec<Arc<Event>>;
+        revision<'a>(session: SessionId) -> u64;
+        acquire_lease<'a>(request: LeaseRequest) -> Lease;
+        renew_lease<'a>(lease: &'a Lease, until: Timestamp) -> ();
+        release_lease<'a>(lease: &'a Lease) -> ();
+    }
+    RecordStore {
+        put_record_once<'a>(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
+        load_record<'a>(key: &'a RecordKey) -> Option<StoreRecord>;
+        list_records<'a>(prefix: &'a str, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
+        messages<'a>(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;
+        put_blob<'a>(bytes: Bytes) -> Digest;
+        blob<'a>(digest: Digest, range: Range<u64>) -> Option<Bytes>;
+    }
+    MailboxStore {
+        post_item<'a>(session: SessionId, post: MailboxItem, records: Vec<(RecordKey, StoreRecord)>) -> ();
+        posts<'a>(session: SessionId, after: u64, limit: usize) -> Vec<(u64, MailboxItem)>;
+    }
+    LedgerStore {
+        seal_entries<'a>(drafts: Vec<LedgerDraft>) -> Vec<LedgerHead>;
+        entries<'a>(ledger: &'a LedgerName, after: u64, limit: usize) -> Vec<SealedEntry>;
+        ledgers<'a>() -> Vec<LedgerHead>;
+    }
+    AccountStore {
+        reserve<'a>(charge: Charge) -> Charge;
+        settle_charge<'a>(charge: Charge, actual: Vec<u64>) -> Vec<AccountMovement>;
+        release_charge<'a>(charge: Charge) -> ();
+        charges<'a>(filter: ChargeFilter) -> Vec<Charge>;
+        account<'a>(account: &'a AccountKey) -> Option<AccountRow>;
+        accounts<'a>(prefix: &'a str, after: Option<&'a AccountKey>, limit: usize) -> Vec<AccountRow>;
+    }
+    CatalogueStore {
+        sessions<'a>(filter: SessionFilter) -> Vec<SessionRow>;
+        turns<'a>(filter: TurnFilter) -> Vec<TurnRow>;
+        approvals<'a>(filter: ApprovalFilter) -> Vec<ApprovalRow>;
+        hide_session<'a>(session: SessionId, at: Option<Timestamp>) -> ();
+        erase_session<'a>(session: SessionId, now: Timestamp) -> ErasedSessions;
+    }
 }

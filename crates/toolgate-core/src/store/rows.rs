@@ -24,6 +24,8 @@ pub struct SessionRow {
     pub held: Option<(Arc<str>, Timestamp)>,
     /// The time it was hidden, if it is.
     pub hidden_at: Option<Timestamp>,
+    /// The session whose call started this one, if it is the session of an agent.
+    pub parent: Option<SessionId>,
 }
 
 /// A filter for the list of sessions.

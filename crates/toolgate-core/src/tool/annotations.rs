@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Arguments;
+use crate::{Arguments, argument_pointer};
 
 /// The effects of a tool, for policy, retry, scheduling and people.
 ///
@@ -269,10 +269,6 @@ impl Resource {
             kind: ResourceKind::Name,
         }
     }
-}
-
-fn argument_pointer(name: &str) -> String {
-    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
 /// The comparison of two resources.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     Annotations, Arguments, Call, CallError, Digest, ErrorCategory, Executor, IdempotencyKey, Json,
-    LogLevel, Notes, Outcome, Progress, ReconciledAttempt, Schema, Timestamp, ToolName,
+    LogLevel, Notes, Outcome, Progress, ReconciledAttempt, Schema, Timestamp, ToolName, note_keys,
 };
 
 /// A tool that a model can call.
@@ -138,13 +138,9 @@ impl ToolOutput {
         match String::from_utf8(bytes) {
             Ok(text) => Self::from(text),
             Err(error) => {
-                let mut output = Self::from(String::from_utf8_lossy(error.as_bytes()).into_owned());
+                let output = Self::from(String::from_utf8_lossy(error.as_bytes()).into_owned());
                 output
-                    .notes
-                    .fields_mut()
-                    .metadata
-                    .insert("encoding".into(), "invalid UTF-8 replaced".into());
-                output
+                    .with_notes(|notes| notes.insert(note_keys::ENCODING, "invalid UTF-8 replaced"))
             }
         }
     }
@@ -286,9 +282,8 @@ impl fmt::Display for ToolError {
 impl From<ToolError> for CallError {
     fn from(error: ToolError) -> Self {
         Self {
-            category: error.category,
-            model: error.model,
             operator: error.operator,
+            ..Self::new(error.category, error.model)
         }
     }
 }

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use crate::{
     Annotations, Call, Digest, Executor, ExecutorTag, HostExecutor, IdempotencyKey,
     InvalidToolName, Outcome, ReconciledAttempt, SchemaError, Status, Tool, ToolName, ToolSpec,
-    stack::executor::DynExecutor, tool::NativeExecutor,
+    note_keys, stack::executor::DynExecutor, tool::NativeExecutor,
 };
 
 /// All tools of a program, in a stable order, safe to use from many tasks at once.
@@ -378,7 +378,7 @@ impl Registry {
         }
         match entry.spec.input.check_value(call.arguments.as_json()) {
             Ok(()) => Ok(entry),
-            Err(problems) => Err(crate::tool::view::schema_violation(&problems)),
+            Err(problems) => Err(Outcome::schema_violation(&problems)),
         }
     }
 }
@@ -390,13 +390,8 @@ pub(crate) fn changed_tool_outcome(entry: &ToolEntry) -> Outcome {
         entry.spec.name
     );
     Outcome::refused(Status::Blocked, text).with_notes(|notes| {
-        notes
-            .metadata
-            .insert("fingerprint".into(), entry.fingerprint.to_string().into());
-        notes.metadata.insert(
-            "pinned".into(),
-            entry.pinned_as.map(|pin| pin.to_string()).into(),
-        );
+        notes.insert(note_keys::FINGERPRINT, &entry.fingerprint);
+        notes.insert(note_keys::PINNED, &entry.pinned_as);
     })
 }
 

@@ -1,5 +1,7 @@
 //! Transforms that rewrite a spec before the model sees it.
 
+use std::any::TypeId;
+
 use crate::{LayerName, ToolSpec};
 
 /// A pure rewrite: a spec goes in, a spec or nothing comes out.
@@ -26,6 +28,12 @@ use crate::{LayerName, ToolSpec};
 pub trait Transform: Send + Sync + 'static {
     /// Returns the transform's name; the view stores it with every injected parameter.
     fn name(&self) -> LayerName;
+
+    /// Returns the type of the transform. The view stores it too, so that a layer recognises the
+    /// parameters that it injected; a wrapper returns the type of what it wraps.
+    fn origin(&self) -> TypeId {
+        TypeId::of::<Self>()
+    }
 
     /// Rewrites one spec, or drops the tool.
     fn transform(&self, spec: ToolSpec) -> Option<ToolSpec>;

@@ -1,6 +1,6 @@
 //! Views: the specs one model is shown. A tool that is not shown cannot be called.
 
-use std::{collections::BTreeMap, collections::BTreeSet, sync::Arc};
+use std::{any::TypeId, collections::BTreeMap, collections::BTreeSet, sync::Arc};
 
 use crate::{
     Arguments, JsonError, LayerName, Outcome, Registry, SchemaProblem, Status, ToolEntry, ToolName,
@@ -39,8 +39,10 @@ pub struct ShownTool {
 pub struct InjectedParameter {
     /// The parameter's name.
     pub parameter: String,
-    /// The transform that injected it.
+    /// The transform that injected it, for people.
     pub by: LayerName,
+    /// The type of that transform.
+    pub origin: TypeId,
 }
 
 /// An error for a transform that made a forbidden change.
@@ -145,10 +147,8 @@ impl View {
                 let Some(spec) = transform.transform(shown.spec.clone()) else {
                     continue 'tools;
                 };
-                let by = transform.name();
-                shown
-                    .injected
-                    .extend(find_injections(&shown.spec, &spec, &by)?);
+                let injected = find_injections(&shown.spec, &spec, &***transform)?;
+                shown.injected.extend(injected);
                 shown.spec = spec;
             }
             tools.insert(shown.spec.name.clone(), Arc::new(shown));
@@ -214,7 +214,7 @@ impl View {
                 .input
                 .check_value(arguments.as_json())
                 .err()
-                .map(|problems| schema_violation(&problems)),
+                .map(|problems| Outcome::schema_violation(&problems)),
         };
         Admission {
             tool: name,
@@ -293,11 +293,11 @@ impl Admission {
 fn find_injections(
     old: &ToolSpec,
     new: &ToolSpec,
-    by: &LayerName,
+    transform: &dyn Transform,
 ) -> Result<Vec<InjectedParameter>, ViewError> {
     if new.name != old.name {
         return Err(ViewError::Renamed {
-            by: by.clone(),
+            by: transform.name(),
             tool: old.name.clone(),
         });
     }
@@ -316,7 +316,7 @@ fn find_injections(
         if property(new, parameter) != property(old, parameter) {
             let parameter = parameter.to_owned();
             return Err(ViewError::NotAdditive {
-                by: by.clone(),
+                by: transform.name(),
                 tool: old.name.clone(),
                 parameter,
             });
@@ -327,27 +327,18 @@ fn find_injections(
     Ok(added
         .map(|name| InjectedParameter {
             parameter: name.to_owned(),
-            by: by.clone(),
+            by: transform.name(),
+            origin: transform.origin(),
         })
         .collect())
 }
 
 fn malformed_arguments(error: &JsonError) -> Outcome {
     let reason = error.to_string();
-    schema_violation(&[SchemaProblem {
+    Outcome::schema_violation(&[SchemaProblem {
         pointer: String::new(),
         reason,
     }])
-}
-
-/// Returns the outcome that lists the problems with the arguments.
-pub(crate) fn schema_violation(problems: &[SchemaProblem]) -> Outcome {
-    let list: Vec<String> = problems.iter().map(SchemaProblem::to_string).collect();
-    let text = format!("The arguments do not fit the schema. {}", list.join("; "));
-    Outcome::refused(Status::SchemaViolation, text).with_notes(|notes| {
-        let problems = serde_json::to_value(problems).unwrap_or_default();
-        notes.metadata.insert("problems".into(), problems);
-    })
 }
 
 #[cfg(test)]
@@ -514,7 +505,8 @@ mod tests {
             tool.injected,
             [InjectedParameter {
                 parameter: "reason".into(),
-                by: "edit".into()
+                by: "edit".into(),
+                origin: inject.origin(),
             }]
         );
         assert_eq!(

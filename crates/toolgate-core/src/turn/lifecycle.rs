@@ -164,10 +164,11 @@ pub enum ToolEvent {
         /// The approver, if a person denied it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approver: Option<Principal>,
-        /// The approver's reason.
+        /// The reason of a denial, in the words of the approver or rule. Events of earlier versions
+        /// have it only in `error`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// The reason the model is given.
+        /// The text that the model is given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
@@ -322,7 +323,7 @@ impl ToolEvent {
             status if status.is_refusal() && !started => Self::ToolDenied {
                 status,
                 approver,
-                reason: None,
+                reason: settled.error.as_ref().and_then(|e| e.reason.clone()),
                 error: Some(said("refused")),
             },
             status => Self::ToolExecutionFailed {

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::value::json::within_pointer;
+use crate::value::pointer::within_pointer;
 
 /// A SHA-256 digest, written `sha256:<hex>`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

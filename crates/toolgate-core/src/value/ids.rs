@@ -63,6 +63,16 @@ uuid_id! {
     /// key.
     CallId
 }
+
+impl CallId {
+    /// Returns the id of the session of the agent that this call starts.
+    ///
+    /// A resumed call finds the session it began, because the id is that of the call.
+    pub const fn agent_session(self) -> SessionId {
+        SessionId(self.0)
+    }
+}
+
 uuid_id! {
     /// The id of a turn: one model message and its invocations.
     TurnId

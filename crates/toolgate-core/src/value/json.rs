@@ -231,11 +231,12 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-fn within_depth(value: &Value, left: usize) -> bool {
+/// Checks whether `value` is nested at most `left` levels deep.
+pub fn within_depth(value: &Value, left: usize) -> bool {
     match value {
         Value::Array(items) => left > 0 && items.iter().all(|v| within_depth(v, left - 1)),
         Value::Object(map) => left > 0 && map.values().all(|v| within_depth(v, left - 1)),
-        _ => true,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
 
@@ -375,26 +376,6 @@ impl JsonSchema for Arguments {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "object" })
     }
-}
-
-/// Appends one JSON pointer step to `at` while `f` runs.
-pub(crate) fn within_pointer<T>(
-    at: &mut String,
-    step: &str,
-    f: impl FnOnce(&mut String) -> T,
-) -> T {
-    let length = at.len();
-    at.push('/');
-    for c in step.chars() {
-        match c {
-            '~' => at.push_str("~0"),
-            '/' => at.push_str("~1"),
-            c => at.push(c),
-        }
-    }
-    let result = f(at);
-    at.truncate(length);
-    result
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ pub(crate) mod diff;
 pub(crate) mod digest;
 pub(crate) mod ids;
 pub(crate) mod json;
+pub(crate) mod pointer;
 pub(crate) mod schema;
 mod schema_dialect;
 pub(crate) mod text;

@@ -1,6 +1,32 @@
-//! Serde for types that are plain text on the wire: written with `LiveDisplay`, parsed with `FromStr`.
+//! Text: serde for types that are plain text on the wire, and what error messages need to name a
+//! value or a place in a file.
 
-/// Implements serde for a type through its text.
+use serde::Serialize;
+
+/// Returns the word that a value of an enumeration is serialized as.
+pub fn serialized_word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(_) | Err(_) => String::new(),
+    }
+}
+
+/// Returns line and column of the byte at `at`, counted from 1. A position outside the text counts
+/// as its start.
+pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or_default();
+    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    (line, before[line_start..].chars().count() + 1)
+}
+
+/// Returns the words in backticks in a message of serde: the wrong one and the known ones.
+pub fn backticked_words(message: &str) -> Option<(&str, Vec<&str>)> {
+    let mut words = message.split('`').skip(1).step_by(2);
+    Some((words.next()?, words.collect()))
+}
+
+/// Implements serde for a type through its text: written with `Display`, parsed with `FromStr`.
 macro_rules! serde_as_text {
     ($type:ty) => {
         impl serde::Serialize for $type {
@@ -20,3 +46,26 @@ macro_rules! serde_as_text {
 }
 
 pub(crate) use serde_as_text;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_in_a_text_is_counted_in_characters_from_one() {
+        let text = "añb\nc日d";
+        assert_eq!(line_and_column(text, 0), (1, 1));
+        assert_eq!(line_and_column(text, 3), (1, 3));
+        assert_eq!(line_and_column(text, 9), (2, 3));
+        assert_eq!(line_and_column(text, 99), (1, 1));
+        assert_eq!(line_and_column(text, 2), (1, 1), "inside a character");
+    }
+
+    #[test]
+    fn words_are_found_in_backticks_and_in_enumerations() {
+        let message = "unknown field `x`, expected `a` or `b`";
+        assert_eq!(backticked_words(message), Some(("x", vec!["a", "b"])));
+        assert_eq!(backticked_words("nothing"), None);
+        assert_eq!(serialized_word(&crate::SideEffect::ReadOnly), "read_only");
+    }
+}

@@ -1,5 +1,6 @@
 //! Tests of the stack, the tools and the turn. One program, so that it is linked once.
 
+mod billing;
 mod choosing;
 mod interleavings;
 mod stack;

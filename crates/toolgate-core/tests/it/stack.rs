@@ -606,6 +606,203 @@ async fn a_denied_call_never_runs_even_if_a_layer_ignores_the_decision() {
     assert!(executor.seen().is_empty());
 }
 
+/// A deciding layer that requires approval for every call.
+fn require(reason: &'static str) -> impl Layer {
+    map_call(move |call| call.require_approval(reason, Some("v1".into())))
+        .named("require")
+        .in_band(Band::Decide)
+}
+
+/// A layer that takes every call for approved.
+fn approve() -> impl Layer {
+    from_fn(async |call: Call, next: Next| next.run_approved(call).await)
+        .named("approve")
+        .in_band(Band::Decide)
+}
+
+fn unmet_reasons(call: &Call) -> Vec<String> {
+    call.unmet_requirements()
+        .map(|required| required.reason.to_string())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_call_that_needs_approval_never_runs_without_it_and_the_reasons_are_named() {
+    let executor = FakeExecutor::new();
+    let stack = Stack::over(executor.clone())
+        .layer(require("it pays"))
+        .layer(require("it is late"))
+        .layer(require("it pays"))
+        .build()
+        .expect("in order");
+    for rehearsal in [false, true] {
+        let seed = CallSeed {
+            rehearsal,
+            ..seed("pay", json!({}))
+        };
+        let outcome = stack.run(Call::new(seed)).await;
+        assert_eq!(outcome.status(), Some(Status::Blocked));
+        assert_eq!(
+            outcome.settled().expect("settled").model_text(),
+            "approval is required, and no approval layer asked for it: it pays; it is late"
+        );
+    }
+    assert!(executor.seen().is_empty());
+    let met = stack.extend().layer(approve()).build().expect("in order");
+    assert!(met.run(call("pay")).await.is_ok());
+    assert_eq!(
+        unmet_reasons(&executor.seen()[0]),
+        [""; 0],
+        "an executor that is a stack does not ask again"
+    );
+}
+
+#[tokio::test]
+async fn a_layer_does_not_lose_a_requirement_by_passing_on_an_older_copy() {
+    let before: Arc<Mutex<Option<Call>>> = Arc::default();
+    let keep = before.clone();
+    let seen = Log::default();
+    let log = seen.clone();
+    let executor = FakeExecutor::new();
+    let replay = move |_| before.lock().expect("no panic").clone().expect("kept");
+    let stack = Stack::over(executor.clone())
+        .layer(map_call(move |call| {
+            keep.lock().expect("no panic").replace(call.clone());
+            call
+        }))
+        .layer(require("it pays"))
+        .layer(map_call(replay).named("replay").in_band(Band::Decide))
+        .layer(
+            map_call(move |call| {
+                log.lock().expect("no panic").extend(unmet_reasons(&call));
+                call
+            })
+            .named("look")
+            .in_band(Band::Decide),
+        );
+    let outcome = stack.build().expect("in order").run(call("pay")).await;
+    assert_eq!(outcome.status(), Some(Status::Blocked));
+    assert!(executor.seen().is_empty());
+    assert_eq!(*seen.lock().expect("no panic"), ["it pays"]);
+}
+
+#[tokio::test]
+async fn an_approval_holds_for_its_arguments_and_below_the_layer_that_got_it() {
+    let executor = FakeExecutor::new();
+    let over = || Stack::over(executor.clone());
+    let twice = || {
+        from_fn(async |call: Call, next: Next| {
+            let first = next.clone().run(call.clone()).await;
+            if first.is_ok() {
+                next.run(call).await
+            } else {
+                first
+            }
+        })
+    };
+    let repeated = over()
+        .layer(require("it pays"))
+        .layer(approve())
+        .layer(twice().in_band(Band::Repeat));
+    assert!(
+        repeated
+            .build()
+            .expect("in order")
+            .run(call("pay"))
+            .await
+            .is_ok()
+    );
+    assert_eq!(executor.seen().len(), 2);
+
+    let more =
+        map_call(|call| call.with_arguments(Arguments::parse(r#"{"n":9}"#).expect("object")));
+    // In the shape band no layer has decided, so only the approval knows the arguments.
+    let changed = over()
+        .layer(require("it pays").in_band(Band::Shape))
+        .layer(approve().in_band(Band::Shape))
+        .layer(more);
+    let outcome = changed
+        .build()
+        .expect("in order")
+        .run(call_with("pay", json!({ "n": 1 })))
+        .await;
+    assert_eq!(outcome.status(), Some(Status::Blocked));
+
+    // A copy from below the approval, passed on above it.
+    let below: Arc<Mutex<Option<Call>>> = Arc::default();
+    let keep = below.clone();
+    let times = AtomicU32::new(0);
+    let replayed = over()
+        .layer(require("it pays"))
+        .layer(
+            from_fn(move |call: Call, next: Next| {
+                let below = below.clone();
+                async move {
+                    next.clone().run(call).await;
+                    let approved = below.lock().expect("no panic").clone().expect("kept");
+                    next.run(approved).await
+                }
+            })
+            .named("replay")
+            .in_band(Band::Decide),
+        )
+        .layer(
+            from_fn(move |call: Call, next: Next| {
+                let first = times.fetch_add(1, Ordering::Relaxed) == 0;
+                async move {
+                    if first {
+                        next.run_approved(call).await
+                    } else {
+                        next.run(call).await
+                    }
+                }
+            })
+            .named("approve once")
+            .in_band(Band::Decide),
+        )
+        .layer(
+            map_call(move |call| {
+                keep.lock().expect("no panic").replace(call.clone());
+                call
+            })
+            .in_band(Band::Repeat),
+        );
+    let outcome = replayed.build().expect("in order").run(call("pay")).await;
+    assert_eq!(outcome.status(), Some(Status::Blocked));
+    assert_eq!(executor.seen().len(), 3);
+}
+
+#[tokio::test]
+async fn an_extension_reaches_the_layers_below_and_the_executor() {
+    struct Depth(u32);
+    struct Tenant;
+    let executor = FakeExecutor::new();
+    let deeper = || {
+        map_call(|call| {
+            let depth = call.extension::<Depth>().map_or(0, |depth| depth.0);
+            call.with_extension(Depth(depth + 1)).with_extension(Tenant)
+        })
+    };
+    let outside: Arc<AtomicU32> = Arc::default();
+    let count = outside.clone();
+    let stack = Stack::over(executor.clone())
+        .layer(observe(move |call: &Call, _: &Outcome| {
+            count.fetch_add(
+                u32::from(call.extension::<Depth>().is_some()),
+                Ordering::Relaxed,
+            );
+        }))
+        .layer(deeper())
+        .layer(deeper())
+        .build()
+        .expect("in order");
+    stack.run(call("x")).await;
+    let seen = executor.seen();
+    assert_eq!(seen[0].extension::<Depth>().map(|depth| depth.0), Some(2));
+    assert!(seen[0].extension::<Tenant>().is_some() && seen[0].extension::<u32>().is_none());
+    assert_eq!(outside.load(Ordering::Relaxed), 0, "not the layers above");
+}
+
 #[tokio::test]
 async fn a_cancelled_call_does_not_start() {
     let executor = FakeExecutor::new();

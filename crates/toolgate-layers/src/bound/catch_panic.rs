@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
     Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, Status,
-    run_contained,
+    note_keys, run_contained,
 };
 
 use crate::{BadOption, Configurable, Resources};
@@ -46,9 +46,7 @@ impl Layer for CatchPanic {
             return outcome;
         }
         why.note_reason("the tool panicked");
-        outcome.with_notes(|notes| {
-            notes.metadata.insert("panic".into(), true.into());
-        })
+        outcome.with_notes(|notes| notes.insert(note_keys::PANIC, &true))
     }
 
     fn band(&self) -> Band {

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{Band, Call, Layer, LayerCapabilities, Next, Outcome, Status};
+use toolgate_core::{Band, Call, Layer, LayerCapabilities, Next, Outcome, Status, note_keys};
 
 use crate::{BadOption, Configurable, Resources, config::tool_globs::ToolCoverage};
 
@@ -72,9 +72,8 @@ impl Layer for DryRun {
         next.note_reason("dry run");
         let text = format!("dry run: {} was not run", call.tool);
         // Marked in the notes as well, because a rehearsal has the same status.
-        Outcome::refused(Status::DryRun, text).with_notes(|notes| {
-            notes.metadata.insert("dry_run".into(), true.into());
-        })
+        Outcome::refused(Status::DryRun, text)
+            .with_notes(|notes| notes.insert(note_keys::DRY_RUN, &true))
     }
 
     fn band(&self) -> Band {
@@ -82,7 +81,9 @@ impl Layer for DryRun {
     }
 
     fn capabilities(&self) -> LayerCapabilities {
-        LayerCapabilities::for_kind(Self::NAME).answering()
+        LayerCapabilities::for_kind(Self::NAME)
+            .answering()
+            .dry_running()
     }
 }
 

@@ -1,15 +1,14 @@
 //! The budgets of a configuration file: `[[budget]]`.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 use serde::{Deserialize, de::IntoDeserializer};
 use toml::{Spanned, de::DeValue};
-use toolgate_core::{BudgetRule, BudgetScope, BudgetUnit, Budgets, Payer, StoreHandle};
-
-use crate::{
-    ConfigError, Resources, SharedAccounts, StoreAccounts, ToastManager,
-    config::error::ConfigOrigin,
+use toolgate_core::{
+    BillingService, BudgetRule, BudgetScope, BudgetUnit, Budgets, Payer, StoreHandle,
 };
+
+use crate::{ConfigError, Resources, Toast, ToastManager, config::error::ConfigOrigin};
 
 /// The budgets of a file, with the position of each entry.
 #[derive(Debug, Default)]
@@ -77,17 +76,9 @@ impl BudgetSection {
         origin: &ConfigOrigin,
         parts: &Resources,
     ) -> Result<(), ConfigError> {
-        // Accounts that an earlier load opened are not the program's own: replace them, or a reload
-        // keeps old limits.
-        if let Some(FileAccounts(old)) = parts.remove::<FileAccounts>()
-            && parts
-                .get::<SharedAccounts>()
-                .is_some_and(|accounts| Arc::ptr_eq(&accounts.0, &old.0))
-        {
-            parts.remove::<SharedAccounts>();
-        }
-        // Accounts of the program take precedence over those of the file.
-        if self.budgets.is_empty() || parts.get::<SharedAccounts>().is_some() {
+        // A reload must not keep the limits of an earlier file.
+        parts.remove::<FileBilling>();
+        if self.budgets.is_empty() || parts.get::<BillingService>().is_some() {
             return Ok(());
         }
         let Some(store) = parts.get::<StoreHandle>() else {
@@ -99,16 +90,17 @@ impl BudgetSection {
                 hint,
             ));
         };
-        let accounts = StoreAccounts::new(store, self.budgets.clone());
-        let accounts = accounts.paid_by(parts.get::<Payer>().unwrap_or_default());
-        let accounts =
-            SharedAccounts::new(accounts.with_toasts(parts.get_or_default::<ToastManager>()));
-        parts.insert(FileAccounts(accounts.clone()));
-        parts.insert(accounts);
+        let toasts = parts.get_or_default::<ToastManager>();
+        let billing = BillingService::new(store, self.budgets.clone())
+            .paid_by(parts.get::<Payer>().unwrap_or_default())
+            .on_alert(move |alert, at| {
+                toasts.show(Toast::for_budget(alert, at));
+            });
+        parts.insert(FileBilling(billing));
         Ok(())
     }
 }
 
-/// The accounts that were opened for a file, as opposed to those of the program.
+/// The billing service for the budgets of a file, as opposed to one of the program.
 #[derive(Clone)]
-struct FileAccounts(SharedAccounts);
+pub(crate) struct FileBilling(pub(crate) BillingService);

@@ -58,7 +58,6 @@ fn shape_layers() -> Vec<CatalogEntry> {
             .because("outside redaction, so that only redacted text is stored for `read_output`"),
         CatalogEntry::for_layer::<Redact>(Shape)
             .by_default()
-            .build_first()
             .because(
                 "outside everything that stores text of a model or tool, and inside the recorders",
             ),
@@ -76,7 +75,6 @@ fn decide_layers() -> Vec<CatalogEntry> {
             .because("first to decide: it is the cheapest and needs no approver"),
         CatalogEntry::for_layer::<Policy>(Decide)
             .by_default()
-            .build_first()
             .because("before approval: a call that a rule blocks needs no approver"),
         CatalogEntry::for_layer::<Validate>(Decide)
             .by_default()

@@ -1,6 +1,6 @@
 //! The layers that a configuration file can name, with their default order and the reason for it.
 
-use std::fmt;
+use std::{any::TypeId, fmt};
 
 use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::de::{DeserializeOwned, IntoDeserializer};
@@ -80,8 +80,7 @@ pub struct CatalogEntry {
     pub why: &'static str,
     /// True if the default stack contains it.
     pub by_default: bool,
-    /// True if it adds resources that layers in any position use.
-    pub(crate) first: bool,
+    layer: TypeId,
     schema: fn() -> Value,
     check: for<'a> fn(Spanned<DeValue<'a>>) -> Result<(), toml::de::Error>,
     make: for<'a> fn(Spanned<DeValue<'a>>, &Resources) -> Result<AnyLayer, LayerBuildError>,
@@ -103,7 +102,7 @@ impl CatalogEntry {
             band,
             why: "it was configured",
             by_default: false,
-            first: false,
+            layer: TypeId::of::<L>(),
             schema: schema_of::<L::Options>,
             check: |options| deserialize_options::<L>(options).map(drop),
             make: |options, parts| {
@@ -129,14 +128,6 @@ impl CatalogEntry {
         }
     }
 
-    /// Builds the layer before others, because they use resources that it adds.
-    pub(crate) fn build_first(self) -> Self {
-        Self {
-            first: true,
-            ..self
-        }
-    }
-
     /// Returns the JSON Schema of the layer's options.
     pub fn options_schema(&self) -> Value {
         (self.schema)()
@@ -148,6 +139,16 @@ impl CatalogEntry {
         options: Spanned<DeValue<'_>>,
     ) -> Result<(), toml::de::Error> {
         (self.check)(options)
+    }
+
+    /// Returns the options if this is the entry of `L`. Ones that cannot be deserialized are
+    /// reported when the layer is built.
+    pub(crate) fn options_of<L: Configurable>(
+        &self,
+        options: &Spanned<DeValue<'_>>,
+    ) -> Option<L::Options> {
+        let is_entry = self.layer == TypeId::of::<L>();
+        is_entry.then(|| deserialize_options::<L>(options.clone()).ok())?
     }
 
     /// Builds the layer.

@@ -10,10 +10,8 @@ use toml::{
 use toolgate_core::{AnyLayer, LayerExt, Matcher};
 
 use crate::{
-    Approval, Budget, Catalog, CatalogEntry, ConfigError, Configurable, Policy, Resources,
-    StackSection,
+    Budget, Catalog, CatalogEntry, ConfigError, Configurable, Resources, StackSection,
     config::{budgets::BudgetSection, catalog::LayerBuildError, error::ConfigOrigin},
-    decide::approval::requirements::AskingLayer,
 };
 
 /// The file with its environment overrides, parsed and checked.
@@ -37,7 +35,7 @@ pub(super) struct LayerSection<'a> {
     pub(super) kind: &'a CatalogEntry,
     enabled: Option<bool>,
     on: Option<Matcher>,
-    options: Spanned<DeValue<'a>>,
+    pub(super) options: Spanned<DeValue<'a>>,
     place: Range<usize>,
 }
 
@@ -386,31 +384,6 @@ impl<'a> ConfigDocument<'a> {
             (Some(on), false) => AnyLayer::new(layer.named(&name).on(on)),
         })
     }
-}
-
-/// Returns the approval layer below the innermost policy that asks for approval on the policy's
-/// behalf.
-///
-/// That is the innermost one; layers that select their own calls (`tools`, `ask_from`) come last.
-pub(super) fn find_approval_layer(plan: &[LayerSection<'_>]) -> Option<AskingLayer> {
-    let is_policy = |section: &LayerSection<'_>| section.kind.name == Policy::NAME;
-    let policy = plan.iter().rposition(is_policy)?;
-    // A layer that is restricted to some tools would let the others through without approval.
-    let asks =
-        |section: &LayerSection<'_>| section.kind.name == Approval::NAME && section.on.is_none();
-    let chooses = |section: &LayerSection<'_>| match section.options.get_ref() {
-        DeValue::Table(table) => table.contains_key("tools") || table.contains_key("ask_from"),
-        _ => false,
-    };
-    let inside = &plan[policy + 1..];
-    let general = inside
-        .iter()
-        .rposition(|section| asks(section) && !chooses(section));
-    let at = policy + 1 + general.or_else(|| inside.iter().rposition(asks))?;
-    let sees_all = plan
-        .iter()
-        .any(|section| is_policy(section) && section.on.is_none());
-    Some(AskingLayer { at, sees_all })
 }
 
 /// Returns the section of a layer without a table in the file.

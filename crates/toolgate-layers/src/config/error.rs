@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use toml::{Spanned, de::DeValue};
-use toolgate_core::StackError;
+use toolgate_core::{StackError, backticked_words, line_and_column};
 
 /// The error for an invalid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,16 +98,7 @@ impl ConfigOrigin {
         {
             return format!("the variable {variable}");
         }
-        // `get`, because a position may be outside the text; that counts as the start of the file.
-        let before = self.text.get(..span.start).unwrap_or_default();
-        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        let column = before
-            .rsplit('\n')
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .count()
-            + 1;
+        let (line, column) = line_and_column(&self.text, span.start);
         format!("{}:{line}:{column}", self.name)
     }
 
@@ -253,12 +244,6 @@ fn collect_locations(value: &DeValue<'_>, owner: &str, seats: &mut Vec<ValueLoca
         }
         _ => {}
     }
-}
-
-/// Returns the words in backticks: the wrong one and the known ones.
-fn backticked_words(text: &str) -> Option<(&str, Vec<&str>)> {
-    let mut words = text.split('`').skip(1).step_by(2);
-    Some((words.next()?, words.collect()))
 }
 
 /// Translates serde's message about a value of the wrong type from terms of Rust into terms of the

@@ -156,15 +156,6 @@ pub(crate) fn may_expand_to(pattern: &str, text: &str) -> bool {
     reached[pieces.len()]
 }
 
-/// Returns the JSON pointer to a parameter that is given by name or already as a pointer.
-pub(crate) fn parameter_pointer(parameter: &str) -> String {
-    if parameter.starts_with('/') {
-        parameter.to_owned()
-    } else {
-        format!("/{}", parameter.replace('~', "~0").replace('/', "~1"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

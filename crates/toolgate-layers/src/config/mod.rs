@@ -21,7 +21,7 @@
 //! table. With it, they are exactly the ones it lists, the first outermost. A file with an unknown
 //! key, layer or word does not load, and the error names the line and the nearest valid word.
 
-mod budgets;
+pub(crate) mod budgets;
 mod bundled;
 pub(crate) mod catalog;
 mod document;
@@ -48,11 +48,10 @@ use crate::{
     Budget, BuildError, Catalog, ConfigError, Configurable, HumanDuration, ProgramSection, Redact,
     Resources,
     config::{
-        document::{ConfigDocument, find_approval_layer},
+        document::ConfigDocument,
         env::{EnvOverride, is_toolgate_variable},
         error::ConfigOrigin,
     },
-    decide::approval::requirements::PolicyRequirements,
 };
 
 /// A configuration file, loaded and checked.
@@ -236,35 +235,21 @@ impl Config {
         &self.catalog
     }
 
-    /// Builds the layers, outermost first.
-    ///
-    /// # Errors
-    ///
-    /// Returns the first option that makes no sense, or the first resource that is missing.
-    pub fn build_layers(&self, parts: &Resources) -> Result<Vec<AnyLayer>, ConfigError> {
+    fn build_layers(&self, parts: &Resources) -> Result<Vec<AnyLayer>, ConfigError> {
         let document = self.parse_document()?;
         let plan = document.plan_layers()?;
         if plan.iter().any(|section| section.kind.name == Budget::NAME) {
             document.budgets.open_accounts(&document.origin, parts)?;
         }
-        // Who asks on behalf of a policy depends on the whole plan, which no single layer can see.
-        let asks = PolicyRequirements::new(find_approval_layer(&plan));
-        parts.insert(asks.clone());
-        let mut layers: Vec<Option<AnyLayer>> = vec![None; plan.len()];
-        Redact::begin_stack(parts);
-        // Two passes, because recorders further out use the redactor that a layer further in adds.
-        for first in [true, false] {
-            for (at, section) in plan
-                .iter()
-                .enumerate()
-                .filter(|(_, section)| section.kind.first == first)
-            {
-                asks.begin_layer(at);
-                layers[at] = Some(document.build_layer(section.clone(), parts)?);
-            }
-            Redact::share_redactor(parts);
-        }
-        Ok(layers.into_iter().flatten().collect())
+        // Before any layer: recorders further out use the rules of a layer further in.
+        let redaction = plan
+            .iter()
+            .filter_map(|section| section.kind.options_of::<Redact>(&section.options))
+            .collect();
+        Redact::share_redactor(redaction, parts);
+        plan.into_iter()
+            .map(|section| document.build_layer(section, parts))
+            .collect()
     }
 
     /// Builds the whole stack over `executor`, and allows the layers in `stack.allow_out_of_band`
@@ -336,6 +321,10 @@ impl Default for Config {
 ///
 /// `[stack] allow_out_of_band` is not part of the layers; [`Config::build`] builds the whole stack
 /// and applies it.
+///
+/// # Errors
+///
+/// Returns the first option that makes no sense, or the first resource that is missing.
 ///
 /// ```
 /// use toolgate_core::{Registry, Stack};

@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use toolgate_core::{Json, MAX_DEPTH, RedactionError, Redactor, run_contained_sync};
+use toolgate_core::{Json, MAX_DEPTH, RedactionError, Redactor, run_contained_sync, within_depth};
 
 use crate::SecretScanner;
 
@@ -216,15 +216,6 @@ impl LazyRedactor for SecretScanner {
             return Err(RedactionError);
         }
         Ok(self.redacted_object(map).filter(|clean| clean != map))
-    }
-}
-
-/// Checks whether `value` is nested at most `left` levels deep.
-fn within_depth(value: &Value, left: usize) -> bool {
-    match value {
-        Value::Array(items) => left > 0 && items.iter().all(|item| within_depth(item, left - 1)),
-        Value::Object(map) => left > 0 && map.values().all(|item| within_depth(item, left - 1)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
 

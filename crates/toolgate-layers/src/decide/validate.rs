@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_core::{
     Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, SchemaProblem,
-    Status, run_contained_sync,
+    Status, parse_argument_pointer, run_contained_sync,
 };
 
 use crate::{BadOption, Configurable, Resources, config::lists};
@@ -123,7 +123,7 @@ impl Layer for Validate {
                     n => format!("the arguments have {n} problems"),
                 });
                 self.notify_listener(&call, &problems);
-                violation_outcome(&problems)
+                Outcome::schema_violation(&problems)
             }
             Err(report) => {
                 // Fail closed. The panic text is for the operator only, because it may repeat a
@@ -180,18 +180,6 @@ impl fmt::Debug for Validate {
             .field("rules", &self.rules.len())
             .finish_non_exhaustive()
     }
-}
-
-/// Builds the outcome, worded like the runtime's own schema check.
-fn violation_outcome(problems: &[SchemaProblem]) -> Outcome {
-    let list: Vec<String> = problems.iter().map(SchemaProblem::to_string).collect();
-    let text = format!("The arguments do not fit the schema. {}", list.join("; "));
-    Outcome::refused(Status::SchemaViolation, text).with_notes(|notes| {
-        notes.metadata.insert(
-            "problems".into(),
-            serde_json::to_value(problems).unwrap_or_default(),
-        );
-    })
 }
 
 /// Rules about parameters.
@@ -255,7 +243,7 @@ impl ArgumentRule {
         }
         Ok(Self {
             tools: lists::compile_name_globs("rules", &[tool])?,
-            pointer: lists::parameter_pointer(parameter),
+            pointer: parse_argument_pointer(parameter),
             check,
         })
     }

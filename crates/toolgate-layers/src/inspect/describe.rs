@@ -74,16 +74,14 @@ impl fmt::Display for StackLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Resources, Timeout};
+    use crate::{Config, Resources, Timeout, default_stack};
     use std::time::Duration;
     use toolgate_core::{LayerExt, from_fn};
 
     #[test]
     fn every_layer_of_the_default_stack_has_its_own_reason() {
         let catalog = Catalog::bundled();
-        let layers = Config::default()
-            .build_layers(&Resources::new())
-            .expect("valid");
+        let layers = default_stack(&Config::default(), &Resources::new()).expect("valid");
         let lines = describe(&layers, &catalog);
         assert_eq!(lines.len(), layers.len());
         for line in &lines {

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use serde::Serialize;
 use toolgate_core::{
     ApprovalAnswer, Band, Call, CallSeed, Decision, LayerName, LayerNote, LayerStatus, Outcome,
-    Stack, Status, Suspension, Trail, UnsettledReason,
+    Stack, Status, Suspension, Trail, UnsettledReason, note_keys,
 };
 
 /// The result of [`explain`]: what a stack would do with a call.
@@ -152,7 +152,7 @@ fn reached_executor(settled: &toolgate_core::SettledOutcome) -> bool {
     let rehearsed = settled
         .notes
         .fields()
-        .is_some_and(|notes| notes.metadata.get("rehearsal") == Some(&true.into()));
+        .is_some_and(|notes| matches!(notes.get(note_keys::REHEARSAL), Ok(Some(true))));
     settled.status == Status::DryRun && rehearsed
 }
 
@@ -180,7 +180,7 @@ impl fmt::Display for CallVerdict {
         match self {
             Self::Runs => f.pad("lets it through"),
             Self::Asks => f.pad("asks"),
-            Self::Settles(status) => f.pad(&format!("answers {status}")),
+            Self::Settles(status) => f.pad(&format!("answers: {}", status.text())),
         }
     }
 }
@@ -211,7 +211,8 @@ impl fmt::Display for Explanation {
             CallVerdict::Settles(status) => {
                 write!(
                     f,
-                    "the call would not run: {status}: {}",
+                    "the call would not run: {}: {}",
+                    status.text(),
                     self.text.as_deref().unwrap_or_default()
                 )
             }

@@ -7,7 +7,7 @@
 use std::{fmt, time::Duration};
 
 use serde::Serialize;
-use toolgate_core::{AnyLayer, Band, LayerCapabilities, LayerName};
+use toolgate_core::{AnyLayer, Band, Layer, LayerCapabilities, LayerName};
 
 /// A hazard in a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,6 +38,8 @@ struct LintedLayer {
     name: LayerName,
     band: Band,
     traits: LayerCapabilities,
+    /// True if it wraps only the calls of a matcher.
+    restricted: bool,
 }
 
 /// A rule about two layers, of which the first is outside the second.
@@ -62,17 +64,15 @@ const PAIR_RULES: &[PairRule] = &[
         rule: "record-inside-redaction",
         reason: "the inner layer stores results before they are redacted",
         broken: |outer, inner| {
-            // `output_cap` stores text too, but has a rule of its own with a better explanation.
-            outer.traits.redacts && inner.traits.records && !inner.is_kind("output_cap")
+            // Stored long results have a rule of their own with a better explanation.
+            outer.traits.redacts && inner.traits.records && !inner.traits.spills
         },
         blames_outer: false,
     },
     PairRule {
         rule: "spill-inside-redaction",
         reason: "the full text would be stored before it is redacted",
-        broken: |outer, inner| {
-            outer.traits.redacts && inner.traits.records && inner.is_kind("output_cap")
-        },
+        broken: |outer, inner| outer.traits.redacts && inner.traits.records && inner.traits.spills,
         blames_outer: false,
     },
     PairRule {
@@ -98,9 +98,7 @@ const PAIR_RULES: &[PairRule] = &[
     PairRule {
         rule: "count-inside-retry",
         reason: "attempts would be counted and charged as if they were calls",
-        broken: |outer, inner| {
-            outer.traits.repeats && (inner.is_kind("rate_limit") || inner.is_kind("budget"))
-        },
+        broken: |outer, inner| outer.traits.repeats && inner.traits.counts,
         blames_outer: false,
     },
     PairRule {
@@ -132,19 +130,19 @@ const PAIR_RULES: &[PairRule] = &[
     PairRule {
         rule: "pretend-before-deciding",
         reason: "a dry run would not show what the deciding layers do",
-        broken: |outer, inner| outer.is_kind("dry_run") && inner.band == Band::Decide,
+        broken: |outer, inner| outer.traits.dry_runs && inner.band == Band::Decide,
         blames_outer: true,
     },
     PairRule {
         rule: "note-outside-record",
         reason: "the line is written after the inner layer has stored its record, which then lacks it",
-        broken: |outer, inner| outer.is_kind("summary") && inner.is_kind("receipts"),
+        broken: |outer, inner| outer.traits.annotates && inner.traits.stores_notes,
         blames_outer: true,
     },
     PairRule {
         rule: "breaker-outside-retry",
         reason: "it would see only the outcome of all attempts together, so that a service that is down is retried on every call",
-        broken: |outer, inner| outer.is_kind("circuit_breaker") && inner.traits.repeats,
+        broken: |outer, inner| outer.traits.breaks && inner.traits.repeats,
         blames_outer: true,
     },
     PairRule {
@@ -160,11 +158,6 @@ const PAIR_RULES: &[PairRule] = &[
 ];
 
 impl LintedLayer {
-    /// Checks whether the layer is of a bundled kind, whatever its name.
-    fn is_kind(&self, kind: &str) -> bool {
-        self.traits.kind == Some(kind)
-    }
-
     /// Checks whether the layer answers calls that a recorder should see.
     ///
     /// A recorder that cannot record answers too, but it records that itself.
@@ -197,6 +190,7 @@ pub fn lint(layers: &[AnyLayer], turn_deadline: Option<Duration>) -> Vec<LintFin
         name: layer.name(),
         band: layer.band(),
         traits: layer.capabilities(),
+        restricted: layer.matcher().is_some(),
     };
     let seats: Vec<_> = layers.iter().map(seat).collect();
     let mut findings = Vec::new();
@@ -214,6 +208,7 @@ pub fn lint(layers: &[AnyLayer], turn_deadline: Option<Duration>) -> Vec<LintFin
             .filter_map(|seat| find_long_limit(seat, turn_deadline)),
     );
     findings.extend(find_unredacted_recorder(&seats));
+    findings.extend(find_unasked_requirement(&seats));
     findings
 }
 
@@ -260,5 +255,25 @@ fn find_unredacted_recorder(seats: &[LintedLayer]) -> Option<LintFinding> {
         layer: recorder.name.clone(),
         other: None,
         reason,
+    })
+}
+
+/// Finds the first layer that may require approval without a layer further in that asks for it.
+fn find_unasked_requirement(seats: &[LintedLayer]) -> Option<LintFinding> {
+    let unasked = |at: usize, seat: &LintedLayer| {
+        // One that is restricted does not see all the calls of a layer that is not.
+        let asks =
+            |inner: &LintedLayer| inner.traits.asks && (seat.restricted || !inner.restricted);
+        seat.traits.requires_approval && !seats[at + 1..].iter().any(asks)
+    };
+    let (_, seat) = seats
+        .iter()
+        .enumerate()
+        .find(|(at, seat)| unasked(*at, seat))?;
+    Some(LintFinding {
+        rule: "require-without-approval",
+        layer: seat.name.clone(),
+        other: None,
+        reason: "no approval layer further in asks for the approval that it requires, so those calls are blocked",
     })
 }

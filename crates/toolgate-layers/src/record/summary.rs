@@ -5,8 +5,8 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Band, Call, Layer, LayerCapabilities, Next, Outcome, SettledOutcome, ToolHints,
-    run_contained_sync,
+    Band, Call, Layer, LayerCapabilities, Next, Outcome, SettledOutcome, ToolHints, ToolKind,
+    run_contained_sync, serialized_word,
 };
 
 use crate::{
@@ -184,7 +184,7 @@ impl Layer for Summary {
     }
 
     fn capabilities(&self) -> LayerCapabilities {
-        LayerCapabilities::for_kind(Self::NAME)
+        LayerCapabilities::for_kind(Self::NAME).annotating()
     }
 }
 
@@ -239,10 +239,9 @@ impl TemplatePiece {
                 Some(took) => format!("{} s", took.as_secs()).into(),
                 None => "an unknown time".into(),
             },
-            Self::Kind => match call.annotations().kind.map(serde_json::to_value) {
-                Some(Ok(serde_json::Value::String(word))) => word.into(),
-                Some(_) | None => "other".into(),
-            },
+            Self::Kind => {
+                serialized_word(&call.annotations().kind.unwrap_or(ToolKind::Other)).into()
+            }
         }
     }
 }

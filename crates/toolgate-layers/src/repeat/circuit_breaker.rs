@@ -291,7 +291,9 @@ impl Layer for CircuitBreaker {
     }
 
     fn capabilities(&self) -> LayerCapabilities {
-        LayerCapabilities::for_kind(Self::NAME).answering()
+        LayerCapabilities::for_kind(Self::NAME)
+            .answering()
+            .breaking()
     }
 }
 

@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
-    Band, Call, CallError, Layer, LayerCapabilities, Next, Outcome, Status, run_contained_sync,
+    Band, Call, CallError, Layer, LayerCapabilities, Next, Outcome, Status, note_keys,
+    run_contained_sync,
 };
 
 use crate::{BadOption, Configurable, HumanDuration, Resources};
@@ -249,12 +250,8 @@ impl Layer for Retry {
 /// Marks an outcome after the last attempt.
 fn mark_gave_up(outcome: Outcome, attempts: u32, next: &Next, why: &'static str) -> Outcome {
     next.note_reason(why);
-    outcome.with_notes(|notes| {
-        notes.metadata.insert(
-            "retry".into(),
-            json!({ "attempts": attempts, "gave_up": true }),
-        );
-    })
+    let note = json!({ "attempts": attempts, "gave_up": true });
+    outcome.with_notes(|notes| notes.insert(note_keys::RETRY, &note))
 }
 
 impl Configurable for Retry {

@@ -1,6 +1,6 @@
 //! Requires a reason for each tool call.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{any::TypeId, borrow::Cow, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -142,7 +142,7 @@ impl RequireReason {
             .iter()
             .find(|injected| injected.parameter == self.options.field)
         {
-            Some(injected) => injected.by.as_str() == Self::NAME,
+            Some(injected) => injected.origin == TypeId::of::<Self>(),
             // Without an injection record, a parameter that the schema mentions is the tool's own.
             None => !shown
                 .entry
@@ -527,7 +527,8 @@ mod tests {
         struct Other;
         impl Transform for Other {
             fn name(&self) -> LayerName {
-                "other".into()
+                // The same name does not make it the same layer.
+                RequireReason::NAME.into()
             }
             fn transform(&self, mut spec: ToolSpec) -> Option<ToolSpec> {
                 let input = spec

@@ -1,8 +1,11 @@
 //! The budgets of a configuration file: parsing, and calls that stay within them.
 
 use serde_json::json;
-use toolgate_core::{Call, CallId, MemoryStore, Payer, Stack, Status, StoreHandle};
-use toolgate_layers::{Config, MemoryAccounts, Resources, SharedAccounts, ToastManager};
+use toolgate_core::{
+    BillingService, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Call, CallId,
+    MemoryStore, Payer, Stack, Status, StoreHandle,
+};
+use toolgate_layers::{Config, Resources, ToastManager, default_stack};
 use toolgate_testkit::{echo, seed};
 use uuid::Uuid;
 
@@ -108,15 +111,24 @@ async fn two_stacks_over_one_store_share_a_budget_and_a_new_file_defines_new_one
 
 #[tokio::test]
 async fn accounts_of_the_program_take_precedence_over_those_of_the_file() {
-    let own = MemoryAccounts::with_limit(0.5).expect("an amount");
-    let parts = resources_over().with(SharedAccounts::new(own.clone()));
-    assert!(
-        configured_stack(CONFIG_FILE, &parts)
-            .run(numbered_call(1))
-            .await
-            .is_ok()
+    let store = StoreHandle::new(MemoryStore::new());
+    let one = BudgetRule::new(
+        "own",
+        BudgetScope::Global,
+        BudgetPeriod::Total,
+        BudgetUnit::Calls,
+        1,
     );
-    assert_eq!(own.left(), 0.0);
+    let own = BillingService::new(store.clone(), Budgets::new([one]));
+    let parts = resources_over().with(own);
+    let stack = configured_stack(CONFIG_FILE, &parts);
+    assert!(stack.run(numbered_call(1)).await.is_ok());
+    assert_eq!(
+        stack.run(numbered_call(2)).await.status(),
+        Some(Status::BudgetExceeded)
+    );
+    let rows = store.accounts("", None, 10).await.expect("lists");
+    assert_eq!(rows.len(), 1, "{rows:?}");
 }
 
 #[test]
@@ -188,10 +200,8 @@ fn a_budget_about_calls_needs_the_layer_and_the_layer_needs_a_store() {
         Config::parse(&about_models).is_ok(),
         "model requests enforce it"
     );
-    let error = Config::parse(CONFIG_FILE)
-        .expect("a valid configuration")
-        .build_layers(&Resources::new())
-        .expect_err("no store");
+    let config = Config::parse(CONFIG_FILE).expect("a valid configuration");
+    let error = default_stack(&config, &Resources::new()).expect_err("no store");
     assert_eq!(
         error.problem(),
         "budgets need a store, and the program has provided none"

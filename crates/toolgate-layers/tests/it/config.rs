@@ -7,13 +7,12 @@ use toolgate_layers::{Catalog, Config, ConfigError, Resources, default_stack};
 
 fn rejected(text: &str) -> ConfigError {
     Config::parse(text)
-        .and_then(|config| config.build_layers(&Resources::new()).map(drop))
+        .and_then(|config| default_stack(&config, &Resources::new()).map(drop))
         .expect_err(text)
 }
 
 fn layer_names(config: &Config) -> Vec<String> {
-    config
-        .build_layers(&Resources::new())
+    default_stack(config, &Resources::new())
         .expect("valid")
         .iter()
         .map(|layer| layer.name().to_string())
@@ -260,7 +259,7 @@ fn a_later_variable_overrides_an_earlier_one() {
             .with_environment(attempts(second))
             .expect("read later");
         assert_eq!(
-            config.build_layers(&Resources::new()).is_ok(),
+            default_stack(&config, &Resources::new()).is_ok(),
             valid,
             "{first}, then {second}"
         );
@@ -272,7 +271,7 @@ fn a_later_variable_overrides_an_earlier_one() {
         .with_environment(pair("TOOLGATE_LAYERS__RETRY", "{ max_attempts = 2 }"))
         .expect("valid");
     assert!(
-        whole.build_layers(&Resources::new()).is_ok(),
+        default_stack(&whole, &Resources::new()).is_ok(),
         "a table replaces a single value"
     );
 }
@@ -329,7 +328,7 @@ fn a_bad_variable_is_named_instead_of_a_line() {
         let variables = [(name.to_owned(), value.to_owned())];
         let config = parse_valid("[layers.timeout]\nmax_ms = 5\n").with_environment(variables);
         config
-            .and_then(|config| config.build_layers(&Resources::new()).map(drop))
+            .and_then(|config| default_stack(&config, &Resources::new()).map(drop))
             .expect_err(name)
             .to_string()
     };
@@ -395,8 +394,7 @@ fn every_bundled_layer_has_its_name_its_band_and_a_reason() {
     let all = all
         .replace("[layers.budget]", "[layers.budget]\nlimit = 1")
         .replace("rate_limit]", "rate_limit]\nmax_calls = 9");
-    let layers = parse_valid(&all)
-        .build_layers(&Resources::new())
+    let layers = default_stack(&parse_valid(&all), &Resources::new())
         .expect("every other layer can be built from its defaults");
     assert_eq!(layers.len(), catalog.entries().len());
     for (layer, entry) in layers.iter().zip(catalog.entries()) {

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::json;
 use toolgate_core::{
-    Call, CallSeed, Checkpoint, LedgerHead, LedgerKey, LedgerName, LedgerVerification, MemoryStore,
-    SealedEntry, Store, StoreHandle, Timestamp,
+    AccountStore, Call, CallSeed, CatalogueStore, Checkpoint, EventStore, LedgerHead, LedgerKey,
+    LedgerName, LedgerStore, LedgerVerification, MailboxStore, MemoryStore, RecordStore,
+    SealedEntry, StoreHandle, Timestamp,
 };
 use toolgate_layers::{Ledger, LedgerError, ReceiptFilter, Receipts, verify_export};
 use toolgate_testkit::{TestClock, echo_under, seed};
@@ -163,7 +164,43 @@ macro_rules! passes_on {
 
 use toolgate_core as core;
 
-impl Store for TamperedStore {
+impl EventStore for TamperedStore {
+    passes_on! {
+        append(session: core::SessionId, at: core::LogPosition, batch: core::WriteBatch) -> u64;
+        events(session: core::SessionId, after: u64, limit: usize) -> Vec<Arc<core::Event>>;
+        revision(session: core::SessionId) -> u64;
+        acquire_lease(request: core::LeaseRequest) -> core::Lease;
+        renew_lease(lease: &core::Lease, until: Timestamp) -> ();
+        release_lease(lease: &core::Lease) -> ();
+    }
+}
+
+impl RecordStore for TamperedStore {
+    passes_on! {
+        put_record_once(key: core::RecordKey, record: core::StoreRecord) -> Option<core::StoreRecord>;
+        load_record(key: &core::RecordKey) -> Option<core::StoreRecord>;
+        list_records(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, core::StoreRecord)>;
+        messages(session: core::SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<core::MessageRecord>)>;
+        put_blob(bytes: Bytes) -> core::Digest;
+        blob(digest: core::Digest, range: Range<u64>) -> Option<Bytes>;
+    }
+}
+
+impl MailboxStore for TamperedStore {
+    fn wait_for_post(
+        &self,
+        session: core::SessionId,
+        after: u64,
+    ) -> impl Future<Output = ()> + Send {
+        self.inner.wait_for_post(session, after)
+    }
+    passes_on! {
+        post_item(session: core::SessionId, post: core::MailboxItem, records: Vec<(core::RecordKey, core::StoreRecord)>) -> ();
+        posts(session: core::SessionId, after: u64, limit: usize) -> Vec<(u64, core::MailboxItem)>;
+    }
+}
+
+impl LedgerStore for TamperedStore {
     async fn entries(
         &self,
         _: &LedgerName,
@@ -175,37 +212,30 @@ impl Store for TamperedStore {
             .min(self.entries.len());
         Ok(self.entries[from..].iter().take(limit).cloned().collect())
     }
-    fn posted(&self, session: core::SessionId, after: u64) -> impl Future<Output = ()> + Send {
-        self.inner.posted(session, after)
-    }
     passes_on! {
-        append(session: core::SessionId, at: core::LogPosition, batch: core::WriteBatch) -> u64;
-        events(session: core::SessionId, after: u64, limit: usize) -> Vec<Arc<core::Event>>;
-        revision(session: core::SessionId) -> u64;
-        once(key: core::RecordKey, record: core::StoreRecord) -> Option<core::StoreRecord>;
-        record(key: &core::RecordKey) -> Option<core::StoreRecord>;
-        put_blob(bytes: Bytes) -> core::Digest;
-        blob(digest: core::Digest, range: Range<u64>) -> Option<Bytes>;
-        list(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, core::StoreRecord)>;
-        messages(session: core::SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<core::MessageRecord>)>;
-        lease(request: core::LeaseRequest) -> core::Lease;
-        renew(lease: &core::Lease, until: Timestamp) -> ();
-        release(lease: &core::Lease) -> ();
-        post(session: core::SessionId, post: core::MailboxItem, records: Vec<(core::RecordKey, core::StoreRecord)>) -> ();
-        posts(session: core::SessionId, after: u64, limit: usize) -> Vec<(u64, core::MailboxItem)>;
-        sessions(filter: core::SessionFilter) -> Vec<core::SessionRow>;
-        hide(session: core::SessionId, at: Option<Timestamp>) -> ();
-        erase(session: core::SessionId, now: Timestamp) -> core::ErasedSessions;
-        turns(filter: core::TurnFilter) -> Vec<core::TurnRow>;
-        approvals(filter: core::ApprovalFilter) -> Vec<core::ApprovalRow>;
-        seal(drafts: Vec<core::LedgerDraft>) -> Vec<LedgerHead>;
+        seal_entries(drafts: Vec<core::LedgerDraft>) -> Vec<LedgerHead>;
         ledgers() -> Vec<LedgerHead>;
+    }
+}
+
+impl AccountStore for TamperedStore {
+    passes_on! {
         reserve(charge: core::Charge) -> core::Charge;
         settle_charge(charge: core::Charge, actual: Vec<u64>) -> Vec<core::AccountMovement>;
         release_charge(charge: core::Charge) -> ();
         charges(filter: core::ChargeFilter) -> Vec<core::Charge>;
         account(account: &core::AccountKey) -> Option<core::AccountRow>;
         accounts(prefix: &str, after: Option<&core::AccountKey>, limit: usize) -> Vec<core::AccountRow>;
+    }
+}
+
+impl CatalogueStore for TamperedStore {
+    passes_on! {
+        sessions(filter: core::SessionFilter) -> Vec<core::SessionRow>;
+        turns(filter: core::TurnFilter) -> Vec<core::TurnRow>;
+        approvals(filter: core::ApprovalFilter) -> Vec<core::ApprovalRow>;
+        hide_session(session: core::SessionId, at: Option<Timestamp>) -> ();
+        erase_session(session: core::SessionId, now: Timestamp) -> core::ErasedSessions;
     }
 }
 

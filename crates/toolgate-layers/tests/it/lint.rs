@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use toolgate_core::{
-    AnyLayer, Band, Call, Layer, LayerCapabilities, LayerExt, LayerName, Next, Outcome,
+    AnyLayer, Band, Call, Layer, LayerCapabilities, LayerExt, LayerName, Matcher, Next, Outcome,
 };
-use toolgate_layers::{Catalog, Config, LintFinding, Redact, Resources, Timeout, lint};
+use toolgate_layers::{
+    Catalog, Config, LintFinding, Redact, Resources, Timeout, default_stack, lint,
+};
 
 /// A layer that only declares its capabilities.
 struct DeclaredLayer(&'static str, Band, LayerCapabilities);
@@ -33,7 +35,9 @@ fn audit() -> AnyLayer {
     declare(
         "audit",
         Band::Record,
-        LayerCapabilities::for_kind("receipts").recording(),
+        LayerCapabilities::for_kind("mine")
+            .recording()
+            .storing_notes(),
     )
 }
 
@@ -46,6 +50,16 @@ fn policy() -> AnyLayer {
         "policy",
         Band::Decide,
         LayerCapabilities::for_kind("policy").answering(),
+    )
+}
+
+fn requiring() -> AnyLayer {
+    declare(
+        "requiring",
+        Band::Decide,
+        LayerCapabilities::for_kind("policy")
+            .answering()
+            .requiring_approval(),
     )
 }
 
@@ -87,7 +101,7 @@ fn rate() -> AnyLayer {
     declare(
         "rate",
         Band::Decide,
-        LayerCapabilities::for_kind("rate_limit").answering(),
+        LayerCapabilities::for_kind("mine").answering().counting(),
     )
 }
 
@@ -95,7 +109,7 @@ fn cap() -> AnyLayer {
     declare(
         "cap",
         Band::Shape,
-        LayerCapabilities::for_kind("output_cap").recording(),
+        LayerCapabilities::for_kind("mine").recording().spilling(),
     )
 }
 
@@ -103,7 +117,7 @@ fn summary() -> AnyLayer {
     declare(
         "summary",
         Band::Record,
-        LayerCapabilities::for_kind("summary"),
+        LayerCapabilities::for_kind("mine").annotating(),
     )
 }
 
@@ -111,7 +125,7 @@ fn breaker() -> AnyLayer {
     declare(
         "breaker",
         Band::Repeat,
-        LayerCapabilities::for_kind("circuit_breaker").answering(),
+        LayerCapabilities::for_kind("mine").answering().breaking(),
     )
 }
 
@@ -123,8 +137,14 @@ fn dry_run() -> AnyLayer {
     declare(
         "dry",
         Band::Bound,
-        LayerCapabilities::for_kind("dry_run").answering(),
+        LayerCapabilities::for_kind("mine")
+            .answering()
+            .dry_running(),
     )
+}
+
+fn only_pay(layer: AnyLayer) -> AnyLayer {
+    AnyLayer::new(layer.on(Matcher::name("pay")))
 }
 
 #[test]
@@ -162,6 +182,12 @@ fn each_bad_stack_has_its_finding() {
             vec![summary(), audit(), redact()],
         ),
         ("breaker-outside-retry", "breaker", vec![breaker(), retry()]),
+        ("require-without-approval", "requiring", vec![requiring()]),
+        (
+            "require-without-approval",
+            "requiring",
+            vec![requiring(), only_pay(approval())],
+        ),
     ];
     for (rule, layer, stack) in cases {
         let findings = lint(&stack, None);
@@ -225,6 +251,41 @@ fn the_right_order_of_the_same_layers_is_clean() {
     ];
     assert_eq!(lint(&good, None), []);
     assert_eq!(lint(&[], None), []);
+    assert_eq!(lint(&[requiring(), approval()], None), []);
+    assert_eq!(
+        lint(&[only_pay(requiring()), only_pay(approval())], None),
+        []
+    );
+}
+
+#[test]
+fn a_layer_under_another_name_is_linted_the_same() {
+    let build = |kind: &str, options: &str| {
+        let text = format!("[stack]\norder = [\"{kind}\"]\n[layers.{kind}]\n{options}");
+        let config = Config::parse(&text).expect(kind);
+        let layers = default_stack(&config, &Resources::new());
+        layers.expect(kind).remove(0)
+    };
+    let rules = |stack: &[AnyLayer]| {
+        let findings = lint(stack, None);
+        findings.iter().map(|found| found.rule).collect::<Vec<_>>()
+    };
+    for (rule, outer, inner, options) in [
+        ("count-inside-retry", "retry", "rate_limit", "max_calls = 9"),
+        ("count-inside-retry", "retry", "budget", "limit = 1"),
+        ("spill-inside-redaction", "redact", "output_cap", ""),
+        ("note-outside-record", "summary", "receipts", ""),
+        ("breaker-outside-retry", "circuit_breaker", "retry", ""),
+        ("pretend-before-deciding", "dry_run", "validate", ""),
+    ] {
+        let outer = build(outer, "");
+        let inner = build(inner, options);
+        let found = rules(&[outer.clone(), inner.clone()]);
+        assert!(found.contains(&rule), "{rule}: {found:?}");
+        // Each under the name of another kind.
+        let renamed = [outer.named("receipts"), inner.named("redact")].map(AnyLayer::new);
+        assert_eq!(rules(&renamed), found, "{rule}");
+    }
 }
 
 #[test]
@@ -238,10 +299,7 @@ fn a_second_layer_with_another_name_is_accepted() {
 
 fn lint_config(text: &str) -> Vec<LintFinding> {
     lint(
-        &Config::parse(text)
-            .expect(text)
-            .build_layers(&Resources::new())
-            .expect(text),
+        &default_stack(&Config::parse(text).expect(text), &Resources::new()).expect(text),
         Some(Duration::from_secs(3600)),
     )
 }
@@ -266,4 +324,21 @@ fn the_default_stack_is_clean_with_and_without_everything() {
         .replace("[layers.budget]", "[layers.budget]\nlimit = 1")
         .replace("rate_limit]", "rate_limit]\nmax_calls = 9");
     assert_eq!(lint_config(&all), []);
+}
+
+#[test]
+fn a_policy_that_asks_needs_an_approval_layer_below_it() {
+    for (text, found) in [
+        ("[stack]\norder = ['policy']\n", true),
+        ("[layers.approval]\nenabled = false\n", true),
+        (
+            "[stack]\norder = ['policy']\n[layers.policy]\ndefault = 'deny'\n",
+            false,
+        ),
+        ("[stack]\norder = ['policy', 'approval']\n", false),
+    ] {
+        let findings = lint_config(text);
+        let rules: Vec<_> = findings.iter().map(|finding| finding.rule).collect();
+        assert_eq!(rules.contains(&"require-without-approval"), found, "{text}");
+    }
 }

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_core::{
-    Annotations, ApprovalAnswer, Call, CallId, CallSeed, Decision, ExecutorTag, Layer, OnExisting,
-    Outcome, Registry, Resource, Schema, SourceTrust, Stack, Status, Suspension, ToolKind,
-    ToolSpec, View,
+    Annotations, AnyLayer, ApprovalAnswer, Call, CallId, CallSeed, Decision, Executor, ExecutorTag,
+    Layer, OnExisting, Outcome, Registry, Resource, Schema, SourceTrust, Stack, Status, Suspension,
+    ToolKind, ToolSpec, View,
 };
 use toolgate_layers::{
-    Configurable, Judgement, PathBase, Policy, PolicyEffect, PolicyOptions, PolicyRule, Resources,
+    Approval, Configurable, Judgement, PathBase, Policy, PolicyEffect, PolicyOptions, PolicyRule,
+    Resources,
 };
-use toolgate_testkit::{
-    CountingIds, FakeExecutor, call_with, echo, echo_under, run_twice, seed, seed_for,
-};
+use toolgate_testkit::{CountingIds, FakeExecutor, call_with, echo, echo_under, seed, seed_for};
 
 fn policy_from(text: &str) -> Policy {
     try_policy(text).expect("a valid policy")
@@ -120,37 +119,48 @@ fn the_version_changes_with_the_rules_and_only_with_them() {
     assert_ne!(one().combine(&two).version(), one().version());
 }
 
+/// Builds a stack of a policy and an approval layer that asks where the policy requires it.
+fn asking_under(policy: Policy, executor: impl Executor) -> Stack {
+    Stack::over(executor)
+        .layer(policy)
+        .layer(Approval::when_required())
+        .build()
+        .expect("valid order")
+}
+
 #[tokio::test]
 async fn a_call_that_needs_approval_runs_only_after_it_is_given() {
-    let rules = || policy_from("[[rules]]\nname = \"careful\"\neffect = \"ask\"\ntool = \"x\"");
-    let twice = run_twice(rules(), seed("x", json!({ "n": 1 }))).await;
-    let Some(Suspension::Decision(request)) = twice.first.suspension() else {
+    let rules = policy_from("[[rules]]\nname = \"careful\"\neffect = \"ask\"\ntool = \"x\"");
+    let executor = FakeExecutor::new();
+    let stack = asking_under(rules, executor.clone());
+    let first = stack.run(call_with("x", json!({ "n": 1 }))).await;
+    let Some(Suspension::Decision(request)) = first.suspension() else {
         panic!("it requests approval")
     };
     assert_eq!(request.reason.as_deref(), Some("rule \"careful\" asks"));
-    assert_eq!(twice.handed_down.len(), 1, "once it was approved");
-
-    let executor = FakeExecutor::new();
-    let stack = Stack::over(executor.clone())
-        .layer(rules())
-        .build()
-        .expect("valid order");
-    let denied = ApprovalAnswer::for_request(request, Decision::deny("ann", Some("not today")));
-    let mut again = CallSeed {
-        generation: 1,
-        ..seed("x", json!({ "n": 1 }))
+    let answered = async |decision| {
+        let mut again = CallSeed {
+            generation: 1,
+            ..seed("x", json!({ "n": 1 }))
+        };
+        again
+            .resumed
+            .answers
+            .push(ApprovalAnswer::for_request(request, decision));
+        stack.run(Call::new(again)).await
     };
-    again.resumed.answers.push(denied);
-    let outcome = stack.run(Call::new(again)).await;
-    assert_eq!(outcome.status(), Some(Status::Denied));
-    assert_eq!(model_text(&outcome), "Tool execution denied: not today");
+    let denied = answered(Decision::deny("ann", Some("not today"))).await;
+    assert_eq!(denied.status(), Some(Status::Denied));
+    assert_eq!(model_text(&denied), "Tool execution denied: not today");
     assert!(executor.seen().is_empty());
+    assert!(answered(Decision::approve("ann")).await.is_ok());
+    assert_eq!(executor.seen().len(), 1, "once it was approved");
 }
 
 #[tokio::test]
 async fn an_approval_for_other_arguments_is_requested_again() {
     let rules = policy_from("[[rules]]\neffect = \"ask\"\ntool = \"x\"");
-    let stack = echo_under(rules);
+    let stack = asking_under(rules, echo());
     let first = stack.run(call_with("x", json!({ "n": 1 }))).await;
     let Some(Suspension::Decision(request)) = first.suspension() else {
         panic!("it requests approval")
@@ -171,7 +181,7 @@ async fn edited_arguments_are_judged_again() {
     let rules = policy_from(
         "[[rules]]\neffect = \"ask\"\ntool = \"x\"\n[[rules]]\nname = \"no\"\neffect = \"deny\"\ncommand = \"rm\"",
     );
-    let stack = echo_under(rules);
+    let stack = asking_under(rules, echo());
     let first = stack.run(call_with("x", json!({ "command": "ls" }))).await;
     let Some(Suspension::Decision(request)) = first.suspension() else {
         panic!("it requests approval")
@@ -191,31 +201,28 @@ async fn edited_arguments_are_judged_again() {
     );
 }
 
-#[tokio::test]
-async fn a_policy_that_is_asked_below_passes_calls_that_need_approval() {
-    let rules =
-        policy_from("[[rules]]\nname = \"careful\"\neffect = \"ask\"\ntool = \"x\"").asked_below();
-    let requirement = rules.requirement();
-    assert_eq!(
-        requirement(&call_with("x", json!({}))).as_deref(),
-        Some("rule \"careful\" asks")
-    );
-    assert!(
-        echo_under(rules.clone())
-            .run(call_with("x", json!({})))
-            .await
-            .is_ok()
-    );
-    assert!(!rules.capabilities().asks);
-    let denies = policy_from("[[rules]]\neffect = \"deny\"\ntool = \"x\"");
-    assert!(
-        denies
-            .requires_approval(&call_with("x", json!({})))
-            .is_some(),
-        "a denied call needs approval too"
-    );
-    let allows = policy_from("[[rules]]\neffect = \"allow\"\ntool = \"x\"");
-    assert_eq!(allows.requires_approval(&call_with("x", json!({}))), None);
+#[test]
+fn a_policy_declares_that_it_may_require_approval() {
+    for (text, requires) in [
+        ("", true),
+        ("default = \"ask\"", true),
+        ("default = \"allow\"", false),
+        (
+            "default = \"deny\"\n[[rules]]\neffect = \"allow\"\ntool = \"x\"",
+            false,
+        ),
+        (
+            "default = \"deny\"\n[[rules]]\neffect = \"ask\"\ntool = \"x\"",
+            true,
+        ),
+    ] {
+        let capabilities = policy_from(text).capabilities();
+        assert_eq!(
+            (capabilities.requires_approval, capabilities.asks),
+            (requires, false),
+            "{text}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -1349,10 +1356,11 @@ proptest! {
             let outcome = futures::executor::block_on(stack.run(call.clone()));
             (outcome.is_ok(), outcome.suspension().is_some())
         };
-        let over = || Stack::over(FakeExecutor::new());
-        let nested = run(over().layer(a.clone()).layer(b.clone()).build().expect("valid order"));
-        let both = run(over().layer(a.combine(&b)).build().expect("valid order"));
-        prop_assert_eq!(nested.0, both.0, "what runs");
+        let inner = asking_under(b.clone(), FakeExecutor::new());
+        let outer = std::iter::once(AnyLayer::new(a.clone())).chain(inner.any_layers());
+        let nested = run(Stack::over(FakeExecutor::new()).any_layers(outer).build().expect("valid order"));
+        let both = run(asking_under(a.combine(&b), FakeExecutor::new()));
+        prop_assert_eq!(nested, both, "what runs, and what is asked about");
     }
 
     #[test]

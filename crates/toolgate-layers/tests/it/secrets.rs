@@ -2,7 +2,9 @@
 //! asserted.
 
 use serde_json::json;
-use toolgate_layers::{Config, Resources, SecretScanner, SecretScannerOptions, SharedRedactor};
+use toolgate_layers::{
+    Config, Resources, SecretScanner, SecretScannerOptions, SharedRedactor, default_stack,
+};
 
 /// Returns fake secrets of every known kind, each with a text that contains it.
 fn secret_canaries() -> Vec<(&'static str, &'static str, String)> {
@@ -436,7 +438,7 @@ fn configured_redaction_extends_the_programs_own_and_every_layer_extends_the_sha
     let config = Config::parse(text).expect("valid");
     // The result is the same however often a stack is built from the same resources.
     for _ in 0..2 {
-        config.build_layers(&parts).expect("valid");
+        default_stack(&config, &parts).expect("valid");
         let shared = parts.get::<SharedRedactor>().expect("shared");
         let value = json!({ "ssn": "1", "iban": "DE1", "by": "Ann", "key": TOKEN })
             .try_into()
@@ -447,7 +449,7 @@ fn configured_redaction_extends_the_programs_own_and_every_layer_extends_the_sha
             json!({ "ssn": "[redacted:field]", "iban": "[redacted:field]", "by": "***", "key": "[redacted:github_token]" })
         );
     }
-    Config::default().build_layers(&parts).expect("valid");
+    default_stack(&Config::default(), &parts).expect("valid");
     let plain = parts.get::<SharedRedactor>().expect("shared");
     assert_eq!(
         plain

@@ -8,7 +8,9 @@ use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
-use toolgate_core::{FinishReason, ModelErrorKind, ModelName, Usage};
+use toolgate_core::{
+    FinishReason, ModelErrorKind, ModelName, Usage, backticked_words, line_and_column,
+};
 
 use crate::{
     LineCondition, ScriptLine, ScriptedModel,
@@ -124,9 +126,9 @@ impl ScenarioError {
     /// value.
     fn from_serde(place: String, path: &str, message: &str) -> Self {
         let unknown = [("unknown field ", "key"), ("unknown variant ", "word")];
-        let found = unknown
-            .iter()
-            .find_map(|(start, what)| Some((what, quoted_words(message.strip_prefix(start)?)?)));
+        let found = unknown.iter().find_map(|(start, what)| {
+            Some((what, backticked_words(message.strip_prefix(start)?)?))
+        });
         let owner = if path.is_empty() {
             "the scenario"
         } else {
@@ -236,15 +238,7 @@ fn parse_json_scenario(name: &str, text: &str) -> Result<ScriptedModel, Scenario
 fn parse_toml_scenario(name: &str, text: &str) -> Result<ScriptedModel, ScenarioError> {
     let scenario: ScenarioFile = toml::from_str(text).map_err(|error| {
         let at = error.span().unwrap_or(0..0).start;
-        let before = text.get(..at).unwrap_or_default();
-        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        let column = before
-            .rsplit('\n')
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .count()
-            + 1;
+        let (line, column) = line_and_column(text, at);
         let path = DeTable::parse(text)
             .map(|table| path_at(&table, at))
             .unwrap_or_default();
@@ -478,12 +472,6 @@ fn has_date(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(has_date),
         _ => false,
     }
-}
-
-/// Returns the words in backticks: the wrong one and the known ones.
-fn quoted_words(text: &str) -> Option<(&str, Vec<&str>)> {
-    let mut words = text.split('`').skip(1).step_by(2);
-    Some((words.next()?, words.collect()))
 }
 
 fn nearest_word<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Annotations, CallError, ErrorCategory, Model, Outcome, RegisterError, Registry, RunEnd, Schema,
-    SessionId, SideEffect, Stack, Status, ToolName, ToolSpec,
+    SideEffect, Stack, Status, ToolName, ToolSpec,
 };
 
 use crate::{
@@ -184,11 +184,13 @@ impl Agent {
             .named(self.name.as_str(), self.name.as_str())
             .inherit_from(parent, run);
         let builder = (self.adjust)(builder).stack(stack);
-        // The session's id is the call's id, so a resumed call finds the session it began.
-        let session = SessionId::new(call.id.uuid());
+        let session = call.id.agent_session();
         Box::pin(
             builder
-                .dispatcher(move |builder| builder.share_parts_of(&above).session(session))
+                .dispatcher(move |builder| {
+                    let builder = builder.share_parts_of(&above).parent(above.session());
+                    builder.session(session)
+                })
                 .build(),
         )
         .await

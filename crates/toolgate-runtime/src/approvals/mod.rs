@@ -1,9 +1,10 @@
-//! The service that lists pending approvals and decides on them, from any process, without driving
-//! the session.
+//! The one way to decide on approval requests and to deliver external results, from any process,
+//! without driving the session.
 
 #[cfg(unix)]
 pub(crate) mod key_file;
 pub(crate) mod messages;
+mod results;
 pub(crate) mod store_approver;
 pub(crate) mod voting;
 
@@ -14,18 +15,19 @@ use serde_json::Value;
 use toolgate_core::{
     AdmittedDecision, ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRequestRef, ApprovalRow,
     ApprovalState, AskClaims, CallId, Clock, Decision, InputKind, Keyring, MailboxItem, RecordKey,
-    RejectCode, Status, StoreError, StoreHandle, StoreRecord, TokenError, TurnId, Verdict, Vote,
-    unverified_approval_id,
+    RejectCode, SessionId, Status, StoreError, StoreHandle, StoreRecord, TokenError, TurnId,
+    Verdict, Vote, unverified_approval_id,
 };
 
-use crate::{DeliverError, DispatchError, SystemClock};
+use crate::{SystemClock, approvals::voting::AdmittedAnswer, turn::duplicates::SettledCache};
 
-/// Lists pending approvals and decides on them. Clones share it.
+/// Lists pending approvals, decides on them, and delivers external results. Clones share it.
 ///
-/// It needs the store and nothing else: the driver of the session finds the answer there, now or
-/// when the session is resumed. A decision is checked like one that is delivered to the driver,
-/// dated, signed if there is a keyring, and durable when [`ApprovalService::decide`] returns. A rejected
-/// decision is left in the mailbox with its code, for the log.
+/// It needs the store and nothing else: the input is stored with an item in the mailbox of the
+/// session, and wakes its driver, in this process or another one. Without a driver, it counts when
+/// the session is resumed. A decision is dated, signed if there is a keyring, and durable when
+/// [`ApprovalService::decide`] returns. A rejected input is left in the mailbox with its code, for
+/// the log.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -43,6 +45,33 @@ pub struct ApprovalService {
     store: StoreHandle,
     keyring: Option<Keyring>,
     clock: Arc<dyn Clock>,
+    /// Calls that a dispatcher has just settled.
+    recent: Option<Arc<SettledCache>>,
+}
+
+/// Reason why an input was rejected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeliverError {
+    /// It changed nothing; the code is the reason.
+    #[error(transparent)]
+    Rejected(#[from] RejectCode),
+    /// The decision does not name the approver.
+    #[error("a decision needs the name of the approver")]
+    NoApprover,
+    /// The store could not answer.
+    #[error("the store could not answer")]
+    Store(#[from] StoreError),
+}
+
+impl DeliverError {
+    /// Returns the code, if the input was rejected.
+    pub fn code(&self) -> Option<RejectCode> {
+        match self {
+            Self::Rejected(code) => Some(*code),
+            Self::NoApprover | Self::Store(_) => None,
+        }
+    }
 }
 
 /// The approval request that a decision is about.
@@ -76,6 +105,22 @@ impl ApprovalService {
             store,
             keyring: None,
             clock: Arc::new(SystemClock::new()),
+            recent: None,
+        }
+    }
+
+    /// Creates the approval service of a dispatcher, with its keys and its clock.
+    pub(crate) fn for_dispatcher(
+        store: StoreHandle,
+        keyring: Option<Keyring>,
+        clock: Arc<dyn Clock>,
+        recent: Arc<SettledCache>,
+    ) -> Self {
+        Self {
+            store,
+            keyring,
+            clock,
+            recent: Some(recent),
         }
     }
 
@@ -167,22 +212,16 @@ impl ApprovalService {
             return Err(DeliverError::NoApprover);
         }
         let row = match on.claimed_call() {
-            Some(call) => self.find_row(call).await.map_err(store_failure)?,
+            Some(call) => self.find_row(call).await?,
             None => None,
         };
         let Some(row) = row else {
             return Err(self.unknown_code(&on).into());
         };
-        match self
-            .accept_decision(&on, decision, row.clone())
-            .await
-            .map_err(store_failure)?
-        {
+        match self.accept_decision(&on, decision, row.clone()).await? {
             Ok(admitted) => Ok(admitted),
             Err(code) => {
-                self.record_rejection(&row, code)
-                    .await
-                    .map_err(store_failure)?;
+                self.reject_decision(&row, code).await?;
                 Err(code.into())
             }
         }
@@ -240,12 +279,10 @@ impl ApprovalService {
     ///
     /// Fails if the store failed.
     pub async fn interrupt_turn(&self, turn: TurnId, reason: &str) -> Result<bool, StoreError> {
-        let Some(StoreRecord::Requests(requests)) =
-            self.store.record(&RecordKey::Requests(turn)).await?
-        else {
+        let Some(requests) = self.store.load_turn_requests(turn).await? else {
             return Ok(false);
         };
-        if self.store.record(&RecordKey::Ended(turn)).await?.is_some() {
+        if self.store.load_turn_end(turn).await?.is_some() {
             return Ok(false);
         }
         let post = MailboxItem::Interrupt {
@@ -253,7 +290,7 @@ impl ApprovalService {
             reason: reason.to_owned(),
         };
         self.store
-            .post(requests.info.session, post, Vec::new())
+            .post_item(requests.info.session, post, Vec::new())
             .await?;
         Ok(true)
     }
@@ -265,13 +302,11 @@ impl ApprovalService {
         code: RejectCode,
     ) -> Result<RejectCode, DeliverError> {
         let row = match call {
-            Some(call) => self.find_row(call).await.map_err(store_failure)?,
+            Some(call) => self.find_row(call).await?,
             None => None,
         };
         if let Some(row) = row {
-            self.record_rejection(&row, code)
-                .await
-                .map_err(store_failure)?;
+            self.reject_decision(&row, code).await?;
         }
         Ok(code)
     }
@@ -298,59 +333,40 @@ impl ApprovalService {
             return Ok(Err(code));
         }
         let now = self.clock.now();
-        let admitted = match voting::count_vote(
-            &self.store,
-            &found.request,
-            &decision,
-            now,
-            self.keyring.as_ref(),
-        )
-        .await?
-        {
-            Ok(admitted) => admitted,
+        let keyring = self.keyring.as_ref();
+        let admitted =
+            voting::admit_answer(&self.store, &found.request, decision, now, keyring).await?;
+        let answer = match admitted {
+            Ok(AdmittedAnswer::Complete(answer)) => *answer,
+            Ok(AdmittedAnswer::Counted { missing }) => {
+                return Ok(Ok(AdmittedDecision::Counted { missing }));
+            }
             Err(code) => return Ok(Err(code)),
         };
-        match &admitted {
-            AdmittedDecision::Counted { .. } => Ok(Ok(admitted)),
-            AdmittedDecision::Decided { with } => {
-                let answer = voting::build_answer(
-                    &found.request,
-                    decision,
-                    with.clone(),
-                    now,
-                    self.keyring.as_ref(),
-                );
-                match self.store_answer(&found, answer).await {
-                    Ok(()) => Ok(Ok(admitted)),
-                    // Another process has decided first; the record is written only once.
-                    Err(StoreError::RecordExists { .. }) => Ok(Err(self
-                        .closed_code(&found.row, on)
-                        .await?
-                        .unwrap_or(RejectCode::Duplicate))),
-                    Err(error) => Err(error),
-                }
-            }
-        }
-    }
-
-    async fn store_answer(
-        &self,
-        found: &LocatedRequest,
-        answer: toolgate_core::ApprovalAnswer,
-    ) -> Result<(), StoreError> {
         let LocatedRequest { row, request } = found;
         let call = request.approval_id.call_id();
         let generation = request.generation;
+        let with = answer.with.clone();
+        let key = RecordKey::Answer(call, generation);
+        let record = StoreRecord::Answer(Arc::new(answer));
         let post = MailboxItem::Answer {
             turn: row.turn,
             call,
             generation,
         };
-        let record = (
-            RecordKey::Answer(call, generation),
-            StoreRecord::Answer(Arc::new(answer)),
-        );
-        self.store.post(row.session, post, vec![record]).await
+        match self
+            .store
+            .post_item(row.session, post, vec![(key, record)])
+            .await
+        {
+            Ok(()) => Ok(Ok(AdmittedDecision::Decided { with })),
+            // Another process has decided first; the record is written only once.
+            Err(StoreError::RecordExists { .. }) => Ok(Err(self
+                .closed_code(&row, on)
+                .await?
+                .unwrap_or(RejectCode::Duplicate))),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns why the request accepts no decision any more, if so.
@@ -360,21 +376,13 @@ impl ApprovalService {
         on: &DecisionTarget,
     ) -> Result<Option<RejectCode>, StoreError> {
         let call = row.request.approval_id.call_id();
-        // The record is written before the list is updated.
-        let settled = match (
-            row.state,
-            self.store.record(&RecordKey::Outcome(call)).await?,
-        ) {
-            (_, Some(StoreRecord::Outcome(settled))) => Some(settled.status),
-            (ApprovalState::Settled(status), _) => Some(status),
-            (ApprovalState::Pending | ApprovalState::Answered, _) => None,
+        let settled = match row.state {
+            ApprovalState::Settled(status) => Some(status),
+            // The record is written before the list is updated.
+            ApprovalState::Pending | ApprovalState::Answered => self.settled_status(call).await?,
         };
         if let Some(status) = settled {
-            let ended = self
-                .store
-                .record(&RecordKey::Ended(row.turn))
-                .await?
-                .is_some();
+            let ended = self.store.load_turn_end(row.turn).await?.is_some();
             return Ok(Some(match status {
                 Status::Expired => RejectCode::Expired,
                 status if status.is_refusal() => RejectCode::AlreadyDenied,
@@ -382,11 +390,8 @@ impl ApprovalService {
                 status => RejectCode::after_settled(status),
             }));
         }
-        let answer = self
-            .store
-            .record(&RecordKey::Answer(call, row.request.generation))
-            .await?;
-        let Some(StoreRecord::Answer(answer)) = answer else {
+        let answer = self.store.load_answer(call, row.request.generation);
+        let Some(answer) = answer.await? else {
             return Ok(None);
         };
         Ok(Some(match (&answer.decision.verdict, on) {
@@ -432,26 +437,43 @@ impl ApprovalService {
         &self,
         row: &ApprovalRow,
     ) -> Result<Option<Arc<ApprovalRequest>>, StoreError> {
-        let key = RecordKey::Question(row.request.approval_id.call_id(), row.request.generation);
-        Ok(match self.store.record(&key).await? {
-            Some(StoreRecord::Question(request)) => Some(request),
-            _ => None,
-        })
+        let call = row.request.approval_id.call_id();
+        self.store
+            .load_approval_request(call, row.request.generation)
+            .await
+    }
+
+    /// Returns the status a call settled with, if it did.
+    async fn settled_status(&self, call: CallId) -> Result<Option<Status>, StoreError> {
+        let recent = self.recent.as_ref();
+        if let Some(status) = recent.and_then(|recent| recent.settled_status(call)) {
+            return Ok(Some(status));
+        }
+        let outcome = self.store.load_outcome(call).await?;
+        Ok(outcome.map(|settled| settled.status))
+    }
+
+    async fn reject_decision(&self, row: &ApprovalRow, code: RejectCode) -> Result<(), StoreError> {
+        let call = row.request.approval_id.call_id();
+        self.record_rejection(row.session, row.turn, call, InputKind::Decision, code)
+            .await
     }
 
     async fn record_rejection(
         &self,
-        row: &ApprovalRow,
+        session: SessionId,
+        turn: TurnId,
+        call: CallId,
+        what: InputKind,
         code: RejectCode,
     ) -> Result<(), StoreError> {
-        let call = row.request.approval_id.call_id();
         let post = MailboxItem::Refused {
-            turn: row.turn,
+            turn,
             call,
-            what: InputKind::Decision,
+            what,
             code,
         };
-        self.store.post(row.session, post, Vec::new()).await
+        self.store.post_item(session, post, Vec::new()).await
     }
 }
 
@@ -528,8 +550,4 @@ impl std::fmt::Debug for ApprovalService {
             .field("keyring", &self.keyring)
             .finish_non_exhaustive()
     }
-}
-
-fn store_failure(error: StoreError) -> DeliverError {
-    DeliverError::Turn(Box::new(DispatchError::from(error)))
 }

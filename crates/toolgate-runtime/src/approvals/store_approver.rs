@@ -3,8 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use toolgate_core::{
-    ApprovalFilter, ApprovalRequest, Approver, Clock, Decision, RecordKey, SessionId, StoreHandle,
-    Timestamp,
+    ApprovalFilter, ApprovalRequest, Approver, Clock, Decision, SessionId, StoreHandle, Timestamp,
 };
 
 use crate::SystemClock;
@@ -43,8 +42,9 @@ impl StoreApprover {
     }
 
     async fn is_answered(&self, request: &ApprovalRequest) -> bool {
-        let key = RecordKey::Answer(request.approval_id.call_id(), request.generation);
-        matches!(self.store.record(&key).await, Ok(Some(_)))
+        let call = request.approval_id.call_id();
+        let answer = self.store.load_answer(call, request.generation).await;
+        matches!(answer, Ok(Some(_)))
     }
 
     async fn find_session(&self, request: &ApprovalRequest) -> Option<SessionId> {
@@ -63,7 +63,7 @@ impl StoreApprover {
             return self.clock.sleep(rest).await;
         };
         tokio::select! {
-            () = self.store.posted(session, *seen) => {
+            () = self.store.wait_for_post(session, *seen) => {
                 let posts = self.store.posts(session, *seen, 100).await.unwrap_or_default();
                 // The message may have been processed already; then the next number is the one to
                 // wait for.
@@ -100,7 +100,7 @@ impl fmt::Debug for StoreApprover {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolgate_core::{ApprovalAnswer, Arguments, Call, MemoryStore, StoreRecord};
+    use toolgate_core::{ApprovalAnswer, Arguments, Call, MemoryStore};
     use toolgate_testkit::TestClock;
 
     fn request() -> ApprovalRequest {
@@ -135,12 +135,11 @@ mod tests {
             StoreApprover::new(store.clone(), Duration::from_secs(3_600)).clock(clock.clone());
         let waiting = tokio::spawn(async move { Approver::decide(&approver, request()).await });
         settle_in().await;
-        let answer = StoreRecord::Answer(Arc::new(ApprovalAnswer::for_request(
-            &request(),
-            Decision::approve("ann"),
-        )));
-        let key = RecordKey::Answer(request().approval_id.call_id(), 0);
-        store.once(key, answer).await.expect("stored");
+        let answer = ApprovalAnswer::for_request(&request(), Decision::approve("ann"));
+        store
+            .put_answer_once(request().approval_id.call_id(), Arc::new(answer))
+            .await
+            .expect("stored");
         clock.advance(Duration::from_secs(1));
         assert_eq!(
             waiting.await.expect("no panic"),

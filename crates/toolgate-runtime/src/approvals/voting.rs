@@ -1,8 +1,8 @@
 //! Counts votes and builds answers, for every way to decide on an approval request.
 
 use toolgate_core::{
-    AdmittedDecision, ApprovalAnswer, ApprovalRequest, Decision, Json, Keyring, Principal,
-    RejectCode, StoreError, StoreHandle, StoreRecord, Timestamp, Vote, admit_decision,
+    AdmittedDecision, ApprovalAnswer, ApprovalRequest, Decision, Json, Keyring, RejectCode,
+    StoreError, StoreHandle, Timestamp, Vote, admit_decision,
 };
 
 /// Limit on how many votes on one approval request are loaded.
@@ -19,15 +19,11 @@ pub(crate) async fn load_votes(
         return Ok(Vec::new());
     }
     let kept = store
-        .list(&Vote::record_prefix(request), None, MOST_VOTES)
+        .list_json(&Vote::record_prefix(request), None, MOST_VOTES)
         .await?;
-    let read = |(_, record)| match record {
-        StoreRecord::Json(json) => serde_json::from_value(Json::as_value(&json).clone()).ok(),
-        _ => None,
-    };
     Ok(kept
         .into_iter()
-        .filter_map(read)
+        .filter_map(|(_, vote)| serde_json::from_value(vote.as_value().clone()).ok())
         .filter(|vote| is_valid_vote(request, vote, keyring))
         .collect())
 }
@@ -41,7 +37,7 @@ fn is_valid_vote(request: &ApprovalRequest, vote: &Vote, keyring: Option<&Keyrin
 /// The vote is stored before it is counted, so that of two at the same time the later one sees
 /// both. Repeating a vote that would have been the last one completes the answer: the process that
 /// counted it may have been lost.
-pub(crate) async fn count_vote(
+async fn count_vote(
     store: &StoreHandle,
     request: &ApprovalRequest,
     decision: &Decision,
@@ -62,14 +58,10 @@ pub(crate) async fn count_vote(
         .ok()
         .and_then(|value| Json::new(value).ok())
         .unwrap_or_else(Json::null);
-    let earlier = store.once(key.clone(), StoreRecord::Json(vote)).await?;
+    let earlier = store.put_json_once(key.clone(), vote).await?;
     let repeated = earlier.is_some();
-    let earlier = match earlier {
-        Some(StoreRecord::Json(earlier)) => {
-            serde_json::from_value::<Vote>(earlier.as_value().clone()).ok()
-        }
-        Some(_) | None => None,
-    };
+    let earlier =
+        earlier.and_then(|vote| serde_json::from_value::<Vote>(vote.as_value().clone()).ok());
     match earlier {
         // The stored vote under this name has no valid signature.
         Some(earlier) if !is_valid_vote(request, &earlier, keyring) => {
@@ -87,38 +79,36 @@ pub(crate) async fn count_vote(
     })
 }
 
-/// Checks a decision together with approvers who are known to have approved the same arguments.
-pub(crate) fn check_quorum(
-    request: &ApprovalRequest,
-    decision: &Decision,
-    with: &[Principal],
-    now: Timestamp,
-) -> Result<AdmittedDecision, RejectCode> {
-    let vote = |by: &Principal| {
-        Vote::from_decision(
-            request,
-            &Decision {
-                by: by.clone(),
-                ..decision.clone()
-            },
-            now,
-        )
-    };
-    let votes: Vec<Vote> = with.iter().filter_map(vote).collect();
-    admit_decision(request, &votes, decision, now)
+/// The effect of a decision that counts.
+pub(crate) enum AdmittedAnswer {
+    /// The request is decided, with the answer as it is stored.
+    Complete(Box<ApprovalAnswer>),
+    /// More approvals are needed.
+    Counted {
+        /// The number of missing approvals.
+        missing: u32,
+    },
 }
 
-/// Builds the answer as it is stored: dated, and signed if there are keys.
-pub(crate) fn build_answer(
+/// Counts a decision; if it decides the request, builds the answer: dated, and signed if there are
+/// keys. Returns the reason if it does not count.
+pub(crate) async fn admit_answer(
+    store: &StoreHandle,
     request: &ApprovalRequest,
     decision: Decision,
-    with: Vec<Principal>,
     now: Timestamp,
     keyring: Option<&Keyring>,
-) -> ApprovalAnswer {
+) -> Result<Result<AdmittedAnswer, RejectCode>, StoreError> {
+    let with = match count_vote(store, request, &decision, now, keyring).await? {
+        Ok(AdmittedDecision::Decided { with }) => with,
+        Ok(AdmittedDecision::Counted { missing }) => {
+            return Ok(Ok(AdmittedAnswer::Counted { missing }));
+        }
+        Err(code) => return Ok(Err(code)),
+    };
     let mut answer = ApprovalAnswer::for_request(request, decision);
     answer.decided_at = Some(now);
     answer.with = with;
     answer.token = keyring.and_then(|keyring| keyring.grant_token(request, &answer));
-    answer
+    Ok(Ok(AdmittedAnswer::Complete(Box::new(answer))))
 }

@@ -13,7 +13,10 @@ pub(crate) mod bus;
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,7 +25,7 @@ use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::oneshot;
 use toolgate_core::{
     Clock, Event, InvalidEvent, Invocation, LedgerDraft, RecordKey, SessionEvent, SessionId,
-    StoreError, StoreHandle, StoreRecord, ToolEvent, TurnEvent, TurnInfo, WriteBatch,
+    StoreError, StoreHandle, StoreRecord, Timestamp, ToolEvent, TurnEvent, TurnInfo, WriteBatch,
     run_contained, run_contained_sync,
 };
 
@@ -51,6 +54,8 @@ struct JournalState {
     handed: u64,
     durable: u64,
     waiting: WriteBatch,
+    /// Those of the waiting records that another process may write first.
+    contested: Vec<ContestedRecord>,
     writing: bool,
     waiters: Vec<(u64, oneshot::Sender<Result<(), JournalError>>)>,
     failed: Option<JournalError>,
@@ -94,9 +99,30 @@ pub(crate) struct BatchExtras {
 }
 
 impl BatchExtras {
-    fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.entries.is_empty() && self.taken_posts.is_none()
+    /// Creates the extras of a write that consumes the mailbox up to item `number`.
+    pub(crate) fn consuming(number: u64) -> Self {
+        Self {
+            taken_posts: Some(number),
+            ..Self::default()
+        }
     }
+}
+
+/// A record that another process may write first, and what is written then.
+struct ContestedRecord {
+    key: RecordKey,
+    /// The number of the event that is true only with this record, if there is one.
+    event: Option<u64>,
+    instead: PendingEvent,
+    lost: Arc<AtomicBool>,
+}
+
+/// A batch that is being written.
+struct BatchInFlight {
+    events: Vec<Arc<Event>>,
+    ticket: u64,
+    /// The batch and its contested records, to write it again without those that lost.
+    retry: Option<(WriteBatch, Vec<ContestedRecord>)>,
 }
 
 impl JournalError {
@@ -122,7 +148,7 @@ impl Journal {
         span: Duration,
     ) -> Result<Self, JournalError> {
         let driving =
-            SessionLease::acquire(session, store.clone(), clock.clone(), span, false).await;
+            SessionLease::acquire(session, store.clone(), clock.clone(), span, false, None).await;
         let driving = driving.map_err(|source| JournalError::Store {
             session,
             source: Arc::new(source),
@@ -145,6 +171,7 @@ impl Journal {
             handed: 0,
             durable: 0,
             waiting: WriteBatch::default(),
+            contested: Vec::new(),
             writing: false,
             waiters: Vec::new(),
             failed: None,
@@ -214,11 +241,48 @@ impl Journal {
         )
     }
 
+    /// Hands over a record that another process may have written first, and the event that is true
+    /// only with this record. If the other process was first, `instead` is written.
+    ///
+    /// Returns true if this record stands. The hand-over happens before the first await.
+    pub(crate) fn append_first(
+        &self,
+        draft: Option<PendingEvent>,
+        record: (RecordKey, StoreRecord),
+        instead: PendingEvent,
+    ) -> impl Future<Output = Result<bool, JournalError>> + Send + use<> {
+        let lost = Arc::new(AtomicBool::new(false));
+        let contested = ContestedRecord {
+            key: record.0.clone(),
+            event: None,
+            instead,
+            lost: lost.clone(),
+        };
+        let along = BatchExtras {
+            records: vec![record],
+            ..BatchExtras::default()
+        };
+        let durable = self.hand_over(draft, along, Some(contested));
+        async move {
+            durable.await?;
+            Ok(!lost.load(Ordering::SeqCst))
+        }
+    }
+
     /// Hands over events together with everything else that belongs to the same write.
     pub(crate) fn append_with(
         &self,
         drafts: impl IntoIterator<Item = PendingEvent>,
         along: BatchExtras,
+    ) -> WriteAck {
+        self.hand_over(drafts, along, None)
+    }
+
+    fn hand_over(
+        &self,
+        drafts: impl IntoIterator<Item = PendingEvent>,
+        along: BatchExtras,
+        contested: Option<ContestedRecord>,
     ) -> WriteAck {
         let now = self.0.clock.now();
         let mut state = self.0.lock_state();
@@ -229,29 +293,27 @@ impl Journal {
         let before = state.sequence;
         for draft in drafts {
             let sequence = state.sequence + 1;
-            let event = match draft {
-                PendingEvent::Tool(invocation, event) => {
-                    Event::for_invocation(sequence, now, invocation, event)
-                }
-                PendingEvent::Turn(turn, event) => Event::for_turn(sequence, now, turn, event),
-                PendingEvent::Loop(turn, event) => Event::for_run(sequence, now, turn, event),
-            };
-            match event {
+            match draft.into_event(sequence, now) {
                 Ok(event) => state.waiting.events.push(Arc::new(event)),
                 // Numbers would have a gap otherwise, and what follows may depend on this event.
                 Err(error) => return WriteAck::Now(Err(state.record_failure(error.into()))),
             }
             state.sequence = sequence;
         }
-        if state.sequence == before && along.is_empty() {
-            // Nothing to write, so only earlier writes have to become durable.
+        state.waiting.taken_posts = along.taken_posts.or(state.waiting.taken_posts);
+        if state.sequence == before && along.records.is_empty() && along.entries.is_empty() {
+            // Only earlier writes have to become durable. Consumed mailbox items wait for the next
+            // write: if there is none, they are processed again, which changes nothing.
             let handed = state.handed;
             drop(state);
             return self.0.when_durable(handed);
         }
+        let event = (state.sequence > before).then_some(state.sequence);
+        state
+            .contested
+            .extend(contested.map(|contested| ContestedRecord { event, ..contested }));
         append_list(&mut state.waiting.records, along.records);
         append_list(&mut state.waiting.entries, along.entries);
-        state.waiting.taken_posts = along.taken_posts.or(state.waiting.taken_posts);
         state.handed += 1;
         let ticket = state.handed;
         // The first writer leads; the others only queue and are written by it.
@@ -261,6 +323,18 @@ impl Journal {
             JournalWriter::write_batches(&self.0);
         }
         self.0.when_durable(ticket)
+    }
+}
+
+impl PendingEvent {
+    fn into_event(self, sequence: u64, now: Timestamp) -> Result<Event, InvalidEvent> {
+        match self {
+            Self::Tool(invocation, event) => {
+                Event::for_invocation(sequence, now, invocation, event)
+            }
+            Self::Turn(turn, event) => Event::for_turn(sequence, now, turn, event),
+            Self::Loop(turn, event) => Event::for_run(sequence, now, turn, event),
+        }
     }
 }
 
@@ -274,10 +348,10 @@ impl JournalWriter {
     /// Writes batches until nothing is left. Only one caller at a time is here: the one that set
     /// `writing`.
     fn write_batches(self: &Arc<Self>) {
-        while let Some((mut write, events, ticket)) = self.next_batch() {
+        while let Some((mut write, batch)) = self.next_batch() {
             match run_contained_sync(|| write.as_mut().now_or_never()) {
-                Ok(Some(result)) => self.finish_batch(events, ticket, result),
-                Err(_) => self.finish_batch(events, ticket, Err(store_panicked())),
+                Ok(Some(result)) => self.finish_batch(batch, result),
+                Err(_) => self.finish_batch(batch, Err(store_panicked())),
                 Ok(None) => {
                     // Not `tokio::spawn`: a tool may report progress from a thread outside the
                     // runtime.
@@ -285,32 +359,27 @@ impl JournalWriter {
                         inner: self.clone(),
                         done: false,
                     };
-                    self.runtime
-                        .spawn(finish.finish_write(write, events, ticket));
+                    self.runtime.spawn(finish.finish_write(write, batch));
                     return;
                 }
             }
         }
     }
 
-    #[expect(
-        clippy::type_complexity,
-        reason = "used once, and the parts have names where they are used"
-    )]
-    fn next_batch(
-        &self,
-    ) -> Option<(
-        BoxFuture<'static, Result<u64, StoreError>>,
-        Vec<Arc<Event>>,
-        u64,
-    )> {
+    fn next_batch(&self) -> Option<(BoxFuture<'static, Result<u64, StoreError>>, BatchInFlight)> {
         let mut state = self.lock_state();
-        let batch = std::mem::take(&mut state.waiting);
-        if batch.is_empty() || state.failed.is_some() {
+        // A batch that only consumes mailbox items waits for the next one that writes something.
+        if !state.has_work() || state.failed.is_some() {
             state.writing = false;
             return None;
         }
-        let events = batch.events.clone();
+        let batch = std::mem::take(&mut state.waiting);
+        let contested = std::mem::take(&mut state.contested);
+        let in_flight = BatchInFlight {
+            events: batch.events.clone(),
+            ticket: state.handed,
+            retry: (!contested.is_empty()).then(|| (batch.clone(), contested)),
+        };
         // The position has the revision and the fence: the store rejects the write if another
         // process has written or taken the lease.
         let write = self.store.append(
@@ -318,22 +387,31 @@ impl JournalWriter {
             self.driving.write_position(state.durable_sequence),
             batch,
         );
-        Some((write, events, state.handed))
+        Some((write, in_flight))
     }
 
-    fn finish_batch(&self, events: Vec<Arc<Event>>, ticket: u64, result: Result<u64, StoreError>) {
+    fn finish_batch(&self, batch: BatchInFlight, result: Result<u64, StoreError>) {
         let mut state = self.lock_state();
-        match result {
-            Ok(revision) => {
+        match (result, batch.retry) {
+            (Ok(revision), _) => {
                 state.durable_sequence = revision;
-                state.durable = ticket;
+                state.durable = batch.ticket;
                 // Published under the lock: the order on the bus is the order of the log.
-                for event in events {
+                for event in batch.events {
                     self.bus.publish(event);
                 }
-                state.wake_waiters(ticket);
+                state.wake_waiters(batch.ticket);
             }
-            Err(source) => {
+            // Nothing was written, so the batch is written again without the record that lost.
+            (Err(StoreError::RecordExists { key }), Some((batch, contested)))
+                if contested.iter().any(|contested| contested.key == key) =>
+            {
+                if let Err(error) = state.requeue_without(&key, batch, contested, self.clock.now())
+                {
+                    state.record_failure(error.into());
+                }
+            }
+            (Err(source), _) => {
                 state.record_failure(JournalError::Store {
                     session: self.session,
                     source: Arc::new(source),
@@ -358,6 +436,53 @@ impl JournalWriter {
 }
 
 impl JournalState {
+    /// Checks whether anything waits to be written.
+    fn has_work(&self) -> bool {
+        let WriteBatch {
+            events,
+            records,
+            entries,
+            ..
+        } = &self.waiting;
+        !(events.is_empty() && records.is_empty() && entries.is_empty())
+    }
+
+    /// Puts a batch back in front of what waits, with the contested record `key` and its event
+    /// replaced.
+    fn requeue_without(
+        &mut self,
+        key: &RecordKey,
+        mut batch: WriteBatch,
+        contested: Vec<ContestedRecord>,
+        now: Timestamp,
+    ) -> Result<(), InvalidEvent> {
+        let later = std::mem::take(&mut self.waiting);
+        batch.records.retain(|(other, _)| other != key);
+        batch.events.extend(later.events);
+        batch.records.extend(later.records);
+        batch.entries.extend(later.entries);
+        batch.taken_posts = later.taken_posts.or(batch.taken_posts);
+        self.waiting = batch;
+        for contested in contested {
+            if contested.key != *key {
+                self.contested.push(contested);
+                continue;
+            }
+            contested.lost.store(true, Ordering::SeqCst);
+            let number = contested.event.unwrap_or(self.sequence + 1);
+            let event = Arc::new(contested.instead.into_event(number, now)?);
+            let events = &mut self.waiting.events;
+            match events.iter_mut().find(|event| event.sequence() == number) {
+                Some(replaced) => *replaced = event,
+                None => {
+                    events.push(event);
+                    self.sequence = number;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn record_failure(&mut self, error: JournalError) -> JournalError {
         self.failed = Some(error.clone());
         for (_, waiter) in self.waiters.drain(..) {
@@ -398,13 +523,12 @@ impl BackgroundWrite {
     async fn finish_write(
         mut self,
         write: BoxFuture<'static, Result<u64, StoreError>>,
-        events: Vec<Arc<Event>>,
-        ticket: u64,
+        batch: BatchInFlight,
     ) {
         let result = run_contained(write)
             .await
             .unwrap_or_else(|_| Err(store_panicked()));
-        self.inner.finish_batch(events, ticket, result);
+        self.inner.finish_batch(batch, result);
         // The callers that waited for this write run first, so that what they hand over next is
         // written together: calls that end, the driver that learns of it, the calls that it starts.
         // Without this the fastest of many calls has a write of its own, and the others wait for

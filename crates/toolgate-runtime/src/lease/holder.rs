@@ -26,6 +26,11 @@ pub(crate) fn this_process() -> &'static str {
     })
 }
 
+/// Returns the id of the process that a lease holder names, if it is one of ours.
+pub fn holder_process_id(holder: &str) -> Option<u32> {
+    LeaseHolder::parse_driver(holder).map(|holder| holder.pid)
+}
+
 impl LeaseHolder {
     /// Parses a name that a process gave itself.
     pub(crate) fn parse(name: &str) -> Option<Self> {

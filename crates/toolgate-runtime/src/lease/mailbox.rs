@@ -1,61 +1,82 @@
-//! Processes the messages that other processes left in the store for this session: answers,
-//! results, interruptions, rejections.
+//! Processes the messages that were left in the store for this session, by this process or another:
+//! answers, results, interruptions, rejections.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::atomic::Ordering;
 
-use toolgate_core::{
-    CallId, MailboxItem, RecordKey, SettledOutcome, StoreRecord, TurnEvent, TurnId, TurnInfo,
-};
+use tokio::sync::MutexGuard;
+use toolgate_core::{MailboxItem, TurnEvent, TurnId};
 
 use crate::{
-    DeliverError, DispatchError, Dispatcher,
-    journal::{BatchExtras, PendingEvent},
+    DispatchError, Dispatcher,
+    journal::{BatchExtras, PendingEvent, WriteAck},
 };
 
 impl Dispatcher {
     /// Processes all messages so far, in order, each once.
     pub(crate) async fn process_mailbox(&self) -> Result<(), DispatchError> {
+        let inputs = self.0.inputs.lock().await;
+        self.apply_mailbox(&inputs).await
+    }
+
+    /// Processes all messages so far; the guard shows that no other input is applied meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, a message that was handed over is not processed again, and the
+    /// others stay in the mailbox.
+    pub(crate) async fn apply_mailbox(
+        &self,
+        _inputs: &MutexGuard<'_, ()>,
+    ) -> Result<(), DispatchError> {
         const PAGE: usize = 64;
-        let _one_at_a_time = self.0.taking.lock().await;
         loop {
             let after = self.0.posts_seen.load(Ordering::SeqCst);
             let posts = self.0.store.posts(self.0.session, after, PAGE).await?;
             let full = posts.len() == PAGE;
+            let mut writes = Vec::with_capacity(posts.len());
             for (number, post) in posts {
-                self.process_message(number, post).await?;
+                writes.push(self.apply_message(number, post).await?);
                 // Only now: a message that failed is processed again.
                 self.0.posts_seen.store(number, Ordering::SeqCst);
             }
+            self.0.await_all(writes).await?;
             if !full {
                 return Ok(());
             }
         }
     }
 
-    async fn process_message(&self, number: u64, post: MailboxItem) -> Result<(), DispatchError> {
-        match post {
+    /// Hands over what follows from a message. If its turn has no driver, its answer or result is in
+    /// the store and is loaded when the turn is resumed.
+    async fn apply_message(
+        &self,
+        number: u64,
+        post: MailboxItem,
+    ) -> Result<WriteAck, DispatchError> {
+        let along = BatchExtras::consuming(number);
+        let event = match post {
             MailboxItem::Answer {
                 turn,
                 call,
                 generation,
-            } => self.process_answer(number, turn, call, generation).await,
-            MailboxItem::Result {
-                turn,
-                call,
-                outcome,
             } => {
-                let delivered = self
-                    .deliver(turn, call, SettledOutcome::clone(&outcome).into())
-                    .await;
-                // A rejection is in the log by now; a failed journal has to stop the processing.
-                match delivered {
-                    Err(DeliverError::Journal(error)) => return Err(error.into()),
-                    Err(DeliverError::Turn(error)) => return Err(*error),
-                    Ok(()) | Err(DeliverError::Rejected(_) | DeliverError::NoApprover) => {}
+                if let Some(active) = self.0.driven_turn(turn)
+                    && let Some(answer) = self.0.store.load_answer(call, generation).await?
+                {
+                    return Ok(active.apply_answer(call, &answer, along));
                 }
-                // Not the same write as the result: after a crash in between, the result is
-                // delivered again and rejected as a duplicate.
-                self.mark_processed(number, None).await
+                None
+            }
+            MailboxItem::Result { turn, call, .. } => {
+                if let Some(active) = self.0.driven_turn(turn) {
+                    // The item does not say which attempt it is about, but the record does: one
+                    // about an earlier attempt was loaded when the turn was resumed.
+                    let attempt = active.newest_attempt(call);
+                    if let Some(outcome) = self.0.store.load_result(call, attempt).await? {
+                        return Ok(active.apply_result(call, (attempt, outcome), along));
+                    }
+                }
+                None
             }
             MailboxItem::Refused {
                 turn,
@@ -68,53 +89,22 @@ impl Dispatcher {
                     what,
                     code,
                 };
-                let draft = self
-                    .load_turn_info(turn)
-                    .await?
-                    .map(|info| PendingEvent::Turn(info, event));
-                self.mark_processed(number, draft).await
+                self.turn_event(turn, event).await?
             }
-            MailboxItem::Interrupt { turn, reason } => {
-                // While a turn is being resumed, it is unknown whether it has loaded its state
-                // already.
-                let _nothing_is_taken_up = self.0.posting.lock().await;
-                let draft = match self.0.driven_turn(turn) {
-                    Some(active) => {
-                        if let Some(durable) = active.interrupt_turn(&reason) {
-                            durable.await?;
-                        }
-                        None
+            MailboxItem::Interrupt { turn, reason } => match self.0.driven_turn(turn) {
+                Some(active) => {
+                    let consuming = BatchExtras::consuming(number);
+                    match active.interrupt_turn(&reason, consuming) {
+                        Some(durable) => return Ok(durable),
+                        // It has stopped already.
+                        None => None,
                     }
-                    None => self.interruption_event(turn, &reason).await?,
-                };
-                self.mark_processed(number, draft).await
-            }
-        }
-    }
-
-    /// Applies an answer. If the turn has no driver, the answer is in the store and is loaded when
-    /// the turn is resumed.
-    async fn process_answer(
-        &self,
-        number: u64,
-        turn: TurnId,
-        call: CallId,
-        generation: u32,
-    ) -> Result<(), DispatchError> {
-        let record = self
-            .0
-            .store
-            .record(&RecordKey::Answer(call, generation))
-            .await?;
-        // A turn that is being resumed may have loaded its answers before this one came, and is not
-        // registered yet.
-        let _nothing_is_taken_up = self.0.posting.lock().await;
-        match (self.0.driven_turn(turn), record) {
-            (Some(active), Some(StoreRecord::Answer(answer))) => {
-                Ok(active.apply_answer(call, &answer, Some(number)).0.await?)
-            }
-            _ => self.mark_processed(number, None).await,
-        }
+                }
+                None => self.interruption_event(turn, &reason).await?,
+            },
+        };
+        // The same write as its event: after a crash it is not processed twice.
+        Ok(self.0.journal.append_with(event, along))
     }
 
     /// Returns the event that stops a turn without a driver: it stops when it is resumed.
@@ -123,48 +113,23 @@ impl Dispatcher {
         turn: TurnId,
         reason: &str,
     ) -> Result<Option<PendingEvent>, DispatchError> {
-        if self
-            .0
-            .store
-            .record(&RecordKey::Ended(turn))
-            .await?
-            .is_some()
-        {
+        if self.0.store.load_turn_end(turn).await?.is_some() {
             return Ok(None);
         }
-        let event = TurnEvent::TurnInterrupted {
-            reason: self.0.visible_text(reason),
-        };
-        Ok(self
-            .load_turn_info(turn)
-            .await?
-            .map(|info| PendingEvent::Turn(info, event)))
+        let reason = self.0.visible_text(reason);
+        self.turn_event(turn, TurnEvent::TurnInterrupted { reason })
+            .await
     }
 
-    async fn load_turn_info(&self, turn: TurnId) -> Result<Option<Arc<TurnInfo>>, DispatchError> {
-        Ok(
-            match self.0.store.record(&RecordKey::Requests(turn)).await? {
-                Some(StoreRecord::Requests(requests))
-                    if requests.info.session == self.0.session =>
-                {
-                    Some(requests.info.clone())
-                }
-                _ => None,
-            },
-        )
-    }
-
-    /// Records a message as processed, in the same write as its event: after a crash it is not
-    /// processed twice.
-    async fn mark_processed(
+    /// Returns an event of a turn of this session; nothing if there is no such turn.
+    async fn turn_event(
         &self,
-        number: u64,
-        draft: Option<PendingEvent>,
-    ) -> Result<(), DispatchError> {
-        let along = BatchExtras {
-            taken_posts: Some(number),
-            ..BatchExtras::default()
-        };
-        Ok(self.0.journal.append_with(draft, along).await?)
+        turn: TurnId,
+        event: TurnEvent,
+    ) -> Result<Option<PendingEvent>, DispatchError> {
+        let requests = self.0.store.load_turn_requests(turn).await?;
+        Ok(requests
+            .filter(|requests| requests.info.session == self.0.session)
+            .map(|requests| PendingEvent::Turn(requests.info.clone(), event)))
     }
 }

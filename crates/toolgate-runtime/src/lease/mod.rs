@@ -1,7 +1,7 @@
 //! The lease of a session: the right to drive it. Taken when a dispatcher is built, renewed while
 //! it works, lost when another process takes it.
 
-mod holder;
+pub(crate) mod holder;
 mod mailbox;
 pub(crate) mod renewal;
 
@@ -40,6 +40,7 @@ impl SessionLease {
         clock: Arc<dyn Clock>,
         span: Duration,
         by_force: bool,
+        parent: Option<SessionId>,
     ) -> Result<Self, StoreError> {
         // Each driver has a name of its own: two in one process must not share a lease.
         static DRIVERS: AtomicU64 = AtomicU64::new(0);
@@ -53,16 +54,17 @@ impl SessionLease {
             now,
             until,
             instead_of: None,
+            parent,
         };
         let free = |holder: &str| {
             by_force || LeaseHolder::parse_driver(holder).is_some_and(|holder| holder.is_gone())
         };
-        let lease = match store.lease(request.clone()).await {
+        let lease = match store.acquire_lease(request.clone()).await {
             Err(StoreError::LeaseHeld { holder, fence, .. }) if free(&holder) => {
                 // The fence names the lease that was seen: if another process takes it first, this
                 // request fails.
                 store
-                    .lease(LeaseRequest {
+                    .acquire_lease(LeaseRequest {
                         instead_of: Some(fence),
                         ..request
                     })
@@ -94,12 +96,14 @@ impl SessionLease {
 
     /// Extends the lease. It fails if another process has it now.
     pub(crate) async fn renew(&self) -> Result<(), StoreError> {
-        self.store.renew(&self.lease, self.next_expiry()).await
+        self.store
+            .renew_lease(&self.lease, self.next_expiry())
+            .await
     }
 
     /// Releases the lease.
     pub(crate) async fn release(self) -> Result<(), StoreError> {
-        self.store.release(&self.lease).await
+        self.store.release_lease(&self.lease).await
     }
 
     fn next_expiry(&self) -> Timestamp {

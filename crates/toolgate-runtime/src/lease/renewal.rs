@@ -45,7 +45,7 @@ async fn renew_while_driven(shared: Weak<DispatcherShared>) {
         let session = now.session;
         let seen = now.posts_seen.load(Ordering::SeqCst);
         drop(now);
-        let posted = store.posted(session, seen);
+        let posted = store.wait_for_post(session, seen);
         let renew = tokio::select! {
             () = driving.wait_until_due() => true,
             () = posted => false,
@@ -66,11 +66,9 @@ async fn renew_while_driven(shared: Weak<DispatcherShared>) {
                 .upgrade()
                 .map(|now| now.driven_turns())
                 .unwrap_or_default();
-            driven.iter().for_each(|active| {
-                active
-                    .inbox
-                    .push(Urgency::Settlement, DriverInput::Delivered)
-            });
+            driven
+                .iter()
+                .for_each(|active| active.inbox.push(Urgency::Settlement, DriverInput::Applied));
             return;
         }
         if kept.is_err() || !taken {

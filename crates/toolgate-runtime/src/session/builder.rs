@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 use toolgate_core::{
-    AgentId, Budgets, Effort, Model, ModelName, OutputFormat, Payer, Prices, Principal,
-    RegisterError, Registry, SessionId, Stack, StackError, Store, TaskComplexity, TurnId, TurnInfo,
-    UnknownPrice,
+    AgentId, BillingService, Budgets, Effort, Model, ModelName, OutputFormat, Payer, Prices,
+    Principal, RegisterError, Registry, SessionId, Stack, StackError, Store, TaskComplexity,
+    TurnId, TurnInfo, UnknownPrice,
 };
 
 use crate::{
@@ -279,7 +279,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets the payer: organisation, person, project. Session and run are filled in.
+    /// Sets the payer: organisation, person, project. Session and run are filled in, and a principal
+    /// pays in place of the person.
     pub fn payer(mut self, payer: Payer) -> Self {
         self.payer = payer;
         self
@@ -335,20 +336,16 @@ impl SessionBuilder {
         let dispatcher = builder.build().await.map_err(SessionError::from)?;
         self.who.session = dispatcher.session();
         self.ask.closing = closing_instructions(self.ask.instructions.as_deref());
-        let (session, run) = match self.works_for {
-            Some((session, run)) => (session, Some(run)),
-            None => (dispatcher.session(), None),
-        };
-        let spending = ModelBilling::new(dispatcher.store().clone(), dispatcher.0.clock.clone())
-            .with_budgets(self.budgets)
+        let mut payer = self.payer.for_turn(&self.who);
+        if let Some((session, run)) = self.works_for {
+            payer.session = Some(session);
+            payer.run = Some(run);
+        }
+        let service = BillingService::new(dispatcher.store().clone(), self.budgets).paid_by(payer);
+        let spending = ModelBilling::new(service, dispatcher.0.clock.clone())
             .with_prices(self.prices)
             .on_unknown_price(self.unknown)
             .may_use(self.may_use)
-            .for_payer(Payer {
-                session: Some(session),
-                run,
-                ..self.payer
-            })
             .for_session(dispatcher.session());
         let window = self.limits.window_bytes;
         let conversation =

@@ -25,8 +25,8 @@ use toolgate_core::{
 };
 
 use crate::{
-    Agent, ApprovalService, Bus, DecisionTarget, DeliverError, Dispatcher, Journal, ModelBilling,
-    RunInput, RunOptions, RunReport, SessionBuilder, SessionError, Strategy,
+    Agent, Bus, DecisionTarget, DeliverError, Dispatcher, Journal, ModelBilling, RunInput,
+    RunOptions, RunReport, SessionBuilder, SessionError, Strategy,
     session::{
         builder::{RequestSettings, RunLimits},
         conversation::{Conversation, ConversationState},
@@ -240,13 +240,17 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Fails as [`ApprovalService::decide`] does.
+    /// Fails as [`ApprovalService::decide`](crate::ApprovalService::decide) does.
     pub async fn decide(
         &self,
         on: impl Into<DecisionTarget>,
         decision: Decision,
     ) -> Result<AdmittedDecision, DeliverError> {
-        self.0.approval_service().decide(on, decision).await
+        self.0
+            .dispatcher
+            .approval_service()
+            .decide(on, decision)
+            .await
     }
 
     pub(crate) fn shared(&self) -> &Arc<SessionShared> {
@@ -340,16 +344,6 @@ impl SessionShared {
         info.turn = TurnId::from_source(&*self.dispatcher.0.ids);
         info.iteration = iteration;
         info
-    }
-
-    /// Returns the approval service on the session's store, clock and keys.
-    pub(crate) fn approval_service(&self) -> ApprovalService {
-        let desk = ApprovalService::new(self.dispatcher.store().clone())
-            .clock(self.dispatcher.0.clock.clone());
-        match self.dispatcher.0.keyring.clone() {
-            Some(keyring) => desk.keyring(keyring),
-            None => desk,
-        }
     }
 
     /// Gives every call of a message a label of its own, under which its result is sent.

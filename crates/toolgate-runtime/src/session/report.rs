@@ -169,8 +169,7 @@ impl From<DeliverError> for SessionError {
             DeliverError::NoApprover => {
                 Self::OutOfOrder("a decision needs the name of the approver")
             }
-            DeliverError::Journal(error) => error.into(),
-            DeliverError::Turn(error) => Self::Dispatch(*error),
+            DeliverError::Store(error) => error.into(),
         }
     }
 }

@@ -37,6 +37,7 @@ pub struct DispatcherBuilder {
     late: (usize, Duration),
     lease: Duration,
     by_force: bool,
+    parent: Option<SessionId>,
 }
 
 impl Dispatcher {
@@ -59,6 +60,7 @@ impl Dispatcher {
             late: (SettledCache::CAPACITY, SettledCache::KEEP),
             lease: SessionLease::SPAN,
             by_force: false,
+            parent: None,
         }
     }
 }
@@ -92,6 +94,12 @@ impl DispatcherBuilder {
         self.max_calls = *max_calls;
         self.on_failure = *on_failure;
         self.grace = *grace;
+        self
+    }
+
+    /// Sets the session whose call started this one.
+    pub(crate) fn parent(mut self, parent: SessionId) -> Self {
+        self.parent = Some(parent);
         self
     }
 
@@ -216,15 +224,11 @@ impl DispatcherBuilder {
             clock.clone(),
             self.lease,
             self.by_force,
+            self.parent,
         )
         .await?;
         let journal = Journal::with_lease(driving, store, self.bus.clone(), clock);
-        let late = SettledCache::new(
-            self.late.0,
-            self.late.1,
-            self.clock.clone(),
-            self.store.clone(),
-        );
+        let late = SettledCache::new(self.late.0, self.late.1, self.clock.clone());
         let (kept, gone) = oneshot::channel();
         let shared = Arc::new(DispatcherShared {
             stack: self.stack,
@@ -239,14 +243,13 @@ impl DispatcherBuilder {
             max_calls: self.max_calls,
             on_failure: self.on_failure,
             grace: self.grace,
-            late,
+            late: Arc::new(late),
             redactor: self.redactor,
             keyring: self.keyring,
             open: Mutex::new(HashMap::new()),
             ending: Mutex::new(HashMap::new()),
-            posting: tokio::sync::Mutex::new(None),
+            inputs: tokio::sync::Mutex::new(()),
             posts_seen: AtomicU64::new(0),
-            taking: tokio::sync::Mutex::new(()),
             keeper: Arc::default(),
             _kept: kept,
         });

@@ -81,8 +81,7 @@ impl TurnRun {
         &self.found
     }
 
-    /// Returns a handle for delivering results, decisions, messages and interruptions while the
-    /// turn is driven.
+    /// Returns a handle for messages and interruptions while the turn is driven.
     pub fn handle(&self) -> TurnHandle {
         TurnHandle::new(self.active.clone())
     }
@@ -115,13 +114,14 @@ impl TurnRun {
         self.drive_turn(WhenSuspended::Wait).await
     }
 
-    /// Drives the turn until it can do nothing more by itself. After a delivery it can be called
-    /// again.
+    /// Applies the decisions and results that have arrived, and drives the turn until it can do
+    /// nothing more by itself. It can be called again.
     ///
     /// # Errors
     ///
     /// Fails as [`TurnRun::run`] does.
     pub async fn advance(&mut self) -> Result<TurnReport, DispatchError> {
+        self.dispatcher().process_mailbox().await?;
         self.drive_turn(WhenSuspended::Return).await
     }
 
@@ -165,7 +165,7 @@ impl TurnRun {
         self.watch_expiry();
         let expiry = self.expiry.as_mut().map(|(_, lapses)| lapses);
         tokio::select! {
-            // Biased: a decision that has arrived is handled before the expiry of its request.
+            // Biased: an input that has been applied is handled before anything else expires.
             biased;
             item = self.active.inbox.next() => self.handle_input(item).await,
             () = wait_or_never(self.grace.as_mut()) => {
@@ -174,10 +174,22 @@ impl TurnRun {
             }
             () = wait_or_never(expiry) => {
                 self.expiry = None;
-                self.active.expire_requests(self.active.shared.clock.now());
-                Ok(())
+                self.expire_requests().await
             }
         }
+    }
+
+    /// Lets approval requests expire, after the decisions that were made in time have been applied.
+    async fn expire_requests(&mut self) -> Result<(), DispatchError> {
+        let dispatcher = self.dispatcher();
+        let inputs = dispatcher.0.inputs.lock().await;
+        dispatcher.apply_mailbox(&inputs).await?;
+        self.active.expire_requests(dispatcher.0.clock.now());
+        Ok(())
+    }
+
+    fn dispatcher(&self) -> Dispatcher {
+        Dispatcher(self.active.shared.clone())
     }
 
     /// Makes the wait end when an approval request expires.
@@ -209,7 +221,7 @@ impl TurnRun {
                 self.handle_left_call(at).await?;
             }
             DriverInput::ApproverDone => self.asking -= 1,
-            DriverInput::Delivered => {}
+            DriverInput::Applied => {}
             DriverInput::Interrupted => {
                 self.stop_calls(TurnEnd::Interrupted, "the turn was interrupted")
                     .await?
@@ -418,7 +430,7 @@ async fn wait_or_never(wait: Option<&mut BoxFuture<'static, ()>>) {
     }
 }
 
-/// Asks the approver for one decision and delivers it, if there is one.
+/// Asks the approver for one decision and applies it, if there is one.
 async fn ask_for_decision(
     active: Arc<OpenTurn>,
     approver: Arc<dyn DynApprover>,
@@ -427,17 +439,20 @@ async fn ask_for_decision(
     let _asked = ApproverGuard(&active);
     let question = ApprovalRequestRef::from(&request);
     let decision = tokio::select! {
-        // An approver that panics, or whose turn is cancelled, has not answered: the call stays
-        // suspended.
+        // An approver that panics has not answered: the call stays suspended.
         answer = run_contained(async { approver.decide(request).await }) => answer.unwrap_or(None),
-        () = active.cancel.cancelled() => None,
+        () = active.cancel.cancelled() => return,
     };
-    if let Some(decision) = decision {
-        // A rejected decision changed nothing, and the driver checks the journal by itself.
-        let _ = Dispatcher(active.shared.clone())
-            .decide(active.info.turn, question, decision)
-            .await;
-    }
+    let dispatcher = Dispatcher(active.shared.clone());
+    // The driver checks the journal by itself, and what the store could not do is not decided.
+    let _ = match decision {
+        Some(decision) => {
+            let _inputs = dispatcher.0.inputs.lock().await;
+            active.accept_decision(question, decision).await
+        }
+        // It may have waited for an answer that is in the mailbox by now.
+        None => dispatcher.process_mailbox().await,
+    };
 }
 
 /// Notifies the driver that an approver is no longer being asked, also if the task panicked.

@@ -7,28 +7,20 @@ use std::{
 };
 
 use lru::LruCache;
-use toolgate_core::{
-    CallId, Clock, RecordKey, Status, StoreError, StoreHandle, StoreRecord, Timestamp,
-};
+use toolgate_core::{CallId, Clock, Status, Timestamp};
 
 /// A bounded cache of settled invocations in front of the store, which keeps all of them.
 pub(crate) struct SettledCache {
     recent: Mutex<LruCache<CallId, (Status, Timestamp)>>,
     keep: Duration,
     clock: Arc<dyn Clock>,
-    store: StoreHandle,
 }
 
 impl SettledCache {
     pub(crate) const CAPACITY: usize = 1024;
     pub(crate) const KEEP: Duration = Duration::from_secs(5 * 60);
 
-    pub(crate) fn new(
-        capacity: usize,
-        keep: Duration,
-        clock: Arc<dyn Clock>,
-        store: StoreHandle,
-    ) -> Self {
+    pub(crate) fn new(capacity: usize, keep: Duration, clock: Arc<dyn Clock>) -> Self {
         let capacity = NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN);
         // Bounded afterwards: a bounded cache allocates its whole capacity at once, and most
         // sessions are short.
@@ -38,7 +30,6 @@ impl SettledCache {
             recent: Mutex::new(recent),
             keep,
             clock,
-            store,
         }
     }
 
@@ -50,18 +41,8 @@ impl SettledCache {
         }
     }
 
-    /// Returns how `call` settled, if its turn has ended.
-    pub(crate) async fn settled_status(&self, call: CallId) -> Result<Option<Status>, StoreError> {
-        if let Some(status) = self.recent_status(call) {
-            return Ok(Some(status));
-        }
-        match self.store.record(&RecordKey::Outcome(call)).await? {
-            Some(StoreRecord::Outcome(settled)) => Ok(Some(settled.status)),
-            _ => Ok(None),
-        }
-    }
-
-    fn recent_status(&self, call: CallId) -> Option<Status> {
+    /// Returns how `call` settled, if its turn has ended not long ago.
+    pub(crate) fn settled_status(&self, call: CallId) -> Option<Status> {
         let now = self.clock.now();
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let (status, at) = *recent.get(&call)?;
@@ -76,7 +57,6 @@ impl SettledCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolgate_core::{MemoryStore, SettledOutcome};
     use toolgate_testkit::TestClock;
     use uuid::Uuid;
 
@@ -84,38 +64,22 @@ mod tests {
         CallId::new(Uuid::from_u128(n))
     }
 
-    #[tokio::test]
-    async fn is_bounded_in_number_and_time_and_falls_back_on_the_store() {
+    #[test]
+    fn is_bounded_in_number_and_time() {
         let clock = TestClock::new();
-        let store = StoreHandle::new(MemoryStore::new());
-        let guard = SettledCache::new(
-            2,
-            Duration::from_secs(300),
-            Arc::new(clock.clone()),
-            store.clone(),
-        );
+        let guard = SettledCache::new(2, Duration::from_secs(300), Arc::new(clock.clone()));
         guard.remember([
             (id(1), Status::Ok),
             (id(2), Status::Denied),
             (id(3), Status::Ok),
         ]);
         assert_eq!(
-            guard.recent_status(id(1)),
+            guard.settled_status(id(1)),
             None,
             "the oldest was pushed out"
         );
-        assert_eq!(guard.recent_status(id(2)), Some(Status::Denied));
+        assert_eq!(guard.settled_status(id(2)), Some(Status::Denied));
         clock.advance(Duration::from_secs(300));
-        assert_eq!(guard.recent_status(id(2)), None, "too old");
-        let outcome = StoreRecord::Outcome(Arc::new(SettledOutcome::new(Status::Timeout)));
-        store
-            .once(RecordKey::Outcome(id(1)), outcome)
-            .await
-            .expect("writes");
-        assert_eq!(
-            guard.settled_status(id(1)).await.expect("reads"),
-            Some(Status::Timeout)
-        );
-        assert_eq!(guard.settled_status(id(9)).await.expect("reads"), None);
+        assert_eq!(guard.settled_status(id(2)), None, "too old");
     }
 }

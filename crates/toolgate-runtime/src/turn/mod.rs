@@ -2,7 +2,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod driver;
-mod duplicates;
+pub(crate) mod duplicates;
 pub(crate) mod handle;
 pub(crate) mod open_turn;
 pub(crate) mod queue;
@@ -34,12 +34,12 @@ use toolgate_core::{
 };
 
 use crate::{
-    Bus, DispatchError, Journal, JournalError, RecoveredTurn, TurnRequest,
+    ApprovalService, Bus, DispatchError, Journal, JournalError, RecoveredTurn, TurnRequest,
     journal::WriteAck,
     turn::{
         driver::TurnRun,
         duplicates::SettledCache,
-        open_turn::{IdleTurn, InvocationState, OpenTurn},
+        open_turn::{InvocationState, OpenTurn},
     },
 };
 
@@ -84,20 +84,17 @@ pub(crate) struct DispatcherShared {
     pub(crate) max_calls: usize,
     pub(crate) on_failure: OnFailure,
     pub(crate) grace: Duration,
-    pub(crate) late: SettledCache,
+    pub(crate) late: Arc<SettledCache>,
     pub(crate) keyring: Option<Keyring>,
     pub(crate) redactor: Option<Arc<dyn Redactor>>,
     open: Mutex<HashMap<TurnId, Weak<OpenTurn>>>,
     /// Tasks of turns that are no longer driven and that have not stopped yet.
     ending: Mutex<HashMap<TurnId, Vec<JoinHandle<()>>>>,
-    /// Held while a turn without a driver is loaded and written, so that two deliveries see each
-    /// other. Caches the last turn that was delivered to, so that deciding a large batch does not
-    /// load it again for every decision.
-    pub(crate) posting: tokio::sync::Mutex<Option<IdleTurn>>,
+    /// Held while inputs are applied, one after the other, and while a turn is opened or resumed:
+    /// whether an input reaches its turn must not depend on how far that has got.
+    pub(crate) inputs: tokio::sync::Mutex<()>,
     /// The number of the last mailbox message that was processed.
     pub(crate) posts_seen: AtomicU64,
-    /// Held while mailbox messages are processed, one after the other.
-    pub(crate) taking: tokio::sync::Mutex<()>,
     /// Wakes the lease renewal task when there is a turn to drive.
     pub(crate) keeper: Arc<Notify>,
     /// Dropped together with this state, which ends the lease renewal task.
@@ -141,6 +138,18 @@ impl Dispatcher {
         &self.0.stack
     }
 
+    /// Returns the service that decides on approval requests and delivers external results, with the
+    /// keys and the clock of this dispatcher. Its inputs reach the driver through the store.
+    pub fn approval_service(&self) -> ApprovalService {
+        let shared = &self.0;
+        ApprovalService::for_dispatcher(
+            shared.store.clone(),
+            shared.keyring.clone(),
+            shared.clock.clone(),
+            shared.late.clone(),
+        )
+    }
+
     /// Opens a turn with the calls a model asked for. When this returns, the requests are durable
     /// and nothing has run.
     ///
@@ -156,7 +165,7 @@ impl Dispatcher {
     pub async fn open_turn(&self, mut request: TurnRequest) -> Result<TurnRun, DispatchError> {
         // Held until the turn is durable: of two requests that continue the same turn, the second
         // must see the record of the first.
-        let _one_at_a_time = self.0.posting.lock().await;
+        let _one_at_a_time = self.0.inputs.lock().await;
         // A session knows that its last turn is settled; it saves two reads of the store per
         // iteration.
         if let Some(after) = request.after.filter(|_| !request.trusted) {
@@ -172,8 +181,7 @@ impl Dispatcher {
             };
         }
         let active = self.write_opening(request).await?;
-        // Registered only now: an opening that could not be written must not be found by a
-        // delivery.
+        // Registered only now: an opening that could not be written must not be found by an input.
         self.0.register_turn(&active);
         active.settle_provider_calls().await?;
         let turn = active.info.turn;
@@ -220,16 +228,10 @@ impl Dispatcher {
     async fn check_continuation(&self, turn: TurnId) -> Result<(), DispatchError> {
         // The successor's record may still be in the queue of this process.
         self.0.journal.when_flushed().await?;
-        if self
-            .0
-            .store
-            .record(&RecordKey::Successor(turn))
-            .await?
-            .is_some()
-        {
+        if self.0.store.load_successor(turn).await?.is_some() {
             return Err(DispatchError::AlreadyContinued { turn });
         }
-        match self.0.store.record(&RecordKey::Ended(turn)).await? {
+        match self.0.store.load_turn_end(turn).await? {
             Some(_) => Ok(()),
             None => Err(DispatchError::NotSettled { turn }),
         }
@@ -392,19 +394,6 @@ impl DispatcherShared {
     /// Returns the copy of the turn that is driven here, if there is one.
     pub(crate) fn driven_turn(&self, turn: TurnId) -> Option<Arc<OpenTurn>> {
         self.lock_open_turns().get(&turn).and_then(Weak::upgrade)
-    }
-
-    /// Checks whether `call` belongs to an open turn other than `turn`.
-    pub(crate) fn belongs_to_other_turn(&self, turn: TurnId, call: CallId) -> bool {
-        let others: Vec<_> = self
-            .lock_open_turns()
-            .iter()
-            .filter(|(id, _)| **id != turn)
-            .filter_map(|(_, weak)| weak.upgrade())
-            .collect();
-        others
-            .iter()
-            .any(|active| active.lock_state().turn.slot(call).is_some())
     }
 
     /// Completes when a turn is opened.

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApprovalAnswer, ApprovalRequest, Arguments, CallId, Outcome, Phase, ReconciledAttempt,
-    RecordKey, RejectCode, SettledOutcome, Stack, Status, StoreRecord, TurnId, TurnRequests, View,
-    run_contained,
+    ApprovalAnswer, Arguments, CallId, Outcome, Phase, ReconciledAttempt, RejectCode,
+    SettledOutcome, Stack, Status, TurnId, TurnRequests, View, run_contained,
 };
 
 use crate::{
@@ -51,17 +50,10 @@ impl Dispatcher {
         view: View,
         stack: Stack,
     ) -> Result<TurnRun, DispatchError> {
-        self.process_mailbox().await?;
-        // No delivery happens meanwhile, and none goes to an old copy afterwards.
-        let mut last_posted_to = self.0.posting.lock().await;
-        *last_posted_to = None;
-        if self
-            .0
-            .store
-            .record(&RecordKey::Successor(turn))
-            .await?
-            .is_some()
-        {
+        // No input is applied meanwhile: it would be unknown whether this turn has loaded it.
+        let inputs = self.0.inputs.lock().await;
+        self.apply_mailbox(&inputs).await?;
+        if self.0.store.load_successor(turn).await?.is_some() {
             return Err(DispatchError::AlreadyContinued { turn });
         }
         // A copy that is still driven here stops first, so that its last writes are in the store.
@@ -94,12 +86,10 @@ impl Dispatcher {
         stack: Stack,
     ) -> Result<Arc<OpenTurn>, DispatchError> {
         self.0.journal.when_flushed().await?;
-        let requests = match self.0.store.record(&RecordKey::Requests(turn)).await? {
-            Some(StoreRecord::Requests(requests)) if requests.info.session == self.0.session => {
-                requests
-            }
-            _ => return Err(DispatchError::UnknownTurn { turn }),
-        };
+        let requests = self.0.store.load_turn_requests(turn).await?;
+        let requests = requests
+            .filter(|requests| requests.info.session == self.0.session)
+            .ok_or(DispatchError::UnknownTurn { turn })?;
         let active = self.build_turn(view, requests.info.clone(), &requests.calls, stack);
         self.replay_events(&active, &requests).await?;
         self.load_answers(&active).await?;
@@ -148,18 +138,19 @@ impl Dispatcher {
                 )
             };
             if matches!(phase, Some(Phase::Settled(_))) {
-                active.lock_state().work[at].outcome = self.load_outcome(call).await?;
+                active.lock_state().work[at].outcome = self.0.store.load_outcome(call).await?;
                 continue;
             }
             let question = match (phase, generation.checked_sub(1)) {
                 (Some(Phase::AwaitingApproval), Some(asked)) => {
-                    self.load_request(call, asked).await?
+                    self.0.store.load_approval_request(call, asked).await?
                 }
                 _ => None,
             };
             let mut answers = Vec::new();
             for generation in 0..generation {
-                answers.extend(self.load_answer(call, generation).await?);
+                let answer = self.0.store.load_answer(call, generation).await?;
+                answers.extend(answer.map(Arc::unwrap_or_clone));
             }
             let results = if phase == Some(Phase::AwaitingResult) {
                 self.load_results(call, attempts).await?
@@ -172,7 +163,7 @@ impl Dispatcher {
             };
             let state = &mut *active.lock_state();
             state.work[at].outside = outside;
-            state.work[at].pending = question.map(Box::new);
+            state.work[at].pending = question.map(Arc::unwrap_or_clone).map(Box::new);
             // An answer was stored but not applied: its process was lost first, or the turn had no
             // driver.
             if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {
@@ -196,72 +187,15 @@ impl Dispatcher {
         Ok(())
     }
 
-    async fn load_outcome(
-        &self,
-        call: CallId,
-    ) -> Result<Option<Arc<SettledOutcome>>, DispatchError> {
-        Ok(
-            match self.0.store.record(&RecordKey::Outcome(call)).await? {
-                Some(StoreRecord::Outcome(settled)) => Some(settled),
-                _ => None,
-            },
-        )
-    }
-
-    /// Loads the approval request as it was made, not as events show it.
-    async fn load_request(
-        &self,
-        call: CallId,
-        generation: u32,
-    ) -> Result<Option<ApprovalRequest>, DispatchError> {
-        Ok(
-            match self
-                .0
-                .store
-                .record(&RecordKey::Question(call, generation))
-                .await?
-            {
-                Some(StoreRecord::Question(question)) => Some(ApprovalRequest::clone(&question)),
-                _ => None,
-            },
-        )
-    }
-
-    async fn load_answer(
-        &self,
-        call: CallId,
-        generation: u32,
-    ) -> Result<Option<ApprovalAnswer>, DispatchError> {
-        Ok(
-            match self
-                .0
-                .store
-                .record(&RecordKey::Answer(call, generation))
-                .await?
-            {
-                Some(StoreRecord::Answer(answer)) => Some(ApprovalAnswer::clone(&answer)),
-                _ => None,
-            },
-        )
-    }
-
     /// Loads the arguments with which an external executor runs the tool.
     async fn load_external_arguments(
         &self,
         call: CallId,
         attempt: u32,
     ) -> Result<Option<Arguments>, DispatchError> {
-        Ok(
-            match self
-                .0
-                .store
-                .record(&external_arguments_key(call, attempt))
-                .await?
-            {
-                Some(StoreRecord::Json(json)) => Arguments::try_from(json).ok(),
-                _ => None,
-            },
-        )
+        let key = external_arguments_key(call, attempt);
+        let stored = self.0.store.load_json(&key).await?;
+        Ok(stored.and_then(|json| Arguments::try_from(json).ok()))
     }
 
     async fn load_results(
@@ -271,16 +205,11 @@ impl Dispatcher {
     ) -> Result<Vec<(u32, Arc<SettledOutcome>)>, DispatchError> {
         let mut results = Vec::new();
         for attempt in 1..=attempts {
-            match self
-                .0
-                .store
-                .record(&RecordKey::Result(call, attempt))
-                .await?
-            {
-                Some(StoreRecord::Outcome(settled)) => results.push((attempt, settled)),
+            match self.0.store.load_result(call, attempt).await? {
+                Some(settled) => results.push((attempt, settled)),
                 // A gap ends the replay: attempts are replayed in order, and a later result without
                 // the earlier ones means nothing.
-                _ => break,
+                None => break,
             }
         }
         Ok(results)

@@ -147,7 +147,7 @@ async fn a_call_beyond_the_limit_is_recorded_as_rate_limited() {
         .filter_map(|event| event.as_tool())
         .find(|(call, _)| call.emit_order == 1);
     let outcome = store
-        .record(&RecordKey::Outcome(second.expect("requested").0.id))
+        .load_record(&RecordKey::Outcome(second.expect("requested").0.id))
         .await
         .expect("reads");
     assert!(

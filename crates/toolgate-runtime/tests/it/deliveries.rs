@@ -23,18 +23,19 @@ async fn bogus_deliveries_to_two_turns_at_once_do_not_deadlock() {
     let a = open().await.expect("opens");
     let b = open().await.expect("opens");
     let unknown_call = toolgate_core::CallId::new(uuid::Uuid::from_u128(9));
-    let flood = |handle: toolgate_runtime::TurnHandle| {
+    let flood = |turn| {
+        let service = dispatcher.approval_service();
         tokio::spawn(async move {
             for _ in 0..2_000 {
-                handle
-                    .deliver(unknown_call, Outcome::ok("x"))
+                service
+                    .deliver_result(turn, unknown_call, Outcome::ok("x"))
                     .await
                     .expect_err("unknown");
             }
         })
     };
-    let first = flood(a.handle());
-    let second = flood(b.handle());
+    let first = flood(a.turn());
+    let second = flood(b.turn());
     first.await.expect("no panic");
     second.await.expect("no panic");
 }
@@ -73,7 +74,8 @@ async fn an_answer_to_an_earlier_request_is_not_accepted_for_a_later_one() {
     let turn = report.turn;
     let first = question(&report.results[0]);
     dispatcher
-        .decide(turn, first, Decision::approve("ann"))
+        .approval_service()
+        .decide(first, Decision::approve("ann"))
         .await
         .expect("accepted");
     let report = dispatcher
@@ -84,12 +86,14 @@ async fn an_answer_to_an_earlier_request_is_not_accepted_for_a_later_one() {
         .await
         .expect("runs");
     let stale = dispatcher
-        .decide(turn, first, Decision::approve("bob"))
+        .approval_service()
+        .decide(first, Decision::approve("bob"))
         .await
         .expect_err("answered before");
     assert_eq!(stale.code(), Some(RejectCode::NoWaiter));
     let nameless = dispatcher
-        .decide(turn, question(&report.results[0]), Decision::approve(" "))
+        .approval_service()
+        .decide(question(&report.results[0]), Decision::approve(" "))
         .await;
     assert!(matches!(
         nameless,
@@ -97,7 +101,8 @@ async fn an_answer_to_an_earlier_request_is_not_accepted_for_a_later_one() {
     ));
     assert_eq!(probe.ran(), 0);
     dispatcher
-        .decide(turn, question(&report.results[0]), Decision::approve("bob"))
+        .approval_service()
+        .decide(question(&report.results[0]), Decision::approve("bob"))
         .await
         .expect("accepted");
     let report = dispatcher
@@ -152,7 +157,8 @@ async fn a_layer_that_violates_its_contract_settles_the_call_and_hangs_nothing()
         if report.end == TurnEnd::Suspended {
             let asked = question(&report.results[0]);
             dispatcher
-                .decide(report.turn, asked, Decision::deny("ann", None))
+                .approval_service()
+                .decide(asked, Decision::deny("ann", None))
                 .await
                 .expect("accepted");
             report = dispatcher
@@ -207,7 +213,8 @@ async fn nothing_is_sealed_about_an_outcome_that_was_rejected() {
     let report = run.run().await.expect("runs");
     let asked = question(&report.results[1]);
     dispatcher
-        .decide(report.turn, asked, Decision::deny("ann", None))
+        .approval_service()
+        .decide(asked, Decision::deny("ann", None))
         .await
         .expect("accepted");
     let report = dispatcher
@@ -266,8 +273,13 @@ async fn an_accepted_result_survives_an_interruption() {
             host = host.or(external.then_some(head.id));
         }
     }
-    handle
-        .deliver(host.expect("runs outside"), Outcome::ok("done outside"))
+    dispatcher
+        .approval_service()
+        .deliver_result(
+            handle.turn(),
+            host.expect("runs outside"),
+            Outcome::ok("done outside"),
+        )
         .await
         .expect("accepted");
     handle.interrupt("stop").await.expect("recorded");
@@ -357,7 +369,8 @@ async fn a_turn_that_is_resumed_elsewhere_stops_its_earlier_driver() {
     assert!(matches!(superseded, DispatchError::Superseded { .. }));
     let second = tokio::spawn(second.run_to_end());
     dispatcher
-        .decide(turn, asked, Decision::approve("ann"))
+        .approval_service()
+        .decide(asked, Decision::approve("ann"))
         .await
         .expect("accepted");
     assert_eq!(
@@ -450,7 +463,8 @@ async fn the_concurrency_limit_includes_external_calls() {
             .collect();
         assert!((1..=2).contains(&outside.len()), "{}", outside.len());
         dispatcher
-            .deliver(report.turn, outside[0], Outcome::ok("done"))
+            .approval_service()
+            .deliver_result(report.turn, outside[0], Outcome::ok("done"))
             .await
             .expect("accepted");
         report = dispatcher

@@ -8,8 +8,8 @@ use crate::common::{
 };
 use serde_json::json;
 use toolgate_core::{
-    ApprovalRequest, Approver, Arguments, Decision, Json, Outcome, RedactionError, Redactor,
-    RejectCode, Status, Store as _, Suspension, ToolEvent, ToolRequest,
+    ApprovalRequest, Approver, Arguments, Decision, EventStore as _, Json, Outcome, RedactionError,
+    Redactor, RejectCode, Status, Suspension, ToolEvent, ToolRequest,
 };
 use toolgate_runtime::{BusDelivery, DispatchError, Dispatcher, OnFailure, TurnEnd, TurnRequest};
 use toolgate_testkit::{CountingIds, TestClock};
@@ -274,7 +274,8 @@ async fn a_suspended_call_resumes_in_a_process_that_knows_only_the_store() {
         .expect("builds");
     let edited = Arguments::parse(r#"{"text":"B"}"#).expect("object");
     second
-        .decide(turn, asked, Decision::approve_with_edits("ann", edited))
+        .approval_service()
+        .decide(asked, Decision::approve_with_edits("ann", edited))
         .await
         .expect("accepted");
     drop(second);
@@ -287,7 +288,8 @@ async fn a_suspended_call_resumes_in_a_process_that_knows_only_the_store() {
         .await
         .expect("builds");
     let again = third
-        .decide(turn, asked, Decision::deny("bob", None))
+        .approval_service()
+        .decide(asked, Decision::deny("bob", None))
         .await
         .expect_err("decided already");
     assert_eq!(again.code(), Some(RejectCode::Duplicate));
@@ -338,11 +340,13 @@ async fn a_denial_is_final_is_read_by_the_model_and_a_late_result_does_not_chang
     let call = suspended.results[0].id;
     let asked = question(&suspended.results[0]);
     dispatcher
-        .decide(turn, asked, Decision::deny("ann", Some("too risky")))
+        .approval_service()
+        .decide(asked, Decision::deny("ann", Some("too risky")))
         .await
         .expect("accepted");
     let late = dispatcher
-        .decide(turn, asked, Decision::approve("bob"))
+        .approval_service()
+        .decide(asked, Decision::approve("bob"))
         .await
         .expect_err("denied already");
     assert_eq!(late.code(), Some(RejectCode::AlreadyDenied));
@@ -357,7 +361,8 @@ async fn a_denial_is_final_is_read_by_the_model_and_a_late_result_does_not_chang
     assert_eq!(probe.ran(), 0);
     for _ in 0..2 {
         let late = dispatcher
-            .deliver(turn, call, Outcome::ok("late"))
+            .approval_service()
+            .deliver_result(turn, call, Outcome::ok("late"))
             .await
             .expect_err("denied");
         assert_eq!(late.code(), Some(RejectCode::AlreadyDenied));
@@ -368,10 +373,16 @@ async fn a_denial_is_final_is_read_by_the_model_and_a_late_result_does_not_chang
         ["tool_requested", "tool_approval_requested", "tool_denied"]
     );
     let denied = events.iter().find_map(|event| match event.as_tool() {
-        Some((_, ToolEvent::ToolDenied { approver, .. })) => approver.clone(),
+        Some((_, denied @ ToolEvent::ToolDenied { .. })) => Some(denied.clone()),
         _ => None,
     });
-    assert_eq!(denied.expect("named").as_str(), "ann");
+    let expected = ToolEvent::ToolDenied {
+        status: Status::Denied,
+        approver: Some("ann".into()),
+        reason: Some("too risky".into()),
+        error: Some("Tool execution denied: too risky".into()),
+    };
+    assert_eq!(denied, Some(expected), "the reason is data of its own");
 }
 
 #[tokio::test]
@@ -379,6 +390,7 @@ async fn an_external_result_settles_the_call_once() {
     let probe = Probe::default();
     let (dispatcher, view) = dispatcher(&probe).await;
     let calls = vec![request("1", "host", "a"), request("2", "slow", "b")];
+    let all = view.clone();
     let run = dispatcher
         .open_turn(TurnRequest::new(view, calls))
         .await
@@ -395,28 +407,53 @@ async fn an_external_result_settles_the_call_once() {
             _ => continue,
         }
     };
-    let wrong_kind = handle
+    let service = dispatcher.approval_service();
+    let wrong_kind = service
         .decide(unknown_question(host), Decision::approve("ann"))
         .await
         .expect_err("not asked");
-    assert_eq!(wrong_kind.code(), Some(RejectCode::NoWaiter));
-    handle
-        .deliver(host, Outcome::ok("from outside"))
+    assert_eq!(
+        wrong_kind.code(),
+        Some(RejectCode::UnknownInvocation),
+        "no approval was requested for this call"
+    );
+    let requests = dispatcher
+        .store()
+        .load_turn_requests(handle.turn())
+        .await
+        .expect("reads")
+        .expect("there are requests");
+    let wrong_call = service
+        .deliver_result(handle.turn(), requests.calls[1].id, Outcome::ok("no"))
+        .await
+        .expect_err("runs here");
+    assert_eq!(wrong_call.code(), Some(RejectCode::NoWaiter));
+    service
+        .deliver_result(handle.turn(), host, Outcome::ok("from outside"))
         .await
         .expect("accepted");
-    let duplicate = handle
-        .deliver(host, Outcome::ok("again"))
+    let duplicate = service
+        .deliver_result(handle.turn(), host, Outcome::ok("again"))
         .await
         .expect_err("delivered");
     assert_eq!(duplicate.code(), Some(RejectCode::Duplicate));
     probe.gate.0.add_permits(1);
     let report = running.await.expect("no panic").expect("runs");
     assert_eq!(texts(&report), ["from outside", "b"]);
-    let late = handle
-        .deliver(host, Outcome::ok("late"))
+    let late = service
+        .deliver_result(handle.turn(), host, Outcome::ok("late"))
         .await
         .expect_err("ended");
     assert_eq!(late.code(), Some(RejectCode::Duplicate));
+    // Resuming empties the mailbox; the turn has ended and stays so.
+    let again = dispatcher
+        .resume(report.turn, all)
+        .await
+        .expect("resumes")
+        .run()
+        .await
+        .expect("runs");
+    assert_eq!(texts(&again), ["from outside", "b"]);
     let (events, _) = transcript(&dispatcher).await;
     assert_eq!(
         event_names(&events, host),
@@ -455,30 +492,33 @@ async fn deliveries_to_foreign_turns_and_calls_are_rejected_and_start_nothing() 
         ))
         .await
         .expect("opens");
-    let handle = other.handle();
+    let service = dispatcher.approval_service();
     let host = first.results[0].id;
-    let mismatch = handle
-        .deliver(host, Outcome::ok("x"))
+    let mismatch = service
+        .deliver_result(other.turn(), host, Outcome::ok("x"))
         .await
-        .expect_err("not of this turn");
-    assert_eq!(
-        mismatch.code(),
-        Some(RejectCode::UnknownInvocation),
-        "the turn it belongs to has no driver"
-    );
+        .expect_err("of another turn, which has no driver");
+    assert_eq!(mismatch.code(), Some(RejectCode::TurnMismatch));
     let driven = dispatcher
         .resume(first.turn, view.clone())
         .await
         .expect("resumes");
-    let mismatch = handle
-        .deliver(host, Outcome::ok("x"))
+    let mismatch = service
+        .deliver_result(other.turn(), host, Outcome::ok("x"))
         .await
         .expect_err("of another turn");
     assert_eq!(mismatch.code(), Some(RejectCode::TurnMismatch));
     drop(driven);
+    let unknown_call = toolgate_core::CallId::new(uuid::Uuid::from_u128(78));
+    let unknown = service
+        .deliver_result(other.turn(), unknown_call, Outcome::ok("x"))
+        .await
+        .expect_err("no such call");
+    assert_eq!(unknown.code(), Some(RejectCode::UnknownInvocation));
     let unknown_turn = toolgate_core::TurnId::new(uuid::Uuid::from_u128(77));
     let unknown = dispatcher
-        .deliver(unknown_turn, host, Outcome::ok("x"))
+        .approval_service()
+        .deliver_result(unknown_turn, host, Outcome::ok("x"))
         .await
         .expect_err("no such turn");
     assert_eq!(unknown.code(), Some(RejectCode::UnknownInvocation));
@@ -555,8 +595,9 @@ async fn interrupting_keeps_finished_results_and_settles_the_rest_honestly() {
         Ok,
     ];
     assert_eq!(statuses(&report), expected.map(Some));
-    let late = handle
-        .deliver(report.results[5].id, Outcome::ok("late"))
+    let late = dispatcher
+        .approval_service()
+        .deliver_result(report.turn, report.results[5].id, Outcome::ok("late"))
         .await
         .expect_err("ended");
     assert_eq!(late.code(), Some(RejectCode::Duplicate));
@@ -893,11 +934,8 @@ async fn a_turn_has_the_same_transcript_every_time() {
         .await
         .expect("runs");
     dispatcher
-        .decide(
-            report.turn,
-            question(&report.results[1]),
-            Decision::approve("ann"),
-        )
+        .approval_service()
+        .decide(question(&report.results[1]), Decision::approve("ann"))
         .await
         .expect("accepted");
     dispatcher

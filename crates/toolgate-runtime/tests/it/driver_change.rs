@@ -8,8 +8,7 @@ use std::sync::{
 use crate::common::{Probe, question, registry, request, stack, statuses, transcript, view};
 use tokio::sync::Semaphore;
 use toolgate_core::{
-    ApprovalRequestRef, Decision, MemoryStore, Registry, RejectCode, Status, Store, StoreHandle,
-    TurnId,
+    ApprovalRequestRef, Decision, MemoryStore, Registry, Status, Store, StoreHandle, TurnId,
 };
 use toolgate_runtime::{ApprovalService, CallResult, Dispatcher, TurnEnd, TurnRequest};
 use toolgate_testkit::{FaultyStore, StoreCall, StoreFault};
@@ -53,7 +52,8 @@ async fn an_answer_accepted_by_a_stale_driver_reaches_the_new_one() {
             .run_to_end(),
     );
     stale
-        .decide(report.turn, asked, Decision::approve("ann"))
+        .approval_service()
+        .decide(asked, Decision::approve("ann"))
         .await
         .expect("it is durable and will be applied");
     let report = running.await.expect("no panic").expect("runs");
@@ -62,48 +62,6 @@ async fn an_answer_accepted_by_a_stale_driver_reaches_the_new_one() {
         (vec![Some(Status::Ok)], 1)
     );
     transcript(&new).await;
-}
-
-#[tokio::test]
-async fn an_unapplied_answer_is_applied_when_the_request_is_answered_again() {
-    use toolgate_core::{ApprovalAnswer, RecordKey, StoreRecord};
-    let probe = Probe::default();
-    let registry = registry(&probe);
-    let store = MemoryStore::new();
-    let dispatcher = driver(&registry, store.clone(), None).await;
-    let calls = vec![request("1", "ask_echo", "a")];
-    let run = dispatcher
-        .open_turn(TurnRequest::new(view(&registry), calls))
-        .await
-        .expect("opens");
-    let turn = run.turn();
-    let handle = run.handle();
-    let running = tokio::spawn(run.run_to_end());
-    yield_until_idle().await;
-    let rows = dispatcher
-        .store()
-        .approvals(Default::default())
-        .await
-        .expect("reads");
-    let request = &rows[0].request;
-    // Stored by a process that was lost before it could notify the driver.
-    let kept = StoreRecord::Answer(Arc::new(ApprovalAnswer::for_request(
-        request,
-        Decision::approve("ann"),
-    )));
-    let key = RecordKey::Answer(request.approval_id.call_id(), request.generation);
-    store.once(key, kept).await.expect("writes");
-    let again = handle
-        .decide(&**request, Decision::deny("bob", None))
-        .await
-        .expect_err("answered before");
-    assert_eq!(again.code(), Some(RejectCode::Duplicate));
-    let report = running.await.expect("no panic").expect("runs");
-    assert_eq!(
-        (report.turn, statuses(&report), probe.ran()),
-        (turn, vec![Some(Status::Ok)], 1)
-    );
-    transcript(&dispatcher).await;
 }
 
 /// A turn that one process has lost and another is just resuming, paused after it has loaded

@@ -9,10 +9,10 @@ use crate::common::{
     Probe, event_names, registry, request, stack, statuses, texts, transcript, view,
 };
 use toolgate_core::{
-    ApprovalAnswer, ApprovalFilter, ApprovalRequest, ApprovalState, Band, Call, CallId, Decision,
-    InputKind, Layer, LedgerDraft, LedgerName, MailboxItem, MemoryStore, Next, Outcome, RecordKey,
-    RejectCode, SealedEntry, SessionFilter, SessionId, Stack, Status, Store, StoreRecord,
-    Suspension, TurnId, Verdict, from_fn,
+    ApprovalAnswer, ApprovalFilter, ApprovalRequest, ApprovalState, Band, Call, CallId,
+    CatalogueStore, Decision, InputKind, Layer, LedgerDraft, LedgerName, LedgerStore, MailboxItem,
+    MailboxStore, MemoryStore, Next, Outcome, RecordKey, RejectCode, SealedEntry, SessionFilter,
+    SessionId, Stack, Status, StoreRecord, Suspension, TurnId, Verdict, from_fn,
 };
 use toolgate_runtime::{
     CallResult, DispatchError, Dispatcher, DispatcherBuilder, RecoveredState, TurnEnd, TurnReport,
@@ -46,7 +46,7 @@ async fn leave_answer(
         generation,
     };
     store
-        .post(
+        .post_item(
             session,
             post,
             vec![(RecordKey::Answer(call, generation), answer)],
@@ -326,7 +326,7 @@ async fn an_answer_to_a_turn_without_a_driver_counts_on_resume() {
         code: RejectCode::Forged,
     };
     store
-        .post(session, refused, Vec::new())
+        .post_item(session, refused, Vec::new())
         .await
         .expect("is left");
     let second = builder().session(session).build().await.expect("is free");
@@ -384,7 +384,7 @@ async fn a_turn_can_be_interrupted_from_another_process() {
         let report = if driven {
             let waiting = tokio::spawn(turn.run_to_end());
             store
-                .post(session, post, Vec::new())
+                .post_item(session, post, Vec::new())
                 .await
                 .expect("is left");
             waiting.await.expect("no panic").expect("runs")
@@ -392,7 +392,7 @@ async fn a_turn_can_be_interrupted_from_another_process() {
             turn.run().await.expect("suspends");
             drop(first);
             store
-                .post(session, post, Vec::new())
+                .post_item(session, post, Vec::new())
                 .await
                 .expect("is left");
             let second = builder().session(session).build().await.expect("is free");
@@ -503,10 +503,11 @@ async fn an_approval_request_that_expired_meanwhile_settles_on_resume() {
         .expect("runs");
     assert_eq!(statuses(&report), [Some(Status::Expired)]);
     let late = second
-        .decide(report.turn, question, Decision::approve("ann"))
+        .approval_service()
+        .decide(question, Decision::approve("ann"))
         .await
         .expect_err("too late");
-    assert_eq!(late.code(), Some(RejectCode::AlreadyDenied));
+    assert_eq!(late.code(), Some(RejectCode::Expired));
     let row = store
         .approvals(ApprovalFilter::for_call(report.results[0].id))
         .await
@@ -695,7 +696,7 @@ impl Layer for Sealer {
             if let Err(entry) = call.env().probe().seal_with_outcome(&call, entry) {
                 call.env()
                     .store()
-                    .seal(vec![entry])
+                    .seal_entries(vec![entry])
                     .await
                     .expect("is sealed");
             }

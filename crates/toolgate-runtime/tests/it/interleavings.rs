@@ -91,6 +91,7 @@ async fn play(scenario: Scenario) {
     let turn = opened.turn();
     let mut feed = dispatcher.bus().subscribe();
     let handle = opened.handle();
+    let service = dispatcher.approval_service();
     let mut running = tokio::spawn(opened.run());
     let mut ids = Vec::new();
     // Other tasks watch events and interfere.
@@ -114,11 +115,18 @@ async fn play(scenario: Scenario) {
                 continue;
             };
             let posted = match kind % 3 {
-                0 => handle.decide(question, Decision::approve("ann")).await,
-                1 => handle.decide(question, Decision::deny("bob", None)).await,
+                0 => service
+                    .decide(question, Decision::approve("ann"))
+                    .await
+                    .map(drop),
+                1 => service
+                    .decide(question, Decision::deny("bob", None))
+                    .await
+                    .map(drop),
                 _ => {
-                    handle
-                        .deliver(question.approval_id.call_id(), Outcome::ok("outside"))
+                    let call = question.approval_id.call_id();
+                    service
+                        .deliver_result(turn, call, Outcome::ok("outside"))
                         .await
                 }
             };
@@ -159,14 +167,15 @@ async fn play(scenario: Scenario) {
         assert!(rounds < 50, "the turn does not end");
         for result in &report.results {
             let posted = match &result.waits_for {
-                Some(Suspension::Decision(request)) => {
-                    dispatcher
-                        .decide(turn, request, Decision::approve("ann"))
-                        .await
-                }
+                Some(Suspension::Decision(request)) => dispatcher
+                    .approval_service()
+                    .decide(request, Decision::approve("ann"))
+                    .await
+                    .map(drop),
                 Some(Suspension::Result) => {
                     dispatcher
-                        .deliver(turn, result.id, Outcome::ok("late"))
+                        .approval_service()
+                        .deliver_result(turn, result.id, Outcome::ok("late"))
                         .await
                 }
                 None => continue,
@@ -205,7 +214,8 @@ async fn play(scenario: Scenario) {
             "the report says what the log says"
         );
         let late = dispatcher
-            .deliver(turn, result.id, Outcome::ok("too late"))
+            .approval_service()
+            .deliver_result(turn, result.id, Outcome::ok("too late"))
             .await
             .expect_err("ended");
         assert!(

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use crate::common::{Probe, question, registry, request, stack, transcript, view};
-use toolgate_core::{MemoryStore, Status, Store, StoreError, ToolEvent};
+use toolgate_core::{EventStore, MemoryStore, Status, StoreError, ToolEvent};
 use toolgate_runtime::{DispatchError, Dispatcher, TurnEnd, TurnRequest};
 use toolgate_testkit::{FaultyStore, StoreCall, StoreFault};
 
@@ -47,7 +47,7 @@ impl Slow {
                         }
                     }))
                 }
-                StoreCall::Record => {
+                StoreCall::LoadRecord => {
                     reads.fetch_add(1, Ordering::SeqCst);
                     StoreFault::Pass
                 }
@@ -174,24 +174,22 @@ async fn a_caller_who_stops_waiting_does_not_tear_a_write() {
         .run()
         .await
         .expect("runs");
-    let turn = report.turn;
-    let asked = question(&report.results[0]);
-    let decision = toolgate_core::Decision::approve("ann");
-    let mut posting = Box::pin(dispatcher.decide(turn, asked, decision));
-    while store.writes.load(Ordering::SeqCst) < 3 {
-        assert!(futures::poll!(&mut posting).is_pending());
-        tokio::task::yield_now().await;
-    }
-    drop(posting);
-    let resumed = dispatcher
-        .resume(turn, view(&registry))
+    let run = dispatcher
+        .resume(report.turn, view(&registry))
         .await
-        .expect("resumes")
-        .run()
-        .await
-        .expect("runs");
-    assert_eq!(resumed.results[0].status(), Some(Status::Ok));
-    transcript(&dispatcher).await;
+        .expect("resumes");
+    let handle = run.handle();
+    let mut stopping = Box::pin(handle.interrupt("enough"));
+    assert!(futures::poll!(&mut stopping).is_pending());
+    drop(stopping);
+    let report = run.run().await.expect("runs");
+    assert_eq!(
+        (report.end, report.results[0].status()),
+        (TurnEnd::Interrupted, Some(Status::Cancelled))
+    );
+    let (events, _) = transcript(&dispatcher).await;
+    let stopped = |event: &&Arc<toolgate_core::Event>| event.name() == "turn_interrupted";
+    assert_eq!(events.iter().filter(stopped).count(), 1);
 }
 
 #[tokio::test]
@@ -298,7 +296,7 @@ async fn a_tool_may_report_from_a_thread_of_its_own() {
 }
 
 #[tokio::test]
-async fn deciding_a_large_batch_without_a_driver_loads_it_once() {
+async fn deciding_a_large_batch_does_not_load_its_turn() {
     let probe = Probe::default();
     let store = Slow::new();
     let registry = registry(&probe);
@@ -321,7 +319,8 @@ async fn deciding_a_large_batch_without_a_driver_loads_it_once() {
     for result in &report.results {
         let decision = toolgate_core::Decision::approve("ann");
         dispatcher
-            .decide(report.turn, question(result), decision)
+            .approval_service()
+            .decide(question(result), decision)
             .await
             .expect("accepted");
     }
@@ -356,15 +355,15 @@ async fn a_decision_during_a_resumption_reaches_the_driver() {
         .await
         .expect("runs");
     let asked = question(&report.results[0]);
-    // The resumption is reading the log when the decision comes, so the decision has to wait for
-    // it.
+    // The resumption is reading the log when the decision comes.
     let mut resuming = Box::pin(dispatcher.resume(report.turn, view(&registry)));
     assert!(futures::poll!(&mut resuming).is_pending());
-    let mut deciding =
-        Box::pin(dispatcher.decide(report.turn, asked, toolgate_core::Decision::approve("ann")));
-    assert!(futures::poll!(&mut deciding).is_pending());
+    dispatcher
+        .approval_service()
+        .decide(asked, toolgate_core::Decision::approve("ann"))
+        .await
+        .expect("accepted");
     let driving = tokio::spawn(resuming.await.expect("resumes").run_to_end());
-    deciding.await.expect("accepted");
     // Only a hang reaches this limit.
     let limit = std::time::Duration::from_secs(60);
     let report = tokio::time::timeout(limit, driving)

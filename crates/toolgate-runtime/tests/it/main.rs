@@ -11,6 +11,7 @@ mod driving;
 mod hostile;
 mod interleavings;
 mod journal;
+mod one_way;
 mod recursive;
 mod skills;
 mod strategies;

@@ -13,10 +13,10 @@ use std::{
 use futures::{StreamExt, stream, stream::BoxStream};
 use serde_json::{Value, json};
 use toolgate_core::{
-    BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, ChargeFilter, Delta, EventBody,
-    MemoryStore, Message, MessagePart, Model, ModelError, ModelErrorKind, ModelName, ModelRequest,
-    PartContent, Payer, Registry, Reply, Role, SessionEvent, SessionId, Stack, Status, StoreHandle,
-    TaskComplexity, ToolAnswer, ToolEvent, ToolRequest, Usage, View,
+    BillingService, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, ChargeFilter,
+    Delta, EventBody, MemoryStore, Message, MessagePart, Model, ModelError, ModelErrorKind,
+    ModelName, ModelRequest, PartContent, Payer, Registry, Reply, Role, SessionEvent, SessionId,
+    Stack, Status, StoreHandle, TaskComplexity, ToolAnswer, ToolEvent, ToolRequest, Usage, View,
 };
 use toolgate_runtime::{
     Dispatcher, Documents, ModelBilling, RecursiveBuilder, RecursiveStrategy, RequestContext,
@@ -151,15 +151,14 @@ impl Rounds {
             session: Some(SESSION),
             ..Payer::default()
         };
-        let spending = ModelBilling::new(self.store.clone(), Arc::new(self.clock.clone()))
-            .with_budgets(self.budgets.clone());
+        let service = BillingService::new(self.store.clone(), self.budgets.clone()).paid_by(payer);
         let mut round = RequestContext {
             iteration: self.iteration,
             session: SESSION,
             run: self.run,
             store: &self.store,
             now: self.clock.now(),
-            spending: &spending.for_payer(payer),
+            spending: &ModelBilling::new(service, Arc::new(self.clock.clone())),
             request,
             events: &mut events,
             layers: &mut layers,

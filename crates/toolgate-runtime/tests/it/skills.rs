@@ -9,10 +9,10 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{
-    AnyLayer, CallId, MemoryStore, Message, MessagePart, ModelRequest, Outcome, PartContent,
-    RecordKey, Registry, Role, SessionEvent, SessionId, SettledOutcome, Stack, Status,
-    StoppedClock, StoreHandle, StoreRecord, Timestamp, ToolAnswer, ToolError, ToolRequest, Usage,
-    View, from_fn, tool_fn,
+    AnyLayer, BillingService, Budgets, CallId, MemoryStore, Message, MessagePart, ModelRequest,
+    Outcome, PartContent, RecordKey, Registry, Role, SessionEvent, SessionId, SettledOutcome,
+    Stack, Status, StoppedClock, StoreHandle, StoreRecord, Timestamp, ToolAnswer, ToolError,
+    ToolRequest, Usage, View, from_fn, tool_fn,
 };
 use toolgate_runtime::{
     Dispatcher, ModelBilling, RequestContext, Skill, Skills, Strategy, StrategyAction, TurnContext,
@@ -34,6 +34,12 @@ struct Rounds {
     session_tools: Vec<&'static str>,
     /// What the model has read so far.
     messages: Mutex<Vec<Arc<Message>>>,
+}
+
+/// Returns a billing without budgets.
+fn free_billing(store: &StoreHandle) -> ModelBilling {
+    let service = BillingService::new(store.clone(), Budgets::default());
+    ModelBilling::new(service, Arc::new(StoppedClock))
 }
 
 /// What an iteration showed, and its result.
@@ -118,7 +124,7 @@ impl Rounds {
             run: self.run,
             store: &self.store,
             now: Timestamp::EPOCH,
-            spending: &ModelBilling::new(self.store.clone(), Arc::new(StoppedClock)),
+            spending: &free_billing(&self.store),
             request,
             events: &mut events,
             layers: &mut layers,
@@ -340,7 +346,7 @@ async fn loaded_skills_and_refunds_are_erased_with_the_session() {
     assert_eq!(
         rounds
             .store
-            .list("skill", None, 10)
+            .list_records("skill", None, 10)
             .await
             .expect("reads")
             .len(),
@@ -349,11 +355,15 @@ async fn loaded_skills_and_refunds_are_erased_with_the_session() {
     );
     rounds
         .store
-        .erase(SESSION, Timestamp::from_micros(i64::MAX))
+        .erase_session(SESSION, Timestamp::from_micros(i64::MAX))
         .await
         .expect("erases");
     assert_eq!(
-        rounds.store.list("skill", None, 10).await.expect("reads"),
+        rounds
+            .store
+            .list_records("skill", None, 10)
+            .await
+            .expect("reads"),
         []
     );
 }
@@ -495,7 +505,7 @@ async fn the_layers_of_a_loaded_skill_apply_from_the_next_iteration_on() {
         run: 0,
         store: &rounds.store,
         now: Timestamp::EPOCH,
-        spending: &ModelBilling::new(rounds.store.clone(), Arc::new(StoppedClock)),
+        spending: &free_billing(&rounds.store),
         request: &mut request,
         events: &mut events,
         layers: &mut layers,
@@ -592,7 +602,7 @@ async fn a_replayed_call_is_still_the_first() {
     let first = rounds.round(vec![load("pdf")]).await;
     let kept = rounds
         .store
-        .record(&RecordKey::Other(format!("skill/{SESSION}/pdf").into()))
+        .load_record(&RecordKey::Other(format!("skill/{SESSION}/pdf").into()))
         .await
         .expect("reads");
     let Some(StoreRecord::Json(kept)) = kept else {

@@ -1,4 +1,4 @@
-//! Accounts and charges: changed by a group of writes, and read.
+//! Accounts and charges in a PostgreSQL database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,95 @@ use sqlx::{
     postgres::{PgArguments, PgRow},
 };
 use toolgate_core::{
-    AccountKey, AccountMovement, AccountRow, AccountRows, Charge, ChargeFilter, StoreError,
+    AccountKey, AccountMovement, AccountRow, AccountRows, AccountStore, Charge, ChargeFilter,
+    StoreError,
 };
 
 use super::{
+    PostgresStore,
     id::PgUuid,
     locked_rows::RowSelection,
-    plan::PostgresWritePlan,
-    read::{PgQuery, PostgresReader, RowError, decode_column},
+    read::{PgQuery, RowError, decode_column},
 };
 use crate::encoded::{decode_json, encode_json, from_db, limit_to_db, parse_account_key, to_db};
+
+impl AccountStore for PostgresStore {
+    async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
+        let about = charge_rows(&charge);
+        self.queue_write(about, move |plan| plan.facts.books.reserve_charge(&charge))
+            .await
+    }
+
+    async fn settle_charge(
+        &self,
+        charge: Charge,
+        actual: Vec<u64>,
+    ) -> Result<Vec<AccountMovement>, StoreError> {
+        let about = charge_rows(&charge);
+        self.queue_write(about, move |plan| {
+            let settle = |rows: &mut AccountRows| charge.settle_in(rows, &actual);
+            Ok(plan.facts.books.close_charge(&charge, settle))
+        })
+        .await
+    }
+
+    async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
+        let about = charge_rows(&charge);
+        self.queue_write(about, move |plan| {
+            let release = |rows: &mut AccountRows| charge.release_in(rows);
+            plan.facts.books.close_charge(&charge, release);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
+        let ask = || charges_query(&filter).expect("ids, names and numbers can be encoded");
+        self.reads
+            .query_rows(ask, |row| {
+                decode_column(row, 1, || format!("the charge {}", row.get::<String, _>(0)))
+            })
+            .await
+    }
+
+    async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
+        let key = account.to_string();
+        let ask = || {
+            sqlx::query("SELECT key, spent, reserved FROM accounts WHERE key = $1")
+                .bind(key.clone().into_bytes())
+        };
+        self.reads.query_row(ask, |row| account_row(row, 0)).await
+    }
+
+    async fn accounts(
+        &self,
+        prefix: &str,
+        after: Option<&AccountKey>,
+        limit: usize,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        let after = after
+            .map(AccountKey::to_string)
+            .filter(|after| after.as_str() >= prefix);
+        let sql = match after {
+            Some(_) => {
+                "SELECT key, spent, reserved FROM accounts WHERE key > $1 AND key < $2 ORDER BY key LIMIT $3"
+            }
+            None => {
+                "SELECT key, spent, reserved FROM accounts WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3"
+            }
+        };
+        // No text has a byte 255, so this is the end of all keys that start with `prefix`.
+        let end = [prefix.as_bytes(), &[255]].concat();
+        let from = after.as_deref().unwrap_or(prefix);
+        let ask = || {
+            sqlx::query(sql)
+                .bind(from.as_bytes())
+                .bind(end.as_slice())
+                .bind(limit_to_db(limit))
+        };
+        self.reads.query_rows(ask, |row| account_row(row, 0)).await
+    }
+}
 
 /// Names what a change of a charge depends on: the charge and all its accounts.
 pub(super) fn charge_rows(charge: &Charge) -> impl Fn(&mut RowSelection) + Send + 'static {
@@ -209,82 +288,6 @@ impl LockedAccounts {
             .execute(connection)
             .await
             .map(drop)
-    }
-}
-
-impl PostgresWritePlan {
-    pub(super) fn reserve_charge(&mut self, charge: &Charge) -> Result<Charge, StoreError> {
-        self.facts.books.reserve_charge(charge)
-    }
-
-    pub(super) fn settle_charge(
-        &mut self,
-        charge: &Charge,
-        actual: &[u64],
-    ) -> Vec<AccountMovement> {
-        self.facts
-            .books
-            .close_charge(charge, |rows| charge.settle_in(rows, actual))
-    }
-
-    pub(super) fn release_charge(&mut self, charge: &Charge) {
-        self.facts
-            .books
-            .close_charge(charge, |rows| charge.release_in(rows));
-    }
-}
-
-impl PostgresReader {
-    pub(super) async fn read_charges(
-        &self,
-        filter: &ChargeFilter,
-    ) -> Result<Vec<Charge>, StoreError> {
-        let ask = || charges_query(filter).expect("ids, names and numbers can be encoded");
-        self.query_rows(ask, |row| {
-            decode_column(row, 1, || format!("the charge {}", row.get::<String, _>(0)))
-        })
-        .await
-    }
-
-    pub(super) async fn read_account(
-        &self,
-        account: &AccountKey,
-    ) -> Result<Option<AccountRow>, StoreError> {
-        let key = account.to_string();
-        let ask = || {
-            sqlx::query("SELECT key, spent, reserved FROM accounts WHERE key = $1")
-                .bind(key.clone().into_bytes())
-        };
-        self.query_row(ask, |row| account_row(row, 0)).await
-    }
-
-    pub(super) async fn list_accounts(
-        &self,
-        prefix: &str,
-        after: Option<&AccountKey>,
-        most: usize,
-    ) -> Result<Vec<AccountRow>, StoreError> {
-        let after = after
-            .map(AccountKey::to_string)
-            .filter(|after| after.as_str() >= prefix);
-        let sql = match after {
-            Some(_) => {
-                "SELECT key, spent, reserved FROM accounts WHERE key > $1 AND key < $2 ORDER BY key LIMIT $3"
-            }
-            None => {
-                "SELECT key, spent, reserved FROM accounts WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3"
-            }
-        };
-        // No text has a byte 255, so this is the end of all keys that start with `prefix`.
-        let end = [prefix.as_bytes(), &[255]].concat();
-        let from = after.as_deref().unwrap_or(prefix);
-        let ask = || {
-            sqlx::query(sql)
-                .bind(from.as_bytes())
-                .bind(end.as_slice())
-                .bind(limit_to_db(most))
-        };
-        self.query_rows(ask, |row| account_row(row, 0)).await
     }
 }
 

@@ -1,11 +1,6 @@
 //! Parses the address, connects, and migrates the database to the newest schema.
 
-use std::{
-    io,
-    str::FromStr,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{io, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
     ConnectOptions, Connection, Executor, PgConnection, Row,
@@ -181,7 +176,7 @@ async fn apply_migrations(
             .bind(step.version)
             .bind(step.name)
             .bind(step.checksum())
-            .bind(now_micros());
+            .bind(migrations::now_micros());
         done.execute(&mut *connection).await?;
     }
     Ok(())
@@ -215,13 +210,6 @@ pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
         error.kind() == ErrorKind::UniqueViolation
             || error.code().is_some_and(|code| code.starts_with("40"))
     })
-}
-
-fn now_micros() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Hides and erases sessions, in a transaction of its own: only reading a session shows what
 //! belongs to it.
 
+use std::sync::Arc;
+
 use futures::TryStreamExt;
 use sqlx::{Connection, Executor, PgConnection, Row};
 use tokio::time::timeout;
 use toolgate_core::{
-    AccountMovement, Charge, ErasedSessions, ErasureNames, ErasureScope, Event, SessionId,
+    AccountMovement, Charge, ErasedSessions, ErasureNames, ErasureScope, Event, Lease, SessionId,
     StoreError, Timestamp,
 };
 
@@ -14,7 +16,8 @@ use super::{
     connect::{ANSWER_TIMEOUT, is_conflict, no_answer_error},
     id::PgUuid,
     locked_rows::RowSelection,
-    read::{PostgresReader, RowError, decode_column},
+    read::{PostgresReader, RowError, decode_column, held_columns},
+    writer::with_timeout,
 };
 use crate::{
     DatabaseError,
@@ -53,18 +56,19 @@ impl PostgresReader {
                 // The connection is dropped, which makes the server roll back.
                 Err(bad) => return Err(self.to_store_error(bad)),
             }
-            connection
-                .execute("ROLLBACK")
+            with_timeout(connection.execute("ROLLBACK"))
                 .await
                 .map_err(|error| self.to_store_error(error.into()))?;
         };
         // The server may have committed and only its answer was lost.
         let lost = |error: sqlx::Error| {
             let database = self.address.name.clone();
-            let source = std::sync::Arc::new(error);
+            let source = Arc::new(error);
             DatabaseError::Lost { database, source }
         };
-        connection.execute("COMMIT").await.map_err(lost)?;
+        with_timeout(connection.execute("COMMIT"))
+            .await
+            .map_err(lost)?;
         let _ = connection.close().await;
         Ok(erased)
     }
@@ -107,7 +111,9 @@ async fn attempt_change(
             Ok(ErasedSessions::default())
         }
         SessionChange::Erase { now } => {
-            locked.iter().try_for_each(|row| row.check_unleased(now))?;
+            for row in &locked {
+                Lease::check_free(row.session, row.held.as_ref(), row.fence, now)?;
+            }
             let booked = settle_open_charges(connection, &traces).await?;
             clear_sessions(connection, &traces).await?;
             delete_records(connection, &traces.record_names()).await?;
@@ -159,27 +165,7 @@ struct LockedSession {
     session: SessionId,
     revision: u64,
     fence: u64,
-    held: Option<(String, Timestamp)>,
-}
-
-impl LockedSession {
-    /// Fails with the lease holder if the session is leased at the time `now`.
-    fn check_unleased(&self, now: Timestamp) -> Result<(), StoreError> {
-        match &self.held {
-            Some((holder, until)) if *until > now => {
-                let session = self.session;
-                let holder = holder.as_str().into();
-                let fence = self.fence;
-                Err(StoreError::LeaseHeld {
-                    session,
-                    holder,
-                    until: *until,
-                    fence,
-                })
-            }
-            _ => Ok(()),
-        }
-    }
+    held: Option<(Arc<str>, Timestamp)>,
 }
 
 /// Locks the sessions in the order of their ids, as every writer does, so that there is no
@@ -194,12 +180,11 @@ async fn lock_sessions(
         .fetch_all(connection)
         .await?;
     let locked = rows.iter().map(|row| {
-        let (holder, until): (Option<String>, Option<i64>) = (row.try_get(3)?, row.try_get(4)?);
         Ok(LockedSession {
             session: SessionId::new(row.try_get::<PgUuid, _>(0)?.0),
             revision: from_db(row.try_get(1)?),
             fence: from_db(row.try_get(2)?),
-            held: holder.zip(until.map(Timestamp::from_micros)),
+            held: held_columns(row, 3)?,
         })
     });
     locked.collect()
@@ -243,7 +228,7 @@ async fn clear_sessions(
         "DELETE FROM turns WHERE session = ANY($1)",
         "DELETE FROM approvals WHERE session = ANY($1)",
         "UPDATE sessions SET revision = 0, created_at = 0, updated_at = 0, holder = NULL, lease_until = NULL,
-             hidden_at = NULL, fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END
+             hidden_at = NULL, parent = NULL, fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END
          WHERE id = ANY($1)",
     ] {
         sqlx::query(sql).bind(session_ids(traces)).execute(&mut *connection).await?;

@@ -1,6 +1,9 @@
 //! Reads and locks what a group of writes depends on, in one query.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use sqlx::{PgConnection, Row};
 use toolgate_core::{Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, Timestamp};
@@ -55,25 +58,26 @@ pub(super) struct PostgresSessionState {
     pub(super) created_at: Timestamp,
     pub(super) updated_at: Timestamp,
     pub(super) fence: u64,
-    pub(super) held: Option<(String, Timestamp)>,
+    pub(super) held: Option<(Arc<str>, Timestamp)>,
     pub(super) posted: u64,
+    pub(super) parent: Option<SessionId>,
 }
 
 // Locks are taken in the order of ids and names, sessions first, so that two processes never
 // deadlock.
 const LOCK_ROWS_SQL: &str = "
     WITH locked_sessions AS MATERIALIZED (
-        SELECT id, revision, created_at, updated_at, fence, holder, lease_until, posted FROM sessions
+        SELECT id, revision, created_at, updated_at, fence, holder, lease_until, posted, parent FROM sessions
         WHERE id = ANY($1) ORDER BY id FOR UPDATE
     ), locked_ledgers AS MATERIALIZED (
         SELECT name, counter, hash FROM ledgers WHERE name = ANY($2) ORDER BY name FOR UPDATE
     )
     SELECT 1 AS kind, id, revision AS a, created_at AS b, updated_at AS c, fence AS d, posted AS e, lease_until AS f,
-           holder AS text, NULL::bytea AS bytes FROM locked_sessions
+           holder AS text, NULL::bytea AS bytes, parent FROM locked_sessions
     UNION ALL
-    SELECT 2, NULL, counter, NULL, NULL, NULL, NULL, NULL, name, hash FROM locked_ledgers
+    SELECT 2, NULL, counter, NULL, NULL, NULL, NULL, NULL, name, hash, NULL FROM locked_ledgers
     UNION ALL
-    SELECT 3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, body, key FROM records WHERE key = ANY($3)";
+    SELECT 3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, body, key, NULL FROM records WHERE key = ANY($3)";
 
 impl LockedRows {
     pub(super) async fn lock_rows(
@@ -124,7 +128,10 @@ impl LockedRows {
             updated_at: time("c")?,
             fence: from_db(row.try_get("d")?),
             posted: from_db(row.try_get("e")?),
-            held: holder.zip(until.map(Timestamp::from_micros)),
+            parent: row
+                .try_get::<Option<PgUuid>, _>("parent")?
+                .map(|id| SessionId::new(id.0)),
+            held: holder.map(Arc::from).zip(until.map(Timestamp::from_micros)),
         };
         self.sessions
             .insert(SessionId::new(row.try_get::<PgUuid, _>("id")?.0), standing);

@@ -1,4 +1,5 @@
-//! Wakes waiters when the mailbox of their session gets an input, from this process or another one.
+//! Mailboxes in a PostgreSQL database, and what wakes the waiters when an item comes from this
+//! process or another one.
 
 use std::{
     collections::HashMap,
@@ -6,15 +7,32 @@ use std::{
     time::Duration,
 };
 
-use sqlx::postgres::{PgListener, PgNotification};
+use sqlx::{
+    Row,
+    postgres::{PgListener, PgNotification},
+};
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
     time::{Instant, sleep_until, timeout_at},
 };
-use toolgate_core::SessionId;
+use toolgate_core::{
+    ApprovalState, MailboxItem, MailboxStore, RecordKey, SessionId, StoreError, StoreRecord,
+};
 
-use super::read::PostgresReader;
+use super::{
+    PostgresStore,
+    id::PgUuid,
+    locked_rows::RowSelection,
+    plan::PostgresWritePlan,
+    read::{PostgresReader, decode_column, uuid_column},
+};
+use crate::encoded::{EncodedRecord, encode_json, encode_records, from_db, limit_to_db, to_db};
+
+/// The query for the newest input per session. Consumed inputs are deleted, so they are not
+/// counted.
+const NEWEST_POSTS_SQL: &str =
+    "SELECT session, max(number) FROM posts WHERE session = ANY($1) GROUP BY session";
 
 /// The interval at which the database is queried while there are waiters, in case a notification
 /// was lost.
@@ -22,6 +40,101 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The delay before listening is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
+
+impl MailboxStore for PostgresStore {
+    async fn post_item(
+        &self,
+        session: SessionId,
+        post: MailboxItem,
+        records: Vec<(RecordKey, StoreRecord)>,
+    ) -> Result<(), StoreError> {
+        let body = encode_json(&post)?;
+        let records = Arc::new(encode_records(records)?);
+        let about = {
+            let records = records.clone();
+            move |wants: &mut RowSelection| {
+                wants.add_session(session);
+                wants.add_records(&records);
+            }
+        };
+        self.queue_write(about, move |plan| {
+            plan.add_post(session, &post, &body, &records)
+        })
+        .await
+    }
+
+    async fn posts(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, MailboxItem)>, StoreError> {
+        let sql = "SELECT number, body FROM posts WHERE session = $1 AND number > $2 ORDER BY number LIMIT $3";
+        let ask = || {
+            sqlx::query(sql)
+                .bind(PgUuid(session.uuid()))
+                .bind(to_db(after))
+                .bind(limit_to_db(limit))
+        };
+        self.reads
+            .query_rows(ask, |row| {
+                let number = from_db(row.try_get(0)?);
+                Ok((
+                    number,
+                    decode_column(row, 1, || format!("post {number} of session {session}"))?,
+                ))
+            })
+            .await
+    }
+
+    async fn wait_for_post(&self, session: SessionId, after: u64) {
+        self.posted.wait_for_post(&self.reads, session, after).await;
+    }
+}
+
+impl PostgresWritePlan {
+    fn add_post(
+        &mut self,
+        session: SessionId,
+        post: &MailboxItem,
+        body: &str,
+        records: &[EncodedRecord],
+    ) -> Result<(), StoreError> {
+        self.insert_records(records)?;
+        if let MailboxItem::Answer { call, .. } = post {
+            // Lists show the decision at once, not only after the driver has consumed the item.
+            self.mark_approval(*call, ApprovalState::Answered);
+        }
+        let known = self.change_session(session);
+        // Counted in the row of the session: consumed inputs are deleted, and numbers must not be
+        // reused.
+        known.posted += 1;
+        let number = known.posted;
+        self.posts.insert((session, number), body.to_owned());
+        Ok(())
+    }
+}
+
+impl PostgresReader {
+    /// Returns the number of the newest input in the mailbox of each session that has any.
+    async fn newest_posts(
+        &self,
+        sessions: &[SessionId],
+    ) -> Result<Vec<(SessionId, u64)>, StoreError> {
+        let ids: Vec<PgUuid> = sessions
+            .iter()
+            .map(|session| PgUuid(session.uuid()))
+            .collect();
+        let ask = || sqlx::query(NEWEST_POSTS_SQL).bind(ids.clone());
+        self.query_rows(ask, |row| {
+            Ok((
+                SessionId::new(uuid_column(row, 0)?),
+                from_db(row.try_get(1)?),
+            ))
+        })
+        .await
+    }
+}
 
 /// The waiters, by session.
 #[derive(Default)]

@@ -96,17 +96,22 @@ fn add_sessions(
         let fence = statement.bind_column(rows.iter().map(|row| to_db(row.fence)).collect())?;
         let holder = rows
             .iter()
-            .map(|row| row.held.as_ref().map(|(holder, _)| holder.clone()));
+            .map(|row| row.held.as_ref().map(|(holder, _)| holder.to_string()));
         let holder = statement.bind_column::<Option<String>>(holder.collect())?;
         let until = rows
             .iter()
             .map(|row| row.held.as_ref().map(|(_, until)| until.as_micros()));
         let until = statement.bind_column::<Option<i64>>(until.collect())?;
         let posted = statement.bind_column(rows.iter().map(|row| to_db(row.posted)).collect())?;
-        let columns = "id, revision, created_at, updated_at, fence, holder, lease_until, posted";
+        let parent = rows
+            .iter()
+            .map(|row| row.parent.map(|id| PgUuid(id.uuid())));
+        let parent = statement.bind_column::<Option<PgUuid>>(parent.collect())?;
+        let columns =
+            "id, revision, created_at, updated_at, fence, holder, lease_until, posted, parent";
         let from = format!(
             "UNNEST({id}::uuid[], {revision}::bigint[], {created}::bigint[], {updated}::bigint[], {fence}::bigint[],
-                    {holder}::text[], {until}::bigint[], {posted}::bigint[])"
+                    {holder}::text[], {until}::bigint[], {posted}::bigint[], {parent}::uuid[])"
         );
         statement.add_part(if is_new {
             // Another process may create the same session at the same time: then this fails, and
@@ -116,7 +121,7 @@ fn add_sessions(
             format!(
                 "UPDATE sessions SET revision = new.revision, created_at = new.created_at,
                      updated_at = new.updated_at, fence = new.fence, holder = new.holder,
-                     lease_until = new.lease_until, posted = new.posted
+                     lease_until = new.lease_until, posted = new.posted, parent = new.parent
                  FROM {from} AS new ({columns}) WHERE sessions.id = new.id"
             )
         });

@@ -6,7 +6,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
 };
-use toolgate_core::StoreError;
+use toolgate_core::{StoreError, run_contained_sync};
 
 use super::{
     connect::{ANSWER_TIMEOUT, DatabaseAddress, is_conflict, is_connection_lost, no_answer_error},
@@ -14,7 +14,7 @@ use super::{
     plan::PostgresWritePlan,
     statement,
 };
-use crate::DatabaseError;
+use crate::{DatabaseError, write_answer::answer_write};
 
 /// The maximum number of writes that share a commit, so that no caller waits for too many others.
 const MAX_GROUP: usize = 512;
@@ -54,18 +54,13 @@ where
     }
 
     fn run(&mut self, plan: &mut PostgresWritePlan) {
+        // An earlier attempt must not answer for one that panics.
+        self.done = None;
         self.done = Some((self.work)(plan));
     }
 
     fn answer_caller(self: Box<Self>, end: Result<(), &DatabaseError>) {
-        let answer = match (end, self.done) {
-            (_, Some(Err(refused))) => Err(refused),
-            (Ok(()), Some(done)) => done,
-            (Ok(()), None) => return,
-            (Err(error), _) => Err(error.clone().into()),
-        };
-        // The caller may have dropped its future; then the answer is not needed.
-        let _ = self.reply.send(answer);
+        answer_write(self.reply, self.done, end);
     }
 }
 
@@ -196,7 +191,7 @@ async fn attempt_group(
 
 /// Waits for the server with a time limit. A server that vanished silently must not block all
 /// callers forever.
-async fn with_timeout<T>(
+pub(super) async fn with_timeout<T>(
     asked: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
     timeout(ANSWER_TIMEOUT, asked)
@@ -209,12 +204,15 @@ async fn plan_group(
     connection: &mut PgConnection,
     group: &mut [Box<dyn PostgresWriteJob>],
 ) -> Result<PostgresWritePlan, sqlx::Error> {
+    // A panic breaks the group, not the task: other jobs still have to be written.
+    let panicked = |report: String| sqlx::Error::Encode(report.into());
     let mut wants = RowSelection::default();
-    group.iter().for_each(|job| job.add_rows(&mut wants));
+    run_contained_sync(|| group.iter().for_each(|job| job.add_rows(&mut wants)))
+        .map_err(panicked)?;
     connection.execute("BEGIN").await?;
     let mut plan = PostgresWritePlan::new(LockedRows::lock_rows(connection, &wants).await?);
     // In order of arrival: each job sees the changes of those before it.
-    group.iter_mut().for_each(|job| job.run(&mut plan));
+    run_contained_sync(|| group.iter_mut().for_each(|job| job.run(&mut plan))).map_err(panicked)?;
     Ok(plan)
 }
 
@@ -235,5 +233,40 @@ async fn roll_back(
         GroupFailure::Conflict(error)
     } else {
         GroupFailure::Rejected(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_write_that_panics_fails_alone() {
+        let Ok(url) = std::env::var("TOOLGATE_TEST_POSTGRES") else {
+            return;
+        };
+        let address = DatabaseAddress::parse(&url).expect("an address");
+        let connection = address.open_connection().await.expect("connects");
+        let (queue, jobs) = mpsc::unbounded_channel::<Box<dyn PostgresWriteJob>>();
+        let write = |n: u32, panics: bool| {
+            let (reply, answer) = oneshot::channel();
+            let work = move |_: &mut PostgresWritePlan| {
+                assert!(!panics, "the test wants a panic");
+                Ok(n)
+            };
+            let job = PostgresQueuedWrite {
+                about: |_: &mut RowSelection| (),
+                work,
+                done: None,
+                reply,
+            };
+            assert!(queue.send(Box::new(job)).is_ok());
+            answer
+        };
+        let answers = [write(1, false), write(2, true), write(3, false)];
+        drop(queue);
+        run_writer(address, connection, jobs).await;
+        let answers = answers.map(|mut answer| answer.try_recv().expect("is answered").ok());
+        assert_eq!(answers, [Some(1), None, Some(3)]);
     }
 }

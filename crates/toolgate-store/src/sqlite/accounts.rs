@@ -1,41 +1,105 @@
-//! Accounts and charges: changed within the transaction of a group, and read.
+//! Accounts and charges in an SQLite file.
 
 use rusqlite::{Row, params, params_from_iter, types::Value};
 use toolgate_core::{
-    AccountKey, AccountMovement, AccountRow, AccountRows, Charge, ChargeFilter, StoreError,
+    AccountKey, AccountMovement, AccountRow, AccountRows, AccountStore, Charge, ChargeFilter,
+    StoreError,
 };
 
 use super::{
+    SqliteStore,
     read::SqliteReader,
     transaction::{SqliteWriteTx, session_bytes},
 };
 use crate::encoded::{decode_json, encode_json, from_db, limit_to_db, parse_account_key, to_db};
 
-impl SqliteWriteTx<'_> {
-    pub(super) fn reserve_charge(&self, charge: &Charge) -> Result<Charge, StoreError> {
-        if let Some(open) = self.open_charge(charge)? {
-            return Ok(open);
-        }
-        let mut rows = self.account_rows(charge)?;
-        charge.reserve_in(&mut rows)?;
-        self.put_accounts(&rows)?;
-        let session = charge.session.map(session_bytes);
-        let body = encode_json(charge)?;
-        let sql = "INSERT INTO charges (id, session, body) VALUES (?1, ?2, ?3)";
-        self.execute(sql, params![charge.id.to_string(), session, body])?;
-        Ok(charge.clone())
+impl AccountStore for SqliteStore {
+    async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
+        self.queue_write(move |tx| {
+            if let Some(open) = tx.open_charge(&charge)? {
+                return Ok(open);
+            }
+            let mut rows = tx.account_rows(&charge)?;
+            charge.reserve_in(&mut rows)?;
+            tx.put_accounts(&rows)?;
+            let session = charge.session.map(session_bytes);
+            let body = encode_json(&charge)?;
+            let sql = "INSERT INTO charges (id, session, body) VALUES (?1, ?2, ?3)";
+            tx.execute(sql, params![charge.id.to_string(), session, body])?;
+            Ok(charge.clone())
+        })
+        .await
     }
 
+    async fn settle_charge(
+        &self,
+        charge: Charge,
+        actual: Vec<u64>,
+    ) -> Result<Vec<AccountMovement>, StoreError> {
+        self.queue_unsynced_write(move |tx| tx.settle_charge(&charge, &actual))
+            .await
+    }
+
+    async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
+        self.queue_unsynced_write(move |tx| {
+            tx.close_charge(&charge, |rows| charge.release_in(rows))
+        })
+        .await
+    }
+
+    async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
+        self.run_read(move |read| read.read_charges(&filter)).await
+    }
+
+    async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
+        let account = account.to_string();
+        self.run_read(move |read| {
+            let sql = "SELECT key, spent, reserved FROM accounts WHERE key = ?1";
+            Ok(read.query_rows(sql, [account], account_row)?.pop())
+        })
+        .await
+    }
+
+    async fn accounts(
+        &self,
+        prefix: &str,
+        after: Option<&AccountKey>,
+        limit: usize,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        let prefix = prefix.to_owned();
+        let after = after
+            .map(AccountKey::to_string)
+            .filter(|after| after.as_str() >= prefix.as_str());
+        let sql = match after {
+            Some(_) => {
+                "SELECT key, spent, reserved FROM accounts WHERE key > ?1 ORDER BY key LIMIT ?2"
+            }
+            None => {
+                "SELECT key, spent, reserved FROM accounts WHERE key >= ?1 ORDER BY key LIMIT ?2"
+            }
+        };
+        self.run_read(move |read| {
+            let from = after.as_deref().unwrap_or(&prefix);
+            let mut found = read.query_rows(sql, params![from, limit_to_db(limit)], account_row)?;
+            // Keys with the same prefix are adjacent. SQLite itself would stop comparing at a zero
+            // byte.
+            let end = found
+                .iter()
+                .position(|row| !row.account.to_string().starts_with(&prefix));
+            found.truncate(end.unwrap_or(found.len()));
+            Ok(found)
+        })
+        .await
+    }
+}
+
+impl SqliteWriteTx<'_> {
     pub(super) fn settle_charge(
         &self,
         charge: &Charge,
         actual: &[u64],
     ) -> Result<Vec<AccountMovement>, StoreError> {
         self.close_charge(charge, |rows| charge.settle_in(rows, actual))
-    }
-
-    pub(super) fn release_charge(&self, charge: &Charge) -> Result<(), StoreError> {
-        self.close_charge(charge, |rows| charge.release_in(rows))
     }
 
     /// Closes a charge, if exactly this one is open.
@@ -131,44 +195,6 @@ impl SqliteReader<'_> {
             let what = || format!("the charge {}", row.get::<_, String>(0).unwrap_or_default());
             Ok(decode_json(row.get_ref(1)?.as_str()?, what))
         })
-    }
-
-    pub(super) fn read_account(
-        &self,
-        account: &AccountKey,
-    ) -> Result<Option<AccountRow>, StoreError> {
-        let sql = "SELECT key, spent, reserved FROM accounts WHERE key = ?1";
-        Ok(self
-            .query_rows(sql, [account.to_string()], account_row)?
-            .pop())
-    }
-
-    pub(super) fn list_accounts(
-        &self,
-        prefix: &str,
-        after: Option<&AccountKey>,
-        most: usize,
-    ) -> Result<Vec<AccountRow>, StoreError> {
-        let after = after
-            .map(AccountKey::to_string)
-            .filter(|after| after.as_str() >= prefix);
-        let sql = match after {
-            Some(_) => {
-                "SELECT key, spent, reserved FROM accounts WHERE key > ?1 ORDER BY key LIMIT ?2"
-            }
-            None => {
-                "SELECT key, spent, reserved FROM accounts WHERE key >= ?1 ORDER BY key LIMIT ?2"
-            }
-        };
-        let from = after.as_deref().unwrap_or(prefix);
-        let mut found = self.query_rows(sql, params![from, limit_to_db(most)], account_row)?;
-        // Keys with the same prefix are adjacent. SQLite itself would stop comparing at a zero
-        // byte.
-        let end = found
-            .iter()
-            .position(|row| !row.account.to_string().starts_with(prefix));
-        found.truncate(end.unwrap_or(found.len()));
-        Ok(found)
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     io,
     path::Path,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params};
@@ -191,19 +191,12 @@ fn apply_migrations(connection: &Connection, steps: &[Migration]) -> rusqlite::R
         connection.execute_batch(step.sql)?;
         connection.execute(
             "INSERT INTO toolgate_schema (version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)",
-            params![step.version, step.name, step.checksum(), now_micros()],
+            params![step.version, step.name, step.checksum(), migrations::now_micros()],
         )?;
         connection.pragma_update(None, "user_version", step.version)?;
     }
     // Within the same transaction: a file counts as ours only if its schema is complete.
     connection.pragma_update(None, "application_id", APPLICATION_ID)
-}
-
-fn now_micros() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Returns the name of the database in errors.

@@ -2,15 +2,12 @@
 
 use rusqlite::params;
 use toolgate_core::{
-    Charge, ChargeFilter, ErasedSessions, ErasureNames, ErasureScope, SessionId, StoreError,
+    Charge, ChargeFilter, ErasedSessions, ErasureNames, ErasureScope, Lease, SessionId, StoreError,
     Timestamp,
 };
 
-use super::{
-    read::SqliteReader,
-    transaction::{SqliteWriteTx, session_bytes},
-};
-use crate::encoded::{from_db, prefix_end};
+use super::transaction::{SqliteWriteTx, session_bytes};
+use crate::encoded::prefix_end;
 
 /// The number of events that are in memory at a time.
 const PAGE_EVENTS: usize = 1_000;
@@ -41,7 +38,8 @@ impl SqliteWriteTx<'_> {
         // All checks come before the first change: a session that is leased must not be left half
         // erased.
         for session in traces.sessions() {
-            self.check_unleased(*session, now)?;
+            let standing = self.session_state(*session)?;
+            Lease::check_free(*session, standing.held.as_ref(), standing.fence, now)?;
             open.extend(self.open_charges(*session)?);
         }
         let mut erased = ErasedSessions::default();
@@ -90,7 +88,7 @@ impl SqliteWriteTx<'_> {
     ) -> Result<(), StoreError> {
         let mut after = 0;
         loop {
-            let page = self.reader().read_events(session, after, PAGE_EVENTS)?;
+            let page = self.read_events(session, after, PAGE_EVENTS)?;
             page.iter().for_each(|event| traces.add_event(event));
             match page.last() {
                 Some(last) if page.len() == PAGE_EVENTS => after = last.sequence(),
@@ -99,29 +97,8 @@ impl SqliteWriteTx<'_> {
         }
     }
 
-    /// Fails with the lease holder if a session is leased at the time `now`.
-    fn check_unleased(&self, session: SessionId, now: Timestamp) -> Result<(), StoreError> {
-        let sql =
-            "SELECT holder, lease_until, fence FROM sessions WHERE id = ?1 AND holder IS NOT NULL
-                       AND lease_until > ?2";
-        let held = self.query_row(
-            sql,
-            params![session_bytes(session), now.as_micros()],
-            |row| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?)),
-        )?;
-        match held {
-            Some((holder, until, fence)) => Err(StoreError::LeaseHeld {
-                session,
-                holder: holder.into(),
-                until: Timestamp::from_micros(until),
-                fence: from_db(fence),
-            }),
-            None => Ok(()),
-        }
-    }
-
     fn open_charges(&self, session: SessionId) -> Result<Vec<Charge>, StoreError> {
-        self.reader().read_charges(&ChargeFilter {
+        self.read_charges(&ChargeFilter {
             session: Some(session),
             limit: usize::MAX,
             ..ChargeFilter::default()
@@ -140,7 +117,7 @@ impl SqliteWriteTx<'_> {
             "DELETE FROM turns WHERE session = ?1",
             "DELETE FROM approvals WHERE session = ?1",
             "UPDATE sessions SET revision = 0, created_at = 0, updated_at = 0, holder = NULL, lease_until = NULL,
-                 hidden_at = NULL, fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END WHERE id = ?1",
+                 hidden_at = NULL, parent = NULL, fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END WHERE id = ?1",
         ] {
             self.execute(sql, [session_bytes(session)])?;
         }
@@ -158,13 +135,5 @@ impl SqliteWriteTx<'_> {
             )?;
         }
         Ok(())
-    }
-
-    /// Returns a reader that sees the changes of the transaction.
-    fn reader(&self) -> SqliteReader<'_> {
-        SqliteReader {
-            connection: self.connection,
-            path: self.path,
-        }
     }
 }

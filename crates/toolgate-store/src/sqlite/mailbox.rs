@@ -1,4 +1,5 @@
-//! Wakes waiters when the mailbox of their session gets an input, from this process or another one.
+//! Mailboxes in an SQLite file, and what wakes the waiters when an item comes from this process or
+//! another one.
 
 use std::{
     collections::HashMap,
@@ -8,15 +9,106 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 use tokio::sync::watch;
-use toolgate_core::SessionId;
+use toolgate_core::{
+    ApprovalState, MailboxItem, MailboxStore, RecordKey, SessionId, StoreError, StoreRecord,
+};
 
-use super::{SqliteOptions, connect, read::SqliteReader};
+use super::{
+    SqliteOptions, SqliteStore, connect,
+    read::{SqliteReader, decode_column},
+    transaction::{SqliteWriteTx, session_bytes},
+};
+use crate::encoded::{EncodedRecord, encode_json, encode_records, from_db, limit_to_db, to_db};
 
 /// The interval at which the file is checked for writes of other processes, while there are
 /// waiters.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+impl MailboxStore for SqliteStore {
+    async fn post_item(
+        &self,
+        session: SessionId,
+        post: MailboxItem,
+        records: Vec<(RecordKey, StoreRecord)>,
+    ) -> Result<(), StoreError> {
+        let body = encode_json(&post)?;
+        let records = encode_records(records)?;
+        let number = self
+            .queue_write(move |tx| tx.add_post(session, &post, &body, &records))
+            .await?;
+        // After the commit: a waiter that wakes has to find the input.
+        self.0.posted.note_post(session, number);
+        Ok(())
+    }
+
+    async fn posts(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, MailboxItem)>, StoreError> {
+        self.run_read(move |read| {
+            let sql = "SELECT number, body FROM posts WHERE session = ?1 AND number > ?2 ORDER BY number LIMIT ?3";
+            read.query_rows(
+                sql,
+                params![session_bytes(session), to_db(after), limit_to_db(limit)],
+                |row| {
+                    let number = from_db(row.get(0)?);
+                    Ok(
+                        decode_column(row, 1, || format!("post {number} of session {session}"))?
+                            .map(|post| (number, post)),
+                    )
+                },
+            )
+        })
+        .await
+    }
+
+    fn wait_for_post(&self, session: SessionId, after: u64) -> impl Future<Output = ()> + Send {
+        self.0.posted.wait_for_post(session, after)
+    }
+}
+
+impl SqliteWriteTx<'_> {
+    /// Stores an input in the mailbox and returns its number.
+    fn add_post(
+        &self,
+        session: SessionId,
+        post: &MailboxItem,
+        body: &str,
+        records: &[EncodedRecord],
+    ) -> Result<u64, StoreError> {
+        self.insert_records(records)?;
+        if let MailboxItem::Answer { call, .. } = post {
+            // Lists show the decision at once, not only after the driver has consumed the item.
+            self.mark_approval(*call, ApprovalState::Answered)?;
+        }
+        let standing = self.session_state(session)?;
+        self.ensure_session(session, &standing)?;
+        // Counted in the row of the session: consumed inputs are deleted, and numbers must not be
+        // reused.
+        let number = standing.posted + 1;
+        self.execute(
+            "UPDATE sessions SET posted = ?2 WHERE id = ?1",
+            params![session_bytes(session), to_db(number)],
+        )?;
+        let sql = "INSERT INTO posts (session, number, body) VALUES (?1, ?2, ?3)";
+        self.execute(sql, params![session_bytes(session), to_db(number), body])?;
+        Ok(number)
+    }
+}
+
+impl SqliteReader<'_> {
+    /// Returns the number of the newest input in a session's mailbox.
+    fn newest_post(&self, session: SessionId) -> Result<u64, StoreError> {
+        let sql = "SELECT coalesce(max(number), 0) FROM posts WHERE session = ?1";
+        Ok(self
+            .query_row(sql, [session_bytes(session)], |row| row.get(0))?
+            .map_or(0, from_db))
+    }
+}
 
 /// The waiters, by session.
 pub(super) struct SqliteMailbox {
@@ -119,6 +211,18 @@ impl SqliteMailboxWatcher {
         }
     }
 
+    /// Wakes the waiters whose mailboxes have a new item. Returns false if one could not be read.
+    fn read_mailboxes(&self, read: &SqliteReader<'_>, waiting: &[SessionId]) -> bool {
+        let mut all = true;
+        for session in waiting {
+            match read.newest_post(*session) {
+                Ok(number) => self.notify_waiters(*session, number),
+                Err(_) => all = false,
+            }
+        }
+        all
+    }
+
     fn run_watcher(&self, path: &PathBuf, options: &SqliteOptions) {
         let mut connection: Option<Connection> = None;
         let mut seen = None;
@@ -136,11 +240,9 @@ impl SqliteMailboxWatcher {
             // `data_version` changes when another connection has committed. Only then, or for new
             // waiters, is a query worth it.
             if unseen || version != seen || version.is_none() {
-                seen = version;
+                // Only if all were read: otherwise the next check has to read them again.
                 let read = SqliteReader { connection, path };
-                for session in waiting {
-                    self.notify_waiters(session, read.newest_post(session).unwrap_or(0));
-                }
+                seen = version.filter(|_| self.read_mailboxes(&read, &waiting));
             }
         }
     }
@@ -176,5 +278,41 @@ impl SqliteMailboxWatcher {
         }
         state.unseen = false;
         Some((state.sessions.keys().copied().collect(), true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_mailbox_that_could_not_be_read_is_read_again() {
+        let connection = Connection::open_in_memory().expect("opens");
+        let read = SqliteReader {
+            connection: &connection,
+            path: Path::new("t"),
+        };
+        let session = SessionId::new(Uuid::from_u128(1));
+        let watcher = SqliteMailboxWatcher::default();
+        let newest = watcher
+            .lock_state()
+            .sessions
+            .entry(session)
+            .or_default()
+            .subscribe();
+        assert!(
+            !watcher.read_mailboxes(&read, &[session]),
+            "there is no table"
+        );
+        connection
+            .execute_batch("CREATE TABLE posts (session, number)")
+            .expect("is made");
+        connection
+            .execute("INSERT INTO posts VALUES (?1, 3)", [session_bytes(session)])
+            .expect("is written");
+        assert!(watcher.read_mailboxes(&read, &[session]));
+        assert_eq!(*newest.borrow(), 3);
     }
 }

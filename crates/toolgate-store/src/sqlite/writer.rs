@@ -7,8 +7,10 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use toolgate_core::{StoreError, run_contained_sync};
 
-use super::{connect::database_error, queue::JobQueue, transaction::SqliteWriteTx};
-use crate::DatabaseError;
+use super::{
+    connect::database_error, queue::JobQueue, read::SqliteReader, transaction::SqliteWriteTx,
+};
+use crate::{DatabaseError, write_answer::answer_write};
 
 /// The maximum number of writes that share a commit, so that no caller waits for too many others.
 const MAX_GROUP: usize = 512;
@@ -79,14 +81,7 @@ where
     }
 
     fn answer_caller(self: Box<Self>, end: Result<(), &DatabaseError>) {
-        let answer = match (end, self.done) {
-            (_, Some(Err(refused))) => Err(refused),
-            (Ok(()), Some(done)) => done,
-            (Ok(()), None) => return,
-            (Err(error), _) => Err(error.clone().into()),
-        };
-        // The caller may have dropped its future; then the answer is not needed.
-        let _ = self.reply.send(answer);
+        answer_write(self.reply, self.done, end);
     }
 }
 
@@ -97,8 +92,7 @@ pub(super) fn run_writer(
     queue: &Arc<JobQueue<Box<dyn SqliteWriteJob>>>,
 ) {
     let tx = SqliteWriteTx {
-        connection,
-        path,
+        reader: SqliteReader { connection, path },
         synced: Cell::new(true),
     };
     loop {

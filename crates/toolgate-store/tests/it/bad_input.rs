@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 use crate::support::{approval_request, call_id, draft, key, note, opened, session, turn_id};
 use bytes::Bytes;
 use toolgate_core::{
-    ApprovalFilter, Digest, LogPosition, SessionFilter, Store, StoreError, StoreHandle,
-    StoreRecord, Timestamp, WriteBatch,
+    ApprovalFilter, CatalogueStore, Digest, EventStore, LogPosition, RecordStore, SessionFilter,
+    StoreError, StoreHandle, StoreRecord, Timestamp, WriteBatch,
 };
 use toolgate_store::{DatabaseError, IntegrityProblem, SqliteOptions, SqliteStore};
 
@@ -84,8 +84,11 @@ fn a_new_file_is_for_its_owner_alone() {
 async fn a_store_that_is_closed_leaves_one_file() {
     let directory = directory();
     let store = SqliteStore::open(directory.path().join("one.db")).expect("opens");
-    store.once(key("k"), note("x")).await.expect("writes");
-    store.record(&key("k")).await.expect("reads");
+    store
+        .put_record_once(key("k"), note("x"))
+        .await
+        .expect("writes");
+    store.load_record(&key("k")).await.expect("reads");
     drop(store);
     assert_eq!(fs::read_dir(directory.path()).expect("lists").count(), 1);
 }
@@ -102,7 +105,7 @@ async fn a_full_disk_is_reported_and_loses_nothing() {
     let mut written = 0;
     let error = loop {
         match store
-            .once(key(&format!("n/{written:06}")), note(&"x".repeat(4_000)))
+            .put_record_once(key(&format!("n/{written:06}")), note(&"x".repeat(4_000)))
             .await
         {
             Ok(_) => written += 1,
@@ -116,7 +119,7 @@ async fn a_full_disk_is_reported_and_loses_nothing() {
     assert!(written > 10);
     assert!(
         store
-            .record(&key("n/000000"))
+            .load_record(&key("n/000000"))
             .await
             .expect("can still read")
             .is_some()
@@ -125,14 +128,14 @@ async fn a_full_disk_is_reported_and_loses_nothing() {
     let store = SqliteStore::open(&path).expect("opens");
     assert_eq!(
         store
-            .list("n/", None, usize::MAX)
+            .list_records("n/", None, usize::MAX)
             .await
             .expect("lists")
             .len(),
         written
     );
     store
-        .once(key("after"), note("x"))
+        .put_record_once(key("after"), note("x"))
         .await
         .expect("there is space again");
     assert_eq!(store.check().expect("checks"), []);
@@ -150,7 +153,7 @@ async fn one_failed_write_does_not_affect_the_others_in_its_group() {
     );
     let large = "x".repeat(2_000_000);
     let write = |n: usize| {
-        store.once(
+        store.put_record_once(
             key(&n.to_string()),
             note(if n == 7 { &large } else { "small" }),
         )
@@ -213,7 +216,7 @@ async fn damage_is_an_error_or_a_problem_but_never_an_answer() {
         let store = SqliteStore::open(&path).expect("opens");
         for n in 0..300 {
             store
-                .once(key(&format!("{n:04}")), note(&"x".repeat(500)))
+                .put_record_once(key(&format!("{n:04}")), note(&"x".repeat(500)))
                 .await
                 .expect("writes");
         }
@@ -225,7 +228,7 @@ async fn damage_is_an_error_or_a_problem_but_never_an_answer() {
     let found = match SqliteStore::open(&path) {
         Err(error) => Err(error),
         Ok(store) => {
-            let read = store.list("", None, usize::MAX).await;
+            let read = store.list_records("", None, usize::MAX).await;
             assert!(
                 matches!(
                     read,
@@ -269,7 +272,10 @@ async fn a_check_names_the_problems() {
         )
         .await
         .expect("appends");
-    store.once(key("r"), note("x")).await.expect("writes");
+    store
+        .put_record_once(key("r"), note("x"))
+        .await
+        .expect("writes");
     assert_eq!(store.check().expect("checks"), []);
     let connection = rusqlite::Connection::open(&path).expect("opens");
     connection
@@ -315,7 +321,7 @@ async fn a_copy_is_made_while_others_write_and_overwrites_nothing() {
         async move {
             for n in 0..200 {
                 store
-                    .once(key(&format!("{n:04}")), note("x"))
+                    .put_record_once(key(&format!("{n:04}")), note("x"))
                     .await
                     .expect("writes");
             }
@@ -331,10 +337,13 @@ async fn a_copy_is_made_while_others_write_and_overwrites_nothing() {
     copied.expect("runs").expect("copies");
     let found = SqliteStore::open(&copy)
         .expect("opens")
-        .list("", None, usize::MAX)
+        .list_records("", None, usize::MAX)
         .await
         .expect("lists");
-    let original = store.list("", None, usize::MAX).await.expect("lists");
+    let original = store
+        .list_records("", None, usize::MAX)
+        .await
+        .expect("lists");
     assert_eq!(found[..], original[..found.len()]);
     let again = store.backup_to(&copy);
     assert!(
@@ -393,10 +402,10 @@ async fn store_fifty_megabytes(store: StoreHandle) {
     assert!(store.blob(digest, 0..u64::MAX).await.expect("reads") == Some(bytes));
     let result = note(&"y".repeat(SIZE));
     store
-        .once(key("large"), result.clone())
+        .put_record_once(key("large"), result.clone())
         .await
         .expect("keeps");
-    assert!(store.record(&key("large")).await.expect("reads") == Some(result));
+    assert!(store.load_record(&key("large")).await.expect("reads") == Some(result));
 }
 
 async fn store_ten_thousand_approvals(store: StoreHandle) {
@@ -431,7 +440,7 @@ async fn store_ten_thousand_approvals(store: StoreHandle) {
         .expect("finds");
     assert!(matches!(
         store
-            .record(&toolgate_core::RecordKey::Question(call_id(9_999), 0))
+            .load_record(&toolgate_core::RecordKey::Question(call_id(9_999), 0))
             .await,
         Ok(Some(StoreRecord::Question(_)))
     ));

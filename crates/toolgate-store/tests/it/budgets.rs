@@ -2,8 +2,8 @@
 
 use futures::future::join_all;
 use toolgate_core::{
-    AccountRow, CallId, Charge, ChargeFilter, ChargeId, ChargeLine, IdSource, StoreHandle,
-    Timestamp,
+    AccountRow, BillingService, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, CallId,
+    Charge, ChargeFilter, ChargeId, ChargeLine, ExpenseState, IdSource, StoreHandle, Timestamp,
 };
 use toolgate_store::SqliteStore;
 use toolgate_testkit::CountingIds;
@@ -137,4 +137,38 @@ async fn reserved_amounts_are_found_after_the_process_is_gone() {
         rows.iter().all(|row| (row.spent, row.reserved) == (0, 0)),
         "{rows:?}"
     );
+}
+
+#[tokio::test]
+async fn reservations_in_old_files_are_recovered() {
+    for version in ["v2", "v3"] {
+        for (state, tokens, dollars) in [
+            (ExpenseState::Spent, 32, 12),
+            (ExpenseState::Unspent, 30, 5),
+        ] {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path().join("old.sqlite");
+            let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+            std::fs::copy(format!("{fixtures}/{version}.sqlite"), &path).expect("copies");
+            let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+            let open = store.charges(ChargeFilter::default()).await.expect("lists");
+            let [left] = open.as_slice() else {
+                panic!("{open:?}");
+            };
+            let rule = BudgetRule::new(
+                "tokens",
+                BudgetScope::Global,
+                BudgetPeriod::Month,
+                BudgetUnit::Tokens,
+                1_000,
+            );
+            let billing = BillingService::new(store.clone(), Budgets::new([rule]));
+            for _ in 0..2 {
+                billing.recover(left.id, state).await.expect("recovers");
+            }
+            let rows = store.accounts("", None, 10).await.expect("lists");
+            let amounts: Vec<_> = rows.iter().map(|row| (row.spent, row.reserved)).collect();
+            assert_eq!(amounts, [(tokens, 0), (dollars, 0)], "{version} {state:?}");
+        }
+    }
 }

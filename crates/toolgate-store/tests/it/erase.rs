@@ -8,7 +8,7 @@ use std::{
 
 use crate::support::{approval_request, call_id, session};
 use toolgate_core::{
-    ApprovalFilter, LogPosition, RecordKey, SessionFilter, SessionId, Store, StoreError,
+    ApprovalFilter, CatalogueStore, LogPosition, RecordKey, SessionFilter, SessionId, StoreError,
     StoreHandle, Timestamp, WriteBatch,
 };
 use toolgate_store::{SqliteStore, open_store};
@@ -54,7 +54,7 @@ async fn counted(store: &StoreHandle, session: SessionId, first: u64) -> [u64; 3
     let mut questions = 0;
     for n in 1..=COUNT {
         let key = RecordKey::Question(call_id(u128::from(first + n)), 0);
-        questions += u64::from(store.record(&key).await.expect("reads").is_some());
+        questions += u64::from(store.load_record(&key).await.expect("reads").is_some());
     }
     let of = ApprovalFilter {
         session: Some(session),
@@ -74,7 +74,7 @@ async fn nothing_is_erased_if_the_database_fails(
     failed: impl Fn(&StoreError) -> bool,
 ) {
     let error = store
-        .erase(session(1), Timestamp::EPOCH)
+        .erase_session(session(1), Timestamp::EPOCH)
         .await
         .expect_err("the database rejects it");
     assert!(failed(&error), "{error:?}");
@@ -105,7 +105,7 @@ async fn a_failure_in_the_middle_erases_nothing_of_a_file() {
     })
     .await;
     other.execute_batch("DROP TRIGGER refuse").expect("runs");
-    file.erase(session(1), Timestamp::EPOCH)
+    file.erase_session(session(1), Timestamp::EPOCH)
         .await
         .expect("erases");
     assert_eq!(counted(&store, session(1), 0).await, [0; 3]);
@@ -122,7 +122,7 @@ async fn an_unreadable_session_is_not_erased_in_part() {
     other
         .execute_batch("UPDATE events SET body = '{' WHERE sequence = 7")
         .expect("damages");
-    let refused = store.erase(session(1), Timestamp::EPOCH).await;
+    let refused = store.erase_session(session(1), Timestamp::EPOCH).await;
     let right = matches!(&refused, Err(StoreError::Damaged { what, .. }) if what.starts_with("event 7 of session"));
     assert!(right, "{refused:?}");
     assert_eq!(store.revision(session(1)).await.expect("reads"), COUNT);
@@ -143,7 +143,10 @@ async fn a_child_erases_what_its_environment_says() {
         }
     });
     let of = session(number.parse().expect("a number"));
-    store.erase(of, Timestamp::EPOCH).await.expect("erases");
+    store
+        .erase_session(of, Timestamp::EPOCH)
+        .await
+        .expect("erases");
     println!("erased");
 }
 
@@ -171,7 +174,7 @@ async fn a_killed_process_erases_all_or_nothing(address: &str) {
         child.wait().expect("ends");
         // A server may still be executing its last statement. This waits for it, as it locks the
         // same session.
-        store.hide(of, None).await.expect("changes nothing");
+        store.hide_session(of, None).await.expect("changes nothing");
         let left = counted(&store, of, first).await;
         assert!(
             left == [0; 3] || left == [COUNT; 3],
@@ -227,7 +230,7 @@ mod on_postgres {
         .await;
         database.run("DROP TRIGGER refuse ON approvals").await;
         store
-            .erase(session(1), Timestamp::EPOCH)
+            .erase_session(session(1), Timestamp::EPOCH)
             .await
             .expect("erases");
         assert_eq!(counted(&store, session(1), 0).await, [0; 3]);
@@ -263,7 +266,7 @@ mod on_postgres {
             let store = &stores[(n % 2) as usize];
             async move {
                 let above = session((n % 4).into());
-                let below = SessionId::new(call_id(u128::from(n % 4) + 1).uuid());
+                let below = call_id(u128::from(n % 4) + 1).agent_session();
                 for (of, call) in [(above, n % 4 + 1), (below, n % 4 + 50)] {
                     let at = store.revision(of).await.expect("reads");
                     let events = approval_request(of, at + 1, call_id(call.into())).events;
@@ -279,7 +282,7 @@ mod on_postgres {
                         )
                         .await;
                 }
-                store.erase(above, Timestamp::EPOCH).await
+                store.erase_session(above, Timestamp::EPOCH).await
             }
         });
         for done in futures::future::join_all(work).await {

@@ -49,7 +49,10 @@ async fn append_to_the_shared_session(store: &StoreHandle, name: &str) {
                 Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
             }
         }
-        store.seal(vec![draft("main", n)]).await.expect("seals");
+        store
+            .seal_entries(vec![draft("main", n)])
+            .await
+            .expect("seals");
     }
 }
 
@@ -128,7 +131,7 @@ async fn two_processes_share(address: &str) {
     for name in names {
         assert_eq!(
             store
-                .list(&format!("{name}/"), None, usize::MAX)
+                .list_records(&format!("{name}/"), None, usize::MAX)
                 .await
                 .expect("lists")
                 .len() as u64,
@@ -161,7 +164,7 @@ async fn nothing_acknowledged_is_lost(address: &str) {
     }
     let store = open_store(address).await.expect("opens");
     for record in &written {
-        let found = store.record(&key(record)).await.expect("reads");
+        let found = store.load_record(&key(record)).await.expect("reads");
         assert_eq!(
             found,
             Some(note(record)),
@@ -172,7 +175,7 @@ async fn nothing_acknowledged_is_lost(address: &str) {
     assert_eq!(
         check_chain(&store).await,
         store
-            .list("killed-", None, usize::MAX)
+            .list_records("killed-", None, usize::MAX)
             .await
             .expect("lists")
             .len() as u64
@@ -215,13 +218,13 @@ async fn an_input_from_another_process_wakes_waiters_on_the_file() {
     let there = open_store(path.to_str().expect("text")).await;
     let here = here.expect("opens");
     let there = there.expect("opens");
-    let waiting = here.posted(session(1), 0);
+    let waiting = here.wait_for_post(session(1), 0);
     let post = toolgate_core::MailboxItem::Interrupt {
         turn: turn_id(1),
         reason: "enough".into(),
     };
     there
-        .post(session(1), post, Vec::new())
+        .post_item(session(1), post, Vec::new())
         .await
         .expect("posts");
     waiting.await;
@@ -266,13 +269,13 @@ mod on_postgres {
         };
         let here = open_store(&database.url()).await.expect("opens");
         let there = open_store(&database.url()).await.expect("opens");
-        let waiting = tokio::spawn(here.posted(session(1), 0));
+        let waiting = tokio::spawn(here.wait_for_post(session(1), 0));
         let post = toolgate_core::MailboxItem::Interrupt {
             turn: turn_id(1),
             reason: "enough".into(),
         };
         there
-            .post(session(1), post, Vec::new())
+            .post_item(session(1), post, Vec::new())
             .await
             .expect("posts");
         waiting.await.expect("wakes");
@@ -285,21 +288,27 @@ mod on_postgres {
             return;
         };
         let store = open_store(&database.url()).await.expect("opens");
-        store.once(key("before"), note("x")).await.expect("writes");
-        store.record(&key("before")).await.expect("reads");
+        store
+            .put_record_once(key("before"), note("x"))
+            .await
+            .expect("writes");
+        store.load_record(&key("before")).await.expect("reads");
         let all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
         database.run(all).await;
         store
-            .once(key("after"), note("y"))
+            .put_record_once(key("after"), note("y"))
             .await
             .expect("writes again: no commit was in progress");
         assert_eq!(
-            store.record(&key("before")).await.expect("reads again"),
+            store
+                .load_record(&key("before"))
+                .await
+                .expect("reads again"),
             Some(note("x"))
         );
         assert_eq!(
-            store.record(&key("after")).await.expect("reads again"),
+            store.load_record(&key("after")).await.expect("reads again"),
             Some(note("y"))
         );
         database.drop().await;

@@ -185,7 +185,9 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
         }
         Step::Once(n) => format!(
             "{:?}",
-            store.once(key(&n.to_string()), note(&n.to_string())).await
+            store
+                .put_record_once(key(&n.to_string()), note(&n.to_string()))
+                .await
         ),
         Step::Lease {
             session: of,
@@ -204,8 +206,9 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
                 now,
                 until,
                 instead_of,
+                parent: instead_of.map(|fence: u64| session(fence.into())),
             };
-            format!("{:?}", store.lease(request).await)
+            format!("{:?}", store.acquire_lease(request).await)
         }
         Step::Renew {
             session: of,
@@ -217,7 +220,7 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
                 fence: (*fence).into(),
                 revision: 0,
             };
-            format!("{:?}", store.renew(&lease, time(*until)).await)
+            format!("{:?}", store.renew_lease(&lease, time(*until)).await)
         }
         Step::Release { session: of, fence } => {
             let lease = Lease {
@@ -225,7 +228,7 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
                 fence: (*fence).into(),
                 revision: 0,
             };
-            format!("{:?}", store.release(&lease).await)
+            format!("{:?}", store.release_lease(&lease).await)
         }
         Step::Post {
             session: of,
@@ -250,23 +253,28 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
             format!(
                 "{:?}",
                 store
-                    .post(session((*of).into()), post, records(numbers))
+                    .post_item(session((*of).into()), post, records(numbers))
                     .await
             )
         }
         Step::Hide { session: of, at } => {
             format!(
                 "{:?}",
-                store.hide(session((*of).into()), at.map(time)).await
+                store
+                    .hide_session(session((*of).into()), at.map(time))
+                    .await
             )
         }
         Step::Erase { session: of, now } => {
-            format!("{:?}", store.erase(session((*of).into()), time(*now)).await)
+            format!(
+                "{:?}",
+                store.erase_session(session((*of).into()), time(*now)).await
+            )
         }
         Step::Seal(n) => format!(
             "{:?}",
             store
-                .seal(vec![draft("a", (*n).into()), draft("c", (*n).into())])
+                .seal_entries(vec![draft("a", (*n).into()), draft("c", (*n).into())])
                 .await
         ),
     }
@@ -316,7 +324,10 @@ async fn everything(store: &StoreHandle) -> String {
         };
         all += &format!("{:?}", store.approvals(filter).await.expect("reads"));
     }
-    all += &format!("{:?}", store.list("", None, 1_000).await.expect("reads"));
+    all += &format!(
+        "{:?}",
+        store.list_records("", None, 1_000).await.expect("reads")
+    );
     for head in store.ledgers().await.expect("reads") {
         all += &format!(
             "{head:?} {:?}",

@@ -9,8 +9,7 @@ use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 use toolgate_core::{
     AccountRow, ApprovalFilter, ApprovalState, CallId, Digest, Event, LedgerHead, LedgerName,
-    RecordKey, SessionId, SettledOutcome, Status, StoreError, StoreHandle, StoreRecord, ToolName,
-    TurnEvent, TurnId,
+    SessionId, SettledOutcome, Status, StoreError, StoreHandle, ToolName, TurnEvent, TurnId,
 };
 
 use super::{
@@ -149,11 +148,7 @@ impl SessionSnapshot {
         }
         events.iter().for_each(|event| seen.apply_event(event));
         for turn in &mut seen.turns {
-            if let Some(StoreRecord::Turn(next)) =
-                store.record(&RecordKey::Successor(turn.turn)).await?
-            {
-                turn.successor = Some(next);
-            }
+            turn.successor = store.load_successor(turn.turn).await?;
         }
         seen.load_outcomes(store).await?;
         seen.load_approvals(store, session).await?;
@@ -196,7 +191,7 @@ impl SessionSnapshot {
                 .map(|call| (call.id, call.label()))
                 .collect::<Vec<_>>()
             {
-                let session = SessionId::new(id.uuid());
+                let session = id.agent_session();
                 // Only the call of an agent has a session with its id.
                 if store.revision(session).await? == 0 {
                     continue;
@@ -267,11 +262,7 @@ impl SessionSnapshot {
 
     async fn load_outcomes(&mut self, store: &StoreHandle) -> Result<(), StoreError> {
         for call in &mut self.calls {
-            if let Some(StoreRecord::Outcome(settled)) =
-                store.record(&RecordKey::Outcome(call.id)).await?
-            {
-                call.outcome = Some(settled);
-            }
+            call.outcome = store.load_outcome(call.id).await?;
             let ended = call.life.last().is_some_and(|word| is_terminal(word));
             if ended != call.outcome.is_some() {
                 let (has, lacks) = if ended {
@@ -299,12 +290,10 @@ impl SessionSnapshot {
         };
         for row in store.approvals(filter).await? {
             let call = row.request.approval_id.call_id();
-            let answer = RecordKey::Answer(call, row.request.generation);
+            let answer = store.load_answer(call, row.request.generation);
             match row.state {
                 ApprovalState::Pending => self.pending.insert(call),
-                ApprovalState::Answered if store.record(&answer).await?.is_some() => {
-                    self.answered.insert(call)
-                }
+                ApprovalState::Answered if answer.await?.is_some() => self.answered.insert(call),
                 ApprovalState::Answered | ApprovalState::Settled(_) => false,
             };
         }

@@ -5,12 +5,14 @@ use serde::Deserialize;
 use toolgate_core::{
     Arguments, Context, IdempotencyKey, ReconciledAttempt, Resource, Schema, Tool, ToolError,
     ToolKind, ToolOutput, ToolSpec, parse_arguments,
+    patch::{FilePatch, Patch},
 };
+use toolgate_rooted::RootedPath;
 
 use crate::{
     Workspace,
     files::{
-        patch::{FilePatch, hunks::apply_hunks, parse_patch},
+        apply_hunks::apply_hunks,
         text::{DecodedText, TextEncoding},
         write_file::check_writable,
     },
@@ -18,7 +20,6 @@ use crate::{
         changes::ChangeSet,
         commit::PlannedChange,
         open::{FileSnapshot, NEW_FILE_MODE},
-        path::WorkspacePath,
         plan::{ChangePlan, conflict_error, invalid_input, plan_and_commit, writing_annotations},
     },
 };
@@ -82,7 +83,8 @@ impl Tool for ApplyPatch {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let ApplyPatchInput { patch } = parse_arguments(&arguments)?;
-        let files = parse_patch(&patch)
+        let files = Patch::parse(&patch)
+            .and_then(Patch::into_unified)
             .map_err(|why| invalid_input(format!("the patch is not valid: {why}")))?;
         plan_and_commit(&self.0, &cx, move |workspace, halt| {
             let mut plan = ChangePlan::default();
@@ -106,13 +108,12 @@ fn plan_file(
     patch: &FilePatch,
     plan: &mut ChangePlan,
 ) -> Result<(), ToolError> {
-    let place = |name: &Option<String>| {
-        name.as_deref()
-            .map(|name| workspace.resolve_target(&workspace.parse_path(name)?))
+    let place = |name: Option<&str>| {
+        name.map(|name| workspace.resolve_target(&workspace.parse_path(name)?))
             .transpose()
     };
-    let old = place(&patch.old)?;
-    let new = place(&patch.new)?;
+    let old = place(patch.file.old_path())?;
+    let new = place(patch.file.new_path())?;
     let before = match &old {
         Some(old) => Some(read_existing(workspace, old)?),
         None => None,
@@ -120,7 +121,7 @@ fn plan_file(
     let told = new
         .as_ref()
         .or(old.as_ref())
-        .map(WorkspacePath::to_string)
+        .map(RootedPath::to_string)
         .unwrap_or_default();
     let after = patched_snapshot(&told, patch, before.as_ref(), plan)?;
     let is_move = old.is_some() && new.is_some() && old != new;
@@ -193,7 +194,7 @@ fn patched_snapshot(
             .into_iter()
             .map(|note| format!("{told}: {note}")),
     );
-    if patch.new.is_none() {
+    if patch.file.new_path().is_none() {
         // A deletion must list every line. Otherwise lines that the model has not seen would be lost.
         let whole = if patch.hunks.is_empty() {
             before.is_none_or(|before| before.bytes.is_empty())
@@ -228,7 +229,7 @@ fn patched_snapshot(
     }
 }
 
-fn read_existing(workspace: &Workspace, place: &WorkspacePath) -> Result<FileSnapshot, ToolError> {
+fn read_existing(workspace: &Workspace, place: &RootedPath) -> Result<FileSnapshot, ToolError> {
     let missing = || workspace.explain_io_error(place, &std::io::ErrorKind::NotFound.into());
     workspace.read_target(place)?.ok_or_else(missing)
 }

@@ -8,13 +8,13 @@ use toolgate_core::{
     Arguments, Context, Resource, Schema, Tool, ToolError, ToolKind, ToolOutput, ToolSpec,
     parse_arguments,
 };
+use toolgate_rooted::display_path;
 
 use crate::{
     Workspace,
     files::list_dir::omission_notes,
     workspace::{
         blocking::{HaltFlag, run_blocking},
-        path::display_path,
         plan::{invalid_input, reading_annotations},
         walk::TreeWalk,
     },

@@ -7,12 +7,12 @@ use toolgate_core::{
     Arguments, Context, Resource, Schema, Tool, ToolError, ToolKind, ToolOutput, ToolSpec,
     parse_arguments,
 };
+use toolgate_rooted::{RootedPath, display_path};
 
 use crate::{
     Workspace,
     workspace::{
         blocking::{HaltFlag, run_blocking},
-        path::{WorkspacePath, display_path},
         plan::reading_annotations,
         walk::{SkippedEntries, TreeWalk, WalkEntry},
     },
@@ -123,7 +123,7 @@ impl ListedEntry {
         // Looked up in the open directory without following links: the path may have been swapped.
         let name = seen.path.file_name().filter(|_| seen.kind.is_file());
         let size = name
-            .and_then(|name| seen.dir.symlink_metadata(name).ok())
+            .and_then(|name| seen.dir.as_dir().symlink_metadata(name).ok())
             .map(|meta| meta.len());
         Self {
             path: display_path(seen.path),
@@ -150,7 +150,7 @@ impl ListedEntry {
 }
 
 fn render_listing(
-    start: &WorkspacePath,
+    start: &RootedPath,
     entries: &[ListedEntry],
     more: usize,
     left_out: SkippedEntries,

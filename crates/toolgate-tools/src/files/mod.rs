@@ -1,10 +1,10 @@
 //! The tools that read, search and change files.
 
+mod apply_hunks;
 pub(crate) mod apply_patch;
 pub(crate) mod edit_file;
 pub(crate) mod find_files;
 pub(crate) mod list_dir;
-mod patch;
 pub(crate) mod read_file;
 pub(crate) mod report;
 pub(crate) mod search_text;

@@ -8,6 +8,7 @@ use toolgate_core::{
     Arguments, Context, Media, MediaSource, Resource, Schema, Tool, ToolError, ToolKind,
     ToolOutput, ToolSpec, parse_arguments,
 };
+use toolgate_rooted::RootedPath;
 
 use crate::{
     Workspace,
@@ -22,7 +23,6 @@ use crate::{
     workspace::{
         blocking::{HaltFlag, run_blocking},
         open::FileSnapshot,
-        path::WorkspacePath,
         plan::{invalid_input, reading_annotations},
     },
 };
@@ -118,7 +118,7 @@ impl Tool for ReadFile {
 
 /// Renders the lines from `first` on, as many as fit.
 fn render_lines(
-    place: &WorkspacePath,
+    place: &RootedPath,
     file: &FileSnapshot,
     text: &DecodedText,
     first: usize,
@@ -184,7 +184,7 @@ fn numbered_line(number: usize, line: &str) -> String {
     }
 }
 
-fn render_binary(place: &WorkspacePath, file: &FileSnapshot, most: u64) -> ToolOutput {
+fn render_binary(place: &RootedPath, file: &FileSnapshot, most: u64) -> ToolOutput {
     let kind = detect_media_type(&file.bytes);
     let size = file.bytes.len() as u64;
     let about = format!(

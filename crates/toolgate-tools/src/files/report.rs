@@ -6,10 +6,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 use toolgate_core::{CallId, Digest, ToolError, ToolOutput};
+use toolgate_rooted::RootedPath;
 
 use crate::{
     files::text::DecodedText,
-    workspace::{commit::PlannedChange, open::FileSnapshot, path::WorkspacePath},
+    workspace::{commit::PlannedChange, open::FileSnapshot},
 };
 
 /// The changes of a call, ready to be rendered.
@@ -48,7 +49,7 @@ const COMPARISON_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl ChangeReport {
     pub(crate) fn new(call: CallId, plan: &[PlannedChange]) -> Self {
-        let moved: Vec<&WorkspacePath> = plan
+        let moved: Vec<&RootedPath> = plan
             .iter()
             .filter_map(|planned| planned.renamed_from.as_ref())
             .collect();
@@ -117,7 +118,7 @@ impl ReportedFile {
         Self {
             path: planned.place.to_string(),
             change,
-            old_path: planned.renamed_from.as_ref().map(WorkspacePath::to_string),
+            old_path: planned.renamed_from.as_ref().map(RootedPath::to_string),
             added: counts.map(|(added, _)| added),
             removed: counts.map(|(_, removed)| removed),
             digest: planned.after.as_ref().map(|after| after.digest),

@@ -2,7 +2,6 @@
 
 use std::{fs::File, io, path::Path};
 
-use cap_fs_ext::FollowSymlinks;
 use globset::GlobMatcher;
 use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
@@ -14,14 +13,13 @@ use toolgate_core::{
     Arguments, Context, Resource, Schema, Tool, ToolError, ToolKind, ToolOutput, ToolSpec,
     parse_arguments,
 };
+use toolgate_rooted::{RootedPath, display_path};
 
 use crate::{
     Workspace,
     files::find_files::compile_glob,
     workspace::{
         blocking::{HaltFlag, run_blocking},
-        open::open_nonblocking,
-        path::{WorkspacePath, display_path},
         plan::{invalid_input, reading_annotations},
         walk::{TreeWalk, WalkEntry},
     },
@@ -219,11 +217,11 @@ impl<'a> TextSearch<'a> {
         }
     }
 
-    fn run(&mut self, start: &WorkspacePath, halt: &HaltFlag) -> Result<(), ToolError> {
+    fn run(&mut self, start: &RootedPath, halt: &HaltFlag) -> Result<(), ToolError> {
         // A link to a file is searched if the model names it. A walk skips links.
-        if !start.is_root() && self.workspace.dir().is_file(start.as_path()) {
-            let (file, meta) = self.workspace.open_file(start)?;
-            self.search_file(start.as_path(), &file, meta.len());
+        if !start.is_root() && self.workspace.dir().as_dir().is_file(start.as_path()) {
+            let opened = self.workspace.open_file(start)?;
+            self.search_file(start.as_path(), &opened.file, opened.meta.len());
             return Ok(());
         }
         let walk = TreeWalk::new(self.workspace);
@@ -237,7 +235,7 @@ impl<'a> TextSearch<'a> {
         stopped
     }
 
-    fn search_entry(&mut self, start: &WorkspacePath, seen: &WalkEntry<'_>) {
+    fn search_entry(&mut self, start: &RootedPath, seen: &WalkEntry<'_>) {
         let Some(name) = seen.path.file_name().filter(|_| seen.kind.is_file()) else {
             return;
         };
@@ -250,12 +248,11 @@ impl<'a> TextSearch<'a> {
             return;
         }
         // Opened without following links: the entry may have been replaced since the walk saw it.
-        let Ok((file, meta)) = open_nonblocking(seen.dir, Path::new(name), FollowSymlinks::No)
-        else {
+        let Ok(opened) = seen.dir.open_entry(name) else {
             return;
         };
-        if meta.is_file() {
-            self.search_file(seen.path, &file, meta.len());
+        if opened.meta.is_file() {
+            self.search_file(seen.path, &opened.file, opened.meta.len());
         }
     }
 

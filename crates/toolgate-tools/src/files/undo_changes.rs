@@ -6,13 +6,13 @@ use toolgate_core::{
     Arguments, CallId, Context, ErrorCategory, IdempotencyKey, ReconciledAttempt, Resource, Schema,
     Tool, ToolError, ToolKind, ToolOutput, ToolSpec, parse_arguments,
 };
+use toolgate_rooted::RootedPath;
 
 use crate::{
     Workspace,
     workspace::{
         changes::{ChangeProgress, ChangeSet},
         commit::PlannedChange,
-        path::WorkspacePath,
         plan::{ChangePlan, conflict_error, invalid_input, plan_and_commit, writing_annotations},
     },
 };
@@ -122,7 +122,7 @@ impl Tool for UndoChanges {
             plan.empty_dirs = set
                 .made_dirs
                 .iter()
-                .map(WorkspacePath::from_normalized)
+                .map(RootedPath::from_normalized)
                 .collect();
             Ok(plan)
         })

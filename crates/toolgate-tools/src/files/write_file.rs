@@ -6,6 +6,7 @@ use toolgate_core::{
     Arguments, Context, IdempotencyKey, ReconciledAttempt, Resource, Schema, Tool, ToolError,
     ToolKind, ToolOutput, ToolSpec, parse_arguments,
 };
+use toolgate_rooted::RootedPath;
 
 use crate::{
     Workspace,
@@ -15,7 +16,6 @@ use crate::{
         commit::PlannedChange,
         expected,
         open::{FileSnapshot, NEW_FILE_MODE},
-        path::WorkspacePath,
         plan::{ChangePlan, conflict_error, invalid_input, plan_and_commit, writing_annotations},
     },
 };
@@ -121,7 +121,7 @@ fn plan_write(workspace: &Workspace, input: &WriteFileInput) -> Result<ChangePla
 /// Plans the change of one file; the plan is empty if the content is the same.
 pub(crate) fn plan_one_file(
     workspace: &Workspace,
-    place: WorkspacePath,
+    place: RootedPath,
     before: Option<FileSnapshot>,
     after: FileSnapshot,
     mut notes: Vec<String>,
@@ -150,7 +150,7 @@ pub(crate) fn plan_one_file(
 /// Checks that the tools may change a file: it is not read-only, and the result is not too large.
 pub(crate) fn check_writable(
     workspace: &Workspace,
-    place: &WorkspacePath,
+    place: &RootedPath,
     before: Option<&FileSnapshot>,
     after: Option<&FileSnapshot>,
 ) -> Result<(), ToolError> {

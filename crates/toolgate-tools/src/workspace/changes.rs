@@ -7,8 +7,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
     Call, CallId, Digest, IdempotencyKey, Json, ReconciledAttempt, RecordKey, SessionId,
-    StoreError, StoreHandle, StoreRecord, ToolName,
+    StoreError, StoreHandle, ToolName,
 };
+use toolgate_rooted::RootedPath;
 
 use crate::{
     Workspace,
@@ -19,7 +20,6 @@ use crate::{
     workspace::{
         commit::{PlannedChange, delete_temp_files},
         open::FileSnapshot,
-        path::WorkspacePath,
     },
 };
 
@@ -97,7 +97,7 @@ impl ChangeSet {
     pub async fn load(store: &StoreHandle, call: CallId) -> Result<Option<Self>, StoreError> {
         // The key of the first attempt is a prefix of all later ones, so one list finds them all.
         let kept = store
-            .list(&change_set_key(call, 1), None, MAX_ATTEMPTS as usize)
+            .list_json(&change_set_key(call, 1), None, MAX_ATTEMPTS as usize)
             .await?;
         kept.into_iter()
             .next_back()
@@ -134,14 +134,14 @@ impl ChangeSet {
         workspace: &Workspace,
         call: &Call,
         plan: &[PlannedChange],
-        made_dirs: &[WorkspacePath],
+        made_dirs: &[RootedPath],
     ) -> Result<(), StoreError> {
         let mut files = Vec::with_capacity(plan.len());
         // Contents before the record: a record must never refer to a missing content.
         for planned in plan {
             files.push(ChangedFile {
                 path: planned.place.to_string(),
-                renamed_from: planned.renamed_from.as_ref().map(WorkspacePath::to_string),
+                renamed_from: planned.renamed_from.as_ref().map(RootedPath::to_string),
                 before: store_snapshot(store, planned.before.as_ref()).await?,
                 after: store_snapshot(store, planned.after.as_ref()).await?,
             });
@@ -149,7 +149,7 @@ impl ChangeSet {
         let tool = call.tool.clone();
         let session = call.turn().session;
         let root = workspace.root().to_string_lossy().into_owned();
-        let made_dirs = made_dirs.iter().map(WorkspacePath::to_string).collect();
+        let made_dirs = made_dirs.iter().map(RootedPath::to_string).collect();
         let set = Self {
             version: CHANGE_SET_VERSION,
             call: call.id,
@@ -160,13 +160,12 @@ impl ChangeSet {
             made_dirs,
         };
         let record = serde_json::to_value(&set).expect("plain data is JSON");
-        let record =
-            StoreRecord::Json(Json::new(record).expect("a list of files is not deeply nested"));
+        let record = Json::new(record).expect("a list of files is not deeply nested");
         // A record is written once. Another attempt that finds other files gets a record of its own,
         // which sorts after this one: the last record is the one that counts.
         for attempt in 1..=MAX_ATTEMPTS {
             let key = RecordKey::Other(Arc::from(change_set_key(call.id, attempt)));
-            match store.once(key, record.clone()).await? {
+            match store.put_json_once(key, record.clone()).await? {
                 Some(earlier) if earlier != record => {}
                 Some(_) | None => return Ok(()),
             }
@@ -243,11 +242,8 @@ impl ChangeSet {
         let mut plan = Vec::with_capacity(self.files.len());
         for file in &self.files {
             plan.push(PlannedChange {
-                place: WorkspacePath::from_normalized(&file.path),
-                renamed_from: file
-                    .renamed_from
-                    .as_ref()
-                    .map(WorkspacePath::from_normalized),
+                place: RootedPath::from_normalized(&file.path),
+                renamed_from: file.renamed_from.as_ref().map(RootedPath::from_normalized),
                 before: load_snapshot(store, file.before.as_ref()).await?,
                 after: load_snapshot(store, file.after.as_ref()).await?,
             });
@@ -255,15 +251,12 @@ impl ChangeSet {
         Ok(plan)
     }
 
-    fn parse_record(key: &str, record: &StoreRecord) -> Result<Self, StoreError> {
+    fn parse_record(key: &str, record: &Json) -> Result<Self, StoreError> {
         let damaged = |source: Box<dyn std::error::Error + Send + Sync>| {
             let what = format!("the record {key}");
             StoreError::Damaged { what, source }
         };
-        let StoreRecord::Json(json) = record else {
-            return Err(damaged("it is not JSON".into()));
-        };
-        let set = Self::deserialize(json.as_value()).map_err(|error| damaged(error.into()))?;
+        let set = Self::deserialize(record.as_value()).map_err(|error| damaged(error.into()))?;
         match set.version {
             CHANGE_SET_VERSION => Ok(set),
             other => Err(damaged(format!("version {other} is not supported").into())),

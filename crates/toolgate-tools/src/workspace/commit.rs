@@ -2,22 +2,22 @@
 
 use std::{ffi::OsString, io, io::Write, path::Path};
 
-use cap_fs_ext::DirExt;
 use cap_std::fs::{Dir, OpenOptions};
 use toolgate_core::{CallId, ErrorCategory, ToolError};
+use toolgate_rooted::{RootedDir, RootedPath};
 
 use crate::{
     Workspace,
-    workspace::{blocking::HaltFlag, open::FileSnapshot, path::WorkspacePath, walk::TEMP_PREFIX},
+    workspace::{blocking::HaltFlag, open::FileSnapshot, walk::TEMP_PREFIX},
 };
 
 /// The planned change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedChange {
     /// The path of the file: a resolved target, reached through no link.
-    pub(crate) place: WorkspacePath,
+    pub(crate) place: RootedPath,
     /// The old path, if the file is renamed.
-    pub(crate) renamed_from: Option<WorkspacePath>,
+    pub(crate) renamed_from: Option<RootedPath>,
     /// The content when the plan was made; `None` if the file did not exist.
     pub(crate) before: Option<FileSnapshot>,
     /// The new content; `None` to delete the file.
@@ -59,14 +59,14 @@ pub(crate) fn commit_changes(
 struct StagedChange<'a> {
     workspace: &'a Workspace,
     change: &'a PlannedChange,
-    dir: Dir,
+    dir: RootedDir,
     name: OsString,
     /// The name of the temporary file, until it is renamed.
     temp: Option<String>,
     call: CallId,
     number: usize,
     /// Directories that were created for it, outermost first; removed again unless the change stays.
-    made: Vec<(Dir, OsString)>,
+    made: Vec<(RootedDir, OsString)>,
 }
 
 impl<'a> StagedChange<'a> {
@@ -114,11 +114,11 @@ impl<'a> StagedChange<'a> {
             .flat_map(Path::components)
         {
             let step = step.as_os_str();
-            let inner = match self.dir.open_dir_nofollow(step) {
+            let inner = match self.dir.open_dir(step) {
                 Err(error)
                     if error.kind() == io::ErrorKind::NotFound && self.change.after.is_some() =>
                 {
-                    match self.dir.create_dir(step) {
+                    match self.dir.as_dir().create_dir(step) {
                         Ok(()) => self.made.push((self.dir.try_clone()?, step.to_owned())),
                         // Another change of the same plan, or another process, created it.
                         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -126,7 +126,7 @@ impl<'a> StagedChange<'a> {
                     }
                     // Although it was just created: another process may have put a link in its
                     // place by now.
-                    self.dir.open_dir_nofollow(step)?
+                    self.dir.open_dir(step)?
                 }
                 opened => opened?,
             };
@@ -164,17 +164,17 @@ impl<'a> StagedChange<'a> {
             self.number
         );
         // Left behind by an attempt of the same call that was killed.
-        let _ = self.dir.remove_file(&name);
+        let _ = self.dir.as_dir().remove_file(&name);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
-        let mut file = self.dir.open_with(&name, &options)?.into_std();
+        let mut file = self.dir.as_dir().open_with(&name, &options)?.into_std();
         // Noted before the first byte: if a write fails, drop deletes the file.
         self.temp = Some(name);
         file.write_all(&content.bytes)?;
         // A replaced file keeps its owner and mode. A new one gets what the umask leaves, unless the
         // plan sets another mode.
         if self.change.before.is_some() {
-            preserve_owner(&self.dir, &self.name, &file);
+            preserve_owner(self.dir.as_dir(), &self.name, &file);
             set_mode(&file, content.mode)?;
         } else if content.mode != crate::workspace::open::NEW_FILE_MODE {
             set_mode(&file, content.mode)?;
@@ -190,8 +190,8 @@ impl<'a> StagedChange<'a> {
         let place = &self.change.place;
         let done = match (&self.temp, &self.change.before) {
             (Some(temp), None) => self.link_new_file(temp),
-            (Some(temp), Some(_)) => self.dir.rename(temp, &self.dir, &self.name).map(|()| true),
-            (None, _) => self.dir.remove_file(&self.name).map(|()| true),
+            (Some(temp), Some(_)) => self.rename(temp).map(|()| true),
+            (None, _) => self.dir.as_dir().remove_file(&self.name).map(|()| true),
         };
         match done {
             Ok(moved) => {
@@ -199,7 +199,7 @@ impl<'a> StagedChange<'a> {
                     self.temp = None;
                 }
                 // Best effort: without it a power failure may lose the rename, but never half of it.
-                let _ = self.dir.open(".").and_then(|dir| dir.sync_all());
+                let _ = self.dir.as_dir().open(".").and_then(|dir| dir.sync_all());
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -216,13 +216,22 @@ impl<'a> StagedChange<'a> {
     /// is gone.
     fn link_new_file(&self, temp: &str) -> io::Result<bool> {
         // A hard link fails if the name exists; a rename would replace the other file silently.
-        match self.dir.hard_link(temp, &self.dir, &self.name) {
+        match self
+            .dir
+            .as_dir()
+            .hard_link(temp, self.dir.as_dir(), &self.name)
+        {
             // The temporary name still exists; it is deleted on drop.
             Ok(()) => Ok(false),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
             // A file system without hard links. The name was checked just before and was free.
-            Err(_) => self.dir.rename(temp, &self.dir, &self.name).map(|()| true),
+            Err(_) => self.rename(temp).map(|()| true),
         }
+    }
+
+    fn rename(&self, temp: &str) -> io::Result<()> {
+        let dir = self.dir.as_dir();
+        dir.rename(temp, dir, &self.name)
     }
 
     /// Restores the old content.
@@ -230,13 +239,12 @@ impl<'a> StagedChange<'a> {
         let refused =
             |error: io::Error| self.workspace.explain_io_error(&self.change.place, &error);
         let Some(before) = &self.change.before else {
-            return self.dir.remove_file(&self.name).map_err(refused);
+            return self.dir.as_dir().remove_file(&self.name).map_err(refused);
         };
         self.write_temp_file(before)
             .map_err(|error| self.workspace.explain_io_error(&self.change.place, &error))?;
         let temp = self.temp.take().unwrap_or_default();
-        self.dir
-            .rename(&temp, &self.dir, &self.name)
+        self.rename(&temp)
             .map_err(|error| self.workspace.explain_io_error(&self.change.place, &error))
     }
 
@@ -249,11 +257,11 @@ impl<'a> StagedChange<'a> {
 impl Drop for StagedChange<'_> {
     fn drop(&mut self) {
         if let Some(temp) = &self.temp {
-            let _ = self.dir.remove_file(temp);
+            let _ = self.dir.as_dir().remove_file(temp);
         }
         for (dir, name) in self.made.iter().rev() {
             // Fails if it is not empty: then another process uses it by now.
-            let _ = dir.remove_dir(name);
+            let _ = dir.as_dir().remove_dir(name);
         }
     }
 }
@@ -282,10 +290,11 @@ fn undo_published(published: &mut [StagedChange<'_>], mut error: ToolError) -> T
 }
 
 /// Deletes the temporary files that killed attempts of a call have left behind.
-pub(crate) fn delete_temp_files(workspace: &Workspace, call: CallId, place: &WorkspacePath) {
-    let Ok((dir, _)) = workspace.open_parent(place) else {
+pub(crate) fn delete_temp_files(workspace: &Workspace, call: CallId, place: &RootedPath) {
+    let Ok((dir, _)) = workspace.dir().open_parent(place) else {
         return;
     };
+    let dir = dir.as_dir();
     let Ok(entries) = dir.entries() else { return };
     // Without the process number: the killed attempt ran in another process.
     let prefix = format!("{TEMP_PREFIX}{call}-");

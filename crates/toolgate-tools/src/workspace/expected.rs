@@ -1,12 +1,12 @@
 //! The check that a file is still the version that the model has read.
 
 use toolgate_core::{Digest, ToolError};
+use toolgate_rooted::RootedPath;
 
 use crate::{
     files::report::short_digest,
     workspace::{
         open::FileSnapshot,
-        path::WorkspacePath,
         plan::{conflict_error, invalid_input},
     },
 };
@@ -17,7 +17,7 @@ const MIN_DIGEST_DIGITS: usize = 12;
 /// Checks that a file has the digest `expected`, given in full or by its first digits.
 pub(crate) fn check_expected_digest(
     expected: Option<&str>,
-    place: &WorkspacePath,
+    place: &RootedPath,
     found: Option<&FileSnapshot>,
 ) -> Result<(), ToolError> {
     let Some(expected) = expected else {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_version_is_recognized_by_its_whole_digest_or_a_long_enough_prefix() {
-        let place = WorkspacePath::from_normalized("a");
+        let place = RootedPath::from_normalized("a");
         let found = FileSnapshot::new("one", 0o644);
         let whole = found.digest.to_string();
         for good in [

@@ -5,7 +5,6 @@ pub(crate) mod changes;
 pub(crate) mod commit;
 pub(crate) mod expected;
 pub(crate) mod open;
-pub(crate) mod path;
 pub(crate) mod plan;
 pub(crate) mod walk;
 
@@ -15,13 +14,11 @@ use std::{
     sync::Arc,
 };
 
-use cap_std::{ambient_authority, fs::Dir};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, OwnedMutexGuard};
-use toolgate_core::{StoreHandle, ToolError};
-
-use crate::workspace::path::WorkspacePath;
+use toolgate_core::{ErrorCategory, StoreHandle, ToolError};
+use toolgate_rooted::{InvalidPath, RootedDir, RootedPath};
 
 /// A directory and everything below it. Cloning shares it.
 ///
@@ -50,7 +47,7 @@ use crate::workspace::path::WorkspacePath;
 pub struct Workspace(Arc<WorkspaceInner>);
 
 struct WorkspaceInner {
-    dir: Arc<Dir>,
+    dir: Arc<RootedDir>,
     /// The canonical path, without links.
     root: PathBuf,
     /// The path as the caller gave it; the model may have seen this form.
@@ -127,7 +124,7 @@ impl Workspace {
         };
         let named = std::path::absolute(path).map_err(failed)?;
         let root = std::fs::canonicalize(path).map_err(failed)?;
-        let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(failed)?;
+        let dir = RootedDir::open(&root).map_err(failed)?;
         let limits = FileLimits::default();
         let store = None;
         let writing = Arc::default();
@@ -166,13 +163,24 @@ impl Workspace {
         self.0.store.as_ref()
     }
 
-    pub(crate) fn dir(&self) -> &Arc<Dir> {
+    pub(crate) fn dir(&self) -> &RootedDir {
         &self.0.dir
     }
 
     /// Parses a path as the model wrote it, without looking at the disk.
-    pub(crate) fn parse_path(&self, text: &str) -> Result<WorkspacePath, ToolError> {
-        WorkspacePath::parse(text, &[&self.0.root, &self.0.named])
+    pub(crate) fn parse_path(&self, text: &str) -> Result<RootedPath, ToolError> {
+        let parsed = RootedPath::parse(text, &[&self.0.root, &self.0.named]);
+        parsed.map_err(|error| match error {
+            InvalidPath::Outside => {
+                let text = format!(
+                    "{text} is outside the workspace; give a path relative to its root, such as src/main.rs"
+                );
+                ToolError::new(text).with_category(ErrorCategory::Permission)
+            }
+            InvalidPath::Nul | InvalidPath::TooLong { .. } => {
+                ToolError::new(error.to_string()).with_category(ErrorCategory::InvalidInput)
+            }
+        })
     }
 
     /// Waits until no other call is changing files, and keeps others out until the guard is dropped.

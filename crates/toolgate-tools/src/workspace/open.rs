@@ -1,21 +1,19 @@
-//! Opens files below the root without leaving it or blocking, and explains failures to the model.
+//! Reads files of the workspace, and explains failures to the model.
 
 use std::{
-    ffi::{OsStr, OsString},
-    fs::{File, FileType, Metadata},
-    io::{self, Read},
+    ffi::OsStr,
+    fs::{FileType, Metadata},
+    io,
     path::Path,
 };
 
 use bytes::Bytes;
-use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
-use cap_std::fs::{Dir, OpenOptions};
 use toolgate_core::{Digest, ErrorCategory, ToolError};
+use toolgate_rooted::{OpenedFile, RootedDir, RootedPath, display_path, is_link_error};
 
 use crate::{
     Workspace,
     files::text::{sniff::human_size, suggest::suggest_instead},
-    workspace::path::{WorkspacePath, display_path},
 };
 
 /// The content and mode of a file at one moment.
@@ -43,25 +41,31 @@ impl FileSnapshot {
 
 impl Workspace {
     /// Opens a regular file for reading. Links are followed as long as they stay inside.
-    pub(crate) fn open_file(&self, place: &WorkspacePath) -> Result<(File, Metadata), ToolError> {
-        let opened = open_nonblocking(self.dir(), place.path_to_open(), FollowSymlinks::Yes);
-        let (file, meta) = opened.map_err(|error| self.explain_io_error(place, &error))?;
-        if meta.is_file() {
-            Ok((file, meta))
-        } else {
-            Err(not_a_file_error(place, meta.file_type()))
-        }
+    pub(crate) fn open_file(&self, place: &RootedPath) -> Result<OpenedFile, ToolError> {
+        let opened = self.dir().open_file(place);
+        let opened = opened.map_err(|error| self.explain_io_error(place, &error))?;
+        check_regular(opened, place)
     }
 
     /// Reads a whole file, unless it is too large.
-    pub(crate) fn read_snapshot(&self, place: &WorkspacePath) -> Result<FileSnapshot, ToolError> {
-        let (file, meta) = self.open_file(place)?;
+    pub(crate) fn read_snapshot(&self, place: &RootedPath) -> Result<FileSnapshot, ToolError> {
+        self.read_opened(self.open_file(place)?, place)
+    }
+
+    fn read_opened(
+        &self,
+        opened: OpenedFile,
+        place: &RootedPath,
+    ) -> Result<FileSnapshot, ToolError> {
         let most = self.limits().read_bytes;
-        match read_bounded(file, &meta, most)
-            .map_err(|error| self.explain_io_error(place, &error))?
-        {
-            Some(snapshot) => Ok(snapshot),
-            None => Err(too_large_error(place, meta.len(), most)),
+        let size = opened.meta.len();
+        let mode = mode_of(&opened.meta);
+        let bytes = opened
+            .read_bounded(most)
+            .map_err(|error| self.explain_io_error(place, &error))?;
+        match bytes {
+            Some(bytes) => Ok(FileSnapshot::new(bytes, mode)),
+            None => Err(too_large_error(place, size, most)),
         }
     }
 
@@ -70,13 +74,13 @@ impl Workspace {
     ///
     /// Afterwards the path is opened without following any link, so that a link that is swapped in
     /// later is noticed and not followed.
-    pub(crate) fn resolve_target(&self, place: &WorkspacePath) -> Result<WorkspacePath, ToolError> {
+    pub(crate) fn resolve_target(&self, place: &RootedPath) -> Result<RootedPath, ToolError> {
         let path = place.as_path();
         let Some(name) = path.file_name() else {
             let text = "the path names the workspace itself; name a file in it";
             return Err(ToolError::new(text).with_category(ErrorCategory::InvalidInput));
         };
-        match self.dir().canonicalize(path) {
+        match self.dir().as_dir().canonicalize(path) {
             // The stored change set names the file as text, so another name could not be undone.
             Ok(found) if found.to_str().is_none() => {
                 let text = format!(
@@ -85,19 +89,19 @@ impl Workspace {
                 );
                 Err(ToolError::new(text).with_category(ErrorCategory::InvalidInput))
             }
-            Ok(found) => Ok(WorkspacePath::from_normalized(found)),
+            Ok(found) => Ok(RootedPath::from_normalized(found)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // Creating the target of a dangling link would write to a path that was not checked.
-                if self.dir().symlink_metadata(path).is_ok() {
+                if self.dir().as_dir().symlink_metadata(path).is_ok() {
                     return Err(dangling_link_error(place));
                 }
-                let parent = WorkspacePath::from_normalized(path.parent().unwrap_or(Path::new("")));
+                let parent = RootedPath::from_normalized(path.parent().unwrap_or(Path::new("")));
                 let parent = if parent.is_root() {
                     parent
                 } else {
                     self.resolve_target(&parent)?
                 };
-                Ok(WorkspacePath::from_normalized(parent.as_path().join(name)))
+                Ok(RootedPath::from_normalized(parent.as_path().join(name)))
             }
             Err(error) => Err(self.explain_io_error(place, &error)),
         }
@@ -106,60 +110,37 @@ impl Workspace {
     /// Reads the current file at a [`target`](Self::resolve_target), if there is one.
     pub(crate) fn read_target(
         &self,
-        target: &WorkspacePath,
+        target: &RootedPath,
     ) -> Result<Option<FileSnapshot>, ToolError> {
-        let (dir, name) = match self.open_parent(target) {
-            Ok(parent) => parent,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.explain_io_error(target, &error)),
-        };
-        self.read_target_in(&dir, &name, target)
+        self.read_unless_missing(self.dir().open_file_nofollow(target), target)
     }
 
     /// Reads the file `name` in a directory that is open already; `target` is used in messages.
     pub(crate) fn read_target_in(
         &self,
-        dir: &Dir,
+        dir: &RootedDir,
         name: &OsStr,
-        target: &WorkspacePath,
+        target: &RootedPath,
     ) -> Result<Option<FileSnapshot>, ToolError> {
-        let (file, meta) = match open_nonblocking(dir, Path::new(name), FollowSymlinks::No) {
-            Ok(opened) => opened,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.explain_io_error(target, &error)),
-        };
-        if !meta.is_file() {
-            return Err(not_a_file_error(target, meta.file_type()));
-        }
-        let most = self.limits().read_bytes;
-        match read_bounded(file, &meta, most)
-            .map_err(|error| self.explain_io_error(target, &error))?
-        {
-            Some(snapshot) => Ok(Some(snapshot)),
-            None => Err(too_large_error(target, meta.len(), most)),
-        }
+        self.read_unless_missing(dir.open_entry(name), target)
     }
 
-    /// Opens the parent directory of a target, one component at a time and through no link.
-    pub(crate) fn open_parent(&self, target: &WorkspacePath) -> io::Result<(Dir, OsString)> {
-        let name = target
-            .as_path()
-            .file_name()
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        let mut dir = self.dir().try_clone()?;
-        for step in target
-            .as_path()
-            .parent()
-            .into_iter()
-            .flat_map(Path::components)
-        {
-            dir = dir.open_dir_nofollow(step.as_os_str())?;
+    fn read_unless_missing(
+        &self,
+        opened: io::Result<OpenedFile>,
+        target: &RootedPath,
+    ) -> Result<Option<FileSnapshot>, ToolError> {
+        match opened {
+            Ok(opened) => self
+                .read_opened(check_regular(opened, target)?, target)
+                .map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.explain_io_error(target, &error)),
         }
-        Ok((dir, name.to_owned()))
     }
 
     /// Returns the message for the model about a file that could not be opened.
-    pub(crate) fn explain_io_error(&self, place: &WorkspacePath, error: &io::Error) -> ToolError {
+    pub(crate) fn explain_io_error(&self, place: &RootedPath, error: &io::Error) -> ToolError {
         use io::ErrorKind as Kind;
         // cap-std reports a link that leads out of the root as an error without an errno.
         let left = error.kind() == Kind::PermissionDenied && error.raw_os_error().is_none();
@@ -184,7 +165,7 @@ impl Workspace {
                 );
                 (text, ErrorCategory::NotFound)
             }
-            _ if is_errno(error, UnnamedErrno::Loop) => (
+            _ if is_link_error(error) => (
                 format!("{place} is a link that forms a loop, or was just changed"),
                 ErrorCategory::Conflict,
             ),
@@ -203,8 +184,7 @@ impl Workspace {
                 format!("{place} is not a valid file name on this system"),
                 ErrorCategory::InvalidInput,
             ),
-            // The errno of `open` on a socket.
-            _ if is_errno(error, UnnamedErrno::Socket) => (
+            _ if is_socket_error(error) => (
                 format!("{place} is a socket or a device, not a file"),
                 ErrorCategory::InvalidInput,
             ),
@@ -217,39 +197,12 @@ impl Workspace {
     }
 }
 
-/// Opens anything for reading without blocking, and returns the metadata of the handle.
-pub(crate) fn open_nonblocking(
-    dir: &Dir,
-    path: &Path,
-    follow: FollowSymlinks,
-) -> io::Result<(File, Metadata)> {
-    let mut options = OpenOptions::new();
-    // Without this, opening a pipe would block until a writer opens it too.
-    options.read(true).nonblock(true).follow(follow);
-    #[cfg(unix)]
-    {
-        use cap_std::fs::OpenOptionsExt;
-        // Without this, opening a terminal device could make it our controlling terminal.
-        options.custom_flags(rustix::fs::OFlags::NOCTTY.bits() as i32);
+fn check_regular(opened: OpenedFile, place: &RootedPath) -> Result<OpenedFile, ToolError> {
+    if opened.meta.is_file() {
+        Ok(opened)
+    } else {
+        Err(not_a_file_error(place, opened.meta.file_type()))
     }
-    let file = dir.open_with(path, &options)?.into_std();
-    // The metadata of the handle, not of the path: the path may name another file by now.
-    let meta = file.metadata()?;
-    Ok((file, meta))
-}
-
-/// Reads a file of up to `most` bytes; returns `None` for a larger one, also if it grows meanwhile.
-pub(crate) fn read_bounded(
-    file: File,
-    meta: &Metadata,
-    most: u64,
-) -> io::Result<Option<FileSnapshot>> {
-    if meta.len() > most {
-        return Ok(None);
-    }
-    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or_default());
-    file.take(most + 1).read_to_end(&mut bytes)?;
-    Ok((bytes.len() as u64 <= most).then(|| FileSnapshot::new(bytes, mode_of(meta))))
 }
 
 #[cfg(unix)]
@@ -264,29 +217,16 @@ fn mode_of(_: &Metadata) -> u32 {
     NEW_FILE_MODE
 }
 
-/// System errors without an [`io::ErrorKind`].
-enum UnnamedErrno {
-    /// Links form a loop, or there is a link where none is allowed.
-    Loop,
-    /// A socket or device was opened like a file.
-    Socket,
+/// Checks for the error of the system if a socket or device is opened like a file.
+fn is_socket_error(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    let number = Some(rustix::io::Errno::NXIO.raw_os_error());
+    #[cfg(not(unix))]
+    let number: Option<i32> = None;
+    number.is_some() && error.raw_os_error() == number
 }
 
-#[cfg(unix)]
-fn is_errno(error: &io::Error, told: UnnamedErrno) -> bool {
-    let number = match told {
-        UnnamedErrno::Loop => rustix::io::Errno::LOOP,
-        UnnamedErrno::Socket => rustix::io::Errno::NXIO,
-    };
-    error.raw_os_error() == Some(number.raw_os_error())
-}
-
-#[cfg(not(unix))]
-fn is_errno(_: &io::Error, _: UnnamedErrno) -> bool {
-    false
-}
-
-fn not_a_file_error(place: &WorkspacePath, kind: FileType) -> ToolError {
+fn not_a_file_error(place: &RootedPath, kind: FileType) -> ToolError {
     let text = if kind.is_dir() {
         format!("{place} is a directory; use list_dir")
     } else {
@@ -311,7 +251,7 @@ fn describe_special_file(_: FileType) -> &'static str {
     "a special file"
 }
 
-fn too_large_error(place: &WorkspacePath, size: u64, most: u64) -> ToolError {
+fn too_large_error(place: &RootedPath, size: u64, most: u64) -> ToolError {
     let size = human_size(size);
     let most = human_size(most);
     let text = format!(
@@ -320,7 +260,7 @@ fn too_large_error(place: &WorkspacePath, size: u64, most: u64) -> ToolError {
     ToolError::new(text).with_category(ErrorCategory::InvalidInput)
 }
 
-fn dangling_link_error(place: &WorkspacePath) -> ToolError {
+fn dangling_link_error(place: &RootedPath) -> ToolError {
     let text = format!("{place} is a link to a file that does not exist; name the file itself");
     ToolError::new(text).with_category(ErrorCategory::NotFound)
 }

@@ -3,6 +3,7 @@
 use toolgate_core::{
     Annotations, Context, ErrorCategory, SideEffect, ToolError, ToolKind, ToolOutput,
 };
+use toolgate_rooted::RootedPath;
 
 use crate::{
     Workspace,
@@ -11,7 +12,6 @@ use crate::{
         blocking::{HaltFlag, run_blocking},
         changes::ChangeSet,
         commit::{PlannedChange, commit_changes},
-        path::WorkspacePath,
     },
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct ChangePlan {
     pub(crate) files: Vec<PlannedChange>,
     pub(crate) notes: Vec<String>,
     /// Directories to remove afterwards, if they are empty by then.
-    pub(crate) empty_dirs: Vec<WorkspacePath>,
+    pub(crate) empty_dirs: Vec<RootedPath>,
 }
 
 /// Builds a plan from the current files, stores the old contents, and writes the new ones.
@@ -76,7 +76,7 @@ pub(crate) async fn plan_and_commit(
         commit_changes(&writing, call, &files, halt, &mut |_| Ok(()))?;
         // Innermost first. A directory that is not empty stays.
         for dir in empty_dirs.iter().rev() {
-            let _ = writing.dir().remove_dir(dir.path_to_open());
+            let _ = writing.dir().as_dir().remove_dir(dir.path_to_open());
         }
         Ok(files)
     })
@@ -89,7 +89,7 @@ pub(crate) async fn plan_and_commit(
 }
 
 /// Returns the directories that have to be created for a plan, outermost first.
-fn missing_dirs(workspace: &Workspace, files: &[PlannedChange]) -> Vec<WorkspacePath> {
+fn missing_dirs(workspace: &Workspace, files: &[PlannedChange]) -> Vec<RootedPath> {
     let mut missing = std::collections::BTreeSet::new();
     for planned in files.iter().filter(|planned| planned.after.is_some()) {
         let around = planned
@@ -100,8 +100,8 @@ fn missing_dirs(workspace: &Workspace, files: &[PlannedChange]) -> Vec<Workspace
             .filter(|dir| !dir.as_os_str().is_empty());
         missing.extend(
             around
-                .filter(|dir| !workspace.dir().exists(dir))
-                .map(WorkspacePath::from_normalized),
+                .filter(|dir| !workspace.dir().as_dir().exists(dir))
+                .map(RootedPath::from_normalized),
         );
     }
     missing.into_iter().collect()

@@ -6,18 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cap_fs_ext::{DirExt, FollowSymlinks};
-use cap_std::fs::{Dir, FileType};
+use cap_std::fs::FileType;
 use ignore::{
     Match,
     gitignore::{Gitignore, GitignoreBuilder},
 };
 use toolgate_core::{ErrorCategory, ToolError};
+use toolgate_rooted::{RootedDir, RootedPath};
 
-use crate::{
-    Workspace,
-    workspace::{blocking::HaltFlag, open::open_nonblocking, path::WorkspacePath},
-};
+use crate::{Workspace, workspace::blocking::HaltFlag};
 
 /// The settings of a walk.
 ///
@@ -36,7 +33,7 @@ pub(crate) struct WalkEntry<'a> {
     pub(crate) path: &'a Path,
     pub(crate) kind: FileType,
     /// The directory of the entry.
-    pub(crate) dir: &'a Dir,
+    pub(crate) dir: &'a RootedDir,
 }
 
 /// The number of entries that a walk has skipped.
@@ -84,7 +81,7 @@ impl<'a> TreeWalk<'a> {
     /// Visits everything below `start` in the order of paths, until `see` returns false.
     pub(crate) fn run(
         &self,
-        start: &WorkspacePath,
+        start: &RootedPath,
         halt: &HaltFlag,
         see: &mut dyn FnMut(&WalkEntry<'_>) -> bool,
     ) -> Result<SkippedEntries, ToolError> {
@@ -103,12 +100,14 @@ impl<'a> TreeWalk<'a> {
         let start_dir = if start.is_root() {
             PathBuf::new()
         } else {
-            root.canonicalize(start.as_path()).map_err(refused)?
+            root.as_dir()
+                .canonicalize(start.as_path())
+                .map_err(refused)?
         };
         for step in start_dir.components() {
             going.rules.push(load_ignore_rules(&dir, &at));
             dir = dir
-                .open_dir_nofollow(step.as_os_str())
+                .open_dir(step.as_os_str())
                 .map_err(|error| self.not_a_directory_error(start, &error))?;
             at.push(step);
         }
@@ -116,7 +115,7 @@ impl<'a> TreeWalk<'a> {
         Ok(going.left_out)
     }
 
-    fn not_a_directory_error(&self, start: &WorkspacePath, error: &std::io::Error) -> ToolError {
+    fn not_a_directory_error(&self, start: &RootedPath, error: &std::io::Error) -> ToolError {
         match error.kind() {
             std::io::ErrorKind::NotADirectory => {
                 let text = format!("{start} is not a directory; give its parent directory");
@@ -146,9 +145,14 @@ struct IgnoreRules {
 
 impl WalkCursor<'_, '_> {
     /// Visits one directory; returns true if the walk continues.
-    fn visit_directory(&mut self, dir: &Dir, at: &Path, depth: usize) -> Result<bool, ToolError> {
+    fn visit_directory(
+        &mut self,
+        dir: &RootedDir,
+        at: &Path,
+        depth: usize,
+    ) -> Result<bool, ToolError> {
         self.halt.check_running()?;
-        let Ok(entries) = sorted_entries(dir) else {
+        let Ok(entries) = dir.sorted_entries(usize::MAX) else {
             self.left_out.unreadable += 1;
             return Ok(true);
         };
@@ -178,7 +182,7 @@ impl WalkCursor<'_, '_> {
 
     fn descend_into(
         &mut self,
-        dir: &Dir,
+        dir: &RootedDir,
         path: &Path,
         name: &OsString,
         kind: FileType,
@@ -187,7 +191,7 @@ impl WalkCursor<'_, '_> {
         if !kind.is_dir() || depth >= self.walk.depth {
             return Ok(true);
         }
-        match dir.open_dir_nofollow(name) {
+        match dir.open_dir(name) {
             Ok(inner) => self.visit_directory(&inner, path, depth + 1),
             Err(_) => {
                 self.left_out.unreadable += 1;
@@ -225,29 +229,14 @@ impl WalkCursor<'_, '_> {
     }
 }
 
-/// Returns the entries of a directory, sorted by name.
-fn sorted_entries(dir: &Dir) -> std::io::Result<Vec<(OsString, FileType)>> {
-    let read = dir.entries()?.map(|entry| {
-        let entry = entry?;
-        Ok((entry.file_name(), entry.file_type()?))
-    });
-    // An entry that is deleted while the directory is read is skipped.
-    let mut entries: Vec<_> = read
-        .filter_map(|entry: std::io::Result<_>| entry.ok())
-        .collect();
-    // The order of the system differs between disks, and a truncated list must not depend on it.
-    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(entries)
-}
-
-fn load_ignore_rules(dir: &Dir, at: &Path) -> IgnoreRules {
+fn load_ignore_rules(dir: &RootedDir, at: &Path) -> IgnoreRules {
     let mut files = vec![".ignore", ".gitignore"];
     if at.as_os_str().is_empty() {
         files.push(".git/info/exclude");
     }
     let sets = files
         .into_iter()
-        .filter_map(|name| parse_ignore_file(dir, Path::new(name)))
+        .filter_map(|name| parse_ignore_file(dir, &RootedPath::from_normalized(name)))
         .collect();
     IgnoreRules {
         at: at.to_owned(),
@@ -256,13 +245,15 @@ fn load_ignore_rules(dir: &Dir, at: &Path) -> IgnoreRules {
 }
 
 /// Reads an ignore file. A line that is not a valid pattern is skipped, as git does.
-fn parse_ignore_file(dir: &Dir, name: &Path) -> Option<Gitignore> {
-    let (file, meta) = open_nonblocking(dir, name, FollowSymlinks::Yes).ok()?;
-    if !meta.is_file() {
+fn parse_ignore_file(dir: &RootedDir, name: &RootedPath) -> Option<Gitignore> {
+    let opened = dir.open_file(name).ok()?;
+    if !opened.meta.is_file() {
         return None;
     }
     let mut bytes = Vec::new();
-    file.take(MAX_IGNORE_FILE_BYTES)
+    opened
+        .file
+        .take(MAX_IGNORE_FILE_BYTES)
         .read_to_end(&mut bytes)
         .ok()?;
     let mut builder = GitignoreBuilder::new("");

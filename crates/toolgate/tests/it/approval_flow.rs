@@ -446,7 +446,8 @@ async fn deny_beats_allow_and_earlier_approvals() {
     let asking = || world.asking_layer().with_rules(book.clone());
     let (process, report, named) = world.run_until_asked(world.stack(asking())).await;
     process
-        .decide(report.turn, &named, Decision::approve("ann"))
+        .approval_service()
+        .decide(&named, Decision::approve("ann"))
         .await
         .expect("taken");
     book.add(build_rule("yes", "allow", small_amounts()))
@@ -525,7 +526,7 @@ async fn unreadable_rules_mean_that_approval_is_requested() {
     let broken = StoreHandle::new(MemoryStore::new());
     let nonsense = StoreRecord::Json(Json::new(json!({ "effect": "perhaps" })).expect("small"));
     broken
-        .once(RecordKey::Other("rule/odd".into()), nonsense)
+        .put_record_once(RecordKey::Other("rule/odd".into()), nonsense)
         .await
         .expect("kept");
     let book = RuleBook::new(broken).in_project("shop");

@@ -12,7 +12,10 @@ use toolgate::{
     layers::Approval,
     prelude::*,
     session::{Dispatcher, RejectCode, TurnReport},
-    store::{ApprovalFilter, ApprovalState, MailboxItem, RecordKey, Store, StoreRecord},
+    store::{
+        ApprovalFilter, ApprovalState, MailboxItem, MailboxStore, RecordKey, RecordStore,
+        StoreRecord,
+    },
     value::Json,
 };
 
@@ -38,7 +41,7 @@ async fn assert_untouched(world: &ApprovalWorld, report: &TurnReport, refusals: 
     );
     let answer = world
         .store
-        .record(&RecordKey::Answer(report.results[0].id, 0))
+        .load_record(&RecordKey::Answer(report.results[0].id, 0))
         .await
         .expect("reads");
     assert_eq!(answer, None);
@@ -72,7 +75,7 @@ async fn a_decision_with_the_token_of_the_request_is_accepted_and_runs_once() {
     );
     let Some(StoreRecord::Answer(answer)) = world
         .store
-        .record(&RecordKey::Answer(call, 0))
+        .load_record(&RecordKey::Answer(call, 0))
         .await
         .expect("reads")
     else {
@@ -183,11 +186,8 @@ async fn the_token_of_an_earlier_request_is_rejected() {
     let world = ApprovalWorld::new();
     let (process, report, first) = request_with_token(&world).await;
     process
-        .decide(
-            report.turn,
-            &pending_request(&report, 0),
-            Decision::approve("ann"),
-        )
+        .approval_service()
+        .decide(&pending_request(&report, 0), Decision::approve("ann"))
         .await
         .expect("taken");
     // The tool has changed meanwhile, so the approval is requested again.
@@ -275,11 +275,8 @@ async fn a_decision_for_a_closed_turn_is_rejected() {
     let world = ApprovalWorld::new();
     let (process, report, token) = request_with_token(&world).await;
     process
-        .decide(
-            report.turn,
-            &pending_request(&report, 0),
-            Decision::approve("ann"),
-        )
+        .approval_service()
+        .decide(&pending_request(&report, 0), Decision::approve("ann"))
         .await
         .expect("taken");
     resume_turn(&process, &report, world.view()).await;
@@ -345,7 +342,8 @@ async fn an_expired_request_accepts_no_decision() {
     assert_eq!(
         code_of(
             process
-                .decide(report.turn, &named, Decision::approve("ann"))
+                .approval_service()
+                .decide(&named, Decision::approve("ann"))
                 .await
         ),
         RejectCode::Expired
@@ -509,20 +507,16 @@ fn two_of(world: &ApprovalWorld, among: &[&str]) -> Approval {
 
 #[tokio::test]
 async fn a_quorum_needs_two_different_approvers_other_than_the_requester() {
-    for at_the_desk in [true, false] {
+    for from_elsewhere in [true, false] {
         let world = ApprovalWorld::new();
         let stack = || world.stack(two_of(&world, &["ann", "bob", "eve"]));
         let (process, report, named) = world.run_until_asked(stack()).await;
-        let desk = world.approval_service();
-        let decide = async |name: &str| {
-            if at_the_desk {
-                desk.decide(&named, Decision::approve(name)).await.map(drop)
-            } else {
-                process
-                    .decide(report.turn, &named, Decision::approve(name))
-                    .await
-            }
+        let service = if from_elsewhere {
+            world.approval_service()
+        } else {
+            process.approval_service()
         };
+        let decide = async |name: &str| service.decide(&named, Decision::approve(name)).await;
         assert_eq!(code_of(decide("eve").await), RejectCode::SelfApproval);
         assert_eq!(code_of(decide("mallory").await), RejectCode::NotEntitled);
         decide("ann").await.expect("counted");
@@ -540,7 +534,11 @@ async fn a_quorum_needs_two_different_approvers_other_than_the_requester() {
         decide("bob").await.expect("taken");
         let process = world.open_process(stack()).await;
         let report = resume_turn(&process, &report, world.view()).await;
-        assert_eq!(call_statuses(&report), [Some(Status::Ok)], "{at_the_desk}");
+        assert_eq!(
+            call_statuses(&report),
+            [Some(Status::Ok)],
+            "{from_elsewhere}"
+        );
         let notes = report.results[0]
             .outcome
             .as_ref()
@@ -608,7 +606,7 @@ async fn store_vote(
     let vote = Json::new(serde_json::to_value(vote).expect("writes")).expect("small");
     world
         .store
-        .once(
+        .put_record_once(
             toolgate::approval::Vote::record_key(named, &name.into()),
             StoreRecord::Json(vote),
         )
@@ -659,7 +657,8 @@ async fn a_denied_call_is_not_listed_as_pending_by_any_driver() {
         .run_until_asked(world.stack(world.asking_layer()))
         .await;
     process
-        .decide(report.turn, &named, Decision::deny("ann", None))
+        .approval_service()
+        .decide(&named, Decision::deny("ann", None))
         .await
         .expect("taken");
     assert!(
@@ -671,7 +670,8 @@ async fn a_denied_call_is_not_listed_as_pending_by_any_driver() {
             .is_empty()
     );
     let again = process
-        .decide(report.turn, &named, Decision::approve("bob"))
+        .approval_service()
+        .decide(&named, Decision::approve("bob"))
         .await;
     assert_eq!(code_of(again), RejectCode::AlreadyDenied);
     assert_eq!(
@@ -734,11 +734,8 @@ async fn an_open_turn_can_be_interrupted_through_the_approval_service() {
         }
     );
     process
-        .decide(
-            report.turn,
-            &pending_request(&report, 0),
-            Decision::deny("ann", None),
-        )
+        .approval_service()
+        .decide(&pending_request(&report, 0), Decision::deny("ann", None))
         .await
         .expect("taken");
     resume_turn(&process, &report, world.view()).await;

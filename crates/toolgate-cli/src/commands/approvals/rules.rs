@@ -5,14 +5,17 @@ use std::{collections::BTreeMap, time::Duration};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolgate::{
-    layers::{ArgumentPattern, MatchedCall, RuleBook, RuleEffect, RuleScope, StandingRule},
+    layers::{
+        ArgumentPattern, MatchedCall, RuleBook, RuleDraft, RuleEffect, RuleScope, StandingRule,
+    },
     store::StoreHandle,
-    value::Timestamp,
+    value::{Timestamp, parse_argument_pointer},
 };
 
 use crate::{
     CliError, CommandContext, Exit,
-    env::{confirm::require_confirmation, ids, style, table::OutputTable, times},
+    env::{confirm::require_confirmation, ids, style, times},
+    show::render::{StyledLine, TextTable},
 };
 
 /// Lists, adds, previews and revokes standing rules: decisions on calls that need an approval.
@@ -24,6 +27,7 @@ Examples:
   toolgate approvals rules list
   toolgate approvals rules preview run_shell --arg 'command=cargo *'
   toolgate approvals rules add run_shell --arg 'command=cargo *' --for 7d
+  toolgate approvals rules add --from 7f3a
   toolgate approvals rules revoke rule-3f21")]
 pub struct RulesArgs {
     /// The subcommand.
@@ -56,19 +60,27 @@ pub struct RulesListArgs {}
 #[derive(Debug, Args)]
 pub struct RuleArgs {
     /// The tool, by name or glob
-    pub tool: String,
+    #[arg(required_unless_present = "from", conflicts_with = "from")]
+    pub tool: Option<String>,
+    /// Draft the rule from an approval request: exactly its call, in its session
+    #[arg(long, value_name = "APPROVAL")]
+    pub from: Option<String>,
     /// Match an argument by a glob: NAME=PATTERN or /json/pointer=PATTERN
     #[arg(long = "arg", value_name = "NAME=GLOB")]
     pub args: Vec<String>,
     /// Match an argument exactly, as JSON or text
     #[arg(long, value_name = "NAME=VALUE")]
     pub exact: Vec<String>,
+    /// Match any value of an argument; a rule allows no call with an argument that it does not name
+    #[arg(long, value_name = "NAME")]
+    pub any: Vec<String>,
     /// Deny matching calls instead of allowing them
     #[arg(long)]
     pub deny: bool,
-    /// Scope of the rule: project (this directory), everywhere, or session:ID
-    #[arg(long, value_name = "WHERE", default_value = "project")]
-    pub scope: String,
+    /// Scope of the rule: project (this directory; the default without --from), everywhere, or
+    /// session:ID
+    #[arg(long, value_name = "WHERE")]
+    pub scope: Option<String>,
     /// Lifetime of the rule, such as 12h or 7d; by default until it is revoked
     #[arg(long = "for", value_name = "SPAN", value_parser = times::parse_duration)]
     pub span: Option<Duration>,
@@ -81,7 +93,7 @@ pub struct RuleArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  toolgate approvals rules add edit_file --arg 'path=docs/*' --for 12h
+  toolgate approvals rules add write_file --arg 'path=docs/*' --any content --for 12h
   toolgate approvals rules add run_shell --exact 'command=cargo test' --scope everywhere --yes
   toolgate approvals rules add run_shell --arg 'command=*rm *' --deny")]
 pub struct RuleAddArgs {
@@ -152,18 +164,25 @@ async fn list_rules(cx: &CommandContext, book: &RuleBook) -> Result<(), CliError
     if cx.out.is_json() {
         return rules.iter().try_for_each(|rule| cx.out.print_json(rule));
     }
-    let mut table =
-        OutputTable::new().with_head(["rule", "", "tool", "where", "by", "until", "arguments"]);
+    let mut table = TextTable::for_output().with_head([
+        "rule",
+        "",
+        "tool",
+        "where",
+        "by",
+        "until",
+        "arguments",
+    ]);
     for rule in &rules {
         table.add_row([
-            style::bold(&rule.id).to_string(),
+            style::bold(&rule.id),
             effect_label(rule.effect),
-            rule.tool.clone(),
-            scope_label(&rule.scope),
-            rule.owner.to_string(),
+            rule.tool.as_str().into(),
+            scope_label(&rule.scope).into(),
+            rule.owner.as_str().into(),
             rule.expires_at
-                .map_or_else(|| "no expiry".to_owned(), expiry_label),
-            format_patterns(rule),
+                .map_or_else(|| "no expiry".into(), expiry_label),
+            rule.arguments_text().into(),
         ]);
     }
     if table.is_empty() {
@@ -217,19 +236,17 @@ async fn preview_rule(
             .try_for_each(|call| cx.out.print_json(&matched_json(call)));
     }
     cx.out.print_line(format_args!(
-        "{} {} {} {}",
-        effect_label(rule.effect),
-        rule.tool,
-        format_patterns(rule),
+        "{}, {}",
+        style::escape_controls(&rule.to_string()),
         scope_label(&rule.scope)
     ))?;
-    let mut table = OutputTable::new().with_head(["approval", "tool", "requested", "session"]);
+    let mut table = TextTable::for_output().with_head(["approval", "tool", "requested", "session"]);
     for call in &matched {
         table.add_row([
-            ids::short_id(call.approval_id),
-            call.tool.to_string(),
-            times::format_time(call.asked_at),
-            ids::short_id(call.session),
+            ids::short_id(call.approval_id).into(),
+            call.tool.as_str().into(),
+            times::format_time(call.asked_at).into(),
+            ids::short_id(call.session).into(),
         ]);
     }
     if table.is_empty() {
@@ -256,35 +273,60 @@ async fn build_rule(
     store: &StoreHandle,
 ) -> Result<StandingRule, CliError> {
     let created_at = times::current_time();
-    let mut arguments = BTreeMap::new();
+    let owner = cx.current_user();
+    let mut rule = match &args.from {
+        Some(approval) => {
+            let row = ids::find_approval(store, approval).await?;
+            RuleDraft::for_request(&row.request, row.session, owner, created_at)?
+                .rule()
+                .clone()
+        }
+        None => StandingRule {
+            id: format!("rule-{}", ids::short_id(uuid::Uuid::now_v7())),
+            effect: RuleEffect::Allow,
+            tool: args.tool.clone().unwrap_or_default(),
+            arguments: BTreeMap::new(),
+            scope: project_scope(cx),
+            owner,
+            created_at,
+            expires_at: None,
+            reason: None,
+        },
+    };
+    if let Some(id) = id {
+        rule.id = id.to_owned();
+    }
+    if args.deny {
+        rule.effect = RuleEffect::Deny;
+    }
+    if let Some(scope) = &args.scope {
+        rule.scope = parse_scope(scope, cx, store).await?;
+    }
+    rule.expires_at = args.span.map(|span| created_at.plus(span));
+    rule.reason = args.reason.clone().or(rule.reason);
+    add_patterns(args, &mut rule)?;
+    Ok(rule)
+}
+
+/// Adds the patterns of the command line to a rule.
+fn add_patterns(args: &RuleArgs, rule: &mut StandingRule) -> Result<(), CliError> {
     for text in &args.args {
         let (pointer, glob) = parse_pattern(text)?;
-        arguments.insert(pointer, ArgumentPattern::Glob(glob.to_owned()));
+        let pattern = ArgumentPattern::Glob(glob.to_owned());
+        rule.arguments.insert(pointer, pattern);
     }
     for text in &args.exact {
         let (pointer, value) = parse_pattern(text)?;
         // `limit=5` is a number and `command=ls` a text: what does not parse as JSON is text.
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
-        arguments.insert(pointer, ArgumentPattern::Equals(value));
+        rule.arguments
+            .insert(pointer, ArgumentPattern::Equals(value));
     }
-    Ok(StandingRule {
-        id: id.map_or_else(
-            || format!("rule-{}", ids::short_id(uuid::Uuid::now_v7())),
-            str::to_owned,
-        ),
-        effect: if args.deny {
-            RuleEffect::Deny
-        } else {
-            RuleEffect::Allow
-        },
-        tool: args.tool.clone(),
-        arguments,
-        scope: parse_scope(&args.scope, cx, store).await?,
-        owner: cx.current_user(),
-        created_at,
-        expires_at: args.span.map(|span| created_at.plus(span)),
-        reason: args.reason.clone(),
-    })
+    for name in &args.any {
+        let pointer = parse_argument_pointer(name);
+        rule.arguments.insert(pointer, ArgumentPattern::Any);
+    }
+    Ok(())
 }
 
 /// Parses `name=pattern`; a name that is not a JSON pointer names a top-level argument.
@@ -296,12 +338,13 @@ fn parse_pattern(text: &str) -> Result<(String, &str), CliError> {
         .ok_or_else(|| {
             CliError::usage(format!("{text:?} does not name an argument")).with_hint(how)
         })?;
-    let pointer = if name.starts_with('/') {
-        name.to_owned()
-    } else {
-        format!("/{name}")
-    };
-    Ok((pointer, pattern))
+    Ok((parse_argument_pointer(name), pattern))
+}
+
+fn project_scope(cx: &CommandContext) -> RuleScope {
+    RuleScope::Project {
+        project: cx.paths.workspace.display().to_string(),
+    }
 }
 
 async fn parse_scope(
@@ -310,9 +353,7 @@ async fn parse_scope(
     store: &StoreHandle,
 ) -> Result<RuleScope, CliError> {
     match text.split_once(':') {
-        None if text == "project" => Ok(RuleScope::Project {
-            project: cx.paths.workspace.display().to_string(),
-        }),
+        None if text == "project" => Ok(project_scope(cx)),
         None if text == "everywhere" => Ok(RuleScope::Global),
         Some(("session", id)) => Ok(RuleScope::Session {
             session: ids::find_session(store, id).await?,
@@ -322,10 +363,10 @@ async fn parse_scope(
     }
 }
 
-fn effect_label(effect: RuleEffect) -> String {
+fn effect_label(effect: RuleEffect) -> StyledLine {
     match effect {
-        RuleEffect::Allow => style::good("allow").to_string(),
-        RuleEffect::Deny => style::bad("deny").to_string(),
+        RuleEffect::Allow => style::good(effect.as_str()),
+        RuleEffect::Deny => style::bad(effect.as_str()),
     }
 }
 
@@ -337,25 +378,10 @@ fn scope_label(scope: &RuleScope) -> String {
     }
 }
 
-fn expiry_label(at: Timestamp) -> String {
+fn expiry_label(at: Timestamp) -> StyledLine {
     if at > times::current_time() {
-        times::format_time(at)
+        times::format_time(at).into()
     } else {
-        style::dim("expired").to_string()
+        style::dim("expired")
     }
-}
-
-fn format_patterns(rule: &StandingRule) -> String {
-    let pattern = |(pointer, pattern): (&String, &ArgumentPattern)| match pattern {
-        ArgumentPattern::Equals(value) => format!("{pointer} = {value}"),
-        ArgumentPattern::Glob(glob) => format!("{pointer} ~ {glob}"),
-    };
-    style::escape_controls(
-        &rule
-            .arguments
-            .iter()
-            .map(pattern)
-            .collect::<Vec<_>>()
-            .join(", "),
-    )
 }

@@ -10,8 +10,8 @@ use toolgate::{
 use super::{ApprovalsListArgs, ApprovalsShowArgs};
 use crate::{
     CliError, CommandContext, Exit,
-    env::{ids, style, table::OutputTable, times},
-    show::render,
+    env::{ids, style, times},
+    show::render::{self, StyledLine, TextTable},
 };
 
 /// The number of rows per query.
@@ -38,7 +38,7 @@ pub(super) async fn list_approvals(
             .try_for_each(|row| cx.out.print_json(&approval_json(row)))?;
         return Ok(Exit::Done);
     }
-    let mut table = OutputTable::new().with_head([
+    let mut table = TextTable::for_output().with_head([
         "approval",
         "tool",
         "requested",
@@ -48,10 +48,10 @@ pub(super) async fn list_approvals(
     ]);
     for row in &rows {
         table.add_row([
-            style::bold(ids::short_id(row.request.approval_id)).to_string(),
-            row.request.tool.to_string(),
-            times::format_time(row.asked_at),
-            ids::short_id(row.session),
+            style::bold(ids::short_id(row.request.approval_id)),
+            row.request.tool.as_str().into(),
+            times::format_time(row.asked_at).into(),
+            ids::short_id(row.session).into(),
             state_label(row.state),
             short_arguments(&row.request),
         ]);
@@ -120,25 +120,23 @@ fn approval_json(row: &ApprovalRow) -> Value {
     })
 }
 
-fn state_label(state: ApprovalState) -> String {
+fn state_label(state: ApprovalState) -> StyledLine {
     match state {
-        ApprovalState::Pending => style::warn(state.text()).to_string(),
-        ApprovalState::Answered => style::note(state.text()).to_string(),
-        ApprovalState::Settled(status) if status.is_refusal() => {
-            style::bad(state.text()).to_string()
-        }
-        ApprovalState::Settled(_) => style::good(state.text()).to_string(),
+        ApprovalState::Pending => style::warn(state.text()),
+        ApprovalState::Answered => style::note(state.text()),
+        ApprovalState::Settled(status) if status.is_refusal() => style::bad(state.text()),
+        ApprovalState::Settled(_) => style::good(state.text()),
     }
 }
 
 /// Returns the arguments in one line.
-fn short_arguments(request: &ApprovalRequest) -> String {
+fn short_arguments(request: &ApprovalRequest) -> StyledLine {
     if request.withheld {
         // Too large to show, or redaction failed: the request carries no arguments.
-        return "(withheld)".to_owned();
+        return "(withheld)".into();
     }
     let text = render::arguments::format_short(request.arguments.as_json().as_value());
-    render::StyledLine::plain(&text).clip(60).text()
+    StyledLine::from(text).clip(60)
 }
 
 fn print_approval(cx: &CommandContext, shown: &ApprovalDetails) -> Result<(), CliError> {

@@ -14,7 +14,8 @@ use toolgate::Config;
 
 use crate::{
     CliError, CommandContext, Exit,
-    env::{config_file::ConfigFile, settings, style, table::OutputTable},
+    env::{config_file::ConfigFile, settings, style},
+    show::render::TextTable,
 };
 
 /// Checks, shows, writes and trusts the configuration.
@@ -179,8 +180,8 @@ fn print_paths(cx: &CommandContext) -> Result<Exit, CliError> {
         }))?;
         return Ok(Exit::Done);
     }
-    let mut table = OutputTable::new();
-    let mut line = |name: &str, value: String| table.add_row([style::dim(name).to_string(), value]);
+    let mut table = TextTable::for_output();
+    let mut line = |name: &str, value: String| table.add_row([style::dim(name), value.into()]);
     line(
         "configuration",
         found.map_or_else(

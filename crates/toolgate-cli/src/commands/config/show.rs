@@ -12,8 +12,8 @@ use crate::{
     env::{
         config_file::{ConfigFile, ConfigOwner},
         style,
-        table::display_width,
     },
+    show::render::StyledLine,
 };
 
 pub(super) fn show_config(args: &ConfigShowArgs, cx: &CommandContext) -> Result<Exit, CliError> {
@@ -55,17 +55,17 @@ fn print_options(cx: &CommandContext, entries: &[OptionEntry]) -> Result<(), Cli
                 .print_line(format_args!("\n{}", style::bold(format!("[{name}]"))))?,
             None => cx.out.print_line("")?,
         }
-        let lines: Vec<(String, &str)> = section
+        let lines: Vec<(StyledLine, &str)> = section
             .iter()
             .map(|entry| (option_line(entry), source_label(entry)))
             .collect();
         let widths = lines
             .iter()
-            .map(|(line, _)| display_width(line))
+            .map(|(line, _)| line.width())
             .filter(|width| *width <= MAX_COLUMN);
         let column = widths.max().unwrap_or(MAX_COLUMN);
         for (line, origin) in &lines {
-            let gap = " ".repeat(column.saturating_sub(display_width(line)) + 2);
+            let gap = " ".repeat(column.saturating_sub(line.width()) + 2);
             cx.out.print_line(format_args!(
                 "{line}{gap}{}",
                 style::dim(format!("# {origin}"))
@@ -78,9 +78,9 @@ fn print_options(cx: &CommandContext, entries: &[OptionEntry]) -> Result<(), Cli
 /// The maximum width of the first column; the origin of a longer line follows it directly.
 const MAX_COLUMN: usize = 60;
 
-fn option_line(entry: &OptionEntry) -> String {
+fn option_line(entry: &OptionEntry) -> StyledLine {
     let option = entry.path.rsplit('.').next().unwrap_or(&entry.path);
-    style::escape_controls(&format!("{option} = {}", to_toml(&entry.value)))
+    format!("{option} = {}", to_toml(&entry.value)).into()
 }
 
 /// Returns the section of an option; `None` for a list that is a section by itself.

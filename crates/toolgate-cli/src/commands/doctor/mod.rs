@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::{
     CliError, CommandContext, Exit,
-    env::{runtime, style, table::OutputTable},
+    env::{runtime, style},
+    show::render::{StyledLine, TextTable},
 };
 
 /// Checks the home, the database, the keys, the configuration, the kernel, the terminal and the
@@ -117,7 +118,7 @@ pub(crate) fn run(args: &DoctorArgs, cx: &CommandContext) -> Result<Exit, CliErr
 }
 
 fn print_findings(cx: &CommandContext, findings: &[DoctorFinding]) -> Result<(), CliError> {
-    let mut table = OutputTable::new();
+    let mut table = TextTable::for_output();
     for finding in findings
         .iter()
         .filter(|finding| !cx.out.is_quiet() || finding.state == FindingState::Broken)
@@ -128,16 +129,14 @@ fn print_findings(cx: &CommandContext, findings: &[DoctorFinding]) -> Result<(),
             FindingState::Broken => style::bad("✗"),
         };
         table.add_row([
-            mark.to_string(),
-            style::bold(finding.check).to_string(),
-            style::escape_controls(&finding.detail),
+            mark,
+            style::bold(finding.check),
+            finding.detail.as_str().into(),
         ]);
         if let Some(fix) = &finding.fix {
-            table.add_row([
-                String::new(),
-                String::new(),
-                format!("{} {}", style::note("fix:"), style::escape_controls(fix)),
-            ]);
+            let mut line = style::note("fix:");
+            line.extend(format!(" {fix}").into());
+            table.add_row([StyledLine::new(), StyledLine::new(), line]);
         }
     }
     if !table.is_empty() {

@@ -16,7 +16,8 @@ use toolgate::{
 
 use crate::{
     CliError, CommandContext, Exit,
-    env::{ids, runtime, style, table::OutputTable, times},
+    env::{ids, runtime, style, times},
+    show::render::{StyledLine, TextTable},
 };
 
 /// Lists, shows, verifies and exports receipts: one for each call, also for calls that were blocked
@@ -181,7 +182,7 @@ async fn list_receipts(args: &ReceiptsListArgs, cx: &CommandContext) -> Result<E
             .try_for_each(|sealed| cx.out.print_json(&receipt_json(sealed)))?;
         return Ok(Exit::Done);
     }
-    let mut table = OutputTable::new().with_head([
+    let mut table = TextTable::for_output().with_head([
         "record",
         "call",
         "tool",
@@ -199,13 +200,13 @@ async fn list_receipts(args: &ReceiptsListArgs, cx: &CommandContext) -> Result<E
             .as_ref()
             .and_then(|approval| approval.by.as_ref());
         table.add_row([
-            counter.to_string(),
-            style::bold(ids::short_id(receipt.invocation_id)).to_string(),
-            receipt.tool_name.to_string(),
-            times::format_time(receipt.ended_at),
-            ids::short_id(receipt.session_id),
+            counter.to_string().into(),
+            style::bold(ids::short_id(receipt.invocation_id)),
+            receipt.tool_name.as_str().into(),
+            times::format_time(receipt.ended_at).into(),
+            ids::short_id(receipt.session_id).into(),
             status_label(receipt.status),
-            by.map_or_else(String::new, |by| style::escape_controls(by.as_str())),
+            by.map_or_else(StyledLine::new, |by| by.as_str().into()),
         ]);
     }
     if table.is_empty() {
@@ -284,10 +285,10 @@ fn verification_error(error: LedgerError) -> CliError {
     }
 }
 
-fn status_label(status: Status) -> String {
+fn status_label(status: Status) -> StyledLine {
     match status {
-        Status::Ok => style::good(status).to_string(),
-        other if other.is_refusal() => style::warn(other).to_string(),
-        other => style::bad(other).to_string(),
+        Status::Ok => style::good(status.text()),
+        other if other.is_refusal() => style::warn(other.text()),
+        other => style::bad(other.text()),
     }
 }

@@ -24,7 +24,9 @@ pub(super) async fn delete_sessions(
     let sessions = find_sessions(&store, &args.ids).await?;
     if !args.erase {
         for session in sessions {
-            store.hide(session, Some(times::current_time())).await?;
+            store
+                .hide_session(session, Some(times::current_time()))
+                .await?;
             print_state(cx, session, "hidden")?;
         }
         let next = style::note("next");
@@ -68,7 +70,7 @@ pub(super) async fn restore_sessions(
 ) -> Result<Exit, CliError> {
     let store = cx.open_store().await?;
     for session in find_sessions(&store, &args.ids).await? {
-        store.hide(session, None).await?;
+        store.hide_session(session, None).await?;
         print_state(cx, session, "restored")?;
     }
     Ok(Exit::Done)
@@ -109,7 +111,7 @@ async fn erase_session(
     session: SessionId,
 ) -> Result<ErasedSessions, CliError> {
     loop {
-        let (held, fence) = match store.erase(session, times::current_time()).await {
+        let (held, fence) = match store.erase_session(session, times::current_time()).await {
             Err(StoreError::LeaseHeld { session, fence, .. }) => (session, fence),
             answer => return Ok(answer?),
         };
@@ -126,7 +128,7 @@ async fn erase_session(
         // Building the dispatcher took over the lease, which raised the fence by one. Release
         // exactly that lease: dropping the dispatcher does not wait for its release.
         store
-            .release(&Lease {
+            .release_lease(&Lease {
                 session: held,
                 fence: fence + 1,
                 revision: 0,

@@ -4,6 +4,7 @@ use serde_json::json;
 use toolgate::{
     RunEnd,
     event::Cost,
+    session::holder_process_id,
     store::{
         ApprovalFilter, ApprovalState, HiddenSessions, SessionFilter, SessionRow, StoreHandle,
     },
@@ -13,9 +14,9 @@ use toolgate::{
 use super::SessionsListArgs;
 use crate::{
     CliError, CommandContext, Exit,
-    env::{ids, style, table::OutputTable, times},
+    env::{ids, style, times},
     show::{
-        agent_sessions, render,
+        render::{StyledLine, TextTable},
         screen::{ConversationItem, SessionScreen},
     },
 };
@@ -59,7 +60,7 @@ pub(super) async fn list_sessions(
         if entries.len() >= args.limit {
             break;
         }
-        if args.all || !agent_sessions::is_agent_session(&store, row.session).await? {
+        if args.all || row.parent.is_none() {
             entries.push(load_entry(&store, row).await?);
         }
     }
@@ -221,8 +222,14 @@ fn entry_json(entry: &SessionEntry) -> serde_json::Value {
 }
 
 fn print_entries(cx: &CommandContext, entries: &[SessionEntry]) -> Result<(), CliError> {
-    let mut table =
-        OutputTable::new().with_head(["session", "last used", "calls", "cost", "status", "about"]);
+    let mut table = TextTable::for_output().with_head([
+        "session",
+        "last used",
+        "calls",
+        "cost",
+        "status",
+        "about",
+    ]);
     for SessionEntry {
         row,
         stands,
@@ -231,18 +238,17 @@ fn print_entries(cx: &CommandContext, entries: &[SessionEntry]) -> Result<(), Cl
         cost,
     } in entries
     {
-        let hidden = if row.hidden_at.is_some() {
-            style::dim(" (hidden)").to_string()
-        } else {
-            String::new()
-        };
+        let mut status = stands.status_label();
+        if row.hidden_at.is_some() {
+            status.extend(style::dim(" (hidden)"));
+        }
         table.add_row([
-            style::bold(ids::short_id(row.session)).to_string(),
-            times::format_time(row.updated_at),
-            calls.to_string(),
-            cost.map_or_else(String::new, |cost| cost.to_string()),
-            format!("{}{hidden}", stands.status_label()),
-            render::StyledLine::plain(words).clip(60).text(),
+            style::bold(ids::short_id(row.session)),
+            times::format_time(row.updated_at).into(),
+            calls.to_string().into(),
+            cost.map_or_else(StyledLine::new, |cost| cost.to_string().into()),
+            status,
+            StyledLine::plain(words).clip(60),
         ]);
     }
     if table.is_empty() {
@@ -266,30 +272,21 @@ impl SessionStatus {
         }
     }
 
-    fn status_label(&self) -> String {
+    fn status_label(&self) -> StyledLine {
         match self {
-            Self::Running(holder) => {
-                style::note(format!("running ({})", process_name(holder))).to_string()
-            }
-            Self::Decided => style::note("decided, can be resumed").to_string(),
-            Self::Waiting(1) => style::warn("1 pending approval").to_string(),
-            Self::Waiting(count) => style::warn(format!("{count} pending approvals")).to_string(),
-            Self::Ended(RunEnd::Completed) | Self::Settled => {
-                style::good(RunEnd::Completed.text()).to_string()
-            }
-            Self::Ended(RunEnd::Cancelled) | Self::Open => {
-                style::warn(RunEnd::Cancelled.text()).to_string()
-            }
-            Self::Ended(end @ RunEnd::Suspended) => style::warn(end.text()).to_string(),
-            Self::Ended(end) => style::bad(end.text()).to_string(),
+            Self::Running(holder) => style::note(format!("running ({})", process_name(holder))),
+            Self::Decided => style::note("decided, can be resumed"),
+            Self::Waiting(1) => style::warn("1 pending approval"),
+            Self::Waiting(count) => style::warn(format!("{count} pending approvals")),
+            Self::Ended(RunEnd::Completed) | Self::Settled => style::good(RunEnd::Completed.text()),
+            Self::Ended(RunEnd::Cancelled) | Self::Open => style::warn(RunEnd::Cancelled.text()),
+            Self::Ended(end @ RunEnd::Suspended) => style::warn(end.text()),
+            Self::Ended(end) => style::bad(end.text()),
         }
     }
 }
 
-/// Returns `process 4711` from the long name of a lease holder.
-fn process_name(holder: &str) -> &str {
-    let name = holder
-        .split_once(" in ")
-        .map_or(holder, |(_, process)| process);
-    name.split_once('+').map_or(name, |(process, _)| process)
+/// Returns `process 4711` for the long name of a lease holder.
+fn process_name(holder: &str) -> String {
+    holder_process_id(holder).map_or_else(|| holder.to_owned(), |id| format!("process {id}"))
 }

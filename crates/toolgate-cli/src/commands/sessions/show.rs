@@ -2,7 +2,10 @@
 
 use toolgate::{Event, event::EventBody, store::StoreHandle, value::SessionId};
 
-use super::{SessionShowArgs, list::apply_events};
+use super::{
+    SessionShowArgs,
+    list::{apply_events, fold_session},
+};
 use crate::{
     CliError, CommandContext, Exit,
     env::{ids, style, times},
@@ -34,14 +37,13 @@ pub(super) async fn fold_with_agents(
     store: &StoreHandle,
     session: SessionId,
 ) -> Result<SessionScreen, CliError> {
-    let mut screen = SessionScreen::new();
-    apply_events(&mut screen, store, session).await?;
+    let mut screen = fold_session(store, session).await?;
     let mut looked = 0;
     // An agent's calls are appended to the list while it is walked, so agents of agents are found
     // too.
     while let Some(call) = screen.calls().get(looked).map(|call| call.invocation.id) {
         looked += 1;
-        let agent = SessionId::new(call.uuid());
+        let agent = call.agent_session();
         if store.revision(agent).await? > 0 {
             apply_events(&mut screen, store, agent).await?;
         }
@@ -107,7 +109,7 @@ fn print_session(
             let name = agent.name.as_deref().unwrap_or("agent");
             cx.out.print_line(format_args!(
                 "\n{} {}",
-                style::note(style::escape_controls(name)),
+                style::note(name),
                 style::dim(agent.session)
             ))?;
         }
@@ -125,10 +127,8 @@ fn print_conversation(
         match item {
             ConversationItem::User { text, .. } => {
                 cx.out.print_line("")?;
-                text.lines().try_for_each(|line| {
-                    cx.out
-                        .print_line(style::bold(format!("> {}", style::escape_controls(line))))
-                })?;
+                text.lines()
+                    .try_for_each(|line| cx.out.print_line(style::bold(format!("> {line}"))))?;
             }
             ConversationItem::Model(text) => {
                 cx.out.print_line("")?;
@@ -149,13 +149,12 @@ fn print_conversation(
                         .print_line(format_args!("  {} {line}", style::dim(id)))?;
                 }
             }
-            ConversationItem::Note(text) => cx
-                .out
-                .print_line(style::dim(format!("  {}", style::escape_controls(text))))?,
+            ConversationItem::Note(text) => cx.out.print_line(style::dim(format!("  {text}")))?,
         }
     }
     if let Some(end) = agent.end {
-        cx.out.print_line(style::dim(format!("  ({end})")))?;
+        cx.out
+            .print_line(style::dim(format!("  ({})", end.text())))?;
     }
     Ok(())
 }

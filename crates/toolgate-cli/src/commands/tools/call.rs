@@ -145,12 +145,12 @@ fn print_settled(
         }
         return cx.out.print_note(format_args!(
             "{} in {took} ms; session {session}",
-            style::good(settled.status)
+            style::good(settled.status.text())
         ));
     }
     let refused = CliError::new(format!(
         "{}: {}",
-        settled.status,
+        settled.status.text(),
         style::escape_controls(&text)
     ));
     cx.out

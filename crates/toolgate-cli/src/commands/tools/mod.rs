@@ -5,12 +5,11 @@ mod show;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use toolgate::{View, tool::ToolEntry};
+use toolgate::{View, tool::ToolEntry, value::serialized_word};
 
 use crate::{
-    CallArgs, CliError, CommandContext, Exit, GateArgs,
-    assembly::preview::GatePreview,
-    env::{style, table::OutputTable},
+    CallArgs, CliError, CommandContext, Exit, GateArgs, assembly::preview::GatePreview, env::style,
+    show::render::TextTable,
 };
 
 /// Lists the tools that agents have here, shows one, or calls one through the gate.
@@ -86,7 +85,7 @@ pub(crate) fn run(args: &ToolsArgs, cx: &CommandContext) -> Result<Exit, CliErro
 fn list_tools(cx: &CommandContext) -> Result<Exit, CliError> {
     let preview = GatePreview::open(cx, &GateArgs::default())?;
     let view = View::for_stack(&preview.registry, &preview.stack)?;
-    let mut table = OutputTable::new().with_head(["TOOL", "EFFECT", "WHAT IT DOES"]);
+    let mut table = TextTable::for_output().with_head(["TOOL", "EFFECT", "WHAT IT DOES"]);
     for tool in view.specs().filter_map(|spec| view.get(spec.name.as_str())) {
         if cx.out.is_json() {
             cx.out
@@ -95,9 +94,9 @@ fn list_tools(cx: &CommandContext) -> Result<Exit, CliError> {
         let first = tool.spec.description.lines().next().unwrap_or_default();
         let effect = tool.entry.spec.annotations.strongest_effect();
         table.add_row([
-            style::bold(&tool.spec.name).to_string(),
-            wire_word(&effect),
-            style::escape_controls(first),
+            style::bold(&tool.spec.name),
+            serialized_word(&effect).into(),
+            first.into(),
         ]);
     }
     if !cx.out.is_json() {
@@ -116,12 +115,4 @@ fn describe_tool(entry: &ToolEntry, description: &str) -> Value {
         "executor": entry.executor.to_string(),
         "fingerprint": entry.fingerprint,
     })
-}
-
-/// Returns the wire word of a value of an enumeration.
-fn wire_word(value: &impl serde::Serialize) -> String {
-    serde_json::to_value(value)
-        .ok()
-        .and_then(|word| word.as_str().map(str::to_owned))
-        .unwrap_or_default()
 }

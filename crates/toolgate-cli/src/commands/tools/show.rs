@@ -1,13 +1,14 @@
 //! `toolgate tools show`: one tool, as the model sees it.
 
 use serde_json::Value;
-use toolgate::{View, tool::ShownTool};
+use toolgate::{View, tool::ShownTool, value::serialized_word};
 
-use super::{describe_tool, wire_word};
+use super::describe_tool;
 use crate::{
     CliError, CommandContext, Exit, GateArgs,
     assembly::preview::GatePreview,
-    env::{style, table::OutputTable},
+    env::style,
+    show::render::{StyledLine, TextTable},
 };
 
 pub(super) fn show_tool(name: &str, cx: &CommandContext) -> Result<Exit, CliError> {
@@ -54,15 +55,15 @@ fn print_tool(tool: &ShownTool, cx: &CommandContext) -> Result<(), CliError> {
         cx.out.print_line(format_args!("{parameters}\n"))?;
     }
     let annotations = &tool.entry.spec.annotations;
-    let mut facts = OutputTable::new();
-    let mut fact = |name: &str, value: String| facts.add_row([style::dim(name).to_string(), value]);
-    fact("effect", wire_word(&annotations.strongest_effect()));
+    let mut facts = TextTable::for_output();
+    let mut fact = |name: &str, value: String| facts.add_row([style::dim(name), value.into()]);
+    fact("effect", serialized_word(&annotations.strongest_effect()));
     fact(
         "kind",
         annotations
             .kind
             .as_ref()
-            .map_or_else(|| "unknown".to_owned(), wire_word),
+            .map_or_else(|| "unknown".to_owned(), serialized_word),
     );
     fact("can be retried", yes_or_no(annotations.may_repeat()));
     fact("can be undone", yes_or_no(annotations.undo));
@@ -80,19 +81,19 @@ fn yes_or_no(yes: bool) -> String {
 }
 
 /// Returns the parameters, one per row.
-fn parameter_table(tool: &ShownTool) -> OutputTable {
+fn parameter_table(tool: &ShownTool) -> TextTable {
     let schema = tool.spec.input.as_json().as_value();
     let required = |name: &str| {
         schema["required"]
             .as_array()
             .is_some_and(|names| names.iter().any(|required| required == name))
     };
-    let mut table = OutputTable::new().with_head(["ARGUMENT", "TYPE", "", ""]);
+    let mut table = TextTable::for_output().with_head(["ARGUMENT", "TYPE", "", ""]);
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let needed = if required(name) {
-            style::warn("required").to_string()
+            style::warn("required")
         } else {
-            String::new()
+            StyledLine::new()
         };
         let injected = tool
             .injected
@@ -101,8 +102,13 @@ fn parameter_table(tool: &ShownTool) -> OutputTable {
         let by = injected.map_or_else(String::new, |injected| {
             format!(" (required by the layer {})", injected.by)
         });
-        let said = style::escape_controls(property["description"].as_str().unwrap_or_default());
-        table.add_row([name.clone(), parameter_type(property), needed, said + &by]);
+        let said = property["description"].as_str().unwrap_or_default();
+        table.add_row([
+            name.as_str().into(),
+            parameter_type(property).into(),
+            needed,
+            format!("{said}{by}").into(),
+        ]);
     }
     table
 }

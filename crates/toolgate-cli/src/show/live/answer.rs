@@ -2,34 +2,23 @@
 
 use std::sync::Arc;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 use toolgate::{
     Arguments, Decision, Session, View,
     approval::{AdmittedDecision, ApprovalRequest},
-    layers::{Preview, RuleBook, SharedPreview, StandingRule},
+    layers::{Preview, RuleBook, RuleScope, SharedPreview, StandingRule},
     stack::{RawArguments, ToolRequest},
-    store::{RecordKey, StoreRecord},
 };
 
-use super::{
-    display::LiveDisplay,
-    editor,
-    prompt::PromptAction,
-    rule::{PromptRuleDraft, RuleTarget},
-    terminal::Keyboard,
-};
+use super::{display::LiveDisplay, editor, prompt::PromptAction, terminal::Keyboard};
 use crate::{
     CliError, CliGate, CommandContext,
-    env::ids,
-    show::render::{StyledLine, arguments, render_diff},
+    env::style::{BAD, DIM, GOOD, WARN},
+    show::{
+        render::{StyledLine, arguments, render_diff},
+        rule_proposal::{RuleProposal, describe_matches},
+    },
 };
-
-const GOOD: Style = AnsiColor::Green.on_default();
-const WARN: Style = AnsiColor::Yellow.on_default();
-const BAD: Style = AnsiColor::Red.on_default();
-const DIM: Style = Style::new().dimmed();
-/// The most calls that are listed as covered by a rule.
-const MAX_PREVIEWED: usize = 5;
 
 /// The user at the terminal, with the session and gate that they act on.
 pub(crate) struct AnswerHandler<'a> {
@@ -89,8 +78,17 @@ impl<'a> AnswerHandler<'a> {
             }
             PromptAction::Explain(request) => self.explain_call(&request, shown).await,
             PromptAction::Propose(request) => self.propose_rule(&request, shown).await,
-            PromptAction::Preview(draft) => self.preview_rule(&draft, shown).await,
-            PromptAction::Always(request, draft) => self.store_rule(&request, &draft, shown).await,
+            PromptAction::Preview(proposal) => {
+                let previewed = self.preview_rule(proposal.rule(), shown).await;
+                if previewed.is_err() {
+                    // A rule is stored only after the user has seen what it covers.
+                    shown.prompt.back_to_choosing();
+                }
+                previewed
+            }
+            PromptAction::Always(request, proposal) => {
+                self.store_rule(&request, proposal.rule(), shown).await
+            }
         };
         if let Err(error) = done {
             shown.note(&error.to_string(), BAD);
@@ -126,13 +124,12 @@ impl<'a> AnswerHandler<'a> {
         &self,
         request: &ApprovalRequest,
     ) -> Result<Arc<ApprovalRequest>, CliError> {
-        let key = RecordKey::Question(request.approval_id.call_id(), request.generation);
-        match self.gate.store.record(&key).await? {
-            Some(StoreRecord::Question(whole)) => Ok(whole),
-            _ => Err(CliError::new(
-                "the approval request is no longer in the store",
-            )),
-        }
+        let call = request.approval_id.call_id();
+        let store = &self.gate.store;
+        let whole = store
+            .load_approval_request(call, request.generation)
+            .await?;
+        whole.ok_or_else(|| CliError::new("the approval request is no longer in the store"))
     }
 
     async fn edit_arguments(
@@ -208,27 +205,18 @@ impl<'a> AnswerHandler<'a> {
         request: &ApprovalRequest,
         shown: &mut LiveDisplay,
     ) -> Result<(), CliError> {
-        let whole = self.load_request(request).await?;
-        // Redacted arguments differ from the stored ones. A rule on the originals would write the
-        // secret into the rule book.
-        if request.withheld || request.arguments.digest() != whole.arguments.digest() {
-            return Err(CliError::new(
-                "the arguments contain a secret, and a rule would store it",
-            ));
-        }
-        let view = View::for_stack(&self.gate.registry, &self.gate.stack)?;
-        let annotations = view
-            .get(request.tool.as_str())
-            .map(|tool| tool.spec.annotations.clone());
-        let draft = PromptRuleDraft::new((*whole).clone(), &annotations.unwrap_or_default());
-        self.preview_rule(&draft, shown).await?;
-        shown.prompt.confirm_rule(draft);
-        Ok(())
-    }
-
-    fn build_rule(&self, draft: &PromptRuleDraft, shown: &LiveDisplay) -> StandingRule {
+        // An agent's call belongs to the session of the agent.
+        let session = shown
+            .screen
+            .call(request.approval_id.call_id())
+            .map_or(self.session.id(), |call| call.invocation.turn.session);
         let project = self.cx.paths.workspace.display().to_string();
-        draft.build_rule(self.session.id(), &project, &self.gate.me, shown.now())
+        let view = View::for_stack(&self.gate.registry, &self.gate.stack)?;
+        let me = &self.gate.me;
+        let proposal = RuleProposal::new(request, session, me, &project, &view, shown.now())?;
+        self.preview_rule(proposal.rule(), shown).await?;
+        shown.prompt.confirm_rule(proposal);
+        Ok(())
     }
 
     fn rule_book(&self) -> Result<RuleBook, CliError> {
@@ -241,64 +229,33 @@ impl<'a> AnswerHandler<'a> {
     /// Shows a rule, and the past approval requests that it would have answered.
     async fn preview_rule(
         &self,
-        draft: &PromptRuleDraft,
+        rule: &StandingRule,
         shown: &mut LiveDisplay,
     ) -> Result<(), CliError> {
-        let rule = self.build_rule(draft, shown);
-        let matched = self.rule_book()?.preview(&rule).await?;
-        let mut head = StyledLine::styled("rule: ", WARN)
-            .with(&format!("allow {}", rule.tool), Style::new().bold());
-        for (pointer, pattern) in &rule.arguments {
-            let value = match pattern {
-                toolgate::layers::ArgumentPattern::Equals(value) => value.to_string(),
-                toolgate::layers::ArgumentPattern::Glob(glob) => glob.clone(),
-            };
-            head.push(
-                &format!(" {}={value}", pointer.trim_start_matches('/')),
-                Style::new(),
-            );
+        let matched = self.rule_book()?.preview(rule).await?;
+        let head = StyledLine::styled("rule: ", WARN).with(&rule.to_string(), Style::new());
+        shown.print_lines([head]);
+        for line in describe_matches(&matched) {
+            shown.note(&format!("  {line}"), DIM);
         }
-        head.push(&format!(" {}", draft.place.describe()), Style::new());
-        let mut lines = vec![head];
-        let count = matched.len();
-        let asked = if count == 1 {
-            "one approval request".to_owned()
-        } else {
-            format!("{count} approval requests")
-        };
-        lines.push(StyledLine::styled(
-            &format!("  it would have answered {asked}, including this one"),
-            DIM,
-        ));
-        for call in matched.iter().rev().take(MAX_PREVIEWED) {
-            let text = format!(
-                "  {} {} in session {}",
-                call.asked_at,
-                call.tool,
-                ids::short_id(call.session)
-            );
-            lines.push(StyledLine::styled(&text, DIM));
-        }
-        shown.print_lines(lines);
         Ok(())
     }
 
     async fn store_rule(
         &self,
         request: &ApprovalRequest,
-        draft: &PromptRuleDraft,
+        rule: &StandingRule,
         shown: &mut LiveDisplay,
     ) -> Result<(), CliError> {
-        let rule = self.build_rule(draft, shown);
-        let id = rule.id.clone();
         // The rule comes first: if it cannot be stored, nothing has been decided.
-        if let Err(error) = self.rule_book()?.add(rule).await {
+        if let Err(error) = self.rule_book()?.add(rule.clone()).await {
             shown.prompt.reopen(request);
             return Err(error.into());
         }
-        let place = match draft.place {
-            RuleTarget::Session => "",
-            RuleTarget::Project | RuleTarget::Everywhere => "; it applies to other sessions too",
+        let id = &rule.id;
+        let place = match rule.scope {
+            RuleScope::Session { .. } => "",
+            RuleScope::Project { .. } | RuleScope::Global => "; it applies to other sessions too",
         };
         shown.note(&format!("stored the rule {id}{place}"), GOOD);
         shown.note(

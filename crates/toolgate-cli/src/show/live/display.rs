@@ -16,15 +16,17 @@ use toolgate::{
 };
 
 use super::prompt::ApprovalPrompt;
-use crate::show::{
-    feed::FeedItem,
-    render::{
-        LiveArea, ReplyBlocks, SPINNER, StyledLine, call_line, render_approval, render_markdown,
+use crate::{
+    env::style::DIM,
+    show::{
+        feed::FeedItem,
+        render::{
+            LiveArea, ReplyBlocks, SPINNER, StyledLine, call_line, render_approval, render_markdown,
+        },
+        screen::{CallView, ConversationItem, SessionScreen},
     },
-    screen::{CallView, ConversationItem, SessionScreen},
 };
 
-const DIM: Style = Style::new().dimmed();
 /// The most rows shown of the reply that is still streaming.
 const MAX_REPLY_ROWS: usize = 8;
 

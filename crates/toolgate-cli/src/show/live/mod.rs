@@ -6,7 +6,6 @@ pub(crate) mod editor;
 mod json;
 mod plain;
 mod prompt;
-mod rule;
 mod stops;
 pub(crate) mod summary;
 mod terminal;
@@ -153,8 +152,7 @@ pub(crate) async fn catch_up(
         let agents = screen
             .open_calls()
             .filter(|call| call.invocation.turn.session == next);
-        sessions
-            .extend(agents.map(|call| toolgate::value::SessionId::new(call.invocation.id.uuid())));
+        sessions.extend(agents.map(|call| call.invocation.id.agent_session()));
     }
     Ok((screen, feed))
 }

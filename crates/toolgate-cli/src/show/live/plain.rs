@@ -52,9 +52,7 @@ impl PlainSink {
                 ConversationItem::Model(text) if !self.out.is_quiet() => self
                     .out
                     .print_line(style::escape_controls(text.trim_end()))?,
-                ConversationItem::Note(text) => self
-                    .out
-                    .print_note(style::dim(style::escape_controls(text)))?,
+                ConversationItem::Note(text) => self.out.print_note(style::dim(text))?,
                 ConversationItem::Model(_)
                 | ConversationItem::User { .. }
                 | ConversationItem::Call(_) => {}

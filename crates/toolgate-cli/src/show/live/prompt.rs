@@ -5,13 +5,23 @@ use std::{collections::HashSet, sync::Arc};
 
 use anstyle::{AnsiColor, Style};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use toolgate::{Arguments, approval::ApprovalRequest, value::CallId};
+use toolgate::{
+    Arguments,
+    approval::{ApprovalRequest, ApprovalRequestRef},
+    layers::RuleDraft,
+    value::CallId,
+};
 
-use super::rule::{PromptRuleDraft, RuleCoverage, RuleTarget};
-use crate::show::{render::StyledLine, screen::SessionScreen};
+use crate::{
+    env::style::DIM,
+    show::{
+        render::StyledLine,
+        rule_proposal::{RuleAnswer, RuleProposal},
+        screen::SessionScreen,
+    },
+};
 
 const KEY: Style = AnsiColor::Yellow.on_default().bold();
-const DIM: Style = Style::new().dimmed();
 
 /// The pending approval requests, and the state of answering one.
 #[derive(Debug, Default)]
@@ -34,8 +44,8 @@ enum PromptStep {
     Reason(String),
     /// The user edited the arguments and has to confirm them.
     Edited(Arguments),
-    /// The user drafts a rule.
-    Rule(Box<PromptRuleDraft>),
+    /// The user has to confirm a rule.
+    Rule(Box<RuleProposal>),
 }
 
 /// An action for the display to carry out.
@@ -56,9 +66,9 @@ pub(crate) enum PromptAction {
     /// Draft a rule for the call.
     Propose(Arc<ApprovalRequest>),
     /// Show what a rule would have covered.
-    Preview(Box<PromptRuleDraft>),
+    Preview(Box<RuleProposal>),
     /// Store a rule and approve.
-    Always(Arc<ApprovalRequest>, Box<PromptRuleDraft>),
+    Always(Arc<ApprovalRequest>, Box<RuleProposal>),
     /// Do nothing.
     Nothing,
 }
@@ -113,12 +123,12 @@ impl ApprovalPrompt {
     }
 
     /// Stores a drafted rule, which the user has to confirm.
-    pub(crate) fn confirm_rule(&mut self, draft: PromptRuleDraft) {
+    pub(crate) fn confirm_rule(&mut self, proposal: RuleProposal) {
         if self
             .current()
-            .is_some_and(|current| request_key(current) == request_key(&draft.request))
+            .is_some_and(|current| ApprovalRequestRef::from(&**current) == proposal.question)
         {
-            self.mode = PromptStep::Rule(Box::new(draft));
+            self.mode = PromptStep::Rule(Box::new(proposal));
         }
     }
 
@@ -169,22 +179,15 @@ impl ApprovalPrompt {
                 KeyCode::Char('n') | KeyCode::Esc => self.back_to_choosing(),
                 _ => PromptAction::Nothing,
             },
-            PromptStep::Rule(draft) => {
-                match pressed.code {
-                    KeyCode::Char('s') => draft.place = RuleTarget::Session,
-                    KeyCode::Char('p') => draft.place = RuleTarget::Project,
-                    KeyCode::Char('g') => draft.place = RuleTarget::Everywhere,
-                    KeyCode::Char('x') => draft.switch_coverage(),
-                    KeyCode::Char('y') => {
-                        let draft = draft.clone();
-                        return self
-                            .mark_answered(PromptAction::Always(request.clone(), draft), &request);
-                    }
-                    KeyCode::Char('n') | KeyCode::Esc => return self.back_to_choosing(),
-                    _ => return PromptAction::Nothing,
+            PromptStep::Rule(proposal) => match proposal.handle_key(pressed) {
+                Some(RuleAnswer::Save) => {
+                    let proposal = proposal.clone();
+                    self.mark_answered(PromptAction::Always(request.clone(), proposal), &request)
                 }
-                PromptAction::Preview(draft.clone())
-            }
+                Some(RuleAnswer::Changed) => PromptAction::Preview(proposal.clone()),
+                Some(RuleAnswer::Back) => self.back_to_choosing(),
+                None => PromptAction::Nothing,
+            },
         }
     }
 
@@ -245,7 +248,8 @@ impl ApprovalPrompt {
             .map_or(PromptAction::Nothing, PromptAction::Show)
     }
 
-    fn back_to_choosing(&mut self) -> PromptAction {
+    /// Discards a half-written answer; the request stays open.
+    pub(crate) fn back_to_choosing(&mut self) -> PromptAction {
         self.mode = PromptStep::Choosing;
         PromptAction::Nothing
     }
@@ -269,15 +273,14 @@ impl ApprovalPrompt {
                 let asked =
                     StyledLine::styled(&format!("Run {}?", request.tool), Style::new().bold());
                 let more = (self.questions.len() > 1).then_some(("1-9", "another"));
-                let keys = [
-                    ("y", "yes"),
-                    ("n", "no"),
-                    ("e", "edit"),
-                    ("a", "always"),
-                    ("?", "why"),
-                    ("s", "later"),
-                ];
-                vec![asked, keys_line(keys.into_iter().chain(more))]
+                let always = RuleDraft::check_request(request)
+                    .is_ok()
+                    .then_some(("a", "always"));
+                let keys = [("y", "yes"), ("n", "no"), ("e", "edit")]
+                    .into_iter()
+                    .chain(always)
+                    .chain([("?", "why"), ("s", "later")]);
+                vec![asked, keys_line(keys.chain(more))]
             }
             PromptStep::Reason(reason) => {
                 let line = StyledLine::styled("Why not? ", KEY)
@@ -292,7 +295,10 @@ impl ApprovalPrompt {
                 StyledLine::styled("Run it with these arguments?", Style::new().bold()),
                 keys_line([("y", "yes"), ("e", "edit again"), ("n", "back")]),
             ],
-            PromptStep::Rule(draft) => rule_lines(draft),
+            PromptStep::Rule(proposal) => vec![
+                StyledLine::styled(&proposal.title(), Style::new().bold()),
+                keys_line(proposal.keys()),
+            ],
         });
         lines
     }
@@ -306,28 +312,6 @@ impl ApprovalPrompt {
             .with(&format!("{} ", at + 1), KEY)
             .with(&format!("{} {given}", request.tool), style)
     }
-}
-
-fn rule_lines(draft: &PromptRuleDraft) -> Vec<StyledLine> {
-    let what = match draft.reach {
-        RuleCoverage::SameCall => "with these arguments",
-        RuleCoverage::SameTarget => "on the same target",
-    };
-    let title = format!(
-        "Always allow {} {what}, {}?",
-        draft.request.tool,
-        draft.place.describe()
-    );
-    let reach = draft.has_coverage_choice().then_some(match draft.reach {
-        RuleCoverage::SameCall => ("x", "same target"),
-        RuleCoverage::SameTarget => ("x", "exactly this"),
-    });
-    let keys = [("s", "session"), ("p", "project"), ("g", "everywhere")];
-    let rest = [("y", "save and run"), ("n", "back")];
-    vec![
-        StyledLine::styled(&title, Style::new().bold()),
-        keys_line(keys.into_iter().chain(reach).chain(rest)),
-    ]
 }
 
 fn keys_line<'a>(keys: impl IntoIterator<Item = (&'a str, &'a str)>) -> StyledLine {
@@ -348,11 +332,12 @@ mod tests {
     use super::*;
     use serde_json::json;
     use toolgate::{
-        Annotations, Call, Event,
+        Annotations, Call, Event, Registry, View,
         event::{Invocation, ToolEvent},
+        layers::RuleScope,
         stack::CallSeed,
-        tool::Resource,
-        value::Timestamp,
+        tool::{Resource, ToolSpec},
+        value::{Schema, SessionId, Timestamp},
     };
     use toolgate_testkit::seed;
 
@@ -393,6 +378,26 @@ mod tests {
             }
         }
         screen
+    }
+
+    const SESSION: SessionId = SessionId::new(uuid::Uuid::from_u128(7));
+
+    /// Drafts a rule for a tool whose `path` names its target.
+    fn propose_rule(request: &ApprovalRequest) -> RuleProposal {
+        let mut spec = ToolSpec::new("write_file", "Writes.", Schema::any_object());
+        spec.annotations = Annotations::default().with_resource(Resource::path("path"));
+        let registry = Registry::new();
+        registry.register_host(spec).expect("registers");
+        let view = View::from_registry(&registry);
+        RuleProposal::new(
+            request,
+            SESSION,
+            &"ann".into(),
+            "p",
+            &view,
+            Timestamp::EPOCH,
+        )
+        .expect("drafts")
     }
 
     fn press_keys(prompt: &mut ApprovalPrompt, keys: &str) -> Vec<PromptAction> {
@@ -487,10 +492,7 @@ mod tests {
         press_keys(&mut prompt, "nwhy\u{1b}");
         prompt.confirm_edited(&request, Arguments::empty());
         assert_eq!(press_keys(&mut prompt, "n"), [PromptAction::Nothing]);
-        prompt.confirm_rule(PromptRuleDraft::new(
-            (*request).clone(),
-            &Annotations::default(),
-        ));
+        prompt.confirm_rule(propose_rule(&request));
         assert_eq!(press_keys(&mut prompt, "\u{1b}"), [PromptAction::Nothing]);
         assert_eq!(
             press_keys(&mut prompt, "y"),
@@ -520,39 +522,49 @@ mod tests {
         let mut prompt = ApprovalPrompt::default();
         let screen = pending_screen(&["a"]);
         let request = prompt.sync_requests(&screen).expect("asks");
-        let annotations = Annotations::default().with_resource(Resource::path("path"));
-        prompt.confirm_rule(PromptRuleDraft::new((*request).clone(), &annotations));
-        let places: Vec<RuleTarget> = press_keys(&mut prompt, "gsp")
+        prompt.confirm_rule(propose_rule(&request));
+        let scopes: Vec<RuleScope> = press_keys(&mut prompt, "gsp")
             .into_iter()
             .filter_map(|act| match act {
-                PromptAction::Preview(draft) => Some(draft.place),
+                PromptAction::Preview(proposal) => Some(proposal.rule().scope.clone()),
                 _ => None,
             })
             .collect();
+        let project = "p".to_owned();
         assert_eq!(
-            places,
+            scopes,
             [
-                RuleTarget::Everywhere,
-                RuleTarget::Session,
-                RuleTarget::Project
+                RuleScope::Global,
+                RuleScope::Session { session: SESSION },
+                RuleScope::Project { project }
             ]
+        );
+        let [PromptAction::Preview(wider)] = &press_keys(&mut prompt, "x")[..] else {
+            panic!("it is shown again")
+        };
+        assert_eq!(
+            wider.rule().to_string(),
+            r#"allow write_file where content is any value and path is "a""#
         );
         let [PromptAction::Preview(exact)] = &press_keys(&mut prompt, "x")[..] else {
             panic!("it is shown again")
         };
-        assert_eq!(exact.reach, RuleCoverage::SameCall);
         let [PromptAction::Always(_, kept)] = &press_keys(&mut prompt, "y")[..] else {
             panic!("it is kept")
         };
-        let rule = kept.build_rule(
-            toolgate::value::SessionId::new(request.approval_id.call_id().uuid()),
-            "p",
-            &"ann".into(),
-            Timestamp::EPOCH,
-        );
-        assert_eq!(
-            rule.arguments.keys().collect::<Vec<_>>(),
-            ["/content", "/path"]
-        );
+        assert_eq!(kept, exact);
+    }
+
+    #[test]
+    fn always_is_offered_only_where_a_rule_can_be_drafted() {
+        let mut prompt = ApprovalPrompt::default();
+        prompt.sync_requests(&pending_screen(&["a"]));
+        let shown = |prompt: &ApprovalPrompt| {
+            let lines = prompt.render_lines();
+            lines.iter().any(|line| line.text().contains("a always"))
+        };
+        assert!(shown(&prompt));
+        Arc::make_mut(&mut prompt.questions[0]).withheld = true;
+        assert!(!shown(&prompt));
     }
 }

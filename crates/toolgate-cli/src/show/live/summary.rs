@@ -8,14 +8,13 @@ use toolgate::{RunEnd, Status, approval::ApprovalRequest, layers::LedgerError, v
 use super::FollowEnd;
 use crate::{
     CliError, CliGate, CommandContext, Exit,
-    env::ids,
+    env::{ids, style::NOTE},
     show::{
         render::{StyledLine, format_duration, status_style},
         screen::{CallState, SessionScreen},
     },
 };
 
-const NAME: Style = AnsiColor::Cyan.on_default();
 const COMMAND: Style = Style::new().bold();
 
 /// The end of a run, and what is left to do.
@@ -161,7 +160,7 @@ fn headline(ending: &RunEnding) -> StyledLine {
 }
 
 fn render_field(name: &str, text: StyledLine) -> StyledLine {
-    let mut line = StyledLine::styled(&format!("{name:<9}"), NAME);
+    let mut line = StyledLine::styled(&format!("{name:<9}"), NOTE);
     line.extend(text);
     line
 }

@@ -11,7 +11,6 @@ use tokio::{sync::watch::Receiver, time::MissedTickBehavior};
 use toolgate::{
     Session,
     layers::{Toast, ToastManager},
-    value::SessionId,
 };
 
 use super::{
@@ -219,7 +218,7 @@ impl<'a> TerminalFollower<'a> {
         let prompt = &self.display.prompt;
         // The call of an agent is open while the agent waits for approval.
         let is_agent = |call: &CallView| {
-            let session = SessionId::new(call.invocation.id.uuid());
+            let session = call.invocation.id.agent_session();
             screen.agents().iter().any(|agent| agent.session == session)
         };
         let put_off = |call: &CallView| {

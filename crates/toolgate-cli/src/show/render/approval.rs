@@ -1,6 +1,6 @@
 //! An approval request in full: what will run, why approval is needed, what it changes.
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 use serde_json::Value;
 use toolgate::{
     SideEffect,
@@ -9,9 +9,7 @@ use toolgate::{
 };
 
 use super::{StyledLine, arguments, format_duration, render_diff};
-
-const WARN: Style = AnsiColor::Yellow.on_default();
-const NAME: Style = AnsiColor::Cyan.on_default();
+use crate::env::style::{NOTE, WARN};
 
 /// Renders an approval request in full, in lines of at most `width` columns.
 pub fn render_approval(request: &ApprovalRequest, now: Timestamp, width: usize) -> Vec<StyledLine> {
@@ -55,7 +53,7 @@ fn render_title(request: &ApprovalRequest, width: usize) -> StyledLine {
 }
 
 fn render_field(name: &str, text: &str, width: usize) -> Vec<StyledLine> {
-    let line = StyledLine::styled(name, NAME).with(&format!(": {}", text.trim()), Style::new());
+    let line = StyledLine::styled(name, NOTE).with(&format!(": {}", text.trim()), Style::new());
     line.wrap(width, &StyledLine::plain("  "))
 }
 

@@ -1,20 +1,15 @@
 //! One call in one line: tool, arguments, state and duration.
 
 use anstyle::{AnsiColor, Style};
-use toolgate::{
-    Status,
-    stack::{ChangeSubject, Progress, Provenance},
-    value::Timestamp,
-};
+use toolgate::{Status, stack::Progress, value::Timestamp};
 
 use super::{StyledLine, arguments};
-use crate::show::screen::{CallState, CallView};
+use crate::{
+    env::style::{BAD, DIM, GOOD, NOTE, WARN},
+    show::screen::{CallState, CallView},
+};
 
-const GOOD: Style = AnsiColor::Green.on_default();
-const BAD: Style = AnsiColor::Red.on_default();
-const WARN: Style = AnsiColor::Yellow.on_default();
 const UNCERTAIN: Style = AnsiColor::Magenta.on_default();
-const DIM: Style = Style::new().dimmed();
 
 /// The frames of the spinner.
 pub const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -48,14 +43,13 @@ pub fn call_line(call: &CallView, width: usize, now: Timestamp, frame: usize) ->
     line
 }
 
-fn state_sign(state: CallState, frame: usize) -> (&'static str, Style) {
+/// Returns the symbol and style of a state; `frame` is the frame of the spinner.
+pub(crate) fn state_sign(state: CallState, frame: usize) -> (&'static str, Style) {
     match state {
         CallState::Requested => ("·", DIM),
         CallState::Pending => ("?", WARN.bold()),
         CallState::Approved => ("✔", GOOD),
-        CallState::Running | CallState::External => {
-            (SPINNER[frame % SPINNER.len()], AnsiColor::Cyan.on_default())
-        }
+        CallState::Running | CallState::External => (SPINNER[frame % SPINNER.len()], NOTE),
         CallState::Settled(status) => (status_sign(status), status_style(status)),
     }
 }
@@ -76,7 +70,7 @@ pub fn status_sign(status: Status) -> &'static str {
 pub fn status_style(status: Status) -> Style {
     match status {
         Status::Ok => GOOD,
-        Status::DryRun => AnsiColor::Cyan.on_default(),
+        Status::DryRun => NOTE,
         Status::OutcomeUnknown => UNCERTAIN.bold(),
         Status::Cancelled => DIM,
         status if status.is_refusal() => WARN,
@@ -92,7 +86,7 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
         .map(|by| crate::env::style::escape_controls(by.as_str()));
     match call.state {
         CallState::Requested => {}
-        CallState::Pending => found.push(("approval pending".to_owned(), WARN)),
+        CallState::Pending => found.push((call.state.text().to_owned(), WARN)),
         CallState::Approved => found.extend(by.map(|by| (format_approval(&by, call.edited), GOOD))),
         CallState::Running | CallState::External => {
             found.extend(
@@ -103,7 +97,7 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                 call.progress
                     .as_ref()
                     .and_then(format_progress)
-                    .map(|text| (text, AnsiColor::Cyan.on_default())),
+                    .map(|text| (text, NOTE)),
             );
         }
         CallState::Settled(status) => {
@@ -112,13 +106,7 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                     (Some(by), Status::Denied) => format!("denied by {by}"),
                     _ => status.text().to_owned(),
                 };
-                // The reason that the model reads begins with this sentence, and the status says it
-                // already.
-                let told = call
-                    .reason
-                    .as_deref()
-                    .map(|reason| reason.trim_start_matches("Tool execution denied: "));
-                let reason = told.and_then(|reason| reason.lines().next());
+                let reason = call.reason.as_deref().and_then(|text| text.lines().next());
                 found.push((
                     words
                         + &reason
@@ -128,10 +116,7 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                 ));
             }
             found.extend(failed_exit_code(call).map(|code| (format!("exit {code}"), WARN)));
-            found.extend(
-                is_result_redacted(call)
-                    .then(|| ("secrets redacted".to_owned(), AnsiColor::Cyan.on_default())),
-            );
+            found.extend(is_result_redacted(call).then(|| ("secrets redacted".to_owned(), NOTE)));
             if status != Status::Denied {
                 found.extend(by.map(|by| (format_approval(&by, call.edited), DIM)));
             }
@@ -152,13 +137,10 @@ fn failed_exit_code(call: &CallView) -> Option<i64> {
         .filter(|code| *code != 0)
 }
 
-/// Checks whether the redaction layer changed the result.
+/// Checks whether a layer redacted the result.
 fn is_result_redacted(call: &CallView) -> bool {
-    let by_redaction = |change: &Provenance| {
-        change.layer.as_str() == "redact" && change.subject == ChangeSubject::Result
-    };
     call.note_fields()
-        .is_some_and(|notes| notes.provenance.iter().any(by_redaction))
+        .is_some_and(|notes| notes.layers.iter().any(|layer| layer.redacted))
 }
 
 fn format_approval(by: &str, edited: bool) -> String {
@@ -204,6 +186,76 @@ pub fn format_duration(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::show::screen::SessionScreen;
+    use std::sync::Arc;
+    use toolgate::{
+        Event,
+        event::{Invocation, ToolEvent},
+        stack::{Outcome, TurnInfo},
+        tool::ToolError,
+        value::{CallId, Digest, SessionId, TurnId},
+    };
+    use uuid::Uuid;
+
+    /// Returns the line of a call that ended with this event.
+    fn line_after(end: ToolEvent) -> String {
+        let turn = TurnId::new(Uuid::from_u128(2));
+        let invocation = Arc::new(Invocation {
+            id: CallId::new(Uuid::from_u128(3)),
+            call_id: "c1".into(),
+            tool: "pay".into(),
+            emit_order: 0,
+            turn: Arc::new(TurnInfo::new(SessionId::new(Uuid::from_u128(1)), turn)),
+        });
+        let requested = ToolEvent::ToolRequested {
+            arguments: None,
+            arguments_digest: Digest::of_bytes(b""),
+            arguments_bytes: 0,
+            executor: None,
+        };
+        let mut screen = SessionScreen::new();
+        for (sequence, event) in (1..).zip([requested, end]) {
+            let now = Timestamp::EPOCH;
+            let event = Event::for_invocation(sequence, now, invocation.clone(), event);
+            screen.apply(&event.expect("valid"));
+        }
+        call_line(&screen.calls()[0], 100, Timestamp::EPOCH, 0).text()
+    }
+
+    fn end_of(outcome: Outcome) -> ToolEvent {
+        let settled = outcome.settled().expect("settled");
+        ToolEvent::from_settled(settled, false, Some("ann".into()), None)
+    }
+
+    #[test]
+    fn a_denial_shows_its_reason_and_an_older_event_the_text_that_it_has() {
+        let error = "Tool execution denied: too much";
+        let line = line_after(end_of(Outcome::denied(Some("too much"))));
+        assert_eq!(line, "⊘ pay  denied by ann: too much");
+        let older = ToolEvent::ToolDenied {
+            status: Status::Denied,
+            approver: Some("ann".into()),
+            reason: None,
+            error: Some(error.to_owned()),
+        };
+        assert_eq!(line_after(older), format!("⊘ pay  denied by ann: {error}"));
+    }
+
+    #[test]
+    fn a_text_that_imitates_ours_is_shown_as_it_is_and_changes_nothing() {
+        for text in [
+            "Tool execution denied: no",
+            "[redacted:token]",
+            "the approval request expired",
+        ] {
+            let succeeded = line_after(end_of(Outcome::ok(text)));
+            assert_eq!(succeeded, "✓ pay  0 ms");
+            let failed = line_after(end_of(Outcome::failed(ToolError::new(text))));
+            assert_eq!(failed, format!("✗ pay  failed: {text}  0 ms"));
+            let denied = line_after(end_of(Outcome::denied(Some(text))));
+            assert_eq!(denied, format!("⊘ pay  denied by ann: {text}"));
+        }
+    }
 
     #[test]
     fn each_status_has_a_text_and_a_symbol() {

@@ -139,6 +139,18 @@ impl StyledLine {
     }
 }
 
+impl From<&str> for StyledLine {
+    fn from(text: &str) -> Self {
+        Self::plain(text)
+    }
+}
+
+impl From<String> for StyledLine {
+    fn from(text: String) -> Self {
+        Self::plain(&text)
+    }
+}
+
 /// Prints the line with its styles; `CommandOutput` strips them where they cannot be shown.
 impl fmt::Display for StyledLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

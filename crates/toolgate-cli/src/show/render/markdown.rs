@@ -3,12 +3,12 @@
 use anstyle::{AnsiColor, Style};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use super::{StyledLine, table::MarkdownTable};
+use super::{StyledLine, TextTable};
+use crate::env::style::DIM;
 
 const CODE: Style = AnsiColor::Cyan.on_default();
 const LINK: Style = AnsiColor::Blue.on_default().underline();
 const HEADING: Style = Style::new().bold().underline();
-const DIM: Style = Style::new().dimmed();
 
 /// Renders Markdown of a model in lines of at most `width` columns. Nothing in it can control the
 /// terminal: links are shown with their target, HTML as source, images by their description.
@@ -46,7 +46,7 @@ struct MarkdownWriter {
     /// The targets of the open links and images, each with the length of the line before it.
     links: Vec<(String, usize)>,
     in_code: bool,
-    table: Option<MarkdownTable>,
+    table: Option<TextTable>,
 }
 
 impl MarkdownWriter {
@@ -115,9 +115,9 @@ impl MarkdownWriter {
             }
             Tag::Table(_) => {
                 self.begin_block();
-                self.table = Some(MarkdownTable::default());
+                self.table = Some(TextTable::default());
             }
-            Tag::TableHead | Tag::TableRow => self.with_table(MarkdownTable::begin_row),
+            Tag::TableHead | Tag::TableRow => self.with_table(TextTable::begin_row),
             Tag::TableCell => {}
             Tag::FootnoteDefinition(name) => {
                 self.begin_block();
@@ -211,13 +211,13 @@ impl MarkdownWriter {
         let Some(table) = self.table.take() else {
             return;
         };
-        for line in table.render_lines(self.line_width()) {
+        for line in table.render_grid(self.line_width()) {
             self.write_row(line);
         }
         self.lines.push(StyledLine::new());
     }
 
-    fn with_table(&mut self, act: impl FnOnce(&mut MarkdownTable)) {
+    fn with_table(&mut self, act: impl FnOnce(&mut TextTable)) {
         if let Some(table) = &mut self.table {
             act(table);
         }

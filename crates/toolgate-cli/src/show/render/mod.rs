@@ -12,11 +12,13 @@ mod table;
 
 pub use approval::{render_approval, risk_text};
 pub use blocks::ReplyBlocks;
+pub(crate) use call::state_sign;
 pub use call::{SPINNER, call_line, format_duration, status_sign, status_style};
 pub use diff::render_diff;
 pub use line::{StyledLine, StyledSpan};
 pub use live::LiveArea;
 pub use markdown::render_markdown;
+pub(crate) use table::TextTable;
 
 /// The largest width of text, and the width without a terminal.
 const MAX_WIDTH: usize = 100;

@@ -1,66 +1,93 @@
-//! Tables in a terminal: columns side by side if they fit, otherwise row by row.
+//! Tables in a terminal: columns as wide as their contents.
+
+use std::{fmt, io::IsTerminal};
 
 use anstyle::Style;
 
 use super::StyledLine;
 
-const COLUMN_GAP: &str = " │ ";
-
-/// The cells of a table; the first row holds the column names.
+/// The cells of a table, which may be styled.
+///
+/// Its `Display` is for the output of commands: the columns side by side, the last one wrapped at
+/// the width of the terminal.
 #[derive(Debug, Default)]
-pub(super) struct MarkdownTable {
+pub(crate) struct TextTable {
+    head: Option<Vec<StyledLine>>,
     rows: Vec<Vec<StyledLine>>,
+    /// The width at which the last column is wrapped.
+    width: Option<usize>,
 }
 
-impl MarkdownTable {
-    pub(super) fn begin_row(&mut self) {
-        self.rows.push(Vec::new());
+impl TextTable {
+    /// Creates a table for the standard output; lines are wrapped only on a terminal.
+    pub(crate) fn for_output() -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        let width = terminal
+            .then(|| crossterm::terminal::size().map_or(80, |(width, _)| usize::from(width)));
+        Self {
+            width,
+            ..Self::default()
+        }
     }
 
+    /// Sets the names of the columns.
+    pub(crate) fn with_head<const N: usize>(mut self, head: [&str; N]) -> Self {
+        let name = |name| StyledLine::styled(name, Style::new().dimmed());
+        self.head = Some(head.map(name).into());
+        self
+    }
+
+    /// Adds a row.
+    pub(crate) fn add_row<const N: usize>(&mut self, cells: [StyledLine; N]) {
+        self.rows.push(cells.into());
+    }
+
+    /// Begins a row, whose cells follow one by one. The first one holds the names of the columns.
+    pub(super) fn begin_row(&mut self) {
+        if self.head.is_none() {
+            self.head = Some(Vec::new());
+        } else {
+            self.rows.push(Vec::new());
+        }
+    }
+
+    /// Adds a cell to the row that was begun last.
     pub(super) fn push_cell(&mut self, cell: StyledLine) {
-        if let Some(row) = self.rows.last_mut() {
+        if let Some(row) = self.rows.last_mut().or(self.head.as_mut()) {
             row.push(cell);
         }
     }
 
-    /// Renders the table in at most `width` columns.
-    pub(super) fn render_lines(self, width: usize) -> Vec<StyledLine> {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let widest = |column: usize| {
-            self.rows
-                .iter()
-                .filter_map(|row| row.get(column))
-                .map(StyledLine::width)
-                .max()
-                .unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(widest).collect();
-        // `│` has three bytes and takes one column.
-        let total: usize = widths.iter().sum::<usize>()
-            + COLUMN_GAP.len().saturating_sub(2) * columns.saturating_sub(1);
-        if total > width {
+    /// Returns true if the table has no rows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Renders the table with rules between its cells in at most `width` columns; row by row if it
+    /// is wider.
+    pub(super) fn render_grid(self, width: usize) -> Vec<StyledLine> {
+        let widths = self.column_widths();
+        let gap = StyledLine::styled(" │ ", Style::new().dimmed());
+        let gaps = gap.width() * widths.len().saturating_sub(1);
+        if widths.iter().sum::<usize>() + gaps > width {
             return self.render_stacked(width);
         }
-        let mut lines = Vec::new();
-        for (number, row) in self.rows.iter().enumerate() {
-            lines.push(render_row(row, &widths, number == 0));
-            if number == 0 {
-                let rules: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
-                lines.push(StyledLine::styled(
-                    &rules.join("─┼─"),
-                    Style::new().dimmed(),
-                ));
-            }
-        }
+        let bold = |name: &StyledLine| StyledLine::styled(&name.text(), Style::new().bold());
+        let head: Vec<StyledLine> = self.head.iter().flatten().map(bold).collect();
+        let rules: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
+        let mut lines = vec![
+            align_cells(&head, &widths, &gap),
+            StyledLine::styled(&rules.join("─┼─"), Style::new().dimmed()),
+        ];
+        lines.extend(self.rows.iter().map(|row| align_cells(row, &widths, &gap)));
         lines
     }
 
     /// Renders the table row by row, each cell with the name of its column.
     fn render_stacked(self, width: usize) -> Vec<StyledLine> {
-        let mut rows = self.rows.into_iter();
-        let names = rows.next().unwrap_or_default();
+        let names = self.head.unwrap_or_default();
         let mut lines = Vec::new();
-        for (number, row) in rows.enumerate() {
+        for (number, row) in self.rows.into_iter().enumerate() {
             if number > 0 {
                 lines.push(StyledLine::styled("─", Style::new().dimmed()));
             }
@@ -75,21 +102,71 @@ impl MarkdownTable {
         }
         lines
     }
+
+    fn lines(&self) -> impl Iterator<Item = &Vec<StyledLine>> {
+        self.head.iter().chain(&self.rows)
+    }
+
+    /// Returns the width of each column.
+    fn column_widths(&self) -> Vec<usize> {
+        let columns = self.lines().map(Vec::len).max().unwrap_or_default();
+        let widest = |column: usize| {
+            self.lines()
+                .filter_map(|row| row.get(column))
+                .map(StyledLine::width)
+                .max()
+        };
+        (0..columns)
+            .map(|column| widest(column).unwrap_or_default())
+            .collect()
+    }
 }
 
-fn render_row(row: &[StyledLine], widths: &[usize], is_head: bool) -> StyledLine {
+/// The space between two columns.
+const COLUMN_GAP: &str = "  ";
+/// The minimum width of a wrapped last column; a narrower one is not wrapped at all.
+const MIN_WRAP_WIDTH: usize = 24;
+
+impl fmt::Display for TextTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gap = StyledLine::plain(COLUMN_GAP);
+        let mut widths = self.column_widths();
+        widths.pop();
+        let indent: usize = widths.iter().map(|width| width + gap.width()).sum();
+        let room = self.width.unwrap_or(usize::MAX).saturating_sub(indent);
+        let room = if room < MIN_WRAP_WIDTH {
+            usize::MAX
+        } else {
+            room
+        };
+        let mut line_break = "";
+        for row in self.lines() {
+            let mut line = align_cells(row, &widths, &gap);
+            if !widths.is_empty() {
+                line.extend(gap.clone());
+            }
+            let last = row.get(widths.len()).cloned().unwrap_or_default();
+            for part in last.wrap(room, &StyledLine::new()) {
+                line.extend(part);
+                write!(f, "{line_break}{}", line.to_string().trim_end())?;
+                line_break = "\n";
+                line = StyledLine::plain(&" ".repeat(indent));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts cells side by side, each as wide as its column.
+fn align_cells(cells: &[StyledLine], widths: &[usize], gap: &StyledLine) -> StyledLine {
     let mut line = StyledLine::new();
     for (column, width) in widths.iter().enumerate() {
         if column > 0 {
-            line.push(COLUMN_GAP, Style::new().dimmed());
+            line.extend(gap.clone());
         }
-        let cell = row.get(column).cloned().unwrap_or_default();
-        let blank = width.saturating_sub(cell.width());
-        if is_head {
-            line.push(&cell.text(), Style::new().bold())
-        } else {
-            line.extend(cell)
-        }
+        let cell = cells.get(column).cloned().unwrap_or_default();
+        let blank = width - cell.width();
+        line.extend(cell);
         line.push(&" ".repeat(blank), Style::new());
     }
     line
@@ -97,7 +174,8 @@ fn render_row(row: &[StyledLine], widths: &[usize], is_head: bool) -> StyledLine
 
 #[cfg(test)]
 mod tests {
-    use crate::show::render::{StyledLine, render_markdown};
+    use super::*;
+    use crate::{env::style, show::render::render_markdown};
 
     fn shown(width: usize) -> Vec<String> {
         let text = "| name | 意味 |\n|---|---|\n| a | 世界 |\n| bcdef | x |";
@@ -108,11 +186,27 @@ mod tests {
             .collect()
     }
 
+    fn printed(width: usize, last: &str) -> String {
+        let mut table = TextTable {
+            width: Some(width),
+            ..TextTable::default()
+        };
+        table.add_row(["a".into(), style::good("日本"), last.into()]);
+        table.add_row(["bcd".into(), "x".into(), "short".into()]);
+        anstream::adapter::strip_str(&table.to_string()).to_string()
+    }
+
+    const WORDS: &str = "one two three four five six seven";
+
     #[test]
     fn columns_are_aligned_whatever_they_contain() {
         assert_eq!(
             shown(40),
             ["name  │ 意味", "──────┼─────", "a     │ 世界", "bcdef │ x"]
+        );
+        assert_eq!(
+            printed(80, WORDS),
+            "a    日本  one two three four five six seven\nbcd  x     short"
         );
     }
 
@@ -121,6 +215,19 @@ mod tests {
         assert_eq!(
             shown(11),
             ["name: a", "意味: 世界", "─", "name: bcdef", "意味: x"]
+        );
+    }
+
+    #[test]
+    fn the_last_column_is_wrapped_at_the_terminal_width_unless_that_is_too_narrow() {
+        let expected = "a    日本  one two three four five\n           six seven\nbcd  x     short";
+        assert_eq!(printed(36, WORDS), expected);
+        assert_eq!(printed(30, WORDS), printed(80, WORDS));
+        let wide = printed(36, "日本語には言葉の間に空白がありません。");
+        assert!(
+            wide.lines()
+                .all(|line| StyledLine::plain(line).width() <= 36),
+            "{wide}"
         );
     }
 }

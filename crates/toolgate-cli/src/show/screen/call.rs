@@ -71,6 +71,18 @@ impl CallState {
     pub fn is_settled(self) -> bool {
         matches!(self, Self::Settled(_))
     }
+
+    /// Returns the text that people read.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Pending => "approval pending",
+            Self::Approved => "approved",
+            Self::Running => "running",
+            Self::External => "running externally",
+            Self::Settled(status) => status.text(),
+        }
+    }
 }
 
 impl CallView {
@@ -151,6 +163,7 @@ impl CallView {
                 // A denial without an approver, such as one by a layer, keeps the name of who
                 // approved before.
                 self.decided_by = approver.clone().or(self.decided_by.take());
+                // Without a reason, as in a block or an older event, the text for the model is shown.
                 self.reason = reason.clone().or_else(|| error.clone());
                 *status
             }

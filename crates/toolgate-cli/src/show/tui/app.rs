@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ratatui::text::Line;
 use toolgate::{
-    Arguments,
+    Arguments, View,
     approval::{ApprovalRequest, ApprovalRequestRef},
-    layers::{StandingRule, Toast},
+    layers::Toast,
     value::{CallId, Principal, SessionId, Timestamp, ToolName},
 };
 
@@ -16,7 +16,10 @@ use super::{
     search::ConversationSearch,
     transcript::{Transcript, TranscriptSource},
 };
-use crate::show::screen::{AgentView, CallState, CallView, SessionScreen};
+use crate::show::{
+    rule_proposal::RuleProposal,
+    screen::{AgentView, CallState, CallView, SessionScreen},
+};
 
 /// The state of the terminal UI.
 #[derive(Debug, Clone)]
@@ -58,6 +61,8 @@ pub struct ChatSetup {
     pub project: String,
     /// The model's display name.
     pub model: String,
+    /// The tools, whose annotations say what a call works on.
+    pub tools: View,
 }
 
 /// The panel that receives keys.
@@ -106,10 +111,7 @@ pub(crate) enum OverlayWindow {
 /// A standing rule that the user has to confirm.
 #[derive(Debug, Clone)]
 pub(crate) struct RuleConfirmation {
-    pub(crate) question: ApprovalRequestRef,
-    pub(crate) rule: StandingRule,
-    /// Arguments that the rule does not restrict.
-    pub(crate) open: Vec<String>,
+    pub(crate) proposal: RuleProposal,
     /// The past approval requests that it would have answered, once they are known.
     pub(crate) preview: Option<Result<Vec<String>, String>>,
 }

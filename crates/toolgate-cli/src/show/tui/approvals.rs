@@ -1,10 +1,10 @@
 //! The part of the update function that is about approvals.
 
-use serde_json::Value;
+use crossterm::event::KeyEvent;
 use toolgate::{
     Arguments, Decision,
     approval::{ApprovalRequest, ApprovalRequestRef},
-    layers::{ArgumentPattern, RuleEffect, RuleScope, StandingRule, ToastLevel},
+    layers::{StandingRule, ToastLevel},
     value::CallId,
 };
 
@@ -13,9 +13,7 @@ use super::{
     app::{OverlayWindow, RuleConfirmation},
     update::show_info,
 };
-
-/// The longest value that a proposed rule restricts.
-const MAX_RULE_VALUE_LEN: usize = 200;
+use crate::show::rule_proposal::{RuleAnswer, RuleProposal};
 
 /// Returns the approval request that is selected and still open.
 fn open_question(app: &ChatApp) -> Option<(CallId, ApprovalRequestRef, &ApprovalRequest)> {
@@ -165,111 +163,77 @@ pub(super) fn explain_selected(app: &mut ChatApp) -> Vec<UiEffect> {
 }
 
 pub(super) fn propose_rule(app: &mut ChatApp) -> Vec<UiEffect> {
-    let Some((call, question, request)) = open_question(app) else {
+    let Some((call, _, request)) = open_question(app) else {
         return show_info("no approval is pending");
     };
-    if !is_unredacted(request) {
-        return show_info("parts of the arguments are redacted, so no rule can be made from them");
-    }
-    let mut open = Vec::new();
-    let mut arguments = std::collections::BTreeMap::new();
-    for (name, value) in request.arguments.as_map() {
-        if is_restricted(value) {
-            drop(arguments.insert(
-                argument_pointer(name),
-                ArgumentPattern::Equals(value.clone()),
-            ))
-        } else {
-            open.push(name.clone())
-        }
-    }
     let session = app
         .screen
         .call(call)
         .map_or(app.setup.session, |call| call.invocation.turn.session);
-    let rule = StandingRule {
-        id: format!("always-{}", call.uuid().simple()),
-        effect: RuleEffect::Allow,
-        tool: escape_glob(request.tool.as_str()),
-        arguments,
-        scope: RuleScope::Session { session },
-        owner: app.setup.me.clone(),
-        created_at: app.now,
-        expires_at: None,
-        reason: Some("always, chosen at the approval prompt".to_owned()),
-    };
-    let effect = UiEffect::Preview(Box::new(rule.clone()));
+    let setup = &app.setup;
+    match RuleProposal::new(
+        request,
+        session,
+        &setup.me,
+        &setup.project,
+        &setup.tools,
+        app.now,
+    ) {
+        Ok(proposal) => preview_rule(app, proposal),
+        Err(error) => {
+            let hint = error.hint_text().unwrap_or_default();
+            show_info(format!("{error}; {hint}"))
+        }
+    }
+}
+
+/// Shows a proposed rule, and looks up what it would have answered.
+fn preview_rule(app: &mut ChatApp, proposal: RuleProposal) -> Vec<UiEffect> {
+    let effect = UiEffect::Preview(Box::new(proposal.rule().clone()));
     app.window = Some(OverlayWindow::Always(Box::new(RuleConfirmation {
-        question,
-        rule,
-        open,
+        proposal,
         preview: None,
     })));
     vec![effect]
 }
 
-/// Checks whether a rule restricts this value.
-fn is_restricted(value: &Value) -> bool {
-    // A long text, such as the new content of a file, is unlikely to come again. It is left open.
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => true,
-        Value::String(text) => text.len() <= MAX_RULE_VALUE_LEN,
-        Value::Array(_) | Value::Object(_) => value.to_string().len() <= MAX_RULE_VALUE_LEN,
-    }
-}
-
-fn argument_pointer(name: &str) -> String {
-    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
-}
-
-/// Escapes the name of a tool for a glob, so that it matches nothing else.
-fn escape_glob(tool: &str) -> String {
-    let mut out = String::new();
-    for c in tool.chars() {
-        if "*?[]{}!\\".contains(c) {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
-}
-
-pub(super) fn set_rule_scope(app: &mut ChatApp, scope: char) -> Vec<UiEffect> {
-    let session = app.setup.session;
-    let project = app.setup.project.clone();
-    let Some(OverlayWindow::Always(always)) = &mut app.window else {
-        return Vec::new();
-    };
-    let of_call = app
-        .screen
-        .call(always.question.approval_id.call_id())
-        .map(|call| call.invocation.turn.session);
-    always.rule.scope = match scope {
-        's' => RuleScope::Session {
-            session: of_call.unwrap_or(session),
-        },
-        'p' => RuleScope::Project { project },
-        _ => RuleScope::Global,
-    };
-    // It was made for the other scope, and a rule cannot be confirmed without one.
-    always.preview = None;
-    vec![UiEffect::Preview(Box::new(always.rule.clone()))]
-}
-
-pub(super) fn store_preview(app: &mut ChatApp, rule: &str, matches: Result<Vec<String>, String>) {
-    // The window may be about another call by the time the preview arrives.
+pub(super) fn store_preview(
+    app: &mut ChatApp,
+    rule: &StandingRule,
+    matches: Result<Vec<String>, String>,
+) {
+    // The window may be about another rule by the time the preview arrives.
     if let Some(OverlayWindow::Always(always)) = &mut app.window
-        && always.rule.id == rule
+        && always.proposal.rule() == rule
     {
         always.preview = Some(matches);
     }
 }
 
+/// Handles a key in the window of a proposed rule.
+pub(super) fn answer_rule(app: &mut ChatApp, key: KeyEvent) -> Option<Vec<UiEffect>> {
+    let Some(OverlayWindow::Always(always)) = &mut app.window else {
+        return None;
+    };
+    Some(match always.proposal.handle_key(key)? {
+        RuleAnswer::Save => confirm_rule(app),
+        RuleAnswer::Changed => {
+            let proposal = always.proposal.clone();
+            preview_rule(app, proposal)
+        }
+        RuleAnswer::Back => {
+            app.window = None;
+            Vec::new()
+        }
+    })
+}
+
 /// Stores the rule and approves the call, if the preview is known.
-pub(super) fn confirm_rule(app: &mut ChatApp) -> Vec<UiEffect> {
+fn confirm_rule(app: &mut ChatApp) -> Vec<UiEffect> {
     let Some(OverlayWindow::Always(always)) = app.window.take() else {
         return Vec::new();
     };
+    let question = always.proposal.question;
     match &always.preview {
         // The user has to see what the rule covers before it takes effect.
         None => {
@@ -281,17 +245,14 @@ pub(super) fn confirm_rule(app: &mut ChatApp) -> Vec<UiEffect> {
             app.window = Some(OverlayWindow::Always(always));
             show_error(error)
         }
-        Some(Ok(_)) if !app.is_undecided(always.question.approval_id.call_id()) => {
+        Some(Ok(_)) if !app.is_undecided(question.approval_id.call_id()) => {
             show_info("the approval is no longer pending")
         }
         Some(Ok(_)) => {
             let decision = Decision::approve(app.setup.me.clone());
-            app.deciding.push(always.question.approval_id.call_id());
-            vec![UiEffect::Rule(
-                Box::new(always.rule),
-                always.question,
-                decision,
-            )]
+            app.deciding.push(question.approval_id.call_id());
+            let rule = Box::new(always.proposal.rule().clone());
+            vec![UiEffect::Rule(rule, question, decision)]
         }
     }
 }

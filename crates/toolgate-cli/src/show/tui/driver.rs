@@ -14,7 +14,7 @@ use toolgate::{
     Arguments, RunEnd, Session, View,
     event::ToolEvent,
     layers::{Toast, ToastLevel, ToastManager},
-    value::{SessionId, ToolName},
+    value::ToolName,
 };
 
 use super::{
@@ -203,12 +203,11 @@ impl ChatDriver {
         let mut sessions = VecDeque::from([self.carrier.session.id()]);
         while let Some(session) = sessions.pop_front() {
             let events = self.feed.read_session(session).await?;
-            // An agent's session has the id of the call that started it.
             sessions.extend(events.iter().filter_map(|event| match event.as_tool() {
                 Some((call, ToolEvent::ToolRequested { .. }))
                     if agents.iter().any(|name| name == call.tool.as_str()) =>
                 {
-                    Some(SessionId::new(call.id.uuid()))
+                    Some(call.id.agent_session())
                 }
                 _ => None,
             }));

@@ -13,14 +13,14 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use toolgate::{
     Decision, RunEnd, Session, View,
     approval::ApprovalRequestRef,
-    layers::{MatchedCall, RuleBook, StandingRule, ToastLevel, ToastManager},
+    layers::{RuleBook, StandingRule, ToastLevel, ToastManager},
     session::SessionError,
     stack::ToolRequest,
     value::{Clock, SystemClock, Timestamp, ToolName},
 };
 
 use super::{UiEffect, UiMessage};
-use crate::{CliError, CliGate};
+use crate::{CliError, CliGate, show::rule_proposal::describe_matches};
 
 /// The services that effects need.
 #[derive(Clone)]
@@ -106,7 +106,7 @@ impl EffectRunner {
                 UiEffect::Rule(rule, question, decision) => {
                     this.store_rule(*rule, question, decision).await
                 }
-                UiEffect::Preview(rule) => this.preview_rule(*rule).await,
+                UiEffect::Preview(rule) => this.preview_rule(rule).await,
                 UiEffect::Explain(tool, arguments) => this.explain_call(tool, arguments).await,
                 UiEffect::Save(text) => this.save_file(&text),
                 UiEffect::Tell(level, text) => this.show_toast(level, text),
@@ -155,14 +155,12 @@ impl EffectRunner {
         }
     }
 
-    async fn preview_rule(&self, rule: StandingRule) {
+    async fn preview_rule(&self, rule: Box<StandingRule>) {
         let matches = self.rule_book().preview(&rule).await;
-        let line =
-            |call: &MatchedCall| format!("{} {} {}", call.asked_at, call.tool, call.state.text());
         let matches = matches
-            .map(|calls| calls.iter().map(line).collect())
+            .map(|calls| describe_matches(&calls))
             .map_err(|error| error.to_string());
-        let _ = self.back.send(UiMessage::Previewed(rule.id, matches));
+        let _ = self.back.send(UiMessage::Previewed(rule, matches));
     }
 
     fn rule_book(&self) -> RuleBook {

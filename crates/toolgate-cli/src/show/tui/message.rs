@@ -36,9 +36,8 @@ pub enum UiMessage {
     Edited(ApprovalRequestRef, Result<Option<Arguments>, String>),
     /// The explanation of a call, layer by layer.
     Explained(String),
-    /// The past approval requests that a standing rule would have answered, newest last, by the
-    /// rule's id.
-    Previewed(String, Result<Vec<String>, String>),
+    /// The text about the past approval requests that a standing rule would have answered.
+    Previewed(Box<StandingRule>, Result<Vec<String>, String>),
     /// The program was asked to end.
     Terminate,
 }

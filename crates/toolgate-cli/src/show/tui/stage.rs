@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{Terminal, backend::TestBackend};
 use serde_json::{Value, json};
 use toolgate::{
-    Call, Event, RunEnd,
+    Call, Event, RunEnd, View,
     approval::ApprovalRequest,
     event::{Cost, Invocation, SessionEvent, ToolEvent},
     layers::{Toast, ToastLevel},
@@ -39,6 +39,7 @@ impl UiStage {
             me: "ann".into(),
             project: "/shop".to_owned(),
             model: "scripted:captain".to_owned(),
+            tools: View::default(),
         };
         let turn = Arc::new(TurnInfo::new(session, TurnId::new(Uuid::from_u128(2))));
         let app = ChatApp::new(setup);

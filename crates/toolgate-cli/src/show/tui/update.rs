@@ -184,15 +184,16 @@ fn handle_window_key(app: &mut ChatApp, key: KeyEvent) -> Option<Vec<UiEffect>> 
         return Some(Vec::new());
     }
     match (window, key.code) {
-        (OverlayWindow::Edited { .. }, KeyCode::Char('y') | KeyCode::Enter) => {
+        (OverlayWindow::Always(_), _) => approvals::answer_rule(app, key),
+        (OverlayWindow::Edited { .. }, KeyCode::Char('y')) if is_text => {
             Some(approvals::confirm_edit(app))
         }
-        (OverlayWindow::Edited { .. }, KeyCode::Char('e')) => Some(approvals::edit_again(app)),
-        (OverlayWindow::Always(_), KeyCode::Char('y') | KeyCode::Enter) => {
-            Some(approvals::confirm_rule(app))
+        (OverlayWindow::Edited { .. }, KeyCode::Char('e')) if is_text => {
+            Some(approvals::edit_again(app))
         }
-        (OverlayWindow::Always(_), KeyCode::Char(c @ ('s' | 'p' | 'w'))) if is_text => {
-            Some(approvals::set_rule_scope(app, c))
+        (OverlayWindow::Edited { .. }, KeyCode::Char('n')) if is_text => {
+            app.window = None;
+            Some(Vec::new())
         }
         _ => None,
     }

@@ -81,7 +81,7 @@ fn a_blocked_call_exits_with_five_and_a_misspelt_one_with_two() {
     let place = AdminPlace::new();
     let ran = place.run(["tools", "call", "list_dir", "--deny", "list_dir"]);
     assert!(
-        ran.code == 5 && ran.err.contains("policy_blocked") && ran.err.contains("hint:"),
+        ran.code == 5 && ran.err.contains("blocked by policy") && ran.err.contains("hint:"),
         "{ran:?}"
     );
     let ran = place.run(["tools", "call", "list_dirs"]);

@@ -110,7 +110,16 @@ fn a_rule_is_previewed_stored_and_revoked() {
     ];
     place.ends(3, &write);
     place.request_approval("src.txt");
-    let rule = ["write_file", "--arg", "path=docs/*"];
+    let narrow = ["write_file", "--arg", "path=docs/*"];
+    let preview = place.ends(
+        0,
+        &[&["approvals", "rules", "preview"][..], &narrow].concat(),
+    );
+    assert!(
+        preview.out.contains("it would have matched no past call"),
+        "such calls have an argument that the rule does not name: {preview:?}"
+    );
+    let rule = [&narrow[..], &["--any", "content"]].concat();
     let preview = place
         .ends(0, &[&["approvals", "rules", "preview"][..], &rule].concat())
         .out;

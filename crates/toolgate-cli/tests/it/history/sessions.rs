@@ -93,7 +93,7 @@ async fn sessions_are_listed_with_their_status_and_shown_with_their_messages() {
     let shown = place
         .ends(0, &["sessions", "show", &id[id.len() - 8..]])
         .out;
-    for part in ["> please look", "✓ look", "It is done.", "completed"] {
+    for part in ["> please look", "✓ look", "It is done.", "(done)"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let events = place.json(&["sessions", "show", &id]);

@@ -1,6 +1,6 @@
 //! The decisions that an approver can make at the terminal.
 
-use toolgate::Status;
+use toolgate::{Status, event::ToolEvent};
 use toolgate_testkit::terminal::{CellColor, Key, TerminalScreen};
 
 use crate::run::world::{RunWorld, path_text};
@@ -79,6 +79,12 @@ fn a_denial_reaches_the_model_with_its_reason() {
         ),
         ("one\n", vec![Status::Denied])
     );
+    let events = world.events();
+    let reason = events.iter().find_map(|event| match event.as_tool()? {
+        (_, ToolEvent::ToolDenied { reason, .. }) => reason.clone(),
+        _ => None,
+    });
+    assert_eq!(reason.as_deref(), Some("not today"));
 }
 
 #[test]
@@ -142,11 +148,14 @@ fn a_rule_is_previewed_on_past_calls_before_it_is_stored_and_decides_from_then_o
     let mut terminal = world.terminal(&["change it"]).size(100, 40).spawn();
     terminal.wait_for(ASKED);
     terminal.press_key(Key::Char('a'));
-    let screen = terminal.wait_for("Always allow write_file on the same target, in this session?");
+    let screen =
+        terminal.wait_for("Always allow write_file with these arguments, in this session?");
     assert!(
         screen.contains("it would have answered one approval request"),
         "{screen}"
     );
+    terminal.press_key(Key::Char('x'));
+    terminal.wait_for("on the same target, in this session?");
     terminal.press_key(Key::Char('p'));
     terminal.wait_for("on the same target, in this project?");
     terminal.press_key(Key::Char('y'));

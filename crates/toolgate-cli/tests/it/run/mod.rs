@@ -4,5 +4,6 @@ mod approvals;
 mod display;
 mod interrupts;
 mod pipes;
+mod rules;
 mod server;
 mod world;

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use serde_json::Value;
 use toolgate::{Event, Status, event::ToolEvent, store::SessionFilter, value::CallId};
 use toolgate_testkit::terminal::{Terminal, TerminalBuilder};
 
@@ -16,6 +17,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_toolgate");
 pub(crate) struct RunWorld {
     dir: tempfile::TempDir,
     model: String,
+    variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl RunWorld {
@@ -29,6 +31,7 @@ impl RunWorld {
         let mut world = Self {
             dir,
             model: String::new(),
+            variables: Vec::new(),
         };
         world.write("a.txt", "one\n");
         world.set_script(script);
@@ -40,6 +43,11 @@ impl RunWorld {
         let path = self.dir.path().join("script.toml");
         fs::write(&path, script).expect("written");
         self.model = format!("script:{}", path.display());
+    }
+
+    /// Sets an environment variable of the program.
+    pub(crate) fn set_variable(&mut self, name: &'static str, value: &str) {
+        self.variables.push((name, value.into()));
     }
 
     /// Sets the model.
@@ -77,20 +85,30 @@ impl RunWorld {
         path
     }
 
-    fn variables(&self) -> [(&'static str, PathBuf); 4] {
+    fn variables(&self) -> Vec<(&'static str, PathBuf)> {
         let nowhere = self.path_beside("nowhere");
-        [
+        let usual = vec![
             ("TOOLGATE_HOME", self.home()),
             ("HOME", nowhere.clone()),
             ("XDG_CONFIG_HOME", nowhere),
             ("TOOLGATE_USER", PathBuf::from("ann")),
-        ]
+        ];
+        [usual, self.variables.clone()].concat()
     }
 
     /// Builds `toolgate run` in a terminal.
     pub(crate) fn terminal(&self, arguments: &[&str]) -> TerminalBuilder {
+        self.terminal_of("run", arguments)
+    }
+
+    /// Builds `toolgate chat` in a terminal.
+    pub(crate) fn chat(&self, arguments: &[&str]) -> TerminalBuilder {
+        self.terminal_of("chat", arguments)
+    }
+
+    fn terminal_of(&self, command: &str, arguments: &[&str]) -> TerminalBuilder {
         let builder = Terminal::builder(PROGRAM)
-            .args(["run", "--model", &self.model])
+            .args([command, "--model", &self.model])
             .args(arguments)
             .dir(self.work());
         self.variables()
@@ -100,11 +118,24 @@ impl RunWorld {
 
     /// Builds `toolgate run` without a terminal.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        self.toolgate(&[&["run", "--model", &self.model], arguments].concat())
+    }
+
+    /// Runs another command, and returns what it prints as JSON.
+    pub(crate) fn run_json(&self, arguments: &[&str]) -> Vec<Value> {
+        let ran = self
+            .toolgate(&[arguments, &["--json"]].concat())
+            .output()
+            .expect("runs");
+        assert!(ran.status.success(), "{arguments:?}: {ran:?}");
+        let lines = to_text(&ran.stdout);
+        let parse = |line| serde_json::from_str(line).expect("JSON");
+        lines.lines().map(parse).collect()
+    }
+
+    fn toolgate(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
-        command
-            .args(["run", "--model", &self.model])
-            .args(arguments)
-            .current_dir(self.work());
+        command.args(arguments).current_dir(self.work());
         let path = std::env::var_os("PATH").unwrap_or_default();
         command
             .env_clear()

@@ -1,34 +1,82 @@
-//! The accounts of the in-memory store.
+//! Accounts of the in-memory store.
 
 use std::collections::BTreeMap;
 
 use crate::{
-    AccountKey, AccountMovement, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId,
-    StoreError,
+    AccountKey, AccountMovement, AccountRow, AccountRows, AccountStore, Charge, ChargeFilter,
+    ChargeId, StoreError, store::memory::MemoryStore,
 };
 
 /// The accounts and the open charges.
 #[derive(Default)]
-pub(crate) struct MemoryAccountBook {
+pub(super) struct MemoryAccountBook {
     accounts: AccountRows,
     open: BTreeMap<ChargeId, Charge>,
 }
 
-impl MemoryAccountBook {
-    pub(crate) fn reserve_charge(&mut self, charge: Charge) -> Result<Charge, StoreError> {
+impl AccountStore for MemoryStore {
+    async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
+        let book = &mut self.lock_state().till;
         // A resumed call reserves again with the same id; the amount must not be reserved twice.
-        if let Some(open) = self.open.get(&charge.id) {
+        if let Some(open) = book.open.get(&charge.id) {
             return Ok(open.clone());
         }
         // On copies: a charge that is short in its last account must not touch the first.
-        let mut rows = self.rows_for(&charge);
+        let known = charge
+            .accounts()
+            .filter_map(|account| book.accounts.get(account));
+        let mut rows: AccountRows = known
+            .map(|row| (row.account.clone(), row.clone()))
+            .collect();
         charge.reserve_in(&mut rows)?;
-        self.accounts.extend(rows);
-        self.open.insert(charge.id, charge.clone());
+        book.accounts.extend(rows);
+        book.open.insert(charge.id, charge.clone());
         Ok(charge)
     }
 
-    pub(crate) fn settle_charge(
+    async fn settle_charge(
+        &self,
+        charge: Charge,
+        actual: Vec<u64>,
+    ) -> Result<Vec<AccountMovement>, StoreError> {
+        Ok(self.lock_state().till.settle_charge(&charge, &actual))
+    }
+
+    async fn release_charge(&self, charge: Charge) -> Result<(), StoreError> {
+        let book = &mut self.lock_state().till;
+        if book.close_charge(&charge) {
+            charge.release_in(&mut book.accounts);
+        }
+        Ok(())
+    }
+
+    async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
+        Ok(self.lock_state().till.list_charges(&filter))
+    }
+
+    async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
+        Ok(self.lock_state().till.accounts.get(account).cloned())
+    }
+
+    async fn accounts(
+        &self,
+        prefix: &str,
+        after: Option<&AccountKey>,
+        limit: usize,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        let shelf = self.lock_state();
+        let found = shelf
+            .till
+            .accounts
+            .values()
+            .filter(|row| row.account.to_string().starts_with(prefix));
+        let found = found.filter(|row| after.is_none_or(|after| *after < row.account));
+        Ok(found.take(limit).cloned().collect())
+    }
+}
+
+impl MemoryAccountBook {
+    pub(super) fn settle_charge(
         &mut self,
         charge: &Charge,
         actual: &[u64],
@@ -39,37 +87,13 @@ impl MemoryAccountBook {
         charge.settle_in(&mut self.accounts, actual)
     }
 
-    pub(crate) fn release_charge(&mut self, charge: &Charge) {
-        if self.close_charge(charge) {
-            charge.release_in(&mut self.accounts);
-        }
-    }
-
-    pub(crate) fn list_charges(&self, filter: &ChargeFilter) -> Vec<Charge> {
+    pub(super) fn list_charges(&self, filter: &ChargeFilter) -> Vec<Charge> {
         self.open
             .values()
             .filter(|charge| filter.matches(charge))
             .take(filter.limit)
             .cloned()
             .collect()
-    }
-
-    pub(crate) fn find_account(&self, account: &AccountKey) -> Option<AccountRow> {
-        self.accounts.get(account).cloned()
-    }
-
-    pub(crate) fn list_accounts(
-        &self,
-        prefix: &str,
-        after: Option<&AccountKey>,
-        limit: usize,
-    ) -> Vec<AccountRow> {
-        let found = self
-            .accounts
-            .values()
-            .filter(|row| row.account.to_string().starts_with(prefix));
-        let found = found.filter(|row| after.is_none_or(|after| *after < row.account));
-        found.take(limit).cloned().collect()
     }
 
     /// Closes this exact charge. Returns true if it was open.
@@ -80,14 +104,5 @@ impl MemoryAccountBook {
             self.open.remove(&charge.id);
         }
         is_open
-    }
-
-    fn rows_for(&self, charge: &Charge) -> AccountRows {
-        let known = charge
-            .accounts()
-            .filter_map(|account| self.accounts.get(account));
-        known
-            .map(|row| (row.account.clone(), row.clone()))
-            .collect()
     }
 }

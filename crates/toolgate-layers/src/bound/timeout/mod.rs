@@ -10,9 +10,10 @@ use futures::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, Status,
-    StopConfirmation,
+    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, NoteKey, Outcome, Status,
+    StopConfirmation, note_keys,
 };
 
 use crate::{
@@ -138,8 +139,8 @@ impl Timeout {
             "it took longer than its limit; nothing was stopped, because `observe` is set",
         );
         outcome.with_notes(|notes| {
-            let late = serde_json::json!({ "limit_ms": whole_millis(limit), "spent_ms": whole_millis(spent), "observed": true });
-            notes.metadata.insert("timeout".into(), late);
+            let late = json!({ "limit_ms": whole_millis(limit), "spent_ms": whole_millis(spent), "observed": true });
+            notes.insert(note_keys::TIMEOUT, &late);
         })
     }
 
@@ -232,9 +233,8 @@ impl Timeout {
         let error = CallError::new(ErrorCategory::for_status(status), own.unwrap_or(usual))
             .with_operator_detail(how);
         Outcome::error(status, error).with_notes(|notes| {
-            let ladder =
-                serde_json::json!({ "limit_ms": whole_millis(limit), "stopped": known, "how": how });
-            notes.metadata.insert(end.note_key().into(), ladder);
+            let ladder = json!({ "limit_ms": whole_millis(limit), "stopped": known, "how": how });
+            notes.insert(end.note_key(), &ladder);
         })
     }
 }
@@ -259,10 +259,10 @@ impl StopCause {
     }
 
     /// Returns the key of the note.
-    const fn note_key(self) -> &'static str {
+    const fn note_key(self) -> NoteKey<Value> {
         match self {
-            Self::OutOfTime => "timeout",
-            Self::Cancelled => "cancelled",
+            Self::OutOfTime => note_keys::TIMEOUT,
+            Self::Cancelled => note_keys::CANCELLED,
         }
     }
 
@@ -291,9 +291,8 @@ impl StopCause {
     /// Marks a result that arrived after the call had been told to stop.
     fn mark_late(self, outcome: Outcome, limit: Duration) -> Outcome {
         outcome.with_notes(|notes| {
-            let late =
-                serde_json::json!({ "limit_ms": whole_millis(limit), "finished_in_grace": true });
-            notes.metadata.insert(self.note_key().into(), late);
+            let late = json!({ "limit_ms": whole_millis(limit), "finished_in_grace": true });
+            notes.insert(self.note_key(), &late);
         })
     }
 }

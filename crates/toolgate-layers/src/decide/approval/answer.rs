@@ -3,7 +3,7 @@
 use serde_json::json;
 use toolgate_core::{
     ApprovalAnswer, Call, ConsentNote, Json, Next, Outcome, Principal, StoreError, Timestamp,
-    Verdict,
+    Verdict, note_keys,
 };
 
 use crate::{RuleEffect, StandingRule, decide::approval::verify::token_id};
@@ -96,13 +96,10 @@ pub(crate) fn note_decision(outcome: Outcome, answer: ApprovalAnswer, met: Times
     }
     outcome.with_notes(|notes| {
         if let Some(token) = &answer.token {
-            notes
-                .metadata
-                .insert("approval_token".into(), token_id(token).to_string().into());
+            notes.insert(note_keys::APPROVAL_TOKEN, &token_id(token));
         }
         if !answer.with.is_empty() {
-            let with: Vec<&str> = answer.with.iter().map(Principal::as_str).collect();
-            notes.metadata.insert("approved_with".into(), with.into());
+            notes.insert(note_keys::APPROVED_WITH, &*answer.with);
         }
     })
 }
@@ -113,11 +110,8 @@ pub(crate) fn note_rule(outcome: Outcome, rule: StandingRule, at: Timestamp) -> 
         RuleEffect::Allow => "approved",
         RuleEffect::Deny => "denied",
     };
-    note_consent(outcome, word, rule.owner, at).with_notes(|notes| {
-        notes
-            .metadata
-            .insert("approval_rule".into(), rule.id.as_str().into());
-    })
+    note_consent(outcome, word, rule.owner, at)
+        .with_notes(|notes| notes.insert(note_keys::APPROVAL_RULE, rule.id.as_str()))
 }
 
 /// Notes on an outcome that the request expired without a decision.

@@ -5,31 +5,33 @@ pub(crate) mod approvers;
 pub(crate) mod options;
 pub(crate) mod preview;
 mod preview_edits;
-pub(crate) mod requirements;
 pub(crate) mod rule;
 pub(crate) mod rule_book;
+pub(crate) mod rule_draft;
 pub(crate) mod verify;
 
 use std::{fmt, time::Duration};
 
 use toolgate_core::{
     ApprovalAnswer, ApprovalChange, ApprovalRequest, Band, Call, Decision, Keyring, Layer,
-    LayerCapabilities, Next, Outcome, Quorum, RecordKey, SideEffect, Status, StoreRecord,
-    Timestamp, Verdict, run_contained_sync,
+    LayerCapabilities, Next, Outcome, Quorum, RecordKey, SideEffect, Status, Timestamp, Verdict,
+    run_contained_sync,
 };
 
 use crate::{
     ApprovalOptions, AskWhen, BadOption, CallPreview, Configurable, HumanDuration, Preview,
     Resources, RuleBook, RuleEffect, SharedPreview, StandingRule,
     config::tool_globs::ToolGlobs,
-    decide::approval::{
-        answer::{
-            FirstOccurrence, find_answer, note_decision, note_expiry, note_rule, parse_recorded_at,
-            record_first,
+    decide::{
+        approval::{
+            answer::{
+                FirstOccurrence, find_answer, note_decision, note_expiry, note_rule,
+                parse_recorded_at, record_first,
+            },
+            rule_book::RuleLookup,
+            verify::{ApprovalVerifier, VerifiedApproval, changes_since_answer},
         },
-        requirements::{PolicyRequirements, PolicyVersions},
-        rule_book::RuleLookup,
-        verify::{ApprovalVerifier, VerifiedApproval, changes_since_answer},
+        policy::judgements::PolicyJudgements,
     },
 };
 
@@ -41,6 +43,11 @@ use crate::{
 /// nothing while the call is pending, and "Tool execution denied" with the reason if it is denied.
 /// Placed innermost among the layers that decide, it asks only about calls that every rule above
 /// allows.
+///
+/// It is the layer that asks for all others: a call for which a layer above requires approval
+/// ([`Call::require_approval`]) runs once this layer has it, or a standing rule allows the call.
+/// Under several approval layers, one with conditions of its own leaves such a call to another one
+/// further in.
 ///
 /// If the function that decides whether to ask panics, approval is requested.
 ///
@@ -70,11 +77,12 @@ pub struct Approval {
     tools: Option<ToolGlobs>,
     ask_from: Option<SideEffect>,
     when: Option<AskWhen>,
+    /// True if its conditions are its own. Otherwise they give way to a policy over all calls.
+    selects: bool,
     expires_after: Option<Duration>,
     reason: Option<String>,
     quorum: Option<Quorum>,
     boundary: ApprovalVerifier,
-    policy: PolicyVersions,
     policy_version: Option<String>,
     rules: Option<RuleBook>,
     on_request: Option<OnRequest>,
@@ -86,20 +94,41 @@ type OnRequest = Box<dyn Fn(&Call, &ApprovalRequest) + Send + Sync>;
 type OnDecision = Box<dyn Fn(&Call, &Decision) + Send + Sync>;
 
 impl Approval {
-    /// Creates a layer that asks about the calls for which `why` returns a reason, and about no
-    /// others.
-    pub fn when(why: impl Fn(&Call) -> Option<String> + Send + Sync + 'static) -> Self {
+    /// Creates a layer that asks about the calls for which a layer above requires approval, and
+    /// about no others.
+    pub fn when_required() -> Self {
         Self {
-            when: Some(AskWhen::new(why)),
-            ..Self::without_conditions()
+            tools: None,
+            ask_from: None,
+            when: None,
+            selects: false,
+            expires_after: None,
+            reason: None,
+            quorum: None,
+            boundary: ApprovalVerifier::default(),
+            policy_version: None,
+            rules: None,
+            on_request: None,
+            on_approved: None,
+            on_denied: None,
         }
     }
 
-    /// Creates a layer that asks about calls whose effects reach at least as far as `effect`.
+    /// Creates a layer that also asks about the calls for which `why` returns a reason.
+    pub fn when(why: impl Fn(&Call) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self {
+            when: Some(AskWhen::new(why)),
+            selects: true,
+            ..Self::when_required()
+        }
+    }
+
+    /// Creates a layer that also asks about calls whose effects reach at least as far as `effect`.
     pub fn from_effect(effect: SideEffect) -> Self {
         Self {
             ask_from: Some(effect),
-            ..Self::without_conditions()
+            selects: true,
+            ..Self::when_required()
         }
     }
 
@@ -137,29 +166,12 @@ impl Approval {
         Ok(Self {
             tools,
             ask_from,
+            selects: true,
             expires_after: expires_after.map(HumanDuration::get),
             reason,
             quorum,
-            ..Self::without_conditions()
+            ..Self::when_required()
         })
-    }
-
-    fn without_conditions() -> Self {
-        Self {
-            tools: None,
-            ask_from: None,
-            when: None,
-            expires_after: None,
-            reason: None,
-            quorum: None,
-            boundary: ApprovalVerifier::default(),
-            policy: PolicyVersions::default(),
-            policy_version: None,
-            rules: None,
-            on_request: None,
-            on_approved: None,
-            on_denied: None,
-        }
     }
 
     /// Also asks about the calls for which `why` returns a reason.
@@ -232,8 +244,26 @@ impl Approval {
         self
     }
 
-    /// Returns the reason why this call needs approval, if it does.
-    fn approval_reason(&self, call: &Call) -> Option<String> {
+    /// Checks whether this layer meets the requirements that layers above have put on the call.
+    fn meets_requirements(&self, call: &Call, next: &Next) -> bool {
+        // Otherwise one requirement would lead to a request by every approval layer.
+        !self.selects || !next.asks_below(call)
+    }
+
+    /// Returns the reason why this layer has to ask about the call, if it has to.
+    fn approval_reason(&self, call: &Call, next: &Next) -> Option<String> {
+        let required: Vec<&str> = call
+            .unmet_requirements()
+            .map(|required| &*required.reason)
+            .collect();
+        if !required.is_empty() && self.meets_requirements(call, next) {
+            return Some(required.join("; "));
+        }
+        self.own_reason(call)
+    }
+
+    /// Returns the reason that the conditions of this layer give for asking about the call.
+    fn own_reason(&self, call: &Call) -> Option<String> {
         if let Some(when) = &self.when {
             // Fail closed: a condition that panics counts as one that asks.
             let unclear =
@@ -249,7 +279,8 @@ impl Approval {
             .tools
             .as_ref()
             .is_some_and(|tools| tools.matches(&call.tool));
-        let reaches = self.ask_from.is_some_and(|from| effect >= from);
+        let ruled = !self.selects && PolicyJudgements::cover_all_calls(call);
+        let reaches = !ruled && self.ask_from.is_some_and(|from| effect >= from);
         (named || reaches).then(|| {
             self.reason
                 .clone()
@@ -300,7 +331,7 @@ impl Approval {
         changed: Vec<ApprovalChange>,
     ) -> ApprovalRequest {
         let mut request = ApprovalRequest::for_call(call).with_reason(why);
-        request.policy_version = self.effective_policy_version();
+        request.policy_version = self.effective_policy_version(call);
         request.quorum = self.quorum.clone();
         request.changed = changed;
         let preview = self.boundary.preview.as_ref();
@@ -314,10 +345,10 @@ impl Approval {
         request
     }
 
-    fn effective_policy_version(&self) -> Option<String> {
+    fn effective_policy_version(&self, call: &Call) -> Option<String> {
         self.policy_version
             .clone()
-            .or_else(|| self.policy.combined_text())
+            .or_else(|| PolicyJudgements::combined_version(call))
     }
 
     /// Checks whether the answer to the request of this generation was given or first `met` too
@@ -340,12 +371,9 @@ impl Approval {
         let kept = call
             .env()
             .store()
-            .record(&RecordKey::Layer(call.id, key.into()))
+            .load_json(&RecordKey::Layer(call.id, key.into()))
             .await;
-        let Ok(Some(StoreRecord::Json(kept))) = kept else {
-            return None;
-        };
-        Some(met >= parse_recorded_at(&kept)?.plus(span))
+        Some(met >= parse_recorded_at(&kept.ok()??)?.plus(span))
     }
 
     /// Checks whether the call is back because the last request of this layer expired without an
@@ -386,10 +414,11 @@ impl Approval {
         note_decision(Outcome::denied(reason), answer, first.at)
     }
 
-    async fn run_approved(&self, call: Call, next: Next, answer: ApprovalAnswer) -> Outcome {
+    async fn apply_approval(&self, call: Call, next: Next, answer: ApprovalAnswer) -> Outcome {
+        let policy = self.effective_policy_version(&call);
         match self
             .boundary
-            .verify(&call, &answer, self.effective_policy_version().as_deref())
+            .verify(&call, &answer, policy.as_deref())
             .await
         {
             VerifiedApproval::Valid => {}
@@ -419,7 +448,16 @@ impl Approval {
         }
         notify_once(self.on_approved.as_ref(), &first, &call, &answer);
         next.note_reason(format!("approved by {}", answer.decision.by));
-        note_decision(next.run(call).await, answer, first.at)
+        note_decision(self.run_approved(call, next).await, answer, first.at)
+    }
+
+    /// Runs a call that an approver or a standing rule has approved.
+    async fn run_approved(&self, call: Call, next: Next) -> Outcome {
+        if self.meets_requirements(&call, &next) {
+            next.run_approved(call).await
+        } else {
+            next.run(call).await
+        }
     }
 }
 
@@ -442,7 +480,7 @@ impl Approval {
             {
                 return self.apply_rule(call, next, *rule).await;
             }
-            (None, RuleLookup::Matched(rule)) if self.approval_reason(&call).is_some() => {
+            (None, RuleLookup::Matched(rule)) if self.approval_reason(&call, &next).is_some() => {
                 return self.apply_rule(call, next, *rule).await;
             }
             // Fail closed: among the rules that cannot be loaded may be one that denies.
@@ -460,7 +498,7 @@ impl Approval {
                     .await
             }
             Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
-                self.run_approved(call, next, answer).await
+                self.apply_approval(call, next, answer).await
             }
         }
     }
@@ -468,7 +506,7 @@ impl Approval {
     /// Requests approval for a call without a valid answer, or runs it if it needs none.
     async fn handle_unanswered(&self, call: Call, next: Next, unreadable: bool) -> Outcome {
         let unreadable = || unreadable.then(|| "the standing rules could not be read".to_owned());
-        let why = match self.approval_reason(&call).or_else(unreadable) {
+        let why = match self.approval_reason(&call, &next).or_else(unreadable) {
             Some(why) => why,
             None if call.resume_state().answers.is_empty() => return next.run(call).await,
             // Edits by an approver may have moved the call out of this layer's conditions. They
@@ -495,7 +533,7 @@ impl Approval {
         };
         // Arguments from an answer of doubtful origin are not run without approval, whatever the
         // rules say.
-        let why = self.approval_reason(&call).or_else(|| {
+        let why = self.approval_reason(&call, &next).or_else(|| {
             changed
                 .iter()
                 .any(suspect)
@@ -517,7 +555,7 @@ impl Approval {
             rule.owner
         ));
         let outcome = match rule.effect {
-            RuleEffect::Allow => next.run(call).await,
+            RuleEffect::Allow => self.run_approved(call, next).await,
             RuleEffect::Deny => {
                 Outcome::denied(rule.reason.as_deref().or(Some("a standing rule denies it")))
             }
@@ -614,24 +652,14 @@ impl Configurable for Approval {
         let chosen = options.tools.is_some() || options.ask_from.is_some();
         let mut layer = Self::new(options)?;
         let program = parts.get::<AskWhen>();
-        let policy = parts
-            .get::<PolicyRequirements>()
-            .and_then(|asks| asks.requirement());
-        // A policy that sees only some calls does not decide for the others, so the default
-        // condition stays.
-        let ruled = program.is_some() || policy.as_ref().is_some_and(|rule| rule.sees_all);
-        layer.ask_from = layer.ask_from.filter(|_| chosen || !ruled);
+        layer.selects = chosen;
+        layer.ask_from = layer.ask_from.filter(|_| chosen || program.is_none());
         layer.boundary = ApprovalVerifier {
             keyring: parts.get(),
             preview: parts.get(),
         };
         layer.rules = parts.get();
-        layer.policy = policy
-            .as_ref()
-            .map(|rule| rule.versions.clone())
-            .unwrap_or_default();
-        let rules = policy.map(|rule| rule.when).into_iter().chain(program);
-        Ok(rules.fold(layer, Self::or_when))
+        Ok(program.into_iter().fold(layer, Self::or_when))
     }
 }
 

@@ -33,7 +33,7 @@ impl AskWhen {
 
 /// Calls that need approval. If neither `tools` nor `ask_from` is given, these are the calls that
 /// may write, unless a rule replaces that default: one of the program's own, or a policy over all
-/// calls that leaves its asking to this layer.
+/// calls. Calls for which a policy requires approval always need it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApprovalOptions {

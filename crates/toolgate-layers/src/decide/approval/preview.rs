@@ -1,16 +1,19 @@
 //! Shows what a call would change before it is approved.
 
-use std::{fmt, fs, io::Read, path::Path, sync::Arc};
+use std::{collections::BTreeSet, fmt, fs, io::Read, path::Path, sync::Arc};
 
 use serde_json::Value;
 use similar::TextDiff;
-use toolgate_core::{Call, Digest, FileState, ResourceKind};
+use toolgate_core::{
+    Call, Digest, FileState, ResourceKind,
+    patch::{Patch, PatchedFile},
+};
 
 use crate::{
     PathBase,
     decide::{
         approval::preview_edits::PreviewEdit,
-        policy::matching::{patch_files::patch_files, paths::PathRoot},
+        policy::matching::{patch_names::possible_names, paths::PathRoot},
     },
 };
 
@@ -135,29 +138,23 @@ impl FilePreview {
 
     /// Returns the patch itself, with the current state of the files it names.
     fn preview_patch(&self, patch: &str) -> Option<CallPreview> {
-        let changes = patch_files(patch);
-        let mut paths: Vec<String> = changes
+        let parsed = Patch::parse(patch);
+        let mut shown = match &parsed {
+            Ok(_) => String::new(),
+            Err(_) if possible_names(patch).is_empty() => return None,
+            Err(why) => format!("not checked: the patch is not valid: {why}\n"),
+        };
+        let files = parsed.iter().flat_map(Patch::files);
+        let paths: BTreeSet<&str> = files.flat_map(PatchedFile::paths).collect();
+        let states: Vec<(&str, Option<FileState>)> = paths
             .into_iter()
-            .flat_map(|change| [Some(change.path), change.old_path])
-            .flatten()
+            .map(|path| (path, self.file_state(path)))
             .collect();
-        paths.sort();
-        paths.dedup();
-        if paths.is_empty() {
-            return None;
+        for (path, _) in states.iter().filter(|(_, state)| state.is_none()) {
+            shown.push_str(&format!(
+                "not checked: {path} is not certain to be a regular file of the workspace\n"
+            ));
         }
-        let states: Vec<(String, Option<FileState>)> = paths
-            .into_iter()
-            .map(|path| (path.clone(), self.file_state(&path)))
-            .collect();
-        let lost = states.iter().filter(|(_, state)| state.is_none());
-        let mut shown: String = lost
-            .map(|(path, _)| {
-                format!(
-                    "not checked: {path} is not certain to be a regular file of the workspace\n"
-                )
-            })
-            .collect();
         if patch.len() <= Self::MOST_SHOWN {
             shown.push_str(patch)
         } else {
@@ -448,11 +445,16 @@ mod tests {
                 && files.len() == 1,
             "{diff}"
         );
-        let long = format!("{patch}{}", "+x\n".repeat(FilePreview::MOST_SHOWN));
+        let long = patch.replace("+x", &format!("+{}", "x".repeat(FilePreview::MOST_SHOWN)));
+        let (diff, files) = preview_text(&preview, json!({ "patch": long }));
+        assert!(diff.contains("too large") && files.len() == 2, "{diff}");
+        let invalid = format!("{patch}+y\n");
+        let (diff, files) = preview_text(&preview, json!({ "patch": invalid }));
         assert!(
-            preview_text(&preview, json!({ "patch": long }))
-                .0
-                .contains("too large")
+            diff.starts_with("not checked: the patch is not valid: line 10")
+                && diff.ends_with(&invalid)
+                && files.is_empty(),
+            "{diff}"
         );
         assert_eq!(preview.preview(&call(json!({ "patch": "words" }))), None);
     }

@@ -1,17 +1,18 @@
 //! A standing rule: an answer to a kind of call, with its owner, scope and lifetime.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use globset::{GlobBuilder, GlobMatcher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_core::{Arguments, Json, Principal, SessionId, Timestamp, ToolName};
+use toolgate_core::{Arguments, Json, Principal, SessionId, Timestamp, ToolName, within_pointer};
 
 /// "Always allow" or "always deny" for a narrow set of calls.
 ///
 /// A rule names the tool, the patterns of its arguments, its scope, its owner and its end. A rule
-/// that allows is never wider than it reads: a `*` in it matches no `/`, no `..` and no character
-/// that a shell treats as the end of a command. A rule that denies is matched loosely.
+/// that allows is never wider than it reads: it covers no call with an argument that it does not
+/// name, and a `*` in it matches no `/`, no `..` and no character that a shell treats as the end of
+/// a command. A rule that denies is matched loosely.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StandingRule {
@@ -21,7 +22,8 @@ pub struct StandingRule {
     pub effect: RuleEffect,
     /// The tool, by name or glob.
     pub tool: String,
-    /// Patterns of arguments, by JSON pointer. Arguments that are not named may have any value.
+    /// Patterns of arguments, by JSON pointer. A rule that allows covers only calls whose arguments
+    /// are all named; for a rule that denies, the others may have any value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arguments: BTreeMap<String, ArgumentPattern>,
     /// The calls it applies to, by session or project.
@@ -74,6 +76,8 @@ pub enum ArgumentPattern {
     Equals(Value),
     /// Text that matches the glob.
     Glob(String),
+    /// Any value.
+    Any,
 }
 
 /// The reason why a rule cannot be stored.
@@ -117,6 +121,71 @@ pub(crate) struct CompiledRule {
 enum CompiledPattern {
     Equals(Value),
     Glob(String, GlobMatcher),
+    Any,
+}
+
+/// The most characters of a value in the text of a rule.
+const MAX_VALUE_CHARS: usize = 400;
+
+impl StandingRule {
+    /// Returns the text of the patterns for people.
+    pub fn arguments_text(&self) -> String {
+        let text = |(pointer, pattern): (&String, &ArgumentPattern)| {
+            format!("{} {pattern}", argument_name(pointer))
+        };
+        let all: Vec<String> = self.arguments.iter().map(text).collect();
+        all.join(" and ")
+    }
+}
+
+/// Formats the rule for people, without its scope.
+impl fmt::Display for StandingRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.effect.as_str(), self.tool)?;
+        match (self.arguments.is_empty(), self.effect) {
+            (false, _) => write!(f, " where {}", self.arguments_text()),
+            (true, RuleEffect::Allow) => f.write_str(" without arguments"),
+            (true, RuleEffect::Deny) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for ArgumentPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Equals(value) => {
+                let text = value.to_string();
+                match text.char_indices().nth(MAX_VALUE_CHARS) {
+                    Some((end, _)) => write!(f, "is {}… ({} bytes)", &text[..end], text.len()),
+                    None => write!(f, "is {text}"),
+                }
+            }
+            Self::Glob(glob) => write!(f, "matches {glob}"),
+            Self::Any => f.write_str("is any value"),
+        }
+    }
+}
+
+/// Returns the name of an argument for people: quoted if it could be read as more than a name.
+fn argument_name(pointer: &str) -> String {
+    let is_plain = |name: &&str| {
+        let fits = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+        !name.is_empty() && name.chars().all(fits)
+    };
+    match pointer.strip_prefix('/').filter(is_plain) {
+        Some(name) => name.to_owned(),
+        None => format!("{pointer:?}"),
+    }
+}
+
+impl RuleEffect {
+    /// Returns the word for the effect.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
 }
 
 impl ArgumentPattern {
@@ -125,6 +194,7 @@ impl ArgumentPattern {
         match self {
             Self::Equals(_) => true,
             Self::Glob(text) => text.is_empty() || !is_wildcard_only(text),
+            Self::Any => false,
         }
     }
 }
@@ -171,6 +241,7 @@ impl CompiledRule {
                 ArgumentPattern::Glob(text) => {
                     CompiledPattern::Glob(text.clone(), compile_glob("an argument", text, allows)?)
                 }
+                ArgumentPattern::Any => CompiledPattern::Any,
             };
             arguments.push((pointer.clone(), ready));
         }
@@ -192,6 +263,30 @@ impl CompiledRule {
                     .pointer(pointer)
                     .is_some_and(|value| self.matches_pattern(pattern, value))
             })
+            && (self.rule.effect == RuleEffect::Deny
+                || self.names_all(call.arguments.as_json().as_value(), &mut String::new()))
+    }
+
+    /// Checks whether the rule names the value at this pointer, or all parts of it.
+    fn names_all(&self, value: &Value, at: &mut String) -> bool {
+        // An empty object or list has no parts, and it is a value too. Only the call itself may be
+        // without arguments.
+        let is_call = at.is_empty();
+        if self.rule.arguments.contains_key(at.as_str()) {
+            return true;
+        }
+        let mut names_part =
+            |name: &str, part| within_pointer(at, name, |at| self.names_all(part, at));
+        match value {
+            Value::Object(parts) if is_call || !parts.is_empty() => {
+                parts.iter().all(|(name, part)| names_part(name, part))
+            }
+            Value::Array(parts) if !parts.is_empty() => {
+                let mut parts = parts.iter().enumerate();
+                parts.all(|(number, part)| names_part(&number.to_string(), part))
+            }
+            _ => false,
+        }
     }
 
     fn is_in_scope(&self, call: RuleSubject<'_>) -> bool {
@@ -214,6 +309,7 @@ impl CompiledRule {
                     && (self.rule.effect == RuleEffect::Deny || !exceeds_pattern(text, found))
             }
             (CompiledPattern::Glob(..), _) => false,
+            (CompiledPattern::Any, _) => true,
         }
     }
 }
@@ -382,11 +478,7 @@ mod tests {
         let both = || {
             rule_with(json!({ "arguments": { "/a": { "equals": 1 }, "/b/0": { "glob": "x*" } } }))
         };
-        assert!(rule_matches(
-            both(),
-            "run",
-            json!({ "a": 1, "b": ["xy"], "c": true })
-        ));
+        assert!(rule_matches(both(), "run", json!({ "a": 1, "b": ["xy"] })));
         for other in [
             json!({ "a": 2, "b": ["xy"] }),
             json!({ "a": 1, "b": ["y"] }),
@@ -400,6 +492,69 @@ mod tests {
             "other",
             json!({ "a": 1, "b": ["xy"] })
         ));
+    }
+
+    #[test]
+    fn a_rule_that_allows_covers_no_argument_that_it_does_not_name() {
+        let arguments = json!({ "/a": { "equals": 1 }, "/b/x": { "glob": "y*" }, "/c": "any" });
+        let rule = |effect: &str| rule_with(json!({ "effect": effect, "arguments": arguments }));
+        let named = json!({ "a": 1, "b": { "x": "yes" }, "c": [{ "deep": true }] });
+        assert!(rule_matches(rule("allow"), "run", named.clone()));
+        for (pointer, more) in [
+            ("", "d"),
+            ("", "a/b"),
+            ("", ""),
+            ("/b", "x/y"),
+            ("/b", "~0"),
+        ] {
+            for value in [json!(null), json!({}), json!([]), json!("y")] {
+                let mut other = named.clone();
+                let into = other.pointer_mut(pointer).expect("there");
+                into[more] = value;
+                assert!(
+                    !rule_matches(rule("allow"), "run", other.clone()),
+                    "{other}"
+                );
+                assert!(rule_matches(rule("deny"), "run", other.clone()), "{other}");
+            }
+        }
+        let none = rule_with(json!({ "scope": { "scope": "project", "project": "p" } }));
+        assert!(rule_matches(none.clone(), "run", json!({})));
+        assert!(!rule_matches(none, "run", json!({ "a": 1 })));
+    }
+
+    #[test]
+    fn an_argument_with_any_value_has_to_be_there_and_narrows_nothing() {
+        let rule = |more: Value| {
+            rule_with(json!({ "arguments": more, "scope": { "scope": "project", "project": "p" } }))
+        };
+        assert!(!rule_matches(
+            rule(json!({ "/a": "any" })),
+            "run",
+            json!({})
+        ));
+        let mut wide = rule(json!({ "/a": "any" }));
+        wide.scope = RuleScope::Global;
+        assert_eq!(CompiledRule::new(wide).err(), Some(InvalidRule::TooWide));
+    }
+
+    #[test]
+    fn the_text_of_a_rule_shows_every_argument_and_cannot_be_read_as_another_rule() {
+        let arguments = json!({
+            "/a": { "equals": "x\ny" }, "/b": { "glob": "docs/*" }, "/c": "any",
+            "/d is 1\n": { "equals": 2 },
+        });
+        assert_eq!(
+            rule_with(json!({ "arguments": arguments })).to_string(),
+            r#"allow run where a is "x\ny" and b matches docs/* and c is any value and "/d is 1\n" is 2"#
+        );
+        assert_eq!(
+            rule_with(json!({})).to_string(),
+            "allow run without arguments"
+        );
+        let long = json!({ "arguments": { "/a": { "equals": "日".repeat(500) } } });
+        let text = rule_with(long).to_string();
+        assert!(text.ends_with("日… (1502 bytes)"), "{text}");
     }
 
     #[test]

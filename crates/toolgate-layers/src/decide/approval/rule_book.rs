@@ -10,7 +10,7 @@ use std::{
 use serde_json::json;
 use toolgate_core::{
     ApprovalFilter, ApprovalId, ApprovalState, Call, Json, Principal, RecordKey, SessionId,
-    StoreError, StoreHandle, StoreRecord, Timestamp, ToolName,
+    StoreError, StoreHandle, Timestamp, ToolName,
 };
 
 use crate::{
@@ -147,12 +147,7 @@ impl RuleBook {
             problem: "is nested too deeply".into(),
         })?;
         let key = RecordKey::Other(format!("{RULE_PREFIX}{}", ready.rule.id).into());
-        if self
-            .store
-            .once(key, StoreRecord::Json(value))
-            .await?
-            .is_some()
-        {
+        if self.store.put_json_once(key, value).await?.is_some() {
             // The first writer wins, and a revoked id stays taken.
             return Err(RuleError::DuplicateId(ready.rule.id));
         }
@@ -199,9 +194,9 @@ impl RuleBook {
         // again.
         let gone = Json::new(json!({ "by": by.into(), "at": at })).unwrap_or_else(|_| Json::null());
         self.store
-            .once(
+            .put_json_once(
                 RecordKey::Other(format!("{REVOKED_PREFIX}{id}").into()),
-                StoreRecord::Json(gone),
+                gone,
             )
             .await?;
         self.clear_cache();
@@ -316,11 +311,11 @@ impl RuleBook {
     async fn load_rules(&self) -> Result<Vec<CompiledRule>, RuleError> {
         let kept = self
             .store
-            .list(RULE_PREFIX, None, Self::MOST_RULES + 1)
+            .list_json(RULE_PREFIX, None, Self::MOST_RULES + 1)
             .await?;
         let gone = self
             .store
-            .list(REVOKED_PREFIX, None, Self::MOST_RULES + 1)
+            .list_json(REVOKED_PREFIX, None, Self::MOST_RULES + 1)
             .await?;
         if kept.len().max(gone.len()) > Self::MOST_RULES {
             return Err(RuleError::TooMany);
@@ -335,18 +330,12 @@ impl RuleBook {
         };
         let mut rules = Vec::new();
         for (key, record) in kept.into_iter().filter(|(key, _)| !is_gone(key)) {
-            let rule = match &record {
-                StoreRecord::Json(json) => {
-                    serde_json::from_value::<StandingRule>(json.as_value().clone())
-                }
-                _ => serde_json::from_value(serde_json::Value::Null),
-            };
             // Fail closed: a rule that cannot be parsed may be one that denies.
-            let damaged = |source| StoreError::Damaged {
+            let rule = serde_json::from_value(record.as_value().clone());
+            let rule: StandingRule = rule.map_err(|error| StoreError::Damaged {
                 what: key.to_string(),
-                source,
-            };
-            let rule = rule.map_err(|error| damaged(error.into()))?;
+                source: error.into(),
+            })?;
             rules.push(CompiledRule::new(rule)?);
         }
         Ok(rules)

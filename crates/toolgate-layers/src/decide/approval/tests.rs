@@ -13,8 +13,7 @@ use toolgate_testkit::{FakeExecutor, TestClock, echo, run_twice, seed};
 
 use super::*;
 use crate::{
-    CallVerdict, Config, DryRun, MemoryReceipts, Policy, PolicyOptions, default_stack, explain,
-    testing::*,
+    CallVerdict, Config, DryRun, Policy, PolicyOptions, default_stack, explain, testing::*,
 };
 
 /// A stack with one approval layer, and the state needed to answer it.
@@ -196,7 +195,7 @@ async fn tools_effects_and_a_function_select_the_calls_that_need_approval() {
     };
     let asks = |layer: &Approval, tool| {
         layer
-            .approval_reason(&call_at(&TestClock::new(), tool, json!({})))
+            .own_reason(&call_at(&TestClock::new(), tool, json!({})))
             .is_some()
     };
     for (layer, look, change) in [
@@ -250,7 +249,7 @@ async fn a_tool_without_annotations_needs_approval() {
     assert!(
         Approval::new(ApprovalOptions::default())
             .expect("valid options")
-            .approval_reason(&unknown)
+            .own_reason(&unknown)
             .is_some()
     );
 }
@@ -455,7 +454,6 @@ async fn one_policy_requirement_leads_to_one_approval_request() {
                 .to_owned(),
             "approval",
         ),
-        ("[layers.approval]\nenabled = false\n".to_owned(), "policy"),
     ] {
         let mut gate = ApprovalHarness::configured(&text, &Resources::new());
         let (asked, outcome) = gate.approve_all().await;
@@ -487,53 +485,123 @@ async fn a_policy_over_some_tools_does_not_suppress_requests_about_others() {
 }
 
 #[tokio::test]
-async fn the_approver_is_noted_also_when_a_policy_asks_by_itself() {
-    for (decision, word) in [
-        (Decision::approve("ann"), "approved"),
-        (Decision::deny("ann", None), "denied"),
-    ] {
-        let parts = Resources::new();
-        let mut gate = ApprovalHarness::configured(
-            "[layers.approval]\nenabled = false\n[layers.receipts]\nsink = 'memory'\n",
-            &parts,
-        );
-        let outcome = gate.answer(decision).await;
-        assert_eq!(consent_of(&outcome), (word.to_owned(), "ann".to_owned()));
-        let receipts = parts.get::<MemoryReceipts>().expect("stored").receipts();
+async fn a_policy_that_asks_without_an_approval_layer_below_blocks_and_says_so() {
+    let orders = [
+        "[layers.approval]\nenabled = false\n",
+        "[stack]\norder = ['approval', 'policy']\n[layers.approval]\ntools = ['pay']\n",
+        "[layers.approval]\non = ['pay']\n",
+    ];
+    for text in orders {
+        let gate = ApprovalHarness::configured(text, &Resources::new());
+        let outcome = gate.enter().await;
+        assert_eq!(outcome.status(), Some(Status::Blocked), "{text}");
+        let told = outcome
+            .settled()
+            .expect("settled")
+            .model_text()
+            .into_owned();
         assert_eq!(
-            receipts[0]
-                .consent
-                .as_ref()
-                .map(|consent| &*consent.decision),
-            Some(word)
+            told,
+            "approval is required, and no approval layer asked for it: \
+             no rule allows this and the tool may change something"
         );
+        let explanation = explain(&gate.stack, gate.seed.clone()).await;
+        assert_eq!(
+            (explanation.verdict, explanation.text),
+            (CallVerdict::Settles(Status::Blocked), Some(told)),
+            "{text}"
+        );
+        assert_eq!(gate.run_count(), 0);
     }
 }
 
+fn parse_policy(text: &str) -> Policy {
+    Policy::new(toml::from_str::<PolicyOptions>(text).expect(text)).expect(text)
+}
+
+/// Runs calls through two policies and an approval layer that asks only where they require it.
+fn nested_policies(outer: Policy, inner: Policy) -> ApprovalHarness {
+    ApprovalHarness::over(|tool| {
+        Stack::over(tool)
+            .layer(outer)
+            .layer(inner)
+            .layer(Approval::when_required())
+            .build()
+            .expect("valid order")
+    })
+}
+
 #[tokio::test]
-async fn combined_policies_ask_unless_both_leave_it_to_another_layer() {
-    let policy =
-        |text: &str| Policy::new(toml::from_str::<PolicyOptions>(text).expect(text)).expect(text);
-    let lenient = || policy("default = 'allow'").asked_below();
-    let careful = || policy("default = 'allow'\n[[rules]]\neffect = 'ask'\ntool = 'change'");
-    for both in [lenient().combine(&careful()), careful().combine(&lenient())] {
-        let asking = Approval::when(lenient().requirement());
+async fn one_request_names_the_reasons_and_versions_of_all_policies() {
+    let asks = |name: &str| {
+        parse_policy(&format!(
+            "default = 'allow'\n[[rules]]\nname = '{name}'\neffect = 'ask'\ntool = 'change'"
+        ))
+    };
+    let combined = |versions: &[&str]| {
+        toolgate_core::Digest::of_bytes(versions.join("\n").as_bytes()).to_string()
+    };
+    let mut gate = nested_policies(asks("a"), asks("b"));
+    let request = gate.expect_request().await;
+    assert_eq!(
+        request.reason.as_deref(),
+        Some("rule \"a\" asks; rule \"b\" asks")
+    );
+    assert_eq!(
+        request.policy_version,
+        Some(combined(&[asks("a").version(), asks("b").version()]))
+    );
+    let (asked, outcome) = gate.approve_all().await;
+    assert_eq!((asked.len(), outcome.is_ok()), (1, true));
+
+    let lenient = || parse_policy("default = 'allow'");
+    let request = nested_policies(lenient(), asks("b")).expect_request().await;
+    assert_eq!(request.reason.as_deref(), Some("rule \"b\" asks"));
+    assert_eq!(
+        request.policy_version,
+        Some(combined(&[lenient().version(), asks("b").version()])),
+        "an approval is bound to a policy that allowed the call, too"
+    );
+    let both = lenient().combine(&asks("b"));
+    let one = ApprovalHarness::over(|tool| {
+        Stack::over(tool)
+            .layer(both.clone())
+            .layer(Approval::when_required())
+            .build()
+            .expect("valid order")
+    });
+    assert_eq!(
+        one.expect_request().await.policy_version.as_deref(),
+        Some(both.version())
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_a_policy_over_some_tools_allows_keeps_the_default_condition() {
+    let restricted = "[layers.policy]\non = ['change']\ndefault = 'allow'\n";
+    ApprovalHarness::configured(restricted, &Resources::new())
+        .expect_request()
+        .await;
+    let both = format!("{restricted}[layers.wide]\nuse = 'policy'\ndefault = 'allow'\n");
+    let gate = ApprovalHarness::configured(&both, &Resources::new());
+    assert!(gate.enter().await.is_ok(), "one of them judges every call");
+}
+
+#[tokio::test]
+async fn conditions_that_a_program_gives_stay_under_a_policy() {
+    for own in [
+        Approval::from_effect(SideEffect::WorkspaceWrite),
+        Approval::new(ApprovalOptions::default()).expect("valid options"),
+    ] {
         let gate = ApprovalHarness::over(|tool| {
             Stack::over(tool)
-                .layer(both)
-                .layer(asking)
+                .layer(parse_policy("default = 'allow'"))
+                .layer(own)
                 .build()
                 .expect("valid order")
         });
         gate.expect_request().await;
     }
-    let below = lenient().combine(&careful().asked_below());
-    let gate =
-        ApprovalHarness::over(|tool| Stack::over(tool).layer(below).build().expect("valid order"));
-    assert!(
-        gate.enter().await.is_ok(),
-        "the asking was left to a layer that is not in the stack"
-    );
 }
 
 #[derive(Clone, Default)]

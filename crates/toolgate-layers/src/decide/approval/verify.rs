@@ -4,7 +4,7 @@
 use serde_json::json;
 use toolgate_core::{
     ApprovalAnswer, ApprovalChange, ApprovalId, ApprovalRequest, AskClaims, Call, Digest,
-    EditStage, GrantClaims, Json, Keyring, Next, RecordKey, StoreRecord, TokenError, Verdict,
+    EditStage, GrantClaims, Json, Keyring, Next, RecordKey, TokenError, Verdict,
     run_contained_sync,
 };
 
@@ -41,11 +41,10 @@ impl ApprovalVerifier {
             // and unsigned.
             return VerifiedApproval::Valid;
         }
-        let key = RecordKey::Question(call.id, answer.generation);
-        let question = match call.env().store().record(&key).await {
-            Ok(Some(StoreRecord::Question(question))) => Some(question),
-            Ok(_) => None,
-            Err(_) => return VerifiedApproval::Unknown,
+        let store = call.env().store();
+        let question = store.load_approval_request(call.id, answer.generation);
+        let Ok(question) = question.await else {
+            return VerifiedApproval::Unknown;
         };
         if let Some(keyring) = &self.keyring
             && let Err(changed) = verify_signature(keyring, call, answer, question.as_deref())
@@ -85,13 +84,11 @@ impl ApprovalVerifier {
         match call
             .env()
             .store()
-            .record(&RecordKey::Question(call.id, answer.generation))
+            .load_approval_request(call.id, answer.generation)
             .await
         {
-            Ok(Some(StoreRecord::Question(question))) => {
-                verify_signature(keyring, call, answer, Some(&*question)).is_ok()
-            }
-            Ok(_) | Err(_) => false,
+            Ok(Some(question)) => verify_signature(keyring, call, answer, Some(&*question)).is_ok(),
+            Ok(None) | Err(_) => false,
         }
     }
 
@@ -127,14 +124,14 @@ impl ApprovalVerifier {
         let run = Json::new(json!({ "call": call.id, "generation": answer.generation }))
             .unwrap_or_else(|_| Json::null());
         let key = RecordKey::Other(format!("grant/{}", token_id(token)).into());
-        let settled = match store.record(&RecordKey::Outcome(call.id)).await {
+        let settled = match store.load_outcome(call.id).await {
             Ok(settled) => settled.is_some(),
             Err(_) => return VerifiedApproval::Unknown,
         };
         // The first writer owns the token. A record for another run, or a call that has already
         // settled, means a replay.
-        match store.once(key, StoreRecord::Json(run.clone())).await {
-            Ok(Some(earlier)) if earlier != StoreRecord::Json(run) => {
+        match store.put_json_once(key, run.clone()).await {
+            Ok(Some(earlier)) if earlier != run => {
                 VerifiedApproval::Stale(vec![ApprovalChange::Replayed])
             }
             Ok(_) if settled => VerifiedApproval::Stale(vec![ApprovalChange::Replayed]),

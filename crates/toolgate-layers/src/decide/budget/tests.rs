@@ -1,16 +1,28 @@
 //! Tests of [`Budget`].
 
-use std::{pin::pin, sync::Arc};
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use futures::{future::BoxFuture, poll};
+use futures::poll;
 use serde_json::json;
 use toolgate_core::{
-    AnyLayer, CallId, CallSeed, LayerExt, SettledOutcome, Stack, ToolError, from_fn,
+    AnyLayer, CallSeed, HostExecutor, LayerExt, SettledOutcome, Stack, ToolError, from_fn,
 };
-use toolgate_testkit::{FakeExecutor, TestClock, echo_under, run_twice};
+use toolgate_testkit::{
+    FakeExecutor, FaultyStore, StoreCall, StoreFault, TestClock, echo, echo_under, run_twice,
+};
+
+use BudgetPeriod::{Day, Total};
+use BudgetScope::{Global, Session, Tool, User};
+use BudgetUnit::{Calls, Usd};
 
 use super::*;
-use crate::{Accounts, DryRun, Idempotency, testing::*};
+use crate::{DryRun, Idempotency, ToastManager, testing::*};
+
+const DOLLAR: u64 = 1_000_000_000;
 
 fn default_cost(cost: f64) -> BudgetOptions {
     BudgetOptions {
@@ -19,12 +31,76 @@ fn default_cost(cost: f64) -> BudgetOptions {
     }
 }
 
-fn budget_over(accounts: &MemoryAccounts, cost: f64) -> Budget {
-    Budget::new(default_cost(cost), SharedAccounts::new(accounts.clone())).expect("valid options")
+fn budget_rule(
+    name: &str,
+    scope: BudgetScope,
+    period: BudgetPeriod,
+    unit: BudgetUnit,
+    limit: u64,
+) -> BudgetRule {
+    BudgetRule::new(name, scope, period, unit, limit)
 }
 
-fn accounts_with(limit: f64) -> MemoryAccounts {
-    MemoryAccounts::with_limit(limit).expect("an amount")
+fn memory_store() -> StoreHandle {
+    StoreHandle::new(MemoryStore::new())
+}
+
+fn billing_over(store: &StoreHandle, rule: BudgetRule) -> BillingService {
+    BillingService::new(store.clone(), Budgets::new([rule]))
+}
+
+fn stack_over(executor: impl toolgate_core::Executor, budget: Budget) -> Stack {
+    Stack::over(executor)
+        .layer(budget)
+        .build()
+        .expect("valid order")
+}
+
+/// Returns the spent and reserved amounts of each account.
+fn account_totals(store: &StoreHandle) -> Vec<(u64, u64)> {
+    let rows = store.accounts("", None, 100).now_or_never();
+    let rows = rows.expect("in memory").expect("the store answers");
+    rows.into_iter()
+        .map(|row| (row.spent, row.reserved))
+        .collect()
+}
+
+/// One budget in dollars, with its account in memory.
+struct DollarAccount {
+    store: StoreHandle,
+    limit: f64,
+}
+
+impl DollarAccount {
+    fn billing(&self) -> BillingService {
+        let limit = convert_dollars(self.limit).expect("an amount");
+        billing_over(&self.store, budget_rule("b", Global, Total, Usd, limit))
+    }
+
+    fn totals(&self) -> (u64, u64) {
+        let rows = account_totals(&self.store);
+        rows.first().copied().unwrap_or_default()
+    }
+
+    fn spent(&self) -> f64 {
+        self.totals().0 as f64 / 1e9
+    }
+
+    fn left(&self) -> f64 {
+        let limit = convert_dollars(self.limit).expect("an amount");
+        (limit - self.totals().0 - self.totals().1) as f64 / 1e9
+    }
+}
+
+fn budget_over(accounts: &DollarAccount, cost: f64) -> Budget {
+    Budget::new(default_cost(cost), accounts.billing()).expect("valid options")
+}
+
+fn accounts_with(limit: f64) -> DollarAccount {
+    DollarAccount {
+        store: memory_store(),
+        limit,
+    }
 }
 
 fn nth_look_call(n: u128) -> Call {
@@ -59,7 +135,7 @@ async fn a_call_that_would_exceed_the_budget_is_rejected_before_it_runs() {
     assert_eq!(settled.status, Status::BudgetExceeded);
     assert_eq!(
         settled.model_text(),
-        "the call would cost 0.75, but only 0.5 is left of the budget total"
+        "the call was not run: it would take $0.750000, but only $0.500000 is left of the budget b for total"
     );
     assert_eq!((tool.seen().len(), accounts.left()), (0, 0.5));
 }
@@ -142,7 +218,7 @@ async fn prices_come_from_the_options_then_the_tool_then_the_default() {
     let view = toolgate_core::View::from_registry(&registry);
     let call = |tool| Call::new(toolgate_testkit::seed_for(&view, tool, json!({})));
     let costs = BTreeMap::from([("set".to_owned(), 3.0)]);
-    let shared = || SharedAccounts::new(accounts_with(9.0));
+    let shared = || accounts_with(9.0).billing();
     let with_default = Budget::new(
         BudgetOptions {
             costs: costs.clone(),
@@ -167,8 +243,8 @@ async fn prices_come_from_the_options_then_the_tool_then_the_default() {
     ] {
         assert_eq!(
             (
-                with_default.cost_of(&call(tool)),
-                without.cost_of(&call(tool))
+                with_default.price_of(&call(tool)),
+                without.price_of(&call(tool))
             ),
             (Some(cost), unpriced),
             "{tool}"
@@ -186,9 +262,8 @@ async fn a_tool_without_a_price_is_rejected_unless_configured_as_free() {
             on_unknown,
             ..Default::default()
         };
-        let stack = echo_under(
-            Budget::new(options, SharedAccounts::new(accounts_with(1.0))).expect("valid options"),
-        );
+        let stack =
+            echo_under(Budget::new(options, accounts_with(1.0).billing()).expect("valid options"));
         assert_eq!(stack.run(nth_look_call(11)).await.status(), Some(status));
     }
 }
@@ -217,7 +292,7 @@ async fn a_dropped_call_is_paid_for_if_it_had_started_and_released_if_not() {
 }
 
 /// Returns a stack that never reaches the tool.
-fn hanging_stack(accounts: &MemoryAccounts) -> Stack {
+fn hanging_stack(accounts: &DollarAccount) -> Stack {
     let never = from_fn(async |_, _| std::future::pending().await).in_band(Band::Bound);
     Stack::over(FakeExecutor::new())
         .layer(budget_over(accounts, 0.5))
@@ -226,73 +301,48 @@ fn hanging_stack(accounts: &MemoryAccounts) -> Stack {
         .expect("valid order")
 }
 
-/// Accounts that fail to reserve in a given way.
-struct BrokenAccounts(fn() -> Result<CallReservation, BudgetRejection>);
-
-impl Accounts for BrokenAccounts {
-    fn check<'a>(
-        &'a self,
-        _: &'a BudgetAccount,
-        _: f64,
-    ) -> BoxFuture<'a, Result<(), BudgetRejection>> {
-        Box::pin(async { (self.0)().map(drop) })
-    }
-    fn reserve<'a>(
-        &'a self,
-        _: CallId,
-        _: &'a BudgetAccount,
-        _: f64,
-    ) -> BoxFuture<'a, Result<CallReservation, BudgetRejection>> {
-        Box::pin(async { (self.0)() })
-    }
-    fn settle(&self, _: CallReservation, _: f64) -> BoxFuture<'_, Result<(), AccountsUnavailable>> {
-        panic!("hunter2")
-    }
-    fn release(&self, _: CallReservation) -> BoxFuture<'_, Result<(), AccountsUnavailable>> {
-        panic!("hunter2")
-    }
+/// Returns a budget for ten calls over a store that fails at some calls.
+fn faulty_budget(fault: impl Fn(StoreCall) -> StoreFault + Send + Sync + 'static) -> Budget {
+    let store = FaultyStore::new(MemoryStore::new(), move |asked, _| fault(asked));
+    let rule = budget_rule("b", Global, Total, Calls, 10);
+    let billing = billing_over(&StoreHandle::new(store), rule);
+    Budget::new(BudgetOptions::default(), billing).expect("valid options")
 }
 
 #[tokio::test]
 async fn accounts_that_fail_or_panic_let_nothing_run() {
-    let down: fn() -> _ = || Err(AccountsUnavailable("postgres://u:hunter2@db".into()).into());
-    let panics: fn() -> _ = || panic!("hunter2");
+    let down: fn() -> _ =
+        || StoreFault::Fail(StoreError::Backend("postgres://u:hunter2@db".into()));
+    let panics: fn() -> _ = || StoreFault::Panic("hunter2");
     for broken in [down, panics] {
         let tool = FakeExecutor::new();
-        let layer = Budget::new(
-            default_cost(1.0),
-            SharedAccounts::new(BrokenAccounts(broken)),
-        )
-        .expect("valid options");
-        let outcome = Stack::over(tool.clone())
-            .layer(layer)
-            .build()
-            .expect("valid order")
-            .run(nth_look_call(11))
-            .await;
+        let layer = faulty_budget(move |asked| match asked {
+            StoreCall::Reserve => broken(),
+            _ => StoreFault::Pass,
+        });
+        let outcome = stack_over(tool.clone(), layer).run(nth_look_call(11)).await;
         let settled = outcome.settled().expect("settled");
         assert_eq!(
             (settled.status, tool.seen().len()),
             (Status::BudgetExceeded, 0)
         );
         assert!(!settled.model_text().contains("hunter2"));
+        let error = settled.error.clone().expect("an error");
+        assert!(error.operator.expect("a detail").contains("hunter2"));
     }
 }
 
 #[tokio::test]
 async fn accounts_that_fail_afterwards_do_not_change_the_outcome() {
-    let reserve: fn() -> _ = || {
-        Ok(CallReservation {
-            call: nth_look_call(11).id,
-            amount: 1.0,
-        })
-    };
-    let layer = Budget::new(
-        default_cost(1.0),
-        SharedAccounts::new(BrokenAccounts(reserve)),
-    )
-    .expect("valid options");
-    assert!(echo_under(layer).run(nth_look_call(11)).await.is_ok());
+    let down: fn() -> _ = || StoreFault::Fail(StoreError::Backend("down".into()));
+    let panics: fn() -> _ = || StoreFault::Panic("down");
+    for broken in [down, panics] {
+        let layer = faulty_budget(move |asked| match asked {
+            StoreCall::SettleCharge => broken(),
+            _ => StoreFault::Pass,
+        });
+        assert!(echo_under(layer).run(nth_look_call(11)).await.is_ok());
+    }
 }
 
 #[tokio::test]
@@ -312,7 +362,7 @@ async fn a_call_that_resumes_is_paid_for_once() {
 async fn while_a_call_runs_outside_its_cost_stays_reserved() {
     let clock = TestClock::new();
     let accounts = accounts_with(1.0);
-    let stack = Stack::over(toolgate_core::HostExecutor)
+    let stack = Stack::over(HostExecutor)
         .layer(budget_over(&accounts, 1.0))
         .build()
         .expect("valid order");
@@ -338,11 +388,8 @@ async fn while_a_call_runs_outside_its_cost_stays_reserved() {
 
 #[tokio::test]
 async fn a_call_that_ran_outside_is_not_rejected_when_its_price_is_unknown() {
-    let layer = Budget::new(
-        BudgetOptions::default(),
-        SharedAccounts::new(accounts_with(1.0)),
-    )
-    .expect("valid options");
+    let layer =
+        Budget::new(BudgetOptions::default(), accounts_with(1.0).billing()).expect("valid options");
     let mut seed = seed_at(&TestClock::new(), "look", json!({}));
     seed.resumed.results = vec![(1, Arc::new(SettledOutcome::new(Status::Ok)))];
     seed.generation = 1;
@@ -380,7 +427,7 @@ async fn a_rehearsal_is_judged_but_reserves_nothing() {
 
 #[test]
 fn invalid_options_are_rejected() {
-    let parts = || Resources::new().with(SharedAccounts::new(accounts_with(1.0)));
+    let parts = || Resources::new().with(accounts_with(1.0).billing());
     let limited = || BudgetOptions {
         limit: Some(1.0),
         ..Default::default()
@@ -436,14 +483,16 @@ async fn a_call_that_ended_outside_the_stack_is_booked_if_it_may_have_run_and_re
         (Status::OutcomeUnknown, 0, 0.5),
     ] {
         let accounts = accounts_with(1.0);
-        let stack = Stack::over(toolgate_core::HostExecutor)
+        let stack = Stack::over(HostExecutor)
             .layer(budget_over(&accounts, 0.5))
             .build()
             .expect("valid order");
         assert!(stack.run(nth_look_call(21)).await.suspension().is_some());
         assert_eq!(accounts.left(), 0.5, "reserved while it runs outside");
         for _ in 0..2 {
-            let outcome = stack.run(closing_call(21, status, attempts)).await;
+            // Another process, which knows only the store.
+            let again = stack_over(HostExecutor, budget_over(&accounts, 0.5));
+            let outcome = again.run(closing_call(21, status, attempts)).await;
             assert_eq!(
                 outcome.status(),
                 Some(status),
@@ -465,4 +514,163 @@ async fn a_call_without_a_reservation_is_not_charged_when_it_closes() {
         .run(closing_call(22, Status::OutcomeUnknown, 1))
         .await;
     assert_eq!((accounts.spent(), accounts.left()), (0.0, 1.0));
+}
+
+#[tokio::test]
+async fn a_call_is_paid_by_every_account_or_by_none() {
+    let store = memory_store();
+    let rules = [
+        budget_rule("session", Session, Total, Calls, 10),
+        budget_rule("tool", Tool, Total, Usd, DOLLAR),
+    ];
+    let billing = BillingService::new(store.clone(), Budgets::new(rules));
+    let budget = Budget::new(default_cost(0.75), billing).expect("valid options");
+    let stack = stack_over(echo(), budget);
+    assert!(stack.run(nth_look_call(1)).await.is_ok());
+    assert_eq!(
+        stack.run(nth_look_call(2)).await.status(),
+        Some(Status::BudgetExceeded)
+    );
+    assert_eq!(
+        account_totals(&store),
+        [(1, 0), (750_000_000, 0)],
+        "the session has not paid for the second call"
+    );
+}
+
+#[tokio::test]
+async fn without_a_known_payer_nothing_is_paid_and_nothing_runs() {
+    let billing = billing_over(&memory_store(), budget_rule("mine", User, Total, Calls, 10));
+    let executor = FakeExecutor::new();
+    let unknown = Budget::new(default_cost(0.0), billing.clone()).expect("valid options");
+    let stack = stack_over(executor.clone(), unknown);
+    assert_eq!(
+        stack.run(nth_look_call(1)).await.status(),
+        Some(Status::BudgetExceeded)
+    );
+    assert!(executor.seen().is_empty());
+    let known = billing.paid_by(Payer {
+        user: Some("ann".into()),
+        ..Payer::default()
+    });
+    let known = Budget::new(default_cost(0.0), known).expect("valid options");
+    assert!(echo_under(known).run(nth_look_call(1)).await.is_ok());
+}
+
+#[tokio::test]
+async fn thresholds_alert_once_a_day_and_a_jump_alerts_all_of_them() {
+    let clock = TestClock::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let toasts = ToastManager::new();
+    let listener = {
+        let told = told.clone();
+        move |alert: &BudgetAlert, _: Timestamp| {
+            told.lock().expect("not poisoned").push(alert.percent)
+        }
+    };
+    let shown = toasts.clone();
+    let billing = billing_over(
+        &memory_store(),
+        budget_rule("daily", Global, Day, Usd, DOLLAR),
+    )
+    .on_alert(listener)
+    .on_alert(move |alert, at| {
+        shown.show(Toast::for_budget(alert, at));
+    });
+    let pay = async |n, cost| {
+        let budget = Budget::new(default_cost(cost), billing.clone()).expect("valid options");
+        let call = Call::new(nth_seed(&clock, n, "look", json!({})));
+        assert!(echo_under(budget).run(call).await.is_ok());
+        std::mem::take(&mut *told.lock().expect("not poisoned"))
+    };
+    assert!(pay(1, 0.4).await.is_empty());
+    assert_eq!(pay(2, 0.55).await, [50, 75, 90]);
+    assert_eq!(pay(3, 0.05).await, [100]);
+    let shown = toasts.current();
+    let text = "100 % of the budget daily for 2026-01-01 is used: $1.000000 of $1.000000";
+    assert_eq!(
+        shown
+            .last()
+            .map(|toast| (toast.level, toast.message.as_str())),
+        Some((ToastLevel::Error, text))
+    );
+    clock.advance(Duration::from_secs(24 * 3600));
+    assert_eq!(pay(4, 0.5).await, [50]);
+}
+
+#[tokio::test]
+async fn a_price_is_only_needed_if_a_budget_in_money_applies() {
+    let for_another = BudgetRule {
+        only: Some("change".into()),
+        ..budget_rule("b", Tool, Total, Usd, DOLLAR)
+    };
+    for (rule, runs) in [
+        (budget_rule("b", Global, Total, Calls, 1), true),
+        (for_another, true),
+        (budget_rule("b", Global, Total, Usd, DOLLAR), false),
+    ] {
+        let billing = billing_over(&memory_store(), rule.clone());
+        let budget = Budget::new(BudgetOptions::default(), billing).expect("valid options");
+        assert_eq!(
+            echo_under(budget).run(nth_look_call(1)).await.is_ok(),
+            runs,
+            "{rule:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_call_paid_for_before_a_crash_is_not_paid_for_again() {
+    let store = memory_store();
+    let billing = billing_over(&store, budget_rule("b", Global, Total, Calls, 10));
+    let budget = Budget::new(BudgetOptions::default(), billing.clone()).expect("valid options");
+    let stack = echo_under(budget);
+    let seed = nth_seed(&TestClock::new(), 1, "look", json!({}));
+    for _ in 0..3 {
+        assert!(stack.run(Call::new(seed.clone())).await.is_ok());
+    }
+    assert_eq!(account_totals(&store), [(1, 0)]);
+    // The process is lost after the record and before the booking.
+    let lost = nth_seed(&TestClock::new(), 2, "look", json!({}));
+    let payer = Payer::default();
+    let id = ChargeId::Call(lost.id);
+    let expense = Expense::for_call(Cost::Unknown);
+    let now = Timestamp::EPOCH;
+    let charge = billing
+        .budgets()
+        .build_charge(id, &payer, now, &expense, UnknownPrice::Refuse)
+        .expect("known")
+        .expect("counts");
+    billing.reserve(charge).await.expect("enough");
+    let paid = StoreRecord::Json(Json::null());
+    let own = lost.env.store();
+    own.put_record_once(booked_record_key(lost.id), paid)
+        .await
+        .expect("stores");
+    assert!(stack.run(Call::new(lost)).await.is_ok());
+    assert_eq!(account_totals(&store), [(2, 0)]);
+}
+
+#[tokio::test]
+async fn a_reservation_whose_answer_was_lost_is_released_unless_an_earlier_attempt_ran() {
+    for (attempts_before, left_over) in [(0, 0), (1, 1)] {
+        let lost = |asked: StoreCall, _| match asked {
+            StoreCall::Reserve => {
+                StoreFault::DoneButFail(StoreError::Backend("the connection was lost".into()))
+            }
+            _ => StoreFault::Pass,
+        };
+        let store = StoreHandle::new(FaultyStore::new(MemoryStore::new(), lost));
+        let billing = billing_over(&store, budget_rule("b", Global, Total, Calls, 10));
+        let budget = Budget::new(BudgetOptions::default(), billing).expect("valid options");
+        let call = Call::new(CallSeed {
+            attempts_before,
+            ..nth_seed(&TestClock::new(), 1, "look", json!({}))
+        });
+        assert_eq!(
+            echo_under(budget).run(call).await.status(),
+            Some(Status::BudgetExceeded)
+        );
+        assert_eq!(account_totals(&store), [(0, left_over)]);
+    }
 }

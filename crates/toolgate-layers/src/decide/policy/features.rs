@@ -7,7 +7,10 @@
 use std::{borrow::Cow, cell::OnceCell};
 
 use serde_json::{Map, Value};
-use toolgate_core::{Call, Resource, ResourceKind};
+use toolgate_core::{
+    Call, Resource, ResourceKind,
+    patch::{Patch, PatchedFile},
+};
 
 use crate::decide::policy::{
     argument_roles::{
@@ -15,7 +18,7 @@ use crate::decide::policy::{
     },
     matching::{
         hosts::{PlainUrl, may_be_host, parse_plain_authority, parse_plain_url, possible_hosts},
-        patch_files::patch_files,
+        patch_names::{begins_like_patch, possible_names},
         paths::{PathError, PathRoot, ResolvedPath},
         shell::{self, CommandWords},
     },
@@ -93,6 +96,8 @@ const MAX_HINT_BYTES: usize = 512;
 /// Maximum number of texts or words that are looked up in the file system. Beyond it only the
 /// spelling counts.
 const MAX_LOOKUPS: usize = 256;
+/// The same for texts that may be names of files: a text of a million lines may hold as many.
+const MAX_NAMED_LOOKUPS: usize = 4096;
 const MAX_DIRECTORIES: usize = 16;
 
 impl<'a> CallFeatures<'a> {
@@ -276,6 +281,11 @@ impl<'a> CallFeatures<'a> {
                 .filter(|dir| is_relative(text) && *dir != text);
             let from_dirs = from_dirs.map(|dir| Cow::Owned(format!("{dir}/{text}")));
             for text in [Cow::Borrowed(&**text)].into_iter().chain(from_dirs) {
+                if *means == ArgumentRole::PossiblePath && more.len() >= MAX_NAMED_LOOKUPS {
+                    self.paths_certain = false;
+                    more.push(self.root.spelled_place(&text));
+                    continue;
+                }
                 match self.root.resolve_path(&text) {
                     Ok(place) => more.push(place),
                     // Source code in an argument called `source` is not a path, and no path of that
@@ -319,7 +329,7 @@ impl<'a> CallFeatures<'a> {
                 ArgumentRole::Path | ArgumentRole::PossiblePath if needs.paths => {
                     self.add_paths(value, means)
                 }
-                ArgumentRole::Patch if needs.paths => self.add_patch_files(value),
+                ArgumentRole::Patch if needs.paths => self.add_patches(value),
                 ArgumentRole::Url if needs.paths => self.add_local_paths(value),
                 ArgumentRole::Command if needs.commands => self.add_command(value, object),
                 ArgumentRole::Commands if needs.commands => self.add_commands(value, object),
@@ -330,11 +340,13 @@ impl<'a> CallFeatures<'a> {
             }
             // These texts were added above, in their own role.
             let known = match means {
-                ArgumentRole::Path | ArgumentRole::PossiblePath | ArgumentRole::Patch => {
-                    needs.paths
-                }
+                ArgumentRole::Path | ArgumentRole::PossiblePath => needs.paths,
                 ArgumentRole::Command | ArgumentRole::Commands => needs.commands,
-                ArgumentRole::Url | ArgumentRole::Host | ArgumentRole::Other => false,
+                // The value of an argument called `patch` may be the path of one.
+                ArgumentRole::Patch
+                | ArgumentRole::Url
+                | ArgumentRole::Host
+                | ArgumentRole::Other => false,
             };
             if !known || !value.is_string() {
                 self.walk_value(value, needs);
@@ -356,8 +368,8 @@ impl<'a> CallFeatures<'a> {
                 {
                     self.add_paths(value, ArgumentRole::Path);
                 }
-                if needs.paths && is_patch(text) {
-                    self.add_patch_files(value);
+                if needs.paths && begins_like_patch(text) {
+                    self.add_patch_files(text);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -381,8 +393,10 @@ impl<'a> CallFeatures<'a> {
 
     fn add_paths(&mut self, value: &'a Value, means: ArgumentRole) {
         match value {
-            Value::String(text) if means == ArgumentRole::PossiblePath && is_patch(text) => {
-                self.add_patch_files(value)
+            Value::String(text)
+                if means == ArgumentRole::PossiblePath && begins_like_patch(text) =>
+            {
+                self.add_patch_files(text)
             }
             Value::String(text) => self.named.push((Cow::Borrowed(text), means)),
             Value::Array(items) => items.iter().for_each(|item| self.add_paths(item, means)),
@@ -404,26 +418,38 @@ impl<'a> CallFeatures<'a> {
         }
     }
 
+    /// Adds the files of an argument with the name of a patch.
+    fn add_patches(&mut self, value: &'a Value) {
+        match value {
+            // Added in any argument, whatever its name.
+            Value::String(text) if begins_like_patch(text) => {}
+            Value::String(text) => self.add_patch_files(text),
+            Value::Array(items) => items.iter().for_each(|item| self.add_patches(item)),
+            Value::Number(_) | Value::Object(_) => self.paths_certain = false,
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
     /// Adds the files that a patch names.
-    fn add_patch_files(&mut self, value: &Value) {
-        let mut found = Vec::new();
-        let mut unread = matches!(value, Value::Number(_) | Value::Object(_));
-        for_each_string(value, &mut |patch| {
-            let before = found.len();
-            found.extend(
-                patch_files(patch)
-                    .into_iter()
-                    .flat_map(|file| [Some(file.path), file.old_path])
-                    .flatten(),
-            );
-            unread |= found.len() == before;
-        });
-        self.paths_certain &= !unread;
-        self.named.extend(
-            found
-                .into_iter()
-                .map(|path| (Cow::Owned(path), ArgumentRole::Path)),
-        );
+    fn add_patch_files(&mut self, text: &'a str) {
+        match Patch::parse(text) {
+            Ok(patch) => {
+                let paths = patch.files().flat_map(PatchedFile::paths);
+                let named = paths.map(|path| (Cow::Owned(path.to_owned()), ArgumentRole::Path));
+                self.named.extend(named);
+            }
+            Err(_) => {
+                // Another tool may apply it, or take it for the path of a patch.
+                self.paths_certain = false;
+                let whole = Some(text).filter(|text| !text.contains('\n'));
+                let names = possible_names(text).into_iter();
+                self.named.extend(
+                    names
+                        .chain(whole.map(Cow::Borrowed))
+                        .map(|name| (name, ArgumentRole::PossiblePath)),
+                );
+            }
+        }
     }
 
     /// Adds a list of commands, where [`CallFeatures::add_command`] reads a list as the words of one.
@@ -503,19 +529,6 @@ impl<'a> CallFeatures<'a> {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
         }
     }
-}
-
-/// Checks whether a text is a patch, in any argument.
-fn is_patch(text: &str) -> bool {
-    let text = text.trim_start();
-    [
-        "*** Begin Patch",
-        "*** Update File: ",
-        "diff --git ",
-        "--- ",
-    ]
-    .iter()
-    .any(|start| text.starts_with(start))
 }
 
 /// Names of the arguments that hold further words of a command.

@@ -103,6 +103,19 @@ impl RuleSet {
             .max()
     }
 
+    /// Checks whether a rule or the default can require approval.
+    pub(crate) fn may_ask(&self) -> bool {
+        let by_default = match self.options.default {
+            PolicyFallback::AskWrites | PolicyFallback::Ask => true,
+            PolicyFallback::Allow | PolicyFallback::Deny => false,
+        };
+        by_default
+            || self
+                .rules
+                .iter()
+                .any(|rule| rule.effect == PolicyEffect::Ask)
+    }
+
     /// Returns the digest of the rules.
     pub(crate) fn version(&self) -> Digest {
         let whole = json!({ "format": 1, "policy": self.options });

@@ -3,6 +3,7 @@
 mod argument_roles;
 mod features;
 pub(crate) mod judge;
+pub(crate) mod judgements;
 pub(crate) mod matching;
 pub(crate) mod rules;
 
@@ -13,36 +14,30 @@ use std::{
 
 use moka::{policy::EvictionPolicy, sync::Cache};
 use toolgate_core::{
-    ApprovalAnswer, ApprovalChange, ApprovalRequest, Band, Call, CallError, CallId, Digest,
-    ErrorCategory, Keyring, Layer, LayerCapabilities, Next, Outcome, SessionId, Status, ToolName,
-    Verdict, run_contained_sync,
+    Band, Call, CallError, CallId, Digest, ErrorCategory, Layer, LayerCapabilities, Next, Outcome,
+    SessionId, Status, ToolName, note_keys, run_contained_sync,
 };
 
 use crate::{
     BadOption, Configurable, Judgement, PathBase, PolicyEffect, PolicyOptions, Resources,
-    decide::{
-        approval::{
-            answer::{FirstOccurrence, find_answer, note_decision},
-            requirements::{ApprovalMarkGuard, ApprovalMarks, PolicyRequirements},
-            verify::{ApprovalVerifier, VerifiedApproval, changes_since_answer},
-        },
-        policy::{
-            features::{CallFeatures, FeatureNeeds},
-            judge::RuleSet,
-            matching::paths::PathRoot,
-        },
+    decide::policy::{
+        features::{CallFeatures, FeatureNeeds},
+        judge::RuleSet,
+        judgements::{PolicyJudgements, combine_versions},
+        matching::paths::PathRoot,
     },
 };
 
 /// A layer that judges every call by its rules: deny beats ask beats allow, whatever their order.
 ///
-/// A denied call settles `policy_blocked`, and the model reads which rule blocked it and why. A
-/// call that needs approval is pending until there is a decision. Policies combine by strictness:
-/// under two of them, nested or merged with [`Policy::combine`], a call gets the stricter answer.
-/// If the rules cannot be applied, the call does not run.
+/// A denied call settles `policy_blocked`, and the model reads which rule blocked it and why. For a
+/// call that needs approval, the approval layer below asks ([`Approval`](crate::Approval)); without
+/// one, the call is blocked. Policies combine by strictness: under two of them, nested or merged
+/// with [`Policy::combine`], a call gets the stricter answer. If the rules cannot be applied, the
+/// call does not run.
 ///
 /// ```
-/// # use {toolgate_core::Status, toolgate_layers::{Policy, PolicyOptions}, toolgate_testkit::{call_with, echo_under}};
+/// # use {toolgate_core::{Stack, Status}, toolgate_layers::{Approval, Policy, PolicyOptions}, toolgate_testkit::{call_with, echo}};
 /// # use serde_json::json;
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let options: PolicyOptions = toml::from_str(r#"
@@ -51,7 +46,8 @@ use crate::{
 ///     effect = "allow"
 ///     command = ["git status", "cargo test"]
 /// "#).unwrap();
-/// let stack = echo_under(Policy::new(options).unwrap());
+/// let policy = Policy::new(options).unwrap();
+/// let stack = Stack::over(echo()).layer(policy).layer(Approval::when_required()).build().unwrap();
 /// let run = |text: &str| stack.run(call_with("run_shell", json!({ "command": text })));
 /// assert!(run("git status --short && cargo test").await.is_ok());
 /// assert!(run("git status; git push").await.suspension().is_some());
@@ -64,26 +60,7 @@ pub struct Policy {
     needs: FeatureNeeds,
     root: Arc<PathRoot>,
     seen: Option<RepeatCounter>,
-    asks: ApprovalSite,
-    boundary: ApprovalVerifier,
-    version: Digest,
-    version_text: Arc<str>,
-}
-
-/// The layer that requests approval when a rule requires it.
-#[derive(Debug, Clone)]
-enum ApprovalSite {
-    Here,
-    /// A layer further in, which judges the call again or finds it among the marks.
-    Below(Option<ApprovalMarks>),
-}
-
-/// The result of judging a call by the rules.
-enum PolicyDecision {
-    Allowed,
-    /// The call needs approval, for this reason.
-    Asked(Arc<str>),
-    Blocked(Outcome),
+    version: Arc<str>,
 }
 
 impl Policy {
@@ -103,46 +80,11 @@ impl Policy {
         }
     }
 
-    /// Leaves the approval requests to a layer further in, which uses
-    /// [`Policy::requires_approval`].
-    pub fn asked_below(self) -> Self {
-        Self {
-            asks: ApprovalSite::Below(None),
-            ..self
-        }
-    }
-
-    /// Accepts only approvals that were signed with one of these keys. An approval given under
-    /// another version of the rules is requested again.
-    pub fn keyring(self, keyring: Keyring) -> Self {
-        Self {
-            boundary: ApprovalVerifier {
-                keyring: Some(keyring),
-                ..self.boundary
-            },
-            ..self
-        }
-    }
-
     /// Combines two policies into one whose answer is always the stricter of both. It has the
-    /// workspace of this one. It requests approval by itself unless both leave that to a layer
-    /// further in.
+    /// workspace of this one.
     pub fn combine(&self, other: &Self) -> Self {
         let sets = self.sets.iter().chain(other.sets.iter()).cloned().collect();
-        let mut both = Self::from_rule_sets(sets, PathRoot::clone(&self.root));
-        // A layer further in that knows only one of them would let through calls that the other
-        // requires approval for.
-        both.asks = if self.asks.is_same_below(&other.asks) {
-            self.asks.clone()
-        } else {
-            ApprovalSite::Here
-        };
-        both.boundary.keyring = self
-            .boundary
-            .keyring
-            .clone()
-            .or_else(|| other.boundary.keyring.clone());
-        both
+        Self::from_rule_sets(sets, PathRoot::clone(&self.root))
     }
 
     /// Judges a call by the rules.
@@ -158,32 +100,9 @@ impl Policy {
             .expect("a policy has at least one set of rules")
     }
 
-    /// Returns the reason why the call needs approval, if it does. Calls that are denied or cannot
-    /// be judged need it too.
-    pub fn requires_approval(&self, call: &Call) -> Option<String> {
-        match run_contained_sync(|| self.judge(call)) {
-            Ok(Judgement {
-                effect: PolicyEffect::Allow,
-                ..
-            }) => None,
-            Ok(Judgement {
-                effect: PolicyEffect::Ask | PolicyEffect::Deny,
-                reason,
-                ..
-            }) => Some(reason.to_string()),
-            Err(_) => Some(NOT_APPLIED.to_owned()),
-        }
-    }
-
-    /// Returns [`Policy::requires_approval`] as a function of its own, for a layer that asks.
-    pub fn requirement(&self) -> impl Fn(&Call) -> Option<String> + Clone + Send + Sync + 'static {
-        let policy = self.clone();
-        move |call| policy.requires_approval(call)
-    }
-
-    /// Returns the digest of the rules. It changes when they do.
-    pub fn version(&self) -> Digest {
-        self.version
+    /// Returns the digest of the rules as text. It changes when they do.
+    pub fn version(&self) -> &str {
+        &self.version
     }
 
     fn from_rule_sets(sets: Vec<Arc<RuleSet>>, root: PathRoot) -> Self {
@@ -200,35 +119,23 @@ impl Policy {
             .filter_map(|rules| rules.most_repeats())
             .max()
             .map(RepeatCounter::new);
-        let versions: Vec<Digest> = sets.iter().map(|rules| rules.version()).collect();
-        let version = match versions.as_slice() {
-            [one] => *one,
-            many => Digest::of_bytes(
-                many.iter()
-                    .map(Digest::to_string)
-                    .collect::<Vec<_>>()
-                    .join("\n")
-                    .as_bytes(),
-            ),
-        };
-        let version_text = version.to_string().into();
-        let asks = ApprovalSite::Here;
-        let boundary = ApprovalVerifier::default();
+        let versions: Vec<String> = sets
+            .iter()
+            .map(|rules| rules.version().to_string())
+            .collect();
+        let version = combine_versions(&versions).unwrap_or_default().into();
         Self {
             sets: sets.into(),
             needs,
             root: Arc::new(root),
             seen,
-            asks,
-            boundary,
             version,
-            version_text,
         }
     }
 
-    /// Judges the call and notes the reason.
-    fn decide_call(&self, call: &Call, next: &Next) -> PolicyDecision {
-        let judgement = match run_contained_sync(|| self.judge(call)) {
+    /// Judges the call, notes the reason, and returns the call for the layers below or the refusal.
+    fn decide_call(&self, call: Call, next: &Next) -> Result<Call, Outcome> {
+        let Judgement { effect, reason, .. } = match run_contained_sync(|| self.judge(&call)) {
             Ok(judgement) => judgement,
             Err(report) => {
                 // Fail closed: a panic while judging blocks the call, and the operator gets the
@@ -236,94 +143,17 @@ impl Policy {
                 next.note_reason(NOT_APPLIED);
                 let error = CallError::new(ErrorCategory::Refused, NOT_APPLIED)
                     .with_operator_detail(report);
-                return PolicyDecision::Blocked(Outcome::error(Status::Blocked, error));
+                return Err(Outcome::error(Status::Blocked, error));
             }
         };
-        let Judgement { effect, reason, .. } = judgement;
         next.note_reason(reason.clone());
+        let judged = |call| PolicyJudgements::note_version(call, next, &self.version);
         match effect {
-            PolicyEffect::Deny => {
-                PolicyDecision::Blocked(Outcome::refused(Status::Blocked, reason.to_string()))
+            PolicyEffect::Deny => Err(Outcome::refused(Status::Blocked, reason.to_string())),
+            PolicyEffect::Allow => Ok(judged(call)),
+            PolicyEffect::Ask => {
+                Ok(judged(call).require_approval(reason, Some(self.version.clone())))
             }
-            PolicyEffect::Allow => PolicyDecision::Allowed,
-            PolicyEffect::Ask => PolicyDecision::Asked(reason),
-        }
-    }
-
-    /// Requests approval for a call: here, or by a layer further in.
-    async fn ask_about(&self, reason: Arc<str>, call: Call, next: Next) -> Outcome {
-        if self.asks.is_below() {
-            // The mark lives until the inner layers have returned; the asking layer looks it up by
-            // call id.
-            let _mark = self.asks.mark_call(&call, reason);
-            return next.run(call).await;
-        }
-        match find_answer(&call, &next) {
-            None => self.request_approval(&call, &reason, changes_since_answer(&call, &next)),
-            Some(answer) => match self.verify_answer(&call, &answer).await {
-                VerifiedApproval::Valid => apply_answer(answer, &reason, call, next).await,
-                VerifiedApproval::Stale(changed) => self.request_approval(&call, &reason, changed),
-                VerifiedApproval::Unknown => self.request_approval(&call, &reason, Vec::new()),
-            },
-        }
-    }
-
-    fn request_approval(&self, call: &Call, reason: &str, changed: Vec<ApprovalChange>) -> Outcome {
-        let mut request = ApprovalRequest::for_call(call).with_reason(reason);
-        request.policy_version = Some(self.version_text.to_string());
-        request.changed = changed;
-        Outcome::await_decision(request)
-    }
-
-    /// Verifies an answer. A denial always counts.
-    async fn verify_answer(&self, call: &Call, answer: &ApprovalAnswer) -> VerifiedApproval {
-        match answer.decision.verdict {
-            Verdict::Deny { .. } => VerifiedApproval::Valid,
-            Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
-                self.boundary
-                    .verify(call, answer, Some(&self.version_text))
-                    .await
-            }
-        }
-    }
-}
-
-/// Applies a decision about a call that this policy requested approval for.
-async fn apply_answer(answer: ApprovalAnswer, why: &str, call: Call, next: Next) -> Outcome {
-    let met = FirstOccurrence::record_answer(&next, &call, &answer)
-        .await
-        .at;
-    let outcome = match &answer.decision.verdict {
-        Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
-            next.note_reason(format!("{why}; approved by {}", answer.decision.by));
-            next.run(call).await
-        }
-        Verdict::Deny { reason } => {
-            next.note_reason(format!("{why}; denied by {}", answer.decision.by));
-            Outcome::denied(reason.as_deref())
-        }
-    };
-    note_decision(outcome, answer, met)
-}
-
-impl ApprovalSite {
-    fn is_below(&self) -> bool {
-        matches!(self, Self::Below(_))
-    }
-
-    fn is_same_below(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Below(None), Self::Below(None)) => true,
-            (Self::Below(Some(marks)), Self::Below(Some(others))) => marks.is_shared_with(others),
-            (Self::Here | Self::Below(_), Self::Here | Self::Below(_)) => false,
-        }
-    }
-
-    /// Marks the call as requiring approval, for the layer further in.
-    fn mark_call(&self, call: &Call, reason: Arc<str>) -> Option<ApprovalMarkGuard<'_>> {
-        match self {
-            Self::Here | Self::Below(None) => None,
-            Self::Below(Some(marks)) => Some(marks.mark_call(call.id, reason)),
         }
     }
 }
@@ -332,18 +162,12 @@ const NOT_APPLIED: &str = "the policy could not be applied";
 
 impl Layer for Policy {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        let outcome = match self.decide_call(&call, &next) {
-            PolicyDecision::Allowed => next.run(call).await,
-            // Boxed, so that calls that need no approval do not carry the larger future.
-            PolicyDecision::Asked(reason) => Box::pin(self.ask_about(reason, call, next)).await,
-            PolicyDecision::Blocked(refusal) => refusal,
+        let outcome = match self.decide_call(call, &next) {
+            Ok(call) => next.run(call).await,
+            Err(refusal) => refusal,
         };
         // Noted on every outcome, so that receipts name the version of the rules that applied.
-        outcome.with_notes(|notes| {
-            notes
-                .metadata
-                .insert("policy_version".into(), (*self.version_text).into());
-        })
+        outcome.with_notes(|notes| notes.insert(note_keys::POLICY_VERSION, &*self.version))
     }
 
     fn band(&self) -> Band {
@@ -351,9 +175,11 @@ impl Layer for Policy {
     }
 
     fn capabilities(&self) -> LayerCapabilities {
-        match self.asks {
-            ApprovalSite::Here => LayerCapabilities::for_kind(Self::NAME).answering().asking(),
-            ApprovalSite::Below(_) => LayerCapabilities::for_kind(Self::NAME).answering(),
+        let capabilities = LayerCapabilities::for_kind(Self::NAME).answering();
+        if self.sets.iter().any(|rules| rules.may_ask()) {
+            capabilities.requiring_approval()
+        } else {
+            capabilities
         }
     }
 }
@@ -364,21 +190,9 @@ impl Configurable for Policy {
     type Options = PolicyOptions;
 
     fn configure(options: PolicyOptions, parts: &Resources) -> Result<Self, BadOption> {
-        let mut policy = Self::new(options)?;
-        if let Some(workspace) = parts.get::<PathBase>() {
-            policy = policy.in_workspace(&workspace);
-        }
-        if let Some(keyring) = parts.get::<Keyring>() {
-            policy = policy.keyring(keyring);
-        }
-        let marks = parts
-            .get::<PolicyRequirements>()
-            .and_then(|asks| asks.register_policy(policy.version));
-        Ok(match marks {
-            Some(marks) => Self {
-                asks: ApprovalSite::Below(Some(marks)),
-                ..policy
-            },
+        let policy = Self::new(options)?;
+        Ok(match parts.get::<PathBase>() {
+            Some(workspace) => policy.in_workspace(&workspace),
             None => policy,
         })
     }
@@ -448,7 +262,7 @@ mod tests {
         let broken = Policy::from_rule_sets(Vec::new(), PathRoot::new(Path::new(".")));
         let executor = FakeExecutor::new();
         let stack = toolgate_core::Stack::over(executor.clone())
-            .layer(broken.clone())
+            .layer(broken)
             .build()
             .expect("valid order");
         let outcome = stack.run(call("x")).await;
@@ -458,10 +272,6 @@ mod tests {
             NOT_APPLIED
         );
         assert!(executor.seen().is_empty());
-        assert_eq!(
-            broken.requires_approval(&call("x")).as_deref(),
-            Some(NOT_APPLIED)
-        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
     Band, Call, Json, Layer, LayerCapabilities, Next, Outcome, RecordKey, SessionId, Status,
-    Timestamp, ToolName,
+    Timestamp, ToolName, note_keys,
 };
 
 use crate::{
@@ -248,9 +248,7 @@ impl RateRejection {
 
     fn into_outcome(self) -> Outcome {
         Outcome::refused(Status::RateLimited, self.text).with_notes(|notes| {
-            notes
-                .metadata
-                .insert("rate_limit".into(), json!({ "retry_at": self.retry_at }));
+            notes.insert(note_keys::RATE_LIMIT, &json!({ "retry_at": self.retry_at }));
         })
     }
 }
@@ -289,7 +287,9 @@ impl Layer for RateLimit {
     }
 
     fn capabilities(&self) -> LayerCapabilities {
-        LayerCapabilities::for_kind(Self::NAME).answering()
+        LayerCapabilities::for_kind(Self::NAME)
+            .answering()
+            .counting()
     }
 }
 
@@ -308,7 +308,7 @@ async fn was_counted(call: &Call, next: &Next) -> bool {
         call.id,
         format!("{}/{COUNTED_RECORD}", next.layer_name()).into(),
     );
-    matches!(call.env().store().record(&key).await, Ok(Some(_)))
+    matches!(call.env().store().load_json(&key).await, Ok(Some(_)))
 }
 
 impl Configurable for RateLimit {

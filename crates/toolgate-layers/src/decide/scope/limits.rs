@@ -6,7 +6,9 @@ use globset::GlobSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolgate_core::{Annotations, Arguments, SideEffect, ToolKind};
+use toolgate_core::{
+    Annotations, Arguments, SideEffect, ToolKind, parse_argument_pointer, serialized_word,
+};
 
 use crate::{BadOption, ScopeOptions, config::lists};
 
@@ -100,26 +102,18 @@ impl fmt::Display for ScopeViolation {
             Self::SideEffect(most) => write!(
                 f,
                 "tools with effects beyond {} are not available",
-                option_word(most)
+                serialized_word(most)
             ),
             Self::Capability(missing) => write!(
                 f,
                 "this kind of work is not allowed on the {}",
-                option_word(missing)
+                serialized_word(missing)
             ),
             Self::Argument(pointer) => {
                 write!(f, "the argument {pointer} has a value that is not allowed")
             }
         }
     }
-}
-
-/// Returns the serialized word of an option, without quotes.
-fn option_word(value: &impl Serialize) -> String {
-    serde_json::to_value(value)
-        .ok()
-        .and_then(|word| word.as_str().map(str::to_owned))
-        .unwrap_or_default()
 }
 
 #[derive(Debug)]
@@ -258,7 +252,7 @@ impl ArgumentLimit {
     fn new(name: &str, globs: &[String]) -> Result<Self, BadOption> {
         let any = globs.iter().any(|glob| glob == "*" || glob == "**");
         Ok(Self {
-            pointer: lists::parameter_pointer(name),
+            pointer: parse_argument_pointer(name),
             globs: lists::compile_path_globs("arguments", globs)?,
             any,
         })

@@ -1,9 +1,8 @@
 //! Copies a ledger to a file that is only appended to.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, BufReader, Seek, SeekFrom, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -13,7 +12,7 @@ use crate::{
     Ledger, LedgerError,
     record::{
         ledger::export::{ExportLine, LineReader},
-        receipts::jsonl::run_blocking,
+        receipts::jsonl::{open_for_append, run_blocking},
     },
 };
 
@@ -117,18 +116,7 @@ impl OpenMirror {
 
     /// Opens and locks the file, and verifies its content.
     fn open_file(ledger: LedgerName, path: &Path) -> Result<Self, LedgerError> {
-        // A link planted at the path must not make us append to a file elsewhere.
-        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(no_follow)
-            .open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file").into());
-        }
+        let file = open_for_append(path)?;
         // Two writers would interleave their records and break the chain in the file.
         file.try_lock().map_err(io::Error::from)?;
         let mut open = Self {

@@ -305,7 +305,7 @@ impl Ledger {
         let place = format!("{}{:020}", self.checkpoint_prefix(), checkpoint.counter);
         match self
             .store
-            .once(RecordKey::Other(place.into()), record)
+            .put_record_once(RecordKey::Other(place.into()), record)
             .await?
         {
             // Another process stored one first. If it has our key, both have signed the same entry.
@@ -358,7 +358,7 @@ impl Ledger {
         loop {
             let page = self
                 .store
-                .list(&prefix, after.as_deref(), PAGE_SIZE)
+                .list_records(&prefix, after.as_deref(), PAGE_SIZE)
                 .await?;
             for (place, record) in &page {
                 // The keys of a ledger `main/x` have the prefix of `main` too; only a bare number

@@ -199,7 +199,11 @@ async fn a_checkpoint_is_signed_once_per_head_and_found_again() {
         .await
         .expect("signed");
     assert_eq!(again, first, "there was no new entry");
-    ledger.store.seal(vec![draft("{}")]).await.expect("sealed");
+    ledger
+        .store
+        .seal_entries(vec![draft("{}")])
+        .await
+        .expect("sealed");
     let second = ledger
         .sign_checkpoint(&key(), Timestamp::from_micros(3))
         .await
@@ -225,7 +229,7 @@ async fn a_ledger_with_a_longer_name_has_its_own_checkpoints() {
     for name in ["a", "a/b"] {
         let name: LedgerName = name.parse().expect("a name");
         store
-            .seal(vec![LedgerDraft {
+            .seal_entries(vec![LedgerDraft {
                 ledger: name.clone(),
                 body: "{}".into(),
             }])
@@ -267,7 +271,7 @@ async fn a_truncated_ledger_is_detected_and_not_signed_again() {
     let value = serde_json::to_value(&checkpoint).expect("writes");
     let place = RecordKey::Other("checkpoint/main/00000000000000000005".into());
     cut.store
-        .once(place, StoreRecord::Json(Json::new(value).expect("shallow")))
+        .put_record_once(place, StoreRecord::Json(Json::new(value).expect("shallow")))
         .await
         .expect("kept");
     assert!(matches!(
@@ -285,7 +289,7 @@ async fn an_entry_that_is_not_a_receipt_is_named() {
     let ledger = ledger_of(2).await;
     ledger
         .store
-        .seal(vec![draft(r#"{"n":1}"#)])
+        .seal_entries(vec![draft(r#"{"n":1}"#)])
         .await
         .expect("sealed");
     let Err(LedgerError::Tampered(bad)) = ledger.list_receipts(&ReceiptFilter::default()).await
@@ -302,7 +306,7 @@ async fn checkpoints_are_signed_when_due_even_after_a_restart() {
         drop(
             ledger
                 .store
-                .seal(vec![draft("{}"); n])
+                .seal_entries(vec![draft("{}"); n])
                 .await
                 .expect("sealed"),
         )
@@ -398,7 +402,11 @@ async fn a_mirror_catches_up_and_writes_nothing_twice() {
         "only one process at a time"
     );
     drop(mirror);
-    ledger.store.seal(vec![draft("{}")]).await.expect("sealed");
+    ledger
+        .store
+        .seal_entries(vec![draft("{}")])
+        .await
+        .expect("sealed");
     let mut mirror = LedgerMirror::open(ledger.clone(), &path)
         .await
         .expect("opens");
@@ -470,7 +478,7 @@ async fn a_mirror_that_disagrees_is_detected_and_not_changed() {
     drop(mirror);
     shorter
         .store
-        .seal(vec![draft("{}"), draft("{}")])
+        .seal_entries(vec![draft("{}"), draft("{}")])
         .await
         .expect("sealed");
     let mut mirror = LedgerMirror::open(shorter, &path).await.expect("opens");
@@ -506,7 +514,7 @@ async fn nothing_is_signed_after_a_forged_checkpoint() {
         let place = format!("{}{:020}", ledger.checkpoint_prefix(), checkpoint.counter);
         ledger
             .store
-            .once(RecordKey::Other(place.into()), record)
+            .put_record_once(RecordKey::Other(place.into()), record)
             .await
             .expect("kept");
     };

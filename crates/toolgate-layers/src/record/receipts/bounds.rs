@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
+use toolgate_core::note_keys;
 
 use crate::shape::output_cap::shared_text::json_size;
 
@@ -16,7 +17,7 @@ const MAX_ALL_BYTES: usize = 64 * 1024;
 const NOTE_OVERHEAD: usize = 4;
 
 /// Notes that are copied first: readers rely on them, so others must not crowd them out.
-const FIRST_KEYS: [&str; 2] = ["policy_version", "cost"];
+const FIRST_KEYS: [&str; 2] = [note_keys::POLICY_VERSION.name(), note_keys::COST.name()];
 
 /// Returns the value, or a note of its size if it is too large.
 pub(crate) fn small_value(value: &Value) -> Value {

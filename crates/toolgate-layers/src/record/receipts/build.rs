@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use toolgate_core::{
     Call, Digest, Json, JsonChange, LayerNote, NoteFields, Provenance, SettledOutcome, Status,
-    ToolHints,
+    ToolHints, argument_pointer, note_keys, unescape_pointer_token,
 };
 
 use crate::{
@@ -25,12 +25,6 @@ const MAX_TEXT_CHARS: usize = 2_000;
 
 /// The most commitments that are listed.
 const MAX_COMMITMENTS: usize = 64;
-
-/// The key of the note with the version of the policy that judged a call.
-const POLICY_VERSION: &str = "policy_version";
-
-/// The key of the note with the standing rule that approved a call.
-const APPROVAL_RULE: &str = "approval_rule";
 
 /// The replacement for a required text that could not be redacted.
 const WITHHELD: &str = "[withheld]";
@@ -128,7 +122,8 @@ impl Receipt {
             redaction_failed: false,
             summary: None,
             description: None,
-            reason: refusal.and_then(|error| copy.copy_text(&error.model)),
+            reason: refusal
+                .and_then(|error| copy.copy_text(error.reason.as_ref().unwrap_or(&error.model))),
             kind: annotations.kind,
             hints: Some(annotations.hints).filter(|hints| *hints != ToolHints::default()),
             layers,
@@ -174,15 +169,12 @@ impl Receipt {
             .and_then(|scope| copy.copy_value(scope));
         if !notes.metadata.is_empty() {
             let kept = copy.copy_map(&notes.metadata);
-            self.policy_version = match kept.get(POLICY_VERSION) {
-                Some(Value::String(version)) => Some(truncate_text(version, MAX_TEXT_CHARS)),
-                Some(other) => Some(truncate_text(other.to_string(), MAX_TEXT_CHARS)),
-                None => None,
-            };
-            let others = kept.iter().filter(|(key, _)| *key != POLICY_VERSION);
-            self.audit = others
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect();
+            let version = note_keys::POLICY_VERSION.read_from(&kept).ok().flatten();
+            self.audit = kept.into_owned();
+            if let Some(version) = version {
+                self.policy_version = Some(truncate_text(version, MAX_TEXT_CHARS));
+                self.audit.remove(note_keys::POLICY_VERSION.name());
+            }
         }
     }
 }
@@ -194,7 +186,7 @@ fn call_cost(passage: &CallPassage<'_>, settled: &SettledOutcome) -> Option<f64>
     let booked = settled
         .notes
         .fields()
-        .and_then(|notes| notes.metadata.get("cost")?.as_f64())
+        .and_then(|notes| notes.get(note_keys::COST).ok().flatten())
         .filter(amount);
     // A price is charged only for work that was done: not for a cached result or a dry run.
     let ran =
@@ -214,7 +206,7 @@ fn call_approval(call: &Call, settled: &SettledOutcome) -> Option<ReceiptApprova
     let noted = settled
         .notes
         .fields()
-        .and_then(|notes| notes.metadata.get(APPROVAL_RULE)?.as_str());
+        .and_then(|notes| notes.get(note_keys::APPROVAL_RULE).ok().flatten());
     let rule = noted.map(|rule| truncate_text(rule, MAX_TEXT_CHARS));
     let Some(answer) = call.resume_state().answers.last() else {
         return rule.map(|rule| ReceiptApproval {
@@ -336,13 +328,13 @@ impl RedactedCopier<'_> {
     fn copy_pointer(&mut self, pointer: &str) -> String {
         let step = |step: &str| {
             // Unescaped for the redactor, which does not recognise a secret with `~1` in place of a
-            // slash. In this order, or `~01` would become a slash, too.
-            let name = step.replace("~1", "/").replace("~0", "~");
-            let kept = self.copy_text(&name).unwrap_or_else(|| WITHHELD.to_owned());
-            kept.replace('~', "~0").replace('/', "~1")
+            // slash.
+            let name = unescape_pointer_token(step);
+            argument_pointer(&self.copy_text(&name).unwrap_or_else(|| WITHHELD.to_owned()))
         };
+        // What comes before the first slash is empty.
         truncate_text(
-            pointer.split('/').map(step).collect::<Vec<_>>().join("/"),
+            pointer.split('/').skip(1).map(step).collect::<String>(),
             MAX_TEXT_CHARS,
         )
     }

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::Sha256;
-use toolgate_core::{CallId, canonical_json};
+use toolgate_core::{CallId, canonical_json, within_pointer};
 use zeroize::Zeroizing;
 
 use crate::{Receipt, record::receipts::sanitize::RecordSanitizer};
@@ -155,7 +155,7 @@ impl CommitmentWriter<'_> {
                     && copy.keys().all(|key| original.contains_key(key)) =>
             {
                 let member = |(key, value): (&String, &Value)| {
-                    let member = with_pointer_step(at, key, |at| match copy.get(key) {
+                    let member = within_pointer(at, key, |at| match copy.get(key) {
                         Some(copy) => self.commit_differences(value, copy, at),
                         None => self.commit_value(value, at),
                     });
@@ -166,7 +166,7 @@ impl CommitmentWriter<'_> {
             (Value::Array(original), Value::Array(copy)) if original.len() == copy.len() => {
                 let pairs = original.iter().zip(copy).enumerate();
                 let item = |(n, (value, copy)): (usize, (&Value, &Value))| {
-                    with_pointer_step(at, &n.to_string(), |at| {
+                    within_pointer(at, &n.to_string(), |at| {
                         self.commit_differences(value, copy, at)
                     })
                 };
@@ -184,16 +184,6 @@ impl CommitmentWriter<'_> {
         self.made.push((at.to_owned(), hmac.clone()));
         format!("hmac-sha256:{hmac}").into()
     }
-}
-
-/// Runs `work` with the pointer extended by one step.
-fn with_pointer_step<T>(at: &mut String, step: &str, work: impl FnOnce(&mut String) -> T) -> T {
-    let length = at.len();
-    at.push('/');
-    at.push_str(&step.replace('~', "~0").replace('/', "~1"));
-    let done = work(at);
-    at.truncate(length);
-    done
 }
 
 #[cfg(test)]

@@ -164,29 +164,34 @@ struct ReceiptLog {
     torn: bool,
 }
 
+/// Opens or creates a file to append to, readable by the owner only.
+pub(crate) fn open_for_append(path: &Path) -> io::Result<File> {
+    // A link planted at the path must not make us append to a file elsewhere.
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(no_follow)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file",
+        ));
+    }
+    Ok(file)
+}
+
 impl ReceiptLog {
     /// Opens or creates the file, and rejects symbolic links and special files.
     fn open(path: &Path) -> io::Result<Self> {
         if let Some(dir) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
-        // A link planted in the directory must not make us append to a file elsewhere.
-        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(no_follow)
-            .open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "not a regular file",
-            ));
-        }
         Ok(Self {
-            file,
+            file: open_for_append(path)?,
             length: 0,
             lines: 0,
             torn: false,

@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
     Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, SettledOutcome,
-    Status, Timestamp, run_contained, run_contained_sync,
+    Status, Timestamp, note_keys, run_contained, run_contained_sync,
 };
 
 use crate::{
@@ -128,8 +128,9 @@ impl Receipts {
         };
         match self.write_receipt(&passage, settled).await {
             Ok(None) => outcome,
-            Ok(Some(uri)) => outcome
-                .with_notes(|notes| drop(notes.metadata.insert("receipt_uri".into(), uri.into()))),
+            Ok(Some(uri)) => {
+                outcome.with_notes(|notes| notes.insert(note_keys::RECEIPT_URI, &*uri))
+            }
             Err(error) => {
                 let lost = || format!("the receipt of {} was lost: {error}", passage.call.id);
                 Self::lost_receipt_outcome(passage.next, settled, self.lost.get_or_init(lost))
@@ -186,10 +187,8 @@ impl Receipts {
         };
         let error = CallError::new(ErrorCategory::Internal, text).with_operator_detail(detail);
         let mut outcome = Outcome::error(Status::LayerException, error).with_notes(|notes| {
-            notes.metadata.insert("receipt_missing".into(), true.into());
-            notes
-                .metadata
-                .insert("settled_as".into(), settled.status.as_str().into());
+            notes.insert(note_keys::RECEIPT_MISSING, &true);
+            notes.insert(note_keys::SETTLED_AS, &settled.status);
         });
         if let Some(lost) = outcome.settled_mut() {
             // The executor really ran the call, even if the result is withheld.
@@ -244,6 +243,7 @@ impl Layer for Receipts {
     fn capabilities(&self) -> LayerCapabilities {
         LayerCapabilities::for_kind(Self::NAME)
             .recording()
+            .storing_notes()
             .answering()
     }
 }
@@ -416,10 +416,7 @@ mod tests {
         stack.run(call("t")).await;
         let receipt = &kept.receipts()[0];
         assert_eq!((receipt.status, receipt.attempts), (Status::Denied, 0));
-        assert_eq!(
-            receipt.reason.as_deref(),
-            Some("Tool execution denied: too risky")
-        );
+        assert_eq!(receipt.reason.as_deref(), Some("too risky"));
         assert_eq!(receipt.error_category, Some(ErrorCategory::Refused));
         let gate = &receipt.layers[0];
         assert!(

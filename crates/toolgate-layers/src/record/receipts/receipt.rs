@@ -107,7 +107,8 @@ pub struct Receipt {
     /// A longer reason in free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The reason the call was blocked or denied, in the text that the model read.
+    /// The reason the call was blocked or denied: the reason of the approver or rule for a denial,
+    /// otherwise the text that the model read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The kind of the tool.

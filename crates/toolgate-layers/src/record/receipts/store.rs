@@ -105,7 +105,7 @@ impl ReceiptSink for StoreReceipts {
                 let key = RecordKey::Layer(call.id, "receipts".into());
                 call.env()
                     .store()
-                    .record(&key)
+                    .load_record(&key)
                     .await
                     .map(drop)
                     .map_err(|error| store_failure(&error))
@@ -138,7 +138,7 @@ impl ReceiptSink for StoreReceipts {
             Err(draft) => Box::pin(async move {
                 call.env()
                     .store()
-                    .seal(vec![draft])
+                    .seal_entries(vec![draft])
                     .await
                     .map_err(|error| store_failure(&error))?;
                 Ok(Some(uri))

@@ -100,9 +100,15 @@ impl SpanRecorder {
     fn add_outcome(&self, span: &mut ToolSpan, settled: &SettledOutcome) {
         let status = settled.status;
         let executor = settled.executor.as_ref().map(ToString::to_string);
+        let reason = settled.error.as_ref().and_then(|e| e.reason.as_deref());
+        let reason = reason.and_then(|reason| self.keeper.sanitize_text(reason));
         span.attributes
             .put("toolgate.status", status.as_str())
-            .put_some("toolgate.executor", executor);
+            .put_some("toolgate.executor", executor)
+            .put_some(
+                "toolgate.denial.reason",
+                reason.map(|reason| truncate_text(reason, MAX_DESCRIPTION_CHARS)),
+            );
         span.error = is_error_status(status).then(|| status.as_str().into());
         if is_error_status(status) {
             let category = settled.error.as_ref().map(|error| error.category);

@@ -1,12 +1,12 @@
 //! Detects the files that a successful call has changed.
 
 use serde_json::Value;
-use toolgate_core::{Arguments, Call, Json, ResourceKind, SettledOutcome, ToolKind, Trail};
-
-use crate::{
-    FileChange, FileChangeKind, decide::policy::matching::patch_files::patch_files,
-    shape::output_cap::shared_text::json_size,
+use toolgate_core::{
+    Arguments, Call, Json, ResourceKind, SettledOutcome, ToolKind, Trail, note_keys,
+    patch::{Patch, PatchedFile},
 };
+
+use crate::{FileChange, FileChangeKind, shape::output_cap::shared_text::json_size};
 
 /// The keys under which a result lists its changes.
 const CHANGE_LIST_KEYS: [&str; 2] = ["files_changed", "changes"];
@@ -23,11 +23,11 @@ pub(crate) fn detect_changes(
     let noted = settled
         .notes
         .fields()
-        .and_then(|notes| notes.metadata.get("files"));
+        .and_then(|notes| notes.get(note_keys::FILES).ok().flatten());
     // The result first: the tool knows best what it changed. Arguments only show what it was asked
     // to do.
     let said = listed
-        .chain(noted)
+        .chain(&noted)
         .map(listed_changes)
         .find(|changes| !changes.is_empty());
     // The arguments that were executed count: a layer or an approver may have edited those of the
@@ -84,14 +84,9 @@ fn changes_from_arguments(call: &Call, arguments: &Arguments) -> Vec<FileChange>
     let patch = ["patch", "diff"]
         .iter()
         .find_map(|name| arguments.get(name)?.as_str());
-    if let Some(patch) = patch {
-        let files: Vec<_> = patch_files(patch)
-            .into_iter()
-            .filter(|file| is_usable_path(&file.path))
-            .collect();
-        if !files.is_empty() {
-            return files;
-        }
+    if let Some(Ok(patch)) = patch.map(Patch::parse) {
+        let files = patch.files().map(patched_change);
+        return files.filter(|file| is_usable_path(&file.path)).collect();
     }
     let paths = named_paths(call, arguments);
     let each = |change| {
@@ -117,6 +112,15 @@ fn changes_from_arguments(call: &Call, arguments: &Arguments) -> Vec<FileChange>
             | None,
             _,
         ) => Vec::new(),
+    }
+}
+
+fn patched_change(file: &PatchedFile) -> FileChange {
+    match file {
+        PatchedFile::Created(path) => FileChange::new(path, FileChangeKind::Created),
+        PatchedFile::Modified(path) => FileChange::new(path, FileChangeKind::Modified),
+        PatchedFile::Deleted(path) => FileChange::new(path, FileChangeKind::Deleted),
+        PatchedFile::Renamed { from, to } => FileChange::renamed(from, to),
     }
 }
 

@@ -10,7 +10,7 @@ use toolgate_core::{
 
 use crate::{
     BadOption, Configurable, HumanDuration, Resources, SharedRedactor, Toast, ToastLevel,
-    ToastManager,
+    ToastManager, record::receipts::sanitize::truncate_text,
 };
 
 /// Shows a short message for each call that did not succeed.
@@ -130,11 +130,7 @@ impl Toasts {
     /// Returns the text that the model read, redacted and truncated.
     fn message_for(&self, settled: &SettledOutcome) -> String {
         let Some(error) = &settled.error else {
-            return if settled.status == Status::Ok {
-                "done".to_owned()
-            } else {
-                settled.status.to_string()
-            };
+            return settled.status.text().to_owned();
         };
         let safe = match &self.redactor {
             // Redacted first and truncated afterwards: a detector does not recognise half a secret.
@@ -142,17 +138,9 @@ impl Toasts {
             None => Some(error.model.clone()),
         };
         let Some(safe) = safe else {
-            return format!("{} (details withheld)", settled.status);
+            return format!("{} (details withheld)", settled.status.text());
         };
-        let line: String = truncate_chars(&safe, Self::MOST)
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
-        if line.len() < safe.len() {
-            line + "…"
-        } else {
-            line
-        }
+        truncate_text(safe, Self::MOST).replace(char::is_control, " ")
     }
 }
 
@@ -235,13 +223,6 @@ fn default_level(status: Status, on_success: bool) -> ToastLevelOption {
     }
 }
 
-/// Returns the first `most` characters.
-fn truncate_chars(text: &str, most: usize) -> &str {
-    text.char_indices()
-        .nth(most)
-        .map_or(text, |(at, _)| &text[..at])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,7 +279,7 @@ mod tests {
     #[tokio::test]
     async fn a_long_message_is_truncated_between_characters() {
         let shown = after(plain(), Outcome::refused(Status::Blocked, "ä".repeat(5000))).await;
-        assert_eq!(shown[0].message.chars().count(), 201);
+        assert_eq!(shown[0].message.chars().count(), 200);
         assert!(shown[0].message.ends_with('…'));
     }
 
@@ -396,7 +377,7 @@ mod tests {
         assert_eq!(said("no s3cret here").await, "no *** here");
         assert_eq!(
             said("poison s3cret").await,
-            "policy_blocked (details withheld)"
+            "blocked by policy (details withheld)"
         );
     }
 

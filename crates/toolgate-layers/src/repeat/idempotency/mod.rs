@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
     Band, Call, CallError, CallId, Digest, ErrorCategory, Json, Layer, LayerCapabilities, Next,
-    NoteFields, Notes, Outcome, SettledOutcome, Status, Timestamp, ToolName, run_contained_sync,
+    NoteFields, Notes, Outcome, SettledOutcome, Status, Timestamp, ToolName, note_keys,
+    run_contained_sync,
 };
 
 use crate::{
@@ -345,12 +346,9 @@ fn redact_notes(redactor: &SharedRedactor, notes: &Notes) -> Option<Notes> {
 /// Returns the outcome of a call that is answered from the cache.
 fn cached_outcome(kept: &CachedSuccess, next: &Next) -> Outcome {
     next.note_reason("answered with the result of an identical call");
-    Outcome::from(kept.settled.clone()).with_notes(|notes| {
-        notes.metadata.insert(
-            "idempotency".into(),
-            json!({ "hit": true, "from": kept.from }),
-        );
-    })
+    let note = json!({ "hit": true, "from": kept.from });
+    Outcome::from(kept.settled.clone())
+        .with_notes(|notes| notes.insert(note_keys::IDEMPOTENCY, &note))
 }
 
 impl Layer for Idempotency {

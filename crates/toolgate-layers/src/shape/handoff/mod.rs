@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_core::{
     Band, Call, CallError, ErrorCategory, Json, Layer, LayerCapabilities, Next, Outcome,
-    SettledOutcome, Status, run_contained_sync,
+    SettledOutcome, Status, note_keys, run_contained_sync,
 };
 
 use crate::{
@@ -194,8 +194,7 @@ impl Handoff {
         settled
             .notes
             .fields_mut()
-            .metadata
-            .insert("handoff_error".into(), text.into());
+            .insert(note_keys::HANDOFF_ERROR, &*text);
     }
 }
 
@@ -240,22 +239,15 @@ impl Layer for Handoff {
             Ok(None) => {}
             Ok(Some(record)) => {
                 next.note_reason("the result hands work over");
+                let notes = settled.notes.fields_mut();
                 let noted = serde_json::to_value(&record).unwrap_or_default();
-                settled
-                    .notes
-                    .fields_mut()
-                    .metadata
-                    .insert("handoff".into(), noted);
+                notes.insert(note_keys::HANDOFF, &noted);
                 // A cached result was handed over when it was first produced.
                 if !settled.cached
                     && !call.is_rehearsal()
                     && let Err(problem) = self.notify_sink(&call, &next, &record).await
                 {
-                    settled
-                        .notes
-                        .fields_mut()
-                        .metadata
-                        .insert("handoff_error".into(), problem.into());
+                    notes.insert(note_keys::HANDOFF_ERROR, problem);
                 }
             }
             Err(problem) => {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
     Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, RedactionError,
-    Redactor, SettledOutcome, Status,
+    Redactor, SettledOutcome, Status, note_keys,
 };
 
 use crate::{
@@ -151,13 +151,16 @@ impl OutputCap {
     async fn truncate_settled(
         &self,
         call: &Call,
+        next: &Next,
         settled: &mut SettledOutcome,
     ) -> Result<bool, RedactionError> {
         let most = self.options.max_bytes;
         let mut cut = false;
         let read_as_text = settled.text.is_none() && settled.error.is_none();
         if exceeds_size(&settled.value, most) {
-            let kept = self.store_text(call, settled.value.clone().into()).await?;
+            let kept = self
+                .store_text(call, next, settled.value.clone().into())
+                .await?;
             if read_as_text {
                 settled.text = Some(kept.to_excerpt(&self.options).into());
             }
@@ -166,20 +169,19 @@ impl OutputCap {
             cut = true;
         }
         if let Some(text) = settled.text.take_if(|text| text.len() > most) {
-            let kept = self.store_text(call, text.into()).await?;
+            let kept = self.store_text(call, next, text.into()).await?;
             settled.text = Some(kept.to_excerpt(&self.options).into());
             if let Some(output) = kept.output {
                 let full = json!({ "output": output, "bytes": kept.text.as_str().len() });
                 settled
                     .notes
                     .fields_mut()
-                    .metadata
-                    .insert("full_text".into(), full);
+                    .insert(note_keys::FULL_TEXT, &full);
             }
             cut = true;
         }
         if let Some(error) = &mut settled.error {
-            cut |= self.truncate_error(call, error).await?;
+            cut |= self.truncate_error(call, next, error).await?;
         }
         Ok(cut)
     }
@@ -187,12 +189,13 @@ impl OutputCap {
     async fn truncate_error(
         &self,
         call: &Call,
+        next: &Next,
         error: &mut CallError,
     ) -> Result<bool, RedactionError> {
         let mut cut = false;
         if error.model.len() > self.options.max_bytes {
             let kept = self
-                .store_text(call, std::mem::take(&mut error.model).into())
+                .store_text(call, next, std::mem::take(&mut error.model).into())
                 .await?;
             error.model = kept.to_excerpt(&self.options);
             cut = true;
@@ -210,11 +213,20 @@ impl OutputCap {
     }
 
     /// Stores the full text, if possible.
-    async fn store_text(&self, call: &Call, raw: SharedText) -> Result<StoredText, RedactionError> {
-        let text = match &self.redactor {
-            Some(redactor) => redactor.redact_text(raw.as_str())?.into(),
-            None => raw,
+    async fn store_text(
+        &self,
+        call: &Call,
+        next: &Next,
+        raw: SharedText,
+    ) -> Result<StoredText, RedactionError> {
+        let clean = match &self.redactor {
+            Some(redactor) => redactor.changed_text(raw.as_str())?,
+            None => None,
         };
+        if clean.is_some() {
+            next.note_redaction();
+        }
+        let text = clean.map_or(raw, Into::into);
         if call.is_rehearsal() {
             return Ok(StoredText { text, output: None });
         }
@@ -245,8 +257,7 @@ impl OutputCap {
         settled
             .notes
             .fields_mut()
-            .metadata
-            .insert("files".into(), files.as_value().clone());
+            .insert(note_keys::FILES, files.as_value());
         Ok(())
     }
 }
@@ -298,7 +309,7 @@ impl Layer for OutputCap {
             return outcome;
         }
         // Boxed, so that calls with short results do not carry the larger future.
-        match Box::pin(self.truncate_settled(&call, settled)).await {
+        match Box::pin(self.truncate_settled(&call, &next, settled)).await {
             Ok(false) => {}
             Ok(true) => next.note_reason(self.because.clone()),
             Err(RedactionError) => {
@@ -315,7 +326,7 @@ impl Layer for OutputCap {
 
     fn capabilities(&self) -> LayerCapabilities {
         // A result that is recovered after its process was lost can be as long as any other.
-        let traits = LayerCapabilities::for_kind(Self::NAME).closing();
+        let traits = LayerCapabilities::for_kind(Self::NAME).spilling().closing();
         if self.redactor.is_some() {
             traits
         } else {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toolgate_core::{
     Annotations, Arguments, Context, Digest, ErrorCategory, RecordKey, Schema, SessionId,
-    StoreHandle, StoreRecord, Tool, ToolError, ToolOutput, ToolSpec, parse_arguments,
+    StoreHandle, Tool, ToolError, ToolOutput, ToolSpec, parse_arguments,
 };
 
 use crate::OutputCapOptions;
@@ -127,7 +127,7 @@ pub(crate) async fn store_output(
     let size = toolgate_core::Json::new(json!(size)).expect("a number is not nested");
     // Blobs are shared by content; this record is what lets only this session read the output.
     store
-        .once(output_record_key(session, digest), StoreRecord::Json(size))
+        .put_json_once(output_record_key(session, digest), size)
         .await?;
     Ok(digest)
 }
@@ -138,12 +138,8 @@ async fn stored_size(
     session: SessionId,
     digest: Digest,
 ) -> Result<Option<u64>, ToolError> {
-    Ok(
-        match store.record(&output_record_key(session, digest)).await? {
-            Some(StoreRecord::Json(size)) => size.as_u64(),
-            Some(_) | None => None,
-        },
-    )
+    let size = store.load_json(&output_record_key(session, digest)).await?;
+    Ok(size.and_then(|size| size.as_u64()))
 }
 
 fn output_record_key(session: SessionId, digest: Digest) -> RecordKey {
@@ -370,7 +366,7 @@ mod tests {
                 .is_some()
         );
         store
-            .erase(session, toolgate_core::Timestamp::EPOCH)
+            .erase_session(session, toolgate_core::Timestamp::EPOCH)
             .await
             .expect("erased");
         assert_eq!(

@@ -10,6 +10,8 @@ use std::{
 
 use regex::Regex;
 
+use crate::shape::redact::scanner::is_secret_kind;
+
 /// A shape of secrets, or a word that precedes one.
 pub(crate) struct Detector {
     /// The name in the mark that replaces the secret.
@@ -662,11 +664,16 @@ fn is_placeholder(value: &str) -> bool {
                 .bytes()
                 .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
     });
+    // Only a mask that we make, or text after its beginning would not be redacted. The end of a bare
+    // value may lack the bracket.
+    let masked = value
+        .strip_prefix("[redacted:")
+        .map(|rest| rest.strip_suffix(']').unwrap_or(rest));
     variable
         || within("${", "}").is_some()
         || within("$(", ")").is_some()
         || within("{{", "}}").is_some()
-        || value.starts_with("[redacted:")
+        || masked.is_some_and(is_secret_kind)
         || within("<", ">").is_some_and(word)
         || within("%", "%").is_some_and(word)
         || value.bytes().all(|b| b == b'*')

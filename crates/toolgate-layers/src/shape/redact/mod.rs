@@ -146,24 +146,30 @@ impl Redact {
         Ok(call.with_arguments(arguments))
     }
 
+    /// Redacts an outcome. Returns true if there was a secret in its value, text or error.
     fn redact_settled(
         &self,
         call: &Call,
         settled: &mut SettledOutcome,
-    ) -> Result<(), RedactionError> {
-        settled.value = self.redact_value(call, &settled.value)?;
+    ) -> Result<bool, RedactionError> {
+        let value = self.redact_value(call, &settled.value)?;
+        let mut redacted = !value.is_same(&settled.value) && value != settled.value;
+        settled.value = value;
         if let Some(clean) = self.changed_text(call, settled.text.as_deref())? {
             settled.text = Some(clean.into());
+            redacted = true;
         }
         if let Some(error) = &mut settled.error {
-            error.model = self.redact_text(call, &error.model)?;
-            error.operator = error
-                .operator
-                .as_deref()
-                .map(|text| self.redact_text(call, text))
-                .transpose()?;
+            let more = [error.reason.as_mut(), error.operator.as_mut()];
+            for text in more.into_iter().flatten().chain([&mut error.model]) {
+                if let Some(clean) = self.changed_text(call, Some(text))? {
+                    *text = clean;
+                    redacted = true;
+                }
+            }
         }
-        self.redact_notes(call, &mut settled.notes)
+        self.redact_notes(call, &mut settled.notes)?;
+        Ok(redacted)
     }
 
     fn redact_value(&self, call: &Call, value: &Json) -> Result<Json, RedactionError> {
@@ -295,11 +301,15 @@ impl Layer for Redact {
             );
         };
         let mut outcome = next.clone().run(call.clone()).await;
-        if let Outcome::Settled(settled) = &mut outcome
-            && self.redact_settled(&call, settled).is_err()
-        {
-            next.note_reason("redaction of the result failed");
-            **settled = withheld_outcome(settled);
+        if let Outcome::Settled(settled) = &mut outcome {
+            match self.redact_settled(&call, settled) {
+                Ok(false) => {}
+                Ok(true) => next.note_redaction(),
+                Err(RedactionError) => {
+                    next.note_reason("redaction of the result failed");
+                    **settled = withheld_outcome(settled);
+                }
+            }
         }
         outcome
     }
@@ -334,80 +344,74 @@ impl Configurable for Redact {
     type Options = RedactOptions;
 
     fn configure(options: RedactOptions, parts: &Resources) -> Result<Self, BadOption> {
-        let RedactOptions {
-            arguments,
-            fields,
-            shown_fields,
-            environment,
-        } = options;
-        let known = environment
-            .iter()
-            .filter_map(|name| std::env::var(name).ok());
-        let secrets = SecretScanner::with_options(
-            SecretScannerOptions {
-                fields,
-                shown_fields,
-            },
-            known,
-        );
-        // The program's own redactor runs first, and the rules of earlier layers of this stack are
-        // kept.
-        let earlier = parts
+        let shared = parts
             .get::<StackRedactor>()
-            .and_then(|stack| stack.made)
-            .or_else(|| parts.get::<SharedRedactor>());
-        let redactor = match earlier {
-            Some(earlier) => earlier.and(secrets),
-            None => SharedRedactor::from_secrets(secrets),
+            .filter(|stack| stack.options.contains(&options));
+        let redactor = match shared {
+            Some(stack) => stack.redactor,
+            None => options.extend_redactor(parts.get()),
         };
-        StackRedactor::set_built(parts, redactor.clone());
         Ok(Self {
-            arguments,
+            arguments: options.arguments,
             ..Self::with(redactor)
         })
     }
 }
 
-/// The combined redactor of the stack that is being built, and the one that the program provided.
-#[derive(Clone, Default)]
-struct StackRedactor {
-    program: Option<SharedRedactor>,
-    made: Option<SharedRedactor>,
+impl RedactOptions {
+    /// Returns a redactor that applies these rules to the output of `earlier`.
+    fn extend_redactor(&self, earlier: Option<SharedRedactor>) -> SharedRedactor {
+        let known = self
+            .environment
+            .iter()
+            .filter_map(|name| std::env::var(name).ok());
+        let options = SecretScannerOptions {
+            fields: self.fields.clone(),
+            shown_fields: self.shown_fields.clone(),
+        };
+        let secrets = SecretScanner::with_options(options, known);
+        match earlier {
+            Some(earlier) => earlier.and(secrets),
+            None => SharedRedactor::from_secrets(secrets),
+        }
+    }
 }
 
-impl StackRedactor {
-    fn set_built(parts: &Resources, redactor: SharedRedactor) {
-        let stack = parts.get_or_default::<Self>();
-        parts.insert(Self {
-            made: Some(redactor),
-            ..stack
-        });
-    }
+/// The redactor that all layers of a stack share.
+#[derive(Clone)]
+struct StackRedactor {
+    /// The program's own part of it.
+    program: Option<SharedRedactor>,
+    /// The rules of the layers of the stack.
+    options: Vec<RedactOptions>,
+    redactor: SharedRedactor,
 }
 
 impl Redact {
-    /// Removes the redactor that an earlier stack left among the resources.
-    pub(crate) fn begin_stack(parts: &Resources) {
-        let before = parts.get_or_default::<StackRedactor>();
+    /// Shares one redactor with all layers of a stack and with the program: the program's own
+    /// redactor, then the rules of each layer.
+    pub(crate) fn share_redactor(options: Vec<RedactOptions>, parts: &Resources) {
         let now = parts.get::<SharedRedactor>();
-        // A redactor that an earlier stack shared must not be taken for the program's own.
-        let ours = matches!((&before.made, &now), (Some(made), Some(now)) if made.is_same(now));
-        let program = if ours { before.program } else { now };
-        match &program {
-            Some(program) => parts.insert(program.clone()),
-            None => drop(parts.remove::<SharedRedactor>()),
-        }
-        parts.insert(StackRedactor {
-            program,
-            made: None,
+        let program = match parts.remove::<StackRedactor>() {
+            // What an earlier stack shared must not be taken for the program's own.
+            Some(earlier) if now.is_some_and(|now| now.is_same(&earlier.redactor)) => {
+                earlier.program
+            }
+            Some(_) | None => parts.get(),
+        };
+        let shared = options.iter().fold(program.clone(), |earlier, options| {
+            Some(options.extend_redactor(earlier))
         });
-    }
-
-    /// Shares the combined redactor of this stack with the layers that record, and with the
-    /// program.
-    pub(crate) fn share_redactor(parts: &Resources) {
-        if let Some(made) = parts.get::<StackRedactor>().and_then(|stack| stack.made) {
-            parts.insert(made);
+        match shared {
+            Some(redactor) => {
+                parts.insert(redactor.clone());
+                parts.insert(StackRedactor {
+                    program,
+                    options,
+                    redactor,
+                });
+            }
+            None => drop(parts.remove::<SharedRedactor>()),
         }
     }
 }
@@ -425,7 +429,7 @@ impl std::fmt::Debug for Redact {
 mod tests {
     use super::*;
     use serde_json::json;
-    use toolgate_core::{ErrorCategory, NoteFields, Stack, ToolError, ToolOutput};
+    use toolgate_core::{ErrorCategory, LayerExt, NoteFields, Stack, ToolError, ToolOutput};
     use toolgate_testkit::{FakeExecutor, call, call_with, run_twice, seed};
 
     const TOKEN: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
@@ -474,6 +478,63 @@ mod tests {
             assert!(
                 shown.contains("[redacted:github_token]") && !shown.contains(TOKEN),
                 "{shown}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn only_what_the_layer_redacts_counts_as_redacted_whatever_a_text_looks_like() {
+        let mask = "[redacted:github_token]";
+        let cases = [
+            (Outcome::ok(json!({ "out": TOKEN })), true),
+            (
+                Outcome::ok(ToolOutput::from(json!(1)).with_text(TOKEN)),
+                true,
+            ),
+            (Outcome::failed(ToolError::new(TOKEN)), true),
+            (Outcome::denied(Some(TOKEN)), true),
+            (Outcome::ok(json!({ "out": mask, "token": mask })), false),
+            (Outcome::denied(Some(mask)), false),
+            (Outcome::failed(ToolError::new(mask)), false),
+        ];
+        for (outcome, expected) in cases {
+            let shown = format!("{outcome:?}");
+            let stack = Stack::over(FakeExecutor::new().then(outcome))
+                .layer(Redact::new().named("another name"))
+                .build()
+                .expect("valid order");
+            let outcome = stack.run(call("x")).await;
+            let notes = outcome.settled().and_then(|end| end.notes.fields());
+            assert_eq!(
+                notes.expect("a trail").layers[0].redacted,
+                expected,
+                "{shown}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_secret_in_the_reason_of_a_denial_is_redacted() {
+        let shown = redacted_json(Outcome::denied(Some(TOKEN)), Redact::new()).await;
+        assert!(
+            shown.contains(r#""reason":"[redacted:github_token]""#) && !shown.contains(TOKEN),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn a_value_that_only_begins_like_a_mask_is_redacted() {
+        let scanner = SecretScanner::standard();
+        let redacted = |text: &str| scanner.redacted_value(&json!({ "password": text }));
+        assert_eq!(redacted("[redacted:password]"), None);
+        for text in [
+            "[redacted:hunter2",
+            "[redacted:hunter2]",
+            "[redacted:password] hunter2",
+        ] {
+            assert_eq!(
+                redacted(text),
+                Some(json!({ "password": "[redacted:password]" }))
             );
         }
     }

@@ -197,6 +197,15 @@ const SECRET_FIELDS: &[&str] = &[
     "sharedaccesskey",
 ];
 
+/// Checks whether a mask names this kind of secret.
+pub(super) fn is_secret_kind(kind: &str) -> bool {
+    ["known", "field", "private_key"].contains(&kind)
+        || SECRET_FIELDS.contains(&kind)
+        || BUNDLED_DETECTORS
+            .iter()
+            .any(|detector| detector.kind == kind)
+}
+
 /// Names that end like a secret and hold none: a model needs them to continue a list.
 const HARMLESS_FIELDS: &[&str] = &[
     "pagetoken",

@@ -1,14 +1,11 @@
 //! Billing of a question that a coordinator delegates.
 
 use toolgate_core::{
-    BudgetError, Context, Digest, ErrorCategory, LogLevel, ModelErrorKind, ModelName, ModelRequest,
-    RoutedModel, ToolError, TurnId, Usage,
+    BudgetError, ChargeId, Context, Digest, ErrorCategory, ExpenseState, LogLevel, ModelErrorKind,
+    ModelName, ModelRequest, RoutedModel, ToolError, TurnId, Usage,
 };
 
-use crate::{
-    BudgetReservation, ModelBilling, agent::recursive::state::RecursiveRun,
-    session::billing::run::may_be_charged,
-};
+use crate::{BudgetReservation, ModelBilling, agent::recursive::state::RecursiveRun};
 
 /// The reservation for a question.
 pub(crate) struct QuestionBill(ModelBilling, BudgetReservation);
@@ -23,11 +20,14 @@ impl QuestionBill {
         model: &ModelName,
     ) -> Result<Self, ToolError> {
         let spending = state.spending();
-        let id = charge_id(cx, question);
+        let turn = question_turn(cx, question);
         // If there is a reservation already, a lost process has asked, and the outcome is unknown.
-        state.queue_alerts(spending.recover_turn(id, true).await?);
+        let lost = spending
+            .service()
+            .recover(ChargeId::Turn(turn), ExpenseState::Spent);
+        state.queue_alerts(lost.await?);
         let hold = spending
-            .reserve(id, request, model)
+            .reserve(turn, request, model)
             .await
             .map_err(budget_error)?;
         Ok(Self(spending, hold))
@@ -38,41 +38,31 @@ impl QuestionBill {
         self.1.use_routed_model(routed);
     }
 
-    /// Charges what the question used; the whole reservation, if that is unknown.
-    pub(crate) async fn settle(self, cx: &Context, state: &RecursiveRun, usage: Option<Usage>) {
+    /// Charges what the question used, or all of the reservation if that is unknown. That of a
+    /// failed question is released unless the provider may charge for it.
+    pub(crate) async fn settle(
+        self,
+        cx: &Context,
+        state: &RecursiveRun,
+        usage: Result<Option<Usage>, ModelErrorKind>,
+    ) {
         let Self(spending, hold) = self;
-        let paid = spending.settle(hold, usage).await;
-        if let Some(error) = paid.unbooked {
+        let ended = match usage {
+            Ok(usage) => spending.settle(hold, usage).await,
+            Err(kind) => spending.settle_failed(hold, kind).await,
+        };
+        if let Some(error) = ended.unbooked {
             cx.write_log(
                 LogLevel::Error,
                 &format!("the cost of a question could not be charged: {error}"),
             );
         }
-        state.queue_alerts(paid.alerts);
-    }
-
-    /// Releases or charges the reservation of a question that was not answered.
-    pub(crate) async fn settle_failed(
-        self,
-        cx: &Context,
-        state: &RecursiveRun,
-        kind: ModelErrorKind,
-    ) {
-        if may_be_charged(kind) {
-            return self.settle(cx, state, None).await;
-        }
-        let Self(spending, hold) = self;
-        if let Err(error) = spending.release(hold).await {
-            cx.write_log(
-                LogLevel::Error,
-                &format!("the reservation for a question could not be released: {error}"),
-            );
-        }
+        state.queue_alerts(ended.alerts);
     }
 }
 
 /// Returns the same id for the same question of the same call, in whatever process.
-fn charge_id(cx: &Context, question: Digest) -> TurnId {
+fn question_turn(cx: &Context, question: Digest) -> TurnId {
     let whole = Digest::of_bytes(format!("{}/{question}", cx.id).as_bytes());
     let mut half = [0; 16];
     half.copy_from_slice(&whole.as_bytes()[..16]);

@@ -171,20 +171,14 @@ impl RecursiveStrategy {
             replied = collect_reply(&**model, &request, &mut bill) => replied,
             stopped = self.until_stopped(cx, state) => {
                 // The request was sent, so the provider may charge for it.
-                bill.settle(cx, state, None).await;
+                bill.settle(cx, state, Ok(None)).await;
                 return Err(stopped);
             }
         };
-        match replied {
-            Ok(reply) => {
-                bill.settle(cx, state, reply.usage).await;
-                Ok(reply)
-            }
-            Err(error) => {
-                bill.settle_failed(cx, state, error.kind).await;
-                Err(unanswered_error(error))
-            }
-        }
+        let usage = replied.as_ref().map(|reply| reply.usage);
+        bill.settle(cx, state, usage.map_err(|error| error.kind))
+            .await;
+        replied.map_err(unanswered_error)
     }
 
     /// Completes when the answer is not needed any more.

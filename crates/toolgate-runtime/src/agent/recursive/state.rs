@@ -10,8 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
 use toolgate_core::{
-    BudgetAlert, CallId, Digest, Json, RecordKey, SessionId, StoreError, StoreHandle, StoreRecord,
-    Timestamp,
+    BudgetAlert, CallId, Digest, Json, RecordKey, SessionId, StoreError, StoreHandle, Timestamp,
 };
 
 use crate::ModelBilling;
@@ -59,7 +58,7 @@ struct UsageTally {
 
 impl UsageTally {
     /// Adds a stored record; returns nothing if it cannot be parsed.
-    fn add_record(&mut self, kind: &str, name: &str, record: &StoreRecord) -> Option<()> {
+    fn add_record(&mut self, kind: &str, name: &str, record: &Json) -> Option<()> {
         match kind {
             "asked" => {
                 self.asked = self
@@ -179,7 +178,7 @@ impl RecursiveRun {
         };
         // Only the first process sets the start time, so that a resumed run keeps its time limit.
         let kept = store
-            .once(
+            .put_json_once(
                 state.record_key("started", "at"),
                 to_record(&StartRecord { at: now }),
             )
@@ -219,7 +218,7 @@ impl RecursiveRun {
         question: Digest,
     ) -> Result<Option<DelegateAnswer>, StoreError> {
         let kept = store
-            .record(&self.record_key("asked", &question.to_string()))
+            .load_json(&self.record_key("asked", &question.to_string()))
             .await?;
         Ok(kept.as_ref().and_then(from_record))
     }
@@ -232,7 +231,7 @@ impl RecursiveRun {
         asked: DelegateAnswer,
     ) -> Result<DelegateAnswer, StoreError> {
         let kept = store
-            .once(
+            .put_json_once(
                 self.record_key("asked", &question.to_string()),
                 to_record(&asked),
             )
@@ -252,7 +251,7 @@ impl RecursiveRun {
         text: String,
     ) -> Result<usize, StoreError> {
         store
-            .once(
+            .put_json_once(
                 self.record_key("note", &call.to_string()),
                 to_record(&NoteRecord { text: text.clone() }),
             )
@@ -270,7 +269,7 @@ impl RecursiveRun {
         answer: CoordinatorAnswer,
     ) -> Result<(), StoreError> {
         store
-            .once(
+            .put_json_once(
                 self.record_key("answer", &call.to_string()),
                 to_record(&answer),
             )
@@ -292,7 +291,7 @@ impl RecursiveRun {
             tally.coordinator
         };
         store
-            .once(
+            .put_json_once(
                 self.record_key("step", &format!("{iteration:06}")),
                 to_record(&IterationUsage { coordinator }),
             )
@@ -309,9 +308,9 @@ impl RecursiveRun {
         percent: u8,
         who: &str,
     ) -> Result<bool, StoreError> {
-        let said = StoreRecord::Json(Json::new(json!(who)).expect("plain text"));
+        let said = Json::new(json!(who)).expect("plain text");
         let kept = store
-            .once(self.record_key(what, &percent.to_string()), said.clone())
+            .put_json_once(self.record_key(what, &percent.to_string()), said.clone())
             .await?;
         Ok(kept.is_none_or(|first| first == said))
     }
@@ -422,15 +421,12 @@ impl Drop for ReservedTokens {
     }
 }
 
-async fn list_all(
-    store: &StoreHandle,
-    prefix: &str,
-) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
+async fn list_all(store: &StoreHandle, prefix: &str) -> Result<Vec<(Arc<str>, Json)>, StoreError> {
     const PAGE: usize = 500;
-    let mut all: Vec<(Arc<str>, StoreRecord)> = Vec::new();
+    let mut all: Vec<(Arc<str>, Json)> = Vec::new();
     loop {
         let after = all.last().map(|(key, _)| key.clone());
-        let page = store.list(prefix, after.as_deref(), PAGE).await?;
+        let page = store.list_json(prefix, after.as_deref(), PAGE).await?;
         let whole = page.len() == PAGE;
         all.extend(page);
         if !whole {
@@ -439,16 +435,13 @@ async fn list_all(
     }
 }
 
-fn to_record(value: &impl Serialize) -> StoreRecord {
+fn to_record(value: &impl Serialize) -> Json {
     let value = serde_json::to_value(value).expect("plain data is JSON");
-    StoreRecord::Json(Json::new(value).expect("flat JSON"))
+    Json::new(value).expect("flat JSON")
 }
 
-fn from_record<T: DeserializeOwned>(record: &StoreRecord) -> Option<T> {
-    match record {
-        StoreRecord::Json(json) => T::deserialize(json.as_value()).ok(),
-        _ => None,
-    }
+fn from_record<T: DeserializeOwned>(record: &Json) -> Option<T> {
+    T::deserialize(record.as_value()).ok()
 }
 
 fn damaged_record(key: &str) -> StoreError {
@@ -476,7 +469,8 @@ mod tests {
         run: u64,
         now: Timestamp,
     ) -> Result<Arc<RecursiveRun>, StoreError> {
-        let spending = ModelBilling::new(store.clone(), Arc::new(toolgate_core::StoppedClock));
+        let service = toolgate_core::BillingService::new(store.clone(), Default::default());
+        let spending = ModelBilling::new(service, Arc::new(toolgate_core::StoppedClock));
         RecursiveRun::begin_or_resume(store, SESSION, run, now, spending)
             .await
             .map(Arc::new)
@@ -494,9 +488,15 @@ mod tests {
             .add_note(&store, call(2), "second".into())
             .await
             .expect("stored");
-        assert!(!store.list("", None, 10).await.expect("reads").is_empty());
-        store.erase(SESSION, NOW).await.expect("erases");
-        assert_eq!(store.list("", None, 10).await.expect("reads"), []);
+        assert!(
+            !store
+                .list_records("", None, 10)
+                .await
+                .expect("reads")
+                .is_empty()
+        );
+        store.erase_session(SESSION, NOW).await.expect("erases");
+        assert_eq!(store.list_records("", None, 10).await.expect("reads"), []);
     }
 
     #[tokio::test]
@@ -672,10 +672,7 @@ mod tests {
         let store = StoreHandle::new(MemoryStore::new());
         let state = begun(&store, 0).await;
         store
-            .once(
-                state.record_key("asked", "x"),
-                StoreRecord::Json(Json::null()),
-            )
+            .put_json_once(state.record_key("asked", "x"), Json::null())
             .await
             .expect("stored");
         assert!(matches!(

@@ -2,7 +2,7 @@
 
 pub(crate) mod file;
 mod front_matter;
-mod rooted;
+mod read_text;
 pub(crate) mod skill;
 mod strategy;
 mod tools;

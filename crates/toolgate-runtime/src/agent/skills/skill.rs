@@ -1,13 +1,15 @@
 //! One skill on disk: its `SKILL.md` and the files beside it.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
+use toolgate_rooted::RootedDir;
+
 use crate::{
     SkillFault, SkillFile,
-    agent::skills::rooted::{RootedError, read_text},
+    agent::skills::read_text::{SkillReadError, read_text},
 };
 
 /// A skill in a folder of its own.
@@ -100,7 +102,7 @@ impl Skill {
         let name = name.ok_or_else(|| unusable("the folder has no name that a skill can have"))?;
         let text =
             read_text(folder, Self::FILE, Self::FILE_BYTES).map_err(|error| match error {
-                RootedError::Io(source) => SkillError::Io {
+                SkillReadError::Io(source) => SkillError::Io {
                     path: path.clone(),
                     source,
                 },
@@ -139,7 +141,9 @@ impl Skill {
     /// naming: no hidden ones, no links, not too deep and not too many.
     pub fn list_references(&self) -> Vec<(String, u64)> {
         let mut found = Vec::new();
-        list_files(&self.folder, "", 0, &mut found);
+        if let Ok(dir) = RootedDir::open(&self.folder) {
+            list_files(&dir, "", 0, &mut found);
+        }
         found.retain(|(path, _)| path != Self::FILE);
         found.truncate(Self::LISTED);
         found
@@ -168,30 +172,21 @@ impl Skill {
 const DEEPEST: usize = 4;
 const LOOKED_AT: usize = 1000;
 
-fn list_files(folder: &Path, prefix: &str, depth: usize, found: &mut Vec<(String, u64)>) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
-    let mut names: Vec<String> = entries
-        .take(LOOKED_AT)
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| !name.starts_with('.'))
-        .collect();
-    names.sort();
-    for name in names {
-        // The metadata of a link itself: it is neither a file nor a folder, so it is not listed.
-        let Ok(about) = fs::symlink_metadata(folder.join(&name)) else {
+fn list_files(dir: &RootedDir, prefix: &str, depth: usize, found: &mut Vec<(String, u64)>) {
+    for (name, kind) in dir.sorted_entries(LOOKED_AT).unwrap_or_default() {
+        let Some(text) = name.to_str().filter(|name| !name.starts_with('.')) else {
             continue;
         };
-        if about.is_file() {
-            found.push((format!("{prefix}{name}"), about.len()));
-        } else if about.is_dir() && depth < DEEPEST && found.len() <= Skill::LISTED {
-            list_files(
-                &folder.join(&name),
-                &format!("{prefix}{name}/"),
-                depth + 1,
-                found,
-            );
+        // A link is neither a file nor a directory, so it is not listed.
+        if kind.is_file() {
+            let size = dir.as_dir().symlink_metadata(&name).map(|meta| meta.len());
+            found.extend(size.ok().map(|size| (format!("{prefix}{text}"), size)));
+        } else if kind.is_dir()
+            && depth < DEEPEST
+            && found.len() <= Skill::LISTED
+            && let Ok(inner) = dir.open_dir(&name)
+        {
+            list_files(&inner, &format!("{prefix}{text}/"), depth + 1, found);
         }
     }
 }
@@ -199,6 +194,7 @@ fn list_files(folder: &Path, prefix: &str, depth: usize, found: &mut Vec<(String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const PDF: &str = "---\nname: pdf\ndescription: Reads PDF files.\n---\nCall read_pdf.\n";
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use futures::future::BoxFuture;
 use toolgate_core::{
     CallId, Json, ModelRequest, PartContent, RecordKey, Role, SessionEvent, SessionId, Status,
-    StoreError, StoreHandle, StoreRecord, View,
+    StoreError, StoreHandle, View,
 };
 
 use crate::{
@@ -92,7 +92,7 @@ impl Skills {
     ) -> Result<Vec<LoadedSkill>, StrategyError> {
         // More skills than there are now may have been loaded, if the folders have changed since.
         let kept = store
-            .list(&loaded_prefix(session), None, 10 * Self::MOST)
+            .list_json(&loaded_prefix(session), None, 10 * Self::MOST)
             .await
             .map_err(store_failure)?;
         Ok(kept
@@ -173,7 +173,7 @@ impl Skills {
         let prefix = format!("skill-refund/{}/{:012}/", turned.session, turned.run);
         let key: Arc<str> = format!("{prefix}{}", turned.report.turn).into();
         let most = usize::try_from(self.max_refunds).unwrap_or(usize::MAX);
-        let given = turned.store.list(&prefix, None, most.max(1)).await?;
+        let given = turned.store.list_json(&prefix, None, most.max(1)).await?;
         // Stored per turn, so that a resumed run refunds the same turns.
         if given.iter().any(|(known, _)| *known == key) {
             return Ok(true);
@@ -183,7 +183,7 @@ impl Skills {
         }
         turned
             .store
-            .once(RecordKey::Other(key), StoreRecord::Json(Json::null()))
+            .put_json_once(RecordKey::Other(key), Json::null())
             .await?;
         Ok(true)
     }

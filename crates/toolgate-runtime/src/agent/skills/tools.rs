@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
     Annotations, Arguments, CallId, Context, ErrorCategory, Json, RecordKey, Schema, SessionId,
-    Status, StoreError, StoreRecord, Tool, ToolError, ToolOutput, ToolSpec, parse_arguments,
+    Status, StoreError, Tool, ToolError, ToolOutput, ToolSpec, parse_arguments,
 };
 
 use crate::{ReferenceError, Skill, Skills};
@@ -83,15 +83,13 @@ async fn was_loaded(skill: &Skill, cx: &Context) -> Result<bool, StoreError> {
         tools: file.allowed_tools.clone(),
     };
     let kept = store
-        .once(loaded_key(cx.turn().session, &file.name), mine.to_record())
+        .put_json_once(loaded_key(cx.turn().session, &file.name), mine.to_record())
         .await?;
     match kept.as_ref().and_then(LoadedSkill::from_record) {
         Some(first) if first.call != cx.id => {
             // If the first call failed on its way back, the model has not read anything yet.
-            let outcome = store.record(&RecordKey::Outcome(first.call)).await?;
-            Ok(
-                !matches!(outcome, Some(StoreRecord::Outcome(settled)) if settled.status != Status::Ok),
-            )
+            let outcome = store.load_outcome(first.call).await?;
+            Ok(outcome.is_none_or(|settled| settled.status == Status::Ok))
         }
         Some(_) | None => Ok(false),
     }
@@ -144,15 +142,12 @@ impl Skills {
 }
 
 impl LoadedSkill {
-    fn to_record(&self) -> StoreRecord {
-        StoreRecord::Json(Json::new(json!(self)).expect("flat JSON"))
+    fn to_record(&self) -> Json {
+        Json::new(json!(self)).expect("flat JSON")
     }
 
-    pub(crate) fn from_record(record: &StoreRecord) -> Option<Self> {
-        match record {
-            StoreRecord::Json(json) => Self::deserialize(json.as_value()).ok(),
-            _ => None,
-        }
+    pub(crate) fn from_record(record: &Json) -> Option<Self> {
+        Self::deserialize(record.as_value()).ok()
     }
 }
 

@@ -6,18 +6,17 @@ pub(crate) mod run;
 use std::sync::Arc;
 
 use toolgate_core::{
-    BudgetAlert, BudgetError, Budgets, CallId, Charge, ChargeFilter, ChargeId, Clock, Cost,
-    Expense, Media, MediaSource, Message, ModelName, ModelRequest, PartContent, Payer, Prices,
-    RecordKey, RoutedModel, SessionId, StoreError, StoreHandle, StoreRecord, TurnId, UnknownPrice,
-    Usage,
+    BillingService, BudgetAlert, BudgetError, Budgets, Charge, ChargeId, Clock, Cost, Expense,
+    Media, MediaSource, Message, ModelErrorKind, ModelName, ModelRequest, PartContent, Payer,
+    Prices, RoutedModel, SessionId, StoreError, TurnId, UnknownPrice, Usage,
 };
 
-/// Keeps requests to models within budgets.
+/// Keeps requests to models within the budgets of a [`BillingService`].
 ///
 /// Around each request there are two steps: [`reserve`](Self::reserve) before it, which may reject
 /// it, and [`settle`](Self::settle) or [`release`](Self::release) after it.
-/// [`recover`](Self::recover_turn) resolves what a lost process left in between. Without a budget the
-/// store is never asked, and only the cost is calculated.
+/// [`BillingService::recover`] ends what a lost process left in between. Without a budget the store
+/// is never asked, and only the cost is calculated.
 ///
 /// The reservation is an upper estimate: one token for every three bytes of input, at the highest
 /// input price, and as many output tokens as the request allows. A limit on the output
@@ -29,8 +28,8 @@ use toolgate_core::{
 /// # use toolgate_runtime::{ModelBilling, SystemClock};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let two = BudgetRule::new("trial", BudgetScope::Global, BudgetPeriod::Day, BudgetUnit::Requests, 2);
-/// let store = StoreHandle::new(MemoryStore::new());
-/// let spending = ModelBilling::new(store, Arc::new(SystemClock::new())).with_budgets(Budgets::new([two]));
+/// let service = BillingService::new(StoreHandle::new(MemoryStore::new()), Budgets::new([two]));
+/// let spending = ModelBilling::new(service, Arc::new(SystemClock::new()));
 /// let (turn, model, request) = (TurnId::new(uuid::Uuid::nil()), ModelName::new("acme", "m"), ModelRequest::default());
 /// for alerts in [1, 3] {
 ///     let hold = spending.reserve(turn, &request, &model).await?;
@@ -42,11 +41,9 @@ use toolgate_core::{
 /// ```
 #[derive(Clone)]
 pub struct ModelBilling {
-    store: StoreHandle,
+    service: BillingService,
     clock: Arc<dyn Clock>,
-    budgets: Budgets,
     prices: Arc<Prices>,
-    payer: Payer,
     unknown: UnknownPrice,
     others: Arc<[ModelName]>,
     assumed_output: u32,
@@ -70,8 +67,8 @@ pub struct SettledCharge {
     pub cost: Cost,
     /// The thresholds that were passed with it. They are not reported anywhere else.
     pub alerts: Vec<BudgetAlert>,
-    /// The error, if it could not be charged. It stays reserved then, which allows less and never
-    /// more.
+    /// The error, if it could not be charged or released. It stays reserved then, which allows
+    /// less and never more.
     pub unbooked: Option<StoreError>,
 }
 
@@ -85,26 +82,17 @@ const PICTURE: usize = 24 * 1024;
 const ASSUMED_OUTPUT: u32 = 8 * 1024;
 
 impl ModelBilling {
-    /// Creates a billing without budgets and prices: everything is allowed, and every cost is
-    /// unknown.
-    pub fn new(store: StoreHandle, clock: Arc<dyn Clock>) -> Self {
+    /// Creates a billing of requests to models without prices: every cost is unknown.
+    pub fn new(service: BillingService, clock: Arc<dyn Clock>) -> Self {
         Self {
-            store,
+            service,
             clock,
-            budgets: Budgets::default(),
             prices: Arc::default(),
-            payer: Payer::default(),
             unknown: UnknownPrice::default(),
             others: [].into(),
             assumed_output: ASSUMED_OUTPUT,
             session: None,
         }
-    }
-
-    /// Sets the budgets.
-    #[must_use]
-    pub fn with_budgets(self, budgets: Budgets) -> Self {
-        Self { budgets, ..self }
     }
 
     /// Sets the prices.
@@ -119,10 +107,9 @@ impl ModelBilling {
     /// Returns the same billing for another payer. It is cheap enough for each run.
     #[must_use]
     pub fn for_payer(&self, payer: Payer) -> Self {
-        Self {
-            payer,
-            ..self.clone()
-        }
+        let mut billing = self.clone();
+        billing.service = billing.service.paid_by(payer);
+        billing
     }
 
     /// Sets what happens to requests with an unknown price where there is a budget in money.
@@ -161,15 +148,20 @@ impl ModelBilling {
     /// Returns what a session that works for the same payer inherits.
     pub(crate) fn inherited_terms(&self) -> (Budgets, Arc<Prices>, Payer) {
         (
-            self.budgets.clone(),
+            self.service.budgets().clone(),
             self.prices.clone(),
-            self.payer.clone(),
+            self.payer().clone(),
         )
+    }
+
+    /// Returns the service, for example to recover reservations.
+    pub fn service(&self) -> &BillingService {
+        &self.service
     }
 
     /// Returns the payer.
     pub fn payer(&self) -> &Payer {
-        &self.payer
+        self.service.payer()
     }
 
     /// Reserves what a request may cost.
@@ -181,8 +173,7 @@ impl ModelBilling {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the amount may stay reserved until [`ModelBilling::recover_turn`] releases
-    /// it.
+    /// If the future is dropped, the amount may stay reserved until it is recovered.
     pub async fn reserve(
         &self,
         turn: TurnId,
@@ -193,23 +184,19 @@ impl ModelBilling {
             model: model.clone(),
             charge: None,
         };
-        if self.budgets.is_empty() {
+        let budgets = self.service.budgets();
+        if budgets.is_empty() {
             return Ok(hold);
         }
         let id = ChargeId::Turn(turn);
         let expense = self.max_expense(request, model);
-        let charge =
-            self.budgets
-                .build_charge(id, &self.payer, self.clock.now(), &expense, self.unknown)?;
-        if let Some(mut charge) = charge {
+        let now = self.clock.now();
+        if let Some(mut charge) =
+            budgets.build_charge(id, self.payer(), now, &expense, self.unknown)?
+        {
             // Recovery looks for it under the session that asks, even if another one pays.
             charge.session = self.session.or(charge.session);
-            let open = self
-                .store
-                .reserve(charge)
-                .await
-                .map_err(|error| self.budgets.explain_store_error(error))?;
-            hold.charge = Some(open);
+            hold.charge = Some(self.service.reserve(charge).await?);
         }
         Ok(hold)
     }
@@ -220,28 +207,26 @@ impl ModelBilling {
         let cost = usage.map_or(Cost::Unknown, |usage| {
             self.prices.request_cost(&hold.model, usage)
         });
-        let Some(charge) = hold.charge else {
-            return SettledCharge {
-                cost,
-                alerts: Vec::new(),
-                unbooked: None,
-            };
+        let actual = usage.map(|usage| Expense::for_request(cost, usage.total_tokens()));
+        let booked = match hold.charge {
+            Some(charge) => self.service.settle(charge, actual.as_ref()).await,
+            None => Ok(Vec::new()),
         };
-        let actual = usage
-            .map(|usage| charge.actual_amounts(&Expense::for_request(cost, usage.total_tokens())))
-            .unwrap_or_default();
-        match self.store.settle_charge(charge, actual).await {
-            Ok(moved) => SettledCharge {
-                cost,
-                alerts: self.budgets.alerts_for(&moved),
-                unbooked: None,
-            },
-            Err(error) => SettledCharge {
-                cost,
-                alerts: Vec::new(),
-                unbooked: Some(error),
-            },
+        SettledCharge::new(cost, booked)
+    }
+
+    /// Ends the reservation of a request that failed: all of it is charged if the provider may
+    /// charge for the request, otherwise it is released.
+    pub async fn settle_failed(
+        &self,
+        hold: BudgetReservation,
+        kind: ModelErrorKind,
+    ) -> SettledCharge {
+        if may_be_charged(kind) {
+            return self.settle(hold, None).await;
         }
+        let released = self.release(hold).await;
+        SettledCharge::new(Cost::Unknown, released.map(|()| Vec::new()))
     }
 
     /// Releases a reservation: the request was not sent, or the provider rejected it and does not
@@ -252,93 +237,9 @@ impl ModelBilling {
     /// Fails if the store failed. The amount stays reserved then.
     pub async fn release(&self, hold: BudgetReservation) -> Result<(), StoreError> {
         match hold.charge {
-            Some(charge) => self.store.release_charge(charge).await,
+            Some(charge) => self.service.release(charge).await,
             None => Ok(()),
         }
-    }
-
-    /// Resolves what a lost process left reserved for a turn: if the request may have been sent,
-    /// all of it is charged, otherwise it is released. Returns the thresholds that were passed.
-    /// Repeating it changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the store failed.
-    pub async fn recover_turn(
-        &self,
-        turn: TurnId,
-        sent: bool,
-    ) -> Result<Vec<BudgetAlert>, StoreError> {
-        if self.budgets.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut moved = Vec::new();
-        for charge in self
-            .store
-            .charges(ChargeFilter::for_charge(ChargeId::Turn(turn)))
-            .await?
-        {
-            if sent {
-                // Without actual amounts the whole reservation is charged.
-                moved.extend(self.store.settle_charge(charge, Vec::new()).await?)
-            } else {
-                self.store.release_charge(charge).await?
-            }
-        }
-        Ok(self.budgets.alerts_for(&moved))
-    }
-
-    /// Returns the turns of a session that still have a reservation.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the store failed.
-    pub async fn unsettled_turns(&self, session: SessionId) -> Result<Vec<TurnId>, StoreError> {
-        if self.budgets.is_empty() {
-            return Ok(Vec::new());
-        }
-        // Turns are listed after calls, of which there may be many.
-        let after = Some(ChargeId::Call(CallId::new(uuid::Uuid::max())));
-        let open = self
-            .store
-            .charges(ChargeFilter {
-                session: Some(session),
-                after,
-                ..ChargeFilter::default()
-            })
-            .await?;
-        let turns = open.into_iter().filter_map(|charge| match charge.id {
-            ChargeId::Turn(turn) => Some(turn),
-            ChargeId::Call(_) => None,
-        });
-        Ok(turns.collect())
-    }
-
-    /// Resolves reservations of settled calls that could not be charged at the time: charged if the
-    /// call ran, released if it did not.
-    pub(crate) async fn recover_calls(&self, session: SessionId) -> Result<(), StoreError> {
-        if self.budgets.is_empty() {
-            return Ok(());
-        }
-        let of_session = ChargeFilter {
-            session: Some(session),
-            ..ChargeFilter::default()
-        };
-        for charge in self.store.charges(of_session).await? {
-            let ChargeId::Call(call) = charge.id else {
-                continue;
-            };
-            match self.store.record(&RecordKey::Outcome(call)).await? {
-                Some(StoreRecord::Outcome(settled)) if settled.attempts == 0 => {
-                    self.store.release_charge(charge).await?
-                }
-                Some(StoreRecord::Outcome(_)) => {
-                    drop(self.store.settle_charge(charge, Vec::new()).await?)
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// Returns the upper estimate of a request's cost.
@@ -359,6 +260,41 @@ impl ModelBilling {
     }
 }
 
+impl SettledCharge {
+    fn new(cost: Cost, booked: Result<Vec<BudgetAlert>, StoreError>) -> Self {
+        let (alerts, unbooked) = match booked {
+            Ok(alerts) => (alerts, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        Self {
+            cost,
+            alerts,
+            unbooked,
+        }
+    }
+}
+
+/// Checks whether a provider may charge for a request that failed like this: it may have replied
+/// without the reply arriving here.
+const fn may_be_charged(kind: ModelErrorKind) -> bool {
+    match kind {
+        ModelErrorKind::Timeout
+        | ModelErrorKind::Connection
+        | ModelErrorKind::Malformed
+        | ModelErrorKind::Refused => true,
+        ModelErrorKind::RateLimited
+        | ModelErrorKind::Overloaded
+        | ModelErrorKind::Auth
+        | ModelErrorKind::Quota
+        | ModelErrorKind::BadRequest
+        | ModelErrorKind::TooLong
+        | ModelErrorKind::NotFound
+        | ModelErrorKind::Server
+        | ModelErrorKind::Budget
+        | ModelErrorKind::Setup => false,
+    }
+}
+
 impl BudgetReservation {
     /// Notes that another model was chosen, so that its price is charged.
     pub fn use_routed_model(&mut self, routed: &RoutedModel) {
@@ -376,8 +312,7 @@ impl BudgetReservation {
 impl std::fmt::Debug for ModelBilling {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ModelBilling")
-            .field("budgets", &self.budgets)
-            .field("payer", &self.payer)
+            .field("service", &self.service)
             .finish_non_exhaustive()
     }
 }

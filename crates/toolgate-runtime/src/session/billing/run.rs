@@ -61,57 +61,25 @@ impl SessionRun {
         )
     }
 
-    /// Releases the reservation of a failed request, unless the provider may charge for it.
-    pub(crate) async fn release_failed(&mut self, kind: ModelErrorKind) -> Vec<SessionEvent> {
-        if may_be_charged(kind) {
-            return self.charge_reply(None).await.1;
-        }
-        if let Some(hold) = self.hold.take() {
-            // A reservation that cannot be released now is found when the session is resumed.
-            let _ = self.shared.spending.release(hold).await;
-        }
-        Vec::new()
-    }
-}
-
-/// Checks whether a provider may charge for a request that failed like this: it may have replied
-/// without the reply arriving here.
-pub(crate) const fn may_be_charged(kind: ModelErrorKind) -> bool {
-    match kind {
-        ModelErrorKind::Timeout
-        | ModelErrorKind::Connection
-        | ModelErrorKind::Malformed
-        | ModelErrorKind::Refused => true,
-        ModelErrorKind::RateLimited
-        | ModelErrorKind::Overloaded
-        | ModelErrorKind::Auth
-        | ModelErrorKind::Quota
-        | ModelErrorKind::BadRequest
-        | ModelErrorKind::TooLong
-        | ModelErrorKind::NotFound
-        | ModelErrorKind::Server
-        | ModelErrorKind::Budget
-        | ModelErrorKind::Setup => false,
+    /// Ends the reservation of a failed request; returns the alerts that it caused.
+    pub(crate) async fn settle_failed(&mut self, kind: ModelErrorKind) -> Vec<SessionEvent> {
+        let Some(hold) = self.hold.take() else {
+            return Vec::new();
+        };
+        // A reservation that cannot be ended now is found when the session is resumed.
+        let ended = self.shared.spending.settle_failed(hold, kind).await;
+        ended.alerts.into_iter().map(SessionEvent::from).collect()
     }
 }
 
 impl SessionShared {
-    /// Resolves what a lost process left reserved: charged if the request was sent, released if it
-    /// was not.
+    /// Ends the reservations that a lost process left: charged if the request was sent or the call
+    /// ran, released if not.
     pub(crate) async fn recover_reservations(&self) -> Result<(), StoreError> {
-        for turn in self
-            .spending
-            .unsettled_turns(self.dispatcher.session())
-            .await?
-        {
-            let sent = is_question(turn) || self.was_asked(turn).await?;
-            // The alerts belonged to a run that is not observed any more; the thresholds stay
-            // passed.
-            drop(self.spending.recover_turn(turn, sent).await?);
-        }
-        self.spending
-            .recover_calls(self.dispatcher.session())
-            .await?;
-        Ok(())
+        let was_sent = |turn| async move { Ok(is_question(turn) || self.was_asked(turn).await?) };
+        let service = self.spending.service();
+        let session = self.dispatcher.session();
+        // The alerts belonged to a run that is not observed any more; the thresholds stay passed.
+        service.recover_session(session, was_sent).await.map(drop)
     }
 }

@@ -4,8 +4,8 @@ use super::*;
 use futures::future::join_all;
 use std::time::Duration;
 use toolgate_core::{
-    AccountKey, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, MemoryStore, PriceTable,
-    SessionId, Timestamp,
+    AccountKey, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, ExpenseState, MemoryStore,
+    PriceTable, StoreHandle,
 };
 use toolgate_testkit::{FaultyStore, StoreCall, StoreFault, TestClock};
 
@@ -59,10 +59,8 @@ struct Bench {
 fn bench(rules: impl IntoIterator<Item = BudgetRule>) -> Bench {
     let store = StoreHandle::new(MemoryStore::new());
     let clock = TestClock::new();
-    let spending = ModelBilling::new(store.clone(), Arc::new(clock.clone()));
-    let spending = spending
-        .with_budgets(Budgets::new(rules))
-        .with_prices(prices());
+    let service = BillingService::new(store.clone(), Budgets::new(rules));
+    let spending = ModelBilling::new(service, Arc::new(clock.clone())).with_prices(prices());
     Bench {
         store,
         clock,
@@ -94,8 +92,8 @@ async fn without_a_budget_the_store_is_not_asked() {
     let down = FaultyStore::new(MemoryStore::new(), |_, _| {
         StoreFault::Panic("must not be called")
     });
-    let spending =
-        ModelBilling::new(StoreHandle::new(down), Arc::new(TestClock::new())).with_prices(prices());
+    let service = BillingService::new(StoreHandle::new(down), Budgets::default());
+    let spending = ModelBilling::new(service, Arc::new(TestClock::new())).with_prices(prices());
     let hold = spending
         .reserve(turn(1), &request(10), &model("small"))
         .await
@@ -110,13 +108,12 @@ async fn without_a_budget_the_store_is_not_asked() {
         .await
         .expect("allowed");
     assert_eq!(spending.settle(hold, written(5)).await.cost, Cost::Unknown);
-    assert_eq!(
-        spending
-            .recover_turn(turn(1), true)
-            .await
-            .expect("nothing to do"),
-        []
-    );
+    let service = spending.service();
+    let lost = service.recover(ChargeId::Turn(turn(1)), ExpenseState::Spent);
+    assert_eq!(lost.await.expect("nothing to do"), []);
+    let session = SessionId::new(uuid::Uuid::from_u128(9));
+    let lost = service.recover_session(session, |_| async { panic!("must not be called") });
+    assert_eq!(lost.await.expect("nothing to do"), []);
 }
 
 #[tokio::test]
@@ -266,7 +263,10 @@ async fn the_reservation_of_an_unsent_request_is_released() {
 
 #[tokio::test]
 async fn reservations_of_a_lost_process_are_charged_if_sent_and_released_if_not() {
-    for (sent, spent, alerts) in [(true, 600_000_000, 1), (false, 0, 0)] {
+    for (state, spent, alerts) in [
+        (ExpenseState::Spent, 600_000_000, 1),
+        (ExpenseState::Unspent, 0, 0),
+    ] {
         let bench = bench([rule(Total, Usd, DOLLAR)]);
         let lost = bench
             .spending
@@ -279,24 +279,13 @@ async fn reservations_of_a_lost_process_are_charged_if_sent_and_released_if_not(
             (0, 600_000_000),
             "it counts until it is recovered"
         );
-        let again = ModelBilling::new(bench.store.clone(), Arc::new(bench.clock.clone()));
-        let again = again.with_budgets(bench.spending.budgets.clone());
-        assert_eq!(
-            again
-                .recover_turn(turn(1), sent)
-                .await
-                .expect("recovers")
-                .len(),
-            alerts
-        );
-        assert_eq!(
-            again
-                .recover_turn(turn(1), sent)
-                .await
-                .expect("nothing is left"),
-            []
-        );
-        assert_eq!(bench.spent_and_reserved().await, (spent, 0), "sent: {sent}");
+        let budgets = bench.spending.service().budgets().clone();
+        let again = BillingService::new(bench.store.clone(), budgets);
+        for alerts in [alerts, 0] {
+            let lost = again.recover(ChargeId::Turn(turn(1)), state);
+            assert_eq!(lost.await.expect("recovers").len(), alerts);
+        }
+        assert_eq!(bench.spent_and_reserved().await, (spent, 0), "{state:?}");
     }
 }
 
@@ -306,8 +295,9 @@ async fn unreachable_accounts_allow_nothing() {
         StoreCall::Reserve => StoreFault::Fail(StoreError::Backend("down".into())),
         _ => StoreFault::Pass,
     });
-    let spending = ModelBilling::new(StoreHandle::new(down), Arc::new(TestClock::new()));
-    let spending = spending.with_budgets(Budgets::new([rule(Total, Requests, 10)]));
+    let budgets = Budgets::new([rule(Total, Requests, 10)]);
+    let service = BillingService::new(StoreHandle::new(down), budgets);
+    let spending = ModelBilling::new(service, Arc::new(TestClock::new()));
     let refused = spending
         .reserve(turn(1), &request(1), &model("small"))
         .await;
@@ -320,10 +310,9 @@ async fn what_cannot_be_charged_stays_reserved() {
         StoreCall::SettleCharge => StoreFault::Fail(StoreError::Backend("down".into())),
         _ => StoreFault::Pass,
     });
-    let spending = ModelBilling::new(StoreHandle::new(store.clone()), Arc::new(TestClock::new()));
-    let spending = spending
-        .with_budgets(Budgets::new([rule(Total, Requests, 1)]))
-        .with_prices(prices());
+    let budgets = Budgets::new([rule(Total, Requests, 1)]);
+    let service = BillingService::new(StoreHandle::new(store.clone()), budgets);
+    let spending = ModelBilling::new(service, Arc::new(TestClock::new())).with_prices(prices());
     let hold = spending
         .reserve(turn(1), &request(1), &model("small"))
         .await
@@ -450,58 +439,26 @@ fn the_estimate_counts_what_the_model_reads() {
     assert_eq!(message_bytes(&shown), 10_000_000);
 }
 
-#[test]
-fn the_session_of_the_payer_is_that_of_the_charge() {
-    let budgets = Budgets::new([rule(Total, Requests, 1)]);
-    let session = SessionId::new(uuid::Uuid::from_u128(9));
+#[tokio::test]
+async fn a_request_is_found_by_the_session_that_asks_even_if_another_one_pays() {
+    let bench = bench([rule(Total, Requests, 10)]);
+    let session = |n| SessionId::new(uuid::Uuid::from_u128(n));
     let payer = Payer {
-        session: Some(session),
+        session: Some(session(9)),
         ..Payer::default()
     };
-    let expense = Expense::for_request(Cost::Unknown, 1);
-    let charge = budgets.build_charge(
-        ChargeId::Turn(turn(1)),
-        &payer,
-        Timestamp::EPOCH,
-        &expense,
-        UnknownPrice::Refuse,
-    );
-    assert_eq!(
-        charge.expect("known").expect("counts").session,
-        Some(session)
-    );
-}
-
-#[tokio::test]
-async fn unsettled_turns_are_found_behind_any_number_of_calls() {
-    let bench = bench([rule(Total, Requests, 10)]);
-    let session = SessionId::new(uuid::Uuid::from_u128(9));
-    let spending = bench.spending.for_payer(Payer {
-        session: Some(session),
-        ..Payer::default()
-    });
-    drop(
-        spending
-            .reserve(turn(1), &request(1), &model("small"))
-            .await
-            .expect("enough"),
-    );
-    for n in 0..150 {
-        let id = ChargeId::Call(CallId::new(uuid::Uuid::from_u128(n)));
-        let charge = Charge {
-            id,
-            session: Some(session),
-            at: Timestamp::EPOCH,
-            lines: Vec::new(),
-        };
-        bench
-            .store
-            .reserve(charge)
-            .await
-            .expect("sets aside nothing");
-    }
-    assert_eq!(
-        spending.unsettled_turns(session).await.expect("lists"),
-        [turn(1)]
-    );
+    let delegated = bench.spending.for_payer(payer).for_session(session(10));
+    let hold = delegated
+        .reserve(turn(1), &request(1), &model("small"))
+        .await;
+    drop(hold.expect("enough"));
+    let recover = async |n| {
+        let lost = delegated
+            .service()
+            .recover_session(session(n), |_| async { Ok(true) });
+        lost.await.expect("recovers");
+        bench.spent_and_reserved().await
+    };
+    assert_eq!(recover(9).await, (0, 1));
+    assert_eq!(recover(10).await, (1, 0));
 }

@@ -160,7 +160,7 @@ proptest! {
         futures::executor::block_on(async {
             for (number, said) in log {
                 let record = StoreRecord::Message(Arc::new(said));
-                store.once(RecordKey::Message(session, number), record).await.expect("is stored");
+                store.put_record_once(RecordKey::Message(session, number), record).await.expect("is stored");
             }
             let loaded = Conversation::load(&store, session, most).await.expect("is loaded");
             assert_eq!((loaded.next, loaded.run, loaded.state()), (conversation.next, conversation.run, ConversationState::Answered));

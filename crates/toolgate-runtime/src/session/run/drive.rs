@@ -337,7 +337,8 @@ impl SessionRun {
         call: toolgate_core::CallId,
         outcome: Outcome,
     ) -> Result<(), SessionError> {
-        match self.shared.dispatcher.deliver(turn, call, outcome).await {
+        let service = self.shared.dispatcher.approval_service();
+        match service.deliver_result(turn, call, outcome).await {
             // A result that was delivered before stands.
             Ok(()) | Err(crate::DeliverError::Rejected(_)) => Ok(()),
             Err(error) => Err(error.into()),

@@ -210,7 +210,9 @@ impl HostedRun {
         call: CallId,
         outcome: Outcome,
     ) -> Result<Vec<HostAction>, SessionError> {
-        self.open_turn()?.handle().deliver(call, outcome).await?;
+        let turn = self.open_turn()?.turn();
+        let service = self.run.shared.dispatcher.approval_service();
+        service.deliver_result(turn, call, outcome).await?;
         self.advance_turn().await
     }
 
@@ -224,10 +226,9 @@ impl HostedRun {
         question: impl Into<ApprovalRequestRef>,
         decision: Decision,
     ) -> Result<Vec<HostAction>, SessionError> {
-        self.open_turn()?
-            .handle()
-            .decide(question, decision)
-            .await?;
+        self.open_turn()?;
+        let service = self.run.shared.dispatcher.approval_service();
+        service.decide(question.into(), decision).await?;
         self.advance_turn().await
     }
 

@@ -470,7 +470,7 @@ impl SessionRun {
             .asked
             .clone()
             .ok_or(SessionError::OutOfOrder("no model was asked"))?;
-        let alerts = self.release_failed(error.kind).await;
+        let alerts = self.settle_failed(error.kind).await;
         let drafts = std::iter::once(event)
             .chain(alerts)
             .map(|event| PendingEvent::Loop(info.clone(), event));

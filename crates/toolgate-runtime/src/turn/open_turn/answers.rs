@@ -1,19 +1,20 @@
-//! Approval requests of a turn and their answers: requested, checked, applied, expired.
+//! Approval requests of a turn, their answers, and external results: requested, applied, expired.
 
 use std::sync::Arc;
 
 use toolgate_core::{
-    AdmittedDecision, ApprovalAnswer, ApprovalRequest, ApprovalRequestRef, Arguments, CallId,
-    Decision, InputKind, Phase, Principal, RecordKey, RejectCode, SettledOutcome, Status,
-    StoreRecord, Suspension, Timestamp, ToolEvent, TurnId, Verdict,
+    ApprovalAnswer, ApprovalRequest, ApprovalRequestRef, Arguments, CallId, Decision, InputKind,
+    Invocation, InvocationSlot, Phase, RecordKey, RejectCode, SettledOutcome, Status, StoreRecord,
+    Suspension, Timestamp, ToolEvent, TurnId, Verdict,
 };
 
 use super::{
-    DriverInput, InvocationState, OpenTurn, OpenTurnState, RejectedInput,
+    DriverInput, InvocationState, OpenTurn, OpenTurnState,
     settle::{FallbackOutcome, contract_violation, settled_refusal},
 };
 use crate::{
-    approvals::voting,
+    DispatchError, JournalError,
+    approvals::voting::{self, AdmittedAnswer},
     journal::{BatchExtras, PendingEvent, WriteAck},
     turn::queue::Urgency,
 };
@@ -106,104 +107,166 @@ impl OpenTurn {
         }
     }
 
-    /// Returns the pending approval request, if `question` names it.
-    pub(crate) fn pending_request(&self, question: &ApprovalRequestRef) -> Option<ApprovalRequest> {
-        self.lock_state()
-            .pending_request(self.info.turn, question)
-            .ok()
-            .map(|(_, request)| request)
-    }
-
-    /// Accepts a decision, together with the approvers who agreed before, or returns why not.
-    pub(crate) fn check_decision(
+    /// Accepts the decision of the approver who was asked in this process. The answer is stored in
+    /// the write of its event, if no other process has answered before.
+    ///
+    /// The caller holds the lock on inputs.
+    pub(crate) async fn accept_decision(
         &self,
         question: ApprovalRequestRef,
         decision: Decision,
-        with: &[Principal],
-    ) -> Result<ApprovalAnswer, RejectedInput> {
+    ) -> Result<(), DispatchError> {
+        let shared = &self.shared;
         let call = question.approval_id.call_id();
-        if decision.by.as_str().trim().is_empty() {
-            return Err(RejectedInput::NoApprover);
-        }
-        let state = self.lock_state();
-        if state.retired {
-            return Err(RejectedInput::Retired);
-        }
-        let request = match state.pending_request(self.info.turn, &question) {
-            Ok((_, request)) => request,
-            Err(code) => {
-                drop(state);
-                return Err(self.record_rejection(call, InputKind::Decision, code));
-            }
+        // Without the name of an approver it is no decision, and the call stays pending.
+        let named = !decision.by.as_str().trim().is_empty();
+        let Some(pending) = self.pending_request(&question).filter(|_| named) else {
+            return Ok(());
         };
-        drop(state);
-        let now = self.shared.clock.now();
-        match voting::check_quorum(&request, &decision, with, now) {
-            Ok(AdmittedDecision::Decided { .. }) => Ok(voting::build_answer(
-                &request,
-                decision,
-                with.to_vec(),
-                now,
-                self.shared.keyring.as_ref(),
-            )),
-            // Not enough votes yet; the caller that counts them comes back when there are.
-            Ok(AdmittedDecision::Counted { .. }) => {
-                Err(self.record_rejection(call, InputKind::Decision, RejectCode::NoWaiter))
+        let admitted = match pending {
+            Ok((_, request)) => {
+                let now = shared.clock.now();
+                let keyring = shared.keyring.as_ref();
+                voting::admit_answer(&shared.store, &request, decision, now, keyring).await?
             }
-            Err(code) => Err(self.record_rejection(call, InputKind::Decision, code)),
+            Err(code) => Err(code),
+        };
+        match admitted {
+            Ok(AdmittedAnswer::Complete(answer)) => {
+                Ok(self.store_answer(question, *answer).await?)
+            }
+            Ok(AdmittedAnswer::Counted { .. }) => Ok(()),
+            Err(code) => Ok(self
+                .write_rejection(call, InputKind::Decision, code)
+                .await?),
         }
     }
 
-    /// Applies an answer that is in the store, perhaps as the mailbox message `number`, or returns
-    /// why it changes nothing.
+    /// Stores an answer in the write of its event and applies it, unless another process has
+    /// answered before: then that answer is in the mailbox.
+    async fn store_answer(
+        &self,
+        question: ApprovalRequestRef,
+        answer: ApprovalAnswer,
+    ) -> Result<(), JournalError> {
+        let call = question.approval_id.call_id();
+        let key = RecordKey::Answer(call, answer.generation);
+        let record = StoreRecord::Answer(Arc::new(answer.clone()));
+        let duplicate = self.rejection_event(call, InputKind::Decision, RejectCode::Duplicate);
+        let (at, first) = {
+            let state = self.lock_state();
+            // It may have ended, or be driven by another copy, since the decision was checked.
+            let pending = state.pending_request(self.info.turn, &question);
+            let Some((at, _)) = pending.ok().filter(|_| !state.retired) else {
+                return Ok(());
+            };
+            let event = approval_event(state.turn.slots()[at].invocation(), &answer);
+            let journal = &self.shared.journal;
+            (at, journal.append_first(event, (key, record), duplicate))
+        };
+        if first.await? {
+            let mut state = self.lock_state();
+            // An interruption may have settled it meanwhile.
+            if state.turn.slots()[at].phase() == Some(Phase::AwaitingApproval) {
+                state.advance_answered(at, answer);
+            }
+            drop(state);
+            self.inbox.push(Urgency::Settlement, DriverInput::Applied);
+        }
+        Ok(())
+    }
+
+    /// Returns the pending approval request that `question` names; nothing if another copy of the
+    /// turn is driven, which asks by itself.
+    fn pending_request(
+        &self,
+        question: &ApprovalRequestRef,
+    ) -> Option<Result<(usize, ApprovalRequest), RejectCode>> {
+        let state = self.lock_state();
+        (!state.retired).then(|| state.pending_request(self.info.turn, question))
+    }
+
+    /// Applies an answer that is in the store and that a mailbox item is about. `along` consumes the
+    /// item.
     pub(crate) fn apply_answer(
         &self,
         call: CallId,
         answer: &ApprovalAnswer,
-        number: Option<u64>,
-    ) -> (WriteAck, Option<RejectCode>) {
+        along: BatchExtras,
+    ) -> WriteAck {
         let mut state = self.lock_state();
-        let along = BatchExtras {
-            taken_posts: number,
-            ..BatchExtras::default()
-        };
+        let found = state.turn.slot(call);
+        let known = found.is_some_and(|slot| {
+            let work = &state.work[slot.invocation().emit_order as usize];
+            work.resumed.answers.contains(answer)
+        });
         let welcome = state
             .turn
-            .check_input(self.info.turn, call, InputKind::Decision);
-        let at = state
-            .turn
-            .slot(call)
-            .map(|slot| slot.invocation().emit_order as usize);
-        let known = at.is_some_and(|at| state.work[at].resumed.answers.contains(answer));
-        let open = at
-            .and_then(|at| state.work[at].pending.as_ref())
-            .map(|request| request.generation);
-        let code = match welcome {
+            .check_input(self.info.turn, call, InputKind::Decision)
+            .and_then(|slot| {
+                let at = slot.invocation().emit_order as usize;
+                let open = state.work[at].pending.as_ref();
+                open.filter(|request| request.generation == answer.generation)
+                    .map(|_| at)
+                    .ok_or(RejectCode::NoWaiter)
+            });
+        let event = match welcome {
             // It was loaded from the store when the turn was resumed.
             _ if known => None,
-            Ok(_) if open == Some(answer.generation) => {
-                let durable = self.advance_answered(
-                    &mut state,
-                    at.expect("a call that was found has a slot"),
-                    answer.clone(),
-                    along,
-                );
-                drop(state);
-                self.inbox.push(Urgency::Settlement, DriverInput::Delivered);
-                return (durable, None);
+            Ok(at) => {
+                let event = approval_event(state.turn.slots()[at].invocation(), answer);
+                state.advance_answered(at, answer.clone());
+                self.inbox.push(Urgency::Settlement, DriverInput::Applied);
+                event
             }
-            Ok(_) => Some(RejectCode::NoWaiter),
-            Err(code) => Some(code),
+            Err(code) => Some(self.rejection_event(call, InputKind::Decision, code)),
         };
-        let refused = code.map(|code| self.rejection_event(call, InputKind::Decision, code));
-        (self.shared.journal.append_with(refused, along), code)
+        self.shared.journal.append_with(event, along)
+    }
+
+    /// Applies the external result of an attempt that is in the store and that a mailbox item is
+    /// about. `along` consumes the item.
+    pub(crate) fn apply_result(
+        &self,
+        call: CallId,
+        (attempt, outcome): (u32, Arc<SettledOutcome>),
+        along: BatchExtras,
+    ) -> WriteAck {
+        let state = &mut *self.lock_state();
+        let known = state.turn.slot(call).is_some_and(|slot| {
+            let work = &state.work[slot.invocation().emit_order as usize];
+            work.resumed.result_of_attempt(attempt).is_some()
+        });
+        let welcome = state
+            .turn
+            .check_input(self.info.turn, call, InputKind::Result)
+            .map(|slot| slot.invocation().emit_order as usize);
+        let event = match welcome {
+            // It was loaded from the store when the turn was resumed.
+            _ if known => None,
+            Ok(at) => {
+                // The call descends the stack again with this result; a second one is a duplicate.
+                state.turn.mark_answered(call, RejectCode::Duplicate);
+                state.work[at].resumed.results.push((attempt, outcome));
+                self.inbox.push(Urgency::Settlement, DriverInput::Applied);
+                None
+            }
+            Err(code) => Some(self.rejection_event(call, InputKind::Result, code)),
+        };
+        self.shared.journal.append_with(event, along)
+    }
+
+    /// Returns the number of the newest attempt of a call; 0 if there is none.
+    pub(crate) fn newest_attempt(&self, call: CallId) -> u32 {
+        let state = self.lock_state();
+        state.turn.slot(call).map_or(0, InvocationSlot::attempts)
     }
 
     /// Applies approvals that were in the store when the turn was loaded. Denials descend the stack
     /// unchanged.
     pub(crate) fn apply_stored_approvals(&self) -> Vec<WriteAck> {
         let mut state = self.lock_state();
-        let waiting = |(slot, work): (&toolgate_core::InvocationSlot, &InvocationState)| {
+        let waiting = |(slot, work): (&InvocationSlot, &InvocationState)| {
             // Only an answer to the pending generation counts; earlier ones were applied before.
             let newest = work
                 .resumed
@@ -221,54 +284,35 @@ impl OpenTurn {
             .filter_map(waiting)
             .collect();
         let take = |at: usize| {
-            let state: &mut OpenTurnState = &mut state;
             let answer = state.work[at]
                 .resumed
                 .answers
                 .pop()
                 .expect("the newest answer was just seen");
-            self.advance_answered(state, at, answer, BatchExtras::default())
+            let event = approval_event(state.turn.slots()[at].invocation(), &answer);
+            state.advance_answered(at, answer);
+            self.shared.journal.append(event, [])
         };
         found.into_iter().map(take).collect()
-    }
-
-    /// Moves a call forward whose approval request is answered.
-    fn advance_answered(
-        &self,
-        state: &mut OpenTurnState,
-        at: usize,
-        answer: ApprovalAnswer,
-        along: BatchExtras,
-    ) -> WriteAck {
-        let OpenTurnState { turn, work, .. } = state;
-        let call = turn.slots()[at].invocation().id;
-        let approved = ToolEvent::ToolApproved {
-            approver: answer.decision.by.clone(),
-            reason: None,
-            edited: matches!(answer.decision.verdict, Verdict::ApproveWithEdits { .. }),
-        };
-        let drafts = match &answer.decision.verdict {
-            // A denial descends the stack like every other outcome, so that every layer sees it.
-            Verdict::Deny { .. } => {
-                turn.mark_answered(call, RejectCode::AlreadyDenied);
-                None
-            }
-            Verdict::Approve | Verdict::ApproveWithEdits { .. } => {
-                turn.apply(call, &approved)
-                    .expect("a call that waits for approval can be approved");
-                Some(PendingEvent::Tool(
-                    turn.slots()[at].invocation().clone(),
-                    approved,
-                ))
-            }
-        };
-        work[at].pending = None;
-        work[at].resumed.answers.push(answer);
-        self.shared.journal.append_with(drafts, along)
     }
 }
 
 impl OpenTurnState {
+    /// Moves a call forward whose approval request is answered.
+    fn advance_answered(&mut self, at: usize, answer: ApprovalAnswer) {
+        let call = self.turn.slots()[at].invocation().id;
+        if answer.is_denial() {
+            // A denial descends the stack like every other outcome, so that every layer sees it.
+            self.turn.mark_answered(call, RejectCode::AlreadyDenied);
+        } else {
+            self.turn
+                .apply(call, &approved_event(&answer))
+                .expect("a call that waits for approval can be approved");
+        }
+        self.work[at].pending = None;
+        self.work[at].resumed.answers.push(answer);
+    }
+
     /// Returns the pending approval request, if `question` names it.
     fn pending_request(
         &self,
@@ -290,6 +334,20 @@ impl OpenTurnState {
             open.map(|request| ApprovalRequest::clone(request))
                 .ok_or(RejectCode::NoWaiter)?,
         ))
+    }
+}
+
+/// Builds the event of an answer. A denial has none: the end of the call shows it.
+fn approval_event(invocation: &Arc<Invocation>, answer: &ApprovalAnswer) -> Option<PendingEvent> {
+    let approved = || PendingEvent::Tool(invocation.clone(), approved_event(answer));
+    (!answer.is_denial()).then(approved)
+}
+
+fn approved_event(answer: &ApprovalAnswer) -> ToolEvent {
+    ToolEvent::ToolApproved {
+        approver: answer.decision.by.clone(),
+        reason: None,
+        edited: matches!(answer.decision.verdict, Verdict::ApproveWithEdits { .. }),
     }
 }
 

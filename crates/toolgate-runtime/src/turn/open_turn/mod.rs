@@ -8,11 +8,11 @@ use toolgate_core::{
     Admission, ApprovalRequest, Arguments, Call, CallEnv, CallId, CallSeed, ConflictKey,
     ExecutorTag, InputKind, LedgerDraft, Outcome, Phase, ProviderCall, RecordKey, RejectCode,
     ResumeState, SessionEvent, SettledOutcome, Stack, StoreRecord, Timestamp, ToolEvent, Turn,
-    TurnEvent, TurnId, TurnInfo,
+    TurnEvent, TurnInfo,
 };
 
 use crate::{
-    journal::{PendingEvent, WriteAck},
+    journal::{BatchExtras, PendingEvent, WriteAck},
     turn::{
         DispatcherShared,
         open_turn::probe::TurnProbe,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 mod answers;
-pub(super) mod probe;
+pub(crate) mod probe;
 mod provider_calls;
 pub(super) mod settle;
 
@@ -46,8 +46,8 @@ pub(crate) enum DriverInput {
     StartCall(CallId),
     /// An approver was asked and has either answered or not.
     ApproverDone,
-    /// Something was delivered; the turn knows what to do next.
-    Delivered,
+    /// An input was applied; the turn knows what to do next.
+    Applied,
     /// The turn was interrupted.
     Interrupted,
     /// Another copy of the turn is driven now.
@@ -68,35 +68,6 @@ pub(crate) struct OpenTurnState {
     said_settled: bool,
     /// The time at which the first pending approval request expires.
     expires_next: Option<Timestamp>,
-}
-
-/// A turn without a driver, as it was last loaded. It does not own the dispatcher, which caches it.
-pub(crate) struct IdleTurn {
-    turn: Turn,
-    work: Vec<InvocationState>,
-}
-
-impl IdleTurn {
-    /// Returns the turn's id.
-    pub(crate) fn turn(&self) -> TurnId {
-        self.turn.info().turn
-    }
-
-    /// Makes it an open turn that inputs can be delivered to.
-    pub(crate) fn into_open(self, shared: Arc<DispatcherShared>) -> Arc<OpenTurn> {
-        let stack = shared.stack.clone();
-        OpenTurn::new(shared, stack, self.turn, self.work)
-    }
-}
-
-/// Reason why this copy of the turn rejected an input.
-pub(crate) enum RejectedInput {
-    /// It changes nothing.
-    Rejected(RejectCode),
-    /// This copy is no longer driven; the store has the current state.
-    Retired,
-    /// The decision does not name the approver.
-    NoApprover,
 }
 
 /// State of one invocation beside its phase.
@@ -204,18 +175,6 @@ impl OpenTurn {
                 env,
                 state,
             }
-        })
-    }
-
-    /// Returns the turn as an idle one, if no other reference to it exists.
-    pub(crate) fn into_idle(self: Arc<Self>) -> Option<IdleTurn> {
-        let state = Arc::into_inner(self)?
-            .state
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        Some(IdleTurn {
-            turn: state.turn,
-            work: state.work,
         })
     }
 
@@ -342,7 +301,8 @@ impl OpenTurn {
     }
 
     /// Stops the turn: nothing more is started, and running calls are cancelled.
-    pub(crate) fn interrupt_turn(&self, reason: &str) -> Option<WriteAck> {
+    /// `along` belongs to the same write.
+    pub(crate) fn interrupt_turn(&self, reason: &str, along: BatchExtras) -> Option<WriteAck> {
         let mut state = self.lock_state();
         if state.retired || state.interrupted || state.turn.is_settled() {
             return None;
@@ -350,13 +310,8 @@ impl OpenTurn {
         state.interrupted = true;
         state.turn.stop();
         let reason = self.shared.visible_text(reason);
-        let durable = self.shared.journal.append(
-            [PendingEvent::Turn(
-                self.info.clone(),
-                TurnEvent::TurnInterrupted { reason },
-            )],
-            [],
-        );
+        let event = PendingEvent::Turn(self.info.clone(), TurnEvent::TurnInterrupted { reason });
+        let durable = self.shared.journal.append_with([event], along);
         drop(state);
         self.cancel.cancel();
         self.inbox
@@ -399,23 +354,7 @@ impl OpenTurn {
         tasks
     }
 
-    /// Records that an input changed nothing, and returns the code.
-    fn record_rejection(
-        &self,
-        call: CallId,
-        what: InputKind,
-        mut code: RejectCode,
-    ) -> RejectedInput {
-        if code == RejectCode::UnknownInvocation
-            && self.shared.belongs_to_other_turn(self.info.turn, call)
-        {
-            code = RejectCode::TurnMismatch;
-        }
-        // The sender gets its answer without waiting for this record.
-        drop(self.write_rejection(call, what, code));
-        RejectedInput::Rejected(code)
-    }
-
+    /// Records that an input changed nothing.
     fn write_rejection(
         &self,
         invocation_id: CallId,

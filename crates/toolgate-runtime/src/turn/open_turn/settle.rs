@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    CallError, CallId, ErrorCategory, InputKind, Outcome, Phase, Principal, RecordKey, RejectCode,
+    CallError, ErrorCategory, InputKind, Outcome, Phase, Principal, RecordKey, RejectCode,
     ResumeState, SettledOutcome, Status, StoreRecord, Timestamp, ToolEvent, TurnEvent,
 };
 
-use super::{DriverInput, InvocationState, OpenTurn, OpenTurnState, RejectedInput, StackEntry};
+use super::{InvocationState, OpenTurn, OpenTurnState, StackEntry};
 use crate::{
     journal::{BatchExtras, JournalError, PendingEvent, WriteAck},
-    turn::{queue::Urgency, settled_outcome},
+    turn::settled_outcome,
 };
 
 /// The outcome to settle with when a layer's outcome is illegal in the state of the call.
@@ -134,44 +134,6 @@ impl OpenTurn {
         durable.expect("every open invocation can fail").await
     }
 
-    /// Accepts an external result, or returns why not.
-    pub(crate) fn accept_result(
-        &self,
-        call: CallId,
-        settled: SettledOutcome,
-    ) -> Result<WriteAck, RejectedInput> {
-        let mut state = self.lock_state();
-        if state.retired {
-            return Err(RejectedInput::Retired);
-        }
-        let posted = state
-            .turn
-            .check_input(self.info.turn, call, InputKind::Result);
-        let (at, attempt) =
-            match posted.map(|slot| (slot.invocation().emit_order as usize, slot.attempts())) {
-                Ok(found) => found,
-                Err(code) => {
-                    drop(state);
-                    return Err(self.record_rejection(call, InputKind::Result, code));
-                }
-            };
-        // The call descends the stack again with this result; a second one is a duplicate.
-        state.turn.mark_answered(call, RejectCode::Duplicate);
-        let settled = Arc::new(settled);
-        state.work[at]
-            .resumed
-            .results
-            .push((attempt, settled.clone()));
-        let record = (
-            RecordKey::Result(call, attempt),
-            StoreRecord::Outcome(settled),
-        );
-        let durable = self.shared.journal.append([], [record]);
-        drop(state);
-        self.inbox.push(Urgency::Settlement, DriverInput::Delivered);
-        Ok(durable)
-    }
-
     /// Settles a call whose task ended without an outcome.
     pub(crate) async fn settle_lost_call(&self, at: usize) -> Result<(), JournalError> {
         self.settle_where("the call was lost", |place, _| place == at)
@@ -204,7 +166,7 @@ impl OpenTurn {
         wanted: impl Fn(usize, &InvocationState) -> bool,
     ) -> Result<(), JournalError> {
         // Collected first: closing awaits the stack, and the lock must not be held meanwhile.
-        let unsettled: Vec<(usize, Status, Option<Arc<SettledOutcome>>)> = {
+        let unsettled: Vec<(usize, Status)> = {
             let state = self.lock_state();
             let open = state.turn.slots().iter().zip(&state.work).enumerate();
             let open =
@@ -219,35 +181,53 @@ impl OpenTurn {
                 } else {
                     Status::Cancelled
                 };
-                // A result that was accepted and waits to be processed is not lost.
-                let waits = slot.phase() == Some(Phase::AwaitingResult);
-                (
-                    at,
-                    status,
-                    work.resumed
-                        .result_of_attempt(slot.attempts())
-                        .filter(|_| waits)
-                        .cloned(),
-                )
+                (at, status)
             })
             .collect()
         };
-        let end = |status, delivered: Option<Arc<SettledOutcome>>| {
-            if let Some(delivered) = delivered {
-                return SettledOutcome::clone(&delivered);
-            }
+        let close = async |(at, status): (usize, Status)| {
             let text = match status {
                 Status::OutcomeUnknown => {
                     format!("{reason}; the call had started and may have taken effect")
                 }
                 _ => reason.to_owned(),
             };
-            settled_refusal(status, text)
+            // A result that was accepted and waits to be processed is not lost.
+            let end = match self.delivered_result(at).await {
+                Some(delivered) => SettledOutcome::clone(&delivered),
+                None => settled_refusal(status, text),
+            };
+            self.close_call(at, end).await
         };
-        let close = |(at, status, delivered)| self.close_call(at, end(status, delivered));
         futures::future::try_join_all(unsettled.into_iter().map(close))
             .await
             .map(drop)
+    }
+
+    /// Returns the external result that a call waits for, if it has been delivered: applied, or still
+    /// in the mailbox.
+    async fn delivered_result(&self, at: usize) -> Option<Arc<SettledOutcome>> {
+        let (call, attempt) = {
+            let state = self.lock_state();
+            let slot = &state.turn.slots()[at];
+            if slot.phase() != Some(Phase::AwaitingResult) {
+                return None;
+            }
+            let attempt = slot.attempts();
+            if let Some(applied) = state.work[at].resumed.result_of_attempt(attempt) {
+                return Some(applied.clone());
+            }
+            (slot.invocation().id, attempt)
+        };
+        match self.shared.store.load_result(call, attempt).await {
+            Ok(Some(stored)) => {
+                let results = &mut self.lock_state().work[at].resumed.results;
+                results.push((attempt, stored.clone()));
+                Some(stored)
+            }
+            // A store that cannot answer must not keep the turn from ending.
+            _ => None,
+        }
     }
 
     /// Makes sure the turn is recorded as settled, also if it has no calls or its process was lost.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    CallId, Digest, Event, Invocation, LedgerDraft, LedgerName, LogPosition, MemoryStore, Outcome,
-    RecordKey, SessionId, SettledOutcome, Status, Store, StoreHandle, StoreRecord, Timestamp,
-    ToolEvent, ToolName, TurnEvent, TurnId, TurnInfo, WriteBatch,
+    CallId, Digest, Event, EventStore, Invocation, LedgerDraft, LedgerName, LedgerStore,
+    LogPosition, MemoryStore, Outcome, RecordKey, SessionId, SettledOutcome, Status, StoreHandle,
+    StoreRecord, Timestamp, ToolEvent, ToolName, TurnEvent, TurnId, TurnInfo, WriteBatch,
 };
 use uuid::Uuid;
 
@@ -162,7 +162,7 @@ impl PlantedSession {
     async fn add_receipt(&self, n: u128) {
         let body = format!(r#"{{"invocation_id":"{}"}}"#, call_id(n)).into();
         self.store
-            .seal(vec![LedgerDraft {
+            .seal_entries(vec![LedgerDraft {
                 ledger: LedgerName::main(),
                 body,
             }])
@@ -467,7 +467,7 @@ async fn a_chain_that_is_broken_is_found() {
             ledger: LedgerName::main(),
             body: body.clone(),
         };
-        mixed.seal(vec![draft]).await.expect("sealed");
+        mixed.seal_entries(vec![draft]).await.expect("sealed");
     }
     chains.read_new_entries(&mixed).await.expect("reads");
     assert_only(&chains.broken, "entry 3 of ledger main breaks the chain");

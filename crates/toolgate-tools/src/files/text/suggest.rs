@@ -1,12 +1,12 @@
 //! Suggests the file that a model may have meant if a path does not exist.
 
 use std::{ffi::OsStr, path::Path};
+use toolgate_rooted::{RootedPath, display_path};
 
 use crate::{
     Workspace,
     workspace::{
         blocking::HaltFlag,
-        path::{WorkspacePath, display_path},
         walk::{TreeWalk, WalkEntry},
     },
 };
@@ -15,7 +15,7 @@ use crate::{
 const MAX_ENTRIES: usize = 5_000;
 
 /// Returns a suggestion to append to an error, such as `; did you mean src/main.rs?`.
-pub(crate) fn suggest_instead(workspace: &Workspace, place: &WorkspacePath) -> String {
+pub(crate) fn suggest_instead(workspace: &Workspace, place: &RootedPath) -> String {
     let path = place.as_path();
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
         return String::new();
@@ -29,13 +29,14 @@ pub(crate) fn suggest_instead(workspace: &Workspace, place: &WorkspacePath) -> S
     }
     if workspace
         .dir()
-        .is_dir(WorkspacePath::from_normalized(parent).path_to_open())
+        .as_dir()
+        .is_dir(RootedPath::from_normalized(parent).path_to_open())
     {
         "; check with list_dir or find_files".to_owned()
     } else {
         format!(
             "; the directory {} does not exist either",
-            WorkspacePath::from_normalized(parent)
+            RootedPath::from_normalized(parent)
         )
     }
 }
@@ -45,7 +46,8 @@ fn find_nearest_name(workspace: &Workspace, parent: &Path, name: &OsStr) -> Opti
     let wanted = name.to_str()?.to_lowercase();
     let entries = workspace
         .dir()
-        .read_dir(WorkspacePath::from_normalized(parent).path_to_open())
+        .as_dir()
+        .read_dir(RootedPath::from_normalized(parent).path_to_open())
         .ok()?;
     let names = entries
         .take(MAX_ENTRIES)
@@ -67,7 +69,7 @@ fn find_same_name(workspace: &Workspace, name: &OsStr) -> Vec<String> {
     let mut found = Vec::new();
     let mut left = MAX_ENTRIES;
     let walked = TreeWalk::new(workspace).run(
-        &WorkspacePath::from_normalized(""),
+        &RootedPath::from_normalized(""),
         &HaltFlag::default(),
         &mut |entry: &WalkEntry<'_>| {
             if entry.path.file_name() == Some(name) {

@@ -18,7 +18,7 @@ impl TestWorkspace {
     }
 
     fn plan(&self, place: &str, after: Option<&str>) -> PlannedChange {
-        let place = WorkspacePath::from_normalized(place);
+        let place = RootedPath::from_normalized(place);
         let before = self.workspace.read_target(&place).expect("readable");
         let after = after.map(|text| FileSnapshot::new(text.to_owned(), NEW_FILE_MODE));
         PlannedChange {
@@ -146,7 +146,7 @@ fn a_file_that_another_process_changes_at_the_last_moment_is_not_overwritten() {
         let plan = plan_of_four_changes(&space);
         let step = plan
             .iter()
-            .position(|planned| planned.place == WorkspacePath::from_normalized(name))
+            .position(|planned| planned.place == RootedPath::from_normalized(name))
             .expect("planned");
         let mut watch = |at| {
             if at == step {

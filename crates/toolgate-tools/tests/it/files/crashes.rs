@@ -88,7 +88,7 @@ async fn temporary_files_of_a_killed_write_are_deleted_and_never_listed() {
 
 #[tokio::test]
 async fn nothing_is_changed_if_the_old_contents_cannot_be_stored() {
-    for broken in [StoreCall::PutBlob, StoreCall::Once] {
+    for broken in [StoreCall::PutBlob, StoreCall::PutRecordOnce] {
         let space = TestSpace::new();
         space.write_file("a.txt", "one\n");
         let fail = || StoreFault::Fail(StoreError::Backend("the disk is full".into()));

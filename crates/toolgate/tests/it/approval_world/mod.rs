@@ -21,8 +21,8 @@ use toolgate::{
     session::{DeliverError, Dispatcher, RejectCode, TurnReport, TurnRequest},
     stack::{Suspension, ToolRequest},
     store::{
-        ApprovalFilter, LogPosition, MailboxItem, MemoryStore, RecordKey, Store, StoreHandle,
-        StoreRecord, WriteBatch,
+        ApprovalFilter, EventStore, LogPosition, MailboxItem, MailboxStore, MemoryStore, RecordKey,
+        RecordStore, StoreHandle, StoreRecord, WriteBatch,
     },
     tool::Resource,
     value::{CallId, SessionId, ToolName},
@@ -159,7 +159,7 @@ impl ApprovalWorld {
         let copy = MemoryStore::new();
         let read = async |key: RecordKey| {
             self.store
-                .record(&key)
+                .load_record(&key)
                 .await
                 .expect("reads")
                 .expect("there")

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use toolgate::{
     Agent, Model, Registry, RunEnd, RunReport, Session, Stack,
     budget::{
-        BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Payer, PriceTable, Prices,
+        BillingService, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Payer,
+        PriceTable, Prices,
     },
-    layers::{Budget, BudgetOptions, OnUnknownCost, SharedAccounts, StoreAccounts},
+    layers::{Budget, BudgetOptions, OnUnknownCost},
     model::{Delta, ModelError, ModelName, ModelRequest, Role, ScriptLine, ScriptedModel, Usage},
     session::SessionBuilder,
     stack::AnyLayer,
@@ -231,16 +232,13 @@ impl RunScenario {
                 user: Some(user.as_str().into()),
                 ..Payer::default()
             };
-            let accounts =
-                StoreAccounts::new(store.clone(), Budgets::new(budgets())).paid_by(payer);
+            let billing =
+                BillingService::new(store.clone(), Budgets::new(budgets())).paid_by(payer);
             let free = BudgetOptions {
                 on_unknown: OnUnknownCost::Free,
                 ..BudgetOptions::default()
             };
-            layers.insert(
-                2,
-                AnyLayer::new(Budget::new(free, SharedAccounts::new(accounts))?),
-            );
+            layers.insert(2, AnyLayer::new(Budget::new(free, billing)?));
         }
         let stack = Stack::over(registry.clone()).any_layers(layers).build()?;
         let session = child.session();
@@ -291,7 +289,8 @@ async fn deliver_results(session: &Session, report: &RunReport) -> Result<bool, 
         let outcome = toolgate::Outcome::ok("the host did it");
         match session
             .dispatcher()
-            .deliver(pending.turn, pending.call, outcome)
+            .approval_service()
+            .deliver_result(pending.turn, pending.call, outcome)
             .await
         {
             Ok(()) | Err(toolgate::session::DeliverError::Rejected(_)) => delivered = true,

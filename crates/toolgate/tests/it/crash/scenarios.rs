@@ -338,7 +338,7 @@ async fn decide_until_the_end(store: StoreHandle, session: SessionId) {
     }
 }
 
-/// Decides every pending approval through the driver.
+/// Decides every pending approval with the service of the driver.
 async fn decide_through_driver(dispatcher: &Dispatcher) -> Result<(), Box<dyn Error>> {
     let open = ApprovalFilter {
         session: Some(dispatcher.session()),
@@ -346,14 +346,14 @@ async fn decide_through_driver(dispatcher: &Dispatcher) -> Result<(), Box<dyn Er
     };
     for row in dispatcher.store().approvals(open).await? {
         match dispatcher
+            .approval_service()
             .decide(
-                row.turn,
                 ApprovalRequestRef::from(&*row.request),
                 decide_request(&row.request),
             )
             .await
         {
-            Ok(()) | Err(DeliverError::Rejected(_)) => {}
+            Ok(_) | Err(DeliverError::Rejected(_)) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -369,7 +369,8 @@ async fn deliver_all(dispatcher: &Dispatcher, report: &TurnReport) -> Result<boo
     let mut delivered = false;
     for result in waiting {
         match dispatcher
-            .deliver(report.turn, result.id, Outcome::ok("the host did it"))
+            .approval_service()
+            .deliver_result(report.turn, result.id, Outcome::ok("the host did it"))
             .await
         {
             Ok(()) | Err(DeliverError::Rejected(_)) => delivered = true,

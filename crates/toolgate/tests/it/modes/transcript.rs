@@ -7,6 +7,7 @@ use toolgate::{
     Event,
     layers::{Ledger, ReceiptFilter},
     model::{PartContent, Role},
+    store::SessionFilter,
     value::{CallId, SessionId},
 };
 use toolgate_testkit::LifecycleChecker;
@@ -250,8 +251,15 @@ async fn delegated_session(world: &ModeWorld, event: &Event) -> Option<SessionId
     let toolgate::event::ToolEvent::ToolRequested { .. } = event else {
         return None;
     };
-    let session = SessionId::new(invocation.id.uuid());
+    let session = invocation.id.agent_session();
     let events = world.store.events(session, 0, 1).await.expect("reads");
+    let rows = world
+        .store
+        .sessions(SessionFilter::for_session(session))
+        .await;
+    for row in rows.expect("lists") {
+        assert_eq!(row.parent, Some(invocation.turn.session));
+    }
     (!events.is_empty()).then_some(session)
 }
 

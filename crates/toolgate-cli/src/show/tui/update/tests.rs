@@ -1,7 +1,11 @@
 //! The rules of the update function.
 
 use serde_json::json;
-use toolgate::{Decision, RunEnd, approval::ApprovalRequestRef, layers::RuleScope};
+use toolgate::{
+    Decision, RunEnd,
+    approval::ApprovalRequestRef,
+    layers::{RuleScope, StandingRule},
+};
 
 use crate::show::tui::{
     UiEffect, UiMessage,
@@ -239,7 +243,10 @@ fn always_spells_out_the_arguments_and_waits_for_the_preview() {
     let [UiEffect::Preview(rule)] = &effects[..] else {
         panic!("{effects:?}")
     };
-    assert_eq!(rule.arguments.keys().collect::<Vec<_>>(), ["/path"]);
+    assert_eq!(
+        rule.arguments.keys().collect::<Vec<_>>(),
+        ["/content", "/path"]
+    );
     assert!(matches!(rule.scope, RuleScope::Session { .. }));
     assert_eq!(stage.press_keys("y"), [], "the preview was not shown yet");
     let effects = stage.press_keys("p");
@@ -252,10 +259,21 @@ fn always_spells_out_the_arguments_and_waits_for_the_preview() {
             project: "/shop".to_owned()
         }
     );
-    stage.apply_message(UiMessage::Previewed(
-        wider.id.clone(),
-        Ok(vec!["write_file".to_owned()]),
-    ));
+    let previewed = |rule: &StandingRule| {
+        UiMessage::Previewed(Box::new(rule.clone()), Ok(vec!["write_file".to_owned()]))
+    };
+    stage.apply_message(previewed(rule));
+    assert_eq!(
+        stage.press_keys("y"),
+        [],
+        "the preview is of the former rule"
+    );
+    stage.apply_message(previewed(wider));
+    for not_yes in ["Enter", "Ctrl-y", "Alt-y"] {
+        let effects = stage.press_keys(not_yes);
+        let stored = |effect: &UiEffect| matches!(effect, UiEffect::Rule(..));
+        assert!(!effects.iter().any(stored), "{not_yes}: {effects:?}");
+    }
     let kept = UiEffect::Rule(
         wider.clone(),
         ApprovalRequestRef::from(&request),

@@ -6,7 +6,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::Paragraph,
 };
-use toolgate::{approval::ApprovalRequest, value::Timestamp};
+use toolgate::{approval::ApprovalRequest, layers::RuleDraft, value::Timestamp};
 
 use super::{
     super::{ChatApp, app::PanelFocus, text},
@@ -63,10 +63,15 @@ fn panel_title(app: &ChatApp, focused: bool, width: u16) -> String {
     } else {
         format!("{waiting} approvals pending")
     };
-    let keys = match (focused, width) {
-        (true, 70..) => "y approve  n deny  e edit  a always  ? explain",
-        (true, _) => "y n e a ?",
-        (false, _) => "Tab to decide",
+    let has_draft = app
+        .selected_approval()
+        .is_some_and(|(_, request)| RuleDraft::check_request(request).is_ok());
+    let keys = match (focused, width, has_draft) {
+        (true, 70.., true) => "y approve  n deny  e edit  a always  ? explain",
+        (true, 70.., false) => "y approve  n deny  e edit  ? explain",
+        (true, _, true) => "y n e a ?",
+        (true, _, false) => "y n e ?",
+        (false, _, _) => "Tab to decide",
     };
     text::truncate_line(&format!(" {calls} · {keys} "), usize::from(width))
 }

@@ -6,7 +6,7 @@ use toolgate::{Status, value::Timestamp};
 
 use super::super::text;
 use crate::show::{
-    render::{SPINNER, format_duration, status_sign, status_style},
+    render::{SPINNER, format_duration, state_sign},
     screen::{CallState, CallView},
 };
 
@@ -29,38 +29,31 @@ pub(crate) fn title_style(focused: bool) -> Style {
     }
 }
 
+/// Returns the number of the current frame of the spinner.
+fn frame_number(now: Timestamp) -> usize {
+    let step = now.as_micros().max(0) / 100_000;
+    usize::try_from(step).unwrap_or_default() % SPINNER.len()
+}
+
 /// Returns the current frame of the spinner.
 pub(crate) fn spinner_frame(now: Timestamp) -> &'static str {
-    let step = now.as_micros().max(0) / 100_000;
-    SPINNER[usize::try_from(step).unwrap_or_default() % SPINNER.len()]
+    SPINNER[frame_number(now)]
 }
 
 /// Returns the symbol and style of a call.
 pub(crate) fn call_sign(call: &CallView, now: Timestamp) -> (&'static str, Style) {
-    match call.state {
-        CallState::Requested => ("○", DIM),
-        CallState::Pending => ("?", WARN),
-        CallState::Approved => ("●", NOTE),
-        CallState::Running => (spinner_frame(now), NOTE),
-        CallState::External => ("◌", NOTE),
-        CallState::Settled(status) => (
-            status_sign(status),
-            text::convert_style(status_style(status)),
-        ),
-    }
+    let (sign, style) = state_sign(call.state, frame_number(now));
+    (sign, text::convert_style(style))
 }
 
 /// Returns the state of a call in a few words.
 pub(crate) fn call_status(call: &CallView, now: Timestamp) -> String {
     let mut words = match call.state {
-        CallState::Requested => "requested".to_owned(),
-        CallState::Pending => "approval pending".to_owned(),
-        CallState::Approved => "approved".to_owned(),
-        CallState::Running if call.attempts > 1 => format!("running, attempt {}", call.attempts),
-        CallState::Running => "running".to_owned(),
-        CallState::External => "running externally".to_owned(),
+        CallState::Running if call.attempts > 1 => {
+            format!("{}, attempt {}", call.state.text(), call.attempts)
+        }
         CallState::Settled(Status::Ok) if call.cached => "cached".to_owned(),
-        CallState::Settled(status) => status.text().to_owned(),
+        state => state.text().to_owned(),
     };
     if let Some(who) = &call.decided_by {
         words = format!("{words} · {}", text::one_line(who.as_str()));

@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthStr;
 use uuid::Uuid;
 
 use crate::show::tui::{
-    UiMessage,
+    UiEffect, UiMessage,
     stage::{UiStage, sample_conversation},
 };
 
@@ -132,7 +132,7 @@ fn everything_about_a_call() {
             { "name": "receipts", "band": "record", "status": "ok", "changed": false, "attempt": 1,
               "started_at": "2025-06-15T15:06:40Z", "ended_at": "2025-06-15T15:06:40.000900Z" },
             { "name": "redact", "band": "shape", "status": "ok", "changed": true, "attempt": 1,
-              "started_at": "2025-06-15T15:06:40.000100Z", "ended_at": "2025-06-15T15:06:40.000800Z",
+              "redacted": true, "started_at": "2025-06-15T15:06:40.000100Z", "ended_at": "2025-06-15T15:06:40.000800Z",
               "reason": "1 secret is blanked out" },
             { "name": "policy", "band": "decide", "status": "ok", "changed": false, "attempt": 1,
               "started_at": "2025-06-15T15:06:40.000200Z", "ended_at": "2025-06-15T15:06:40.000700Z",
@@ -222,10 +222,15 @@ fn a_search() {
 fn a_standing_rule_before_it_is_kept() {
     let mut stage = stage_with_approvals();
     stage.press_keys("Tab a");
-    let id = format!("always-{}", Uuid::from_u128(1_003).simple());
+    let Some(UiEffect::Preview(rule)) = stage.effects.last().cloned() else {
+        panic!("{:?}", stage.effects)
+    };
     stage.apply_message(UiMessage::Previewed(
-        id,
-        Ok(vec!["2025-06-15 edit_file approved".to_owned()]),
+        rule,
+        Ok(vec![
+            "it would have answered one approval request so far:".to_owned(),
+            "  2025-06-15 edit_file in session 3f21, done".to_owned(),
+        ]),
     ));
     assert_snapshot!(stage.render_screen(90, 24));
 }

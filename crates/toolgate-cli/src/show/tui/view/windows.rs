@@ -6,7 +6,6 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Block, Clear, Padding, Paragraph},
 };
-use toolgate::layers::{ArgumentPattern, RuleScope};
 
 use super::{
     super::{
@@ -137,11 +136,11 @@ fn window_title(window: &OverlayWindow) -> (String, &'static str) {
                 "Run {} with these arguments?",
                 text::one_line(tool.as_str())
             ),
-            "y runs it, e edits again, Esc leaves it pending",
+            "y runs it, e edits again, n leaves it pending",
         ),
-        OverlayWindow::Always(_) => (
-            "Always approve calls like this?".to_owned(),
-            "y approves, Esc leaves it pending",
+        OverlayWindow::Always(always) => (
+            text::one_line(&always.proposal.title()),
+            "Esc leaves it pending",
         ),
     }
 }
@@ -219,82 +218,24 @@ fn command_lines(filter: &str, selected: usize, width: usize) -> Vec<Line<'stati
 
 /// Renders a standing rule, and what it would have answered.
 fn rule_lines(always: &RuleConfirmation, width: usize) -> Vec<Line<'static>> {
-    let rule = &always.rule;
-    let mut lines = text::wrap_text(
-        &format!("Calls of {} run without approval where", rule.tool),
-        width,
-        paint::PLAIN,
-    );
-    for (pointer, pattern) in &rule.arguments {
-        let says = match pattern {
-            ArgumentPattern::Equals(value) => {
-                format!("{} is {value}", pointer.trim_start_matches('/'))
-            }
-            ArgumentPattern::Glob(glob) => {
-                format!("{} matches {glob}", pointer.trim_start_matches('/'))
-            }
-        };
-        lines.extend(text::with_lead(
-            Span::raw("  "),
-            text::wrap_text(&says, width.saturating_sub(2).max(8), paint::BOLD),
-        ));
-    }
-    for name in &always.open {
-        let says = format!("{name} may be anything");
-        lines.extend(text::with_lead(
-            Span::raw("  "),
-            text::wrap_text(&says, width.saturating_sub(2).max(8), paint::WARN),
-        ));
-    }
-    let chosen = |here: bool| if here { paint::CHOSEN } else { paint::PLAIN };
+    let rule = always.proposal.rule().to_string();
+    let mut lines = text::wrap_text(&rule, width, paint::BOLD);
     lines.push(Line::default());
-    lines.push(Line::from(vec![
-        Span::styled(
-            "s this session",
-            chosen(matches!(rule.scope, RuleScope::Session { .. })),
+    let keys: Vec<String> = always
+        .proposal
+        .keys()
+        .map(|(key, does)| format!("{key} {does}"))
+        .collect();
+    lines.extend(text::wrap_text(&keys.join("  "), width, paint::PLAIN));
+    lines.push(Line::default());
+    let (preview, style) = match &always.preview {
+        None => (
+            "checking what it would have answered …".to_owned(),
+            paint::DIM,
         ),
-        Span::raw("   "),
-        Span::styled(
-            "p this project",
-            chosen(matches!(rule.scope, RuleScope::Project { .. })),
-        ),
-        Span::raw("   "),
-        Span::styled("w everywhere", chosen(rule.scope == RuleScope::Global)),
-    ]));
-    let holds = match &rule.scope {
-        RuleScope::Session { .. } => "It applies to this session.",
-        RuleScope::Project { .. } => "It applies to every session of this project.",
-        RuleScope::Global => "It applies to every session of every project.",
+        Some(Err(problem)) => (problem.clone(), paint::BAD),
+        Some(Ok(told)) => (told.join("\n"), paint::DIM),
     };
-    lines.extend(text::wrap_text(holds, width, paint::PLAIN));
-    lines.push(Line::default());
-    lines.extend(preview_lines(always, width));
+    lines.extend(text::wrap_text(&preview, width, style));
     lines
-}
-
-fn preview_lines(always: &RuleConfirmation, width: usize) -> Vec<Line<'static>> {
-    match &always.preview {
-        None => text::wrap_text("checking what it would have answered …", width, paint::DIM),
-        Some(Err(problem)) => text::wrap_text(problem, width, paint::BAD),
-        Some(Ok(calls)) => {
-            let head = match calls.len() {
-                0 => "It would have answered no past approval request.".to_owned(),
-                1 => "It would have answered 1 past approval request:".to_owned(),
-                count => {
-                    format!("It would have answered {count} past approval requests, newest first:")
-                }
-            };
-            let mut lines = text::wrap_text(&head, width, paint::DIM);
-            for call in calls.iter().rev().take(5) {
-                lines.push(Line::styled(
-                    format!(
-                        "  {}",
-                        text::truncate_line(&text::one_line(call), width - 2)
-                    ),
-                    paint::DIM,
-                ));
-            }
-            lines
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 pub(crate) mod commands;
 pub(crate) mod hosts;
-pub(crate) mod patch_files;
+pub(crate) mod patch_names;
 pub(crate) mod path_patterns;
 pub(crate) mod paths;
 pub(crate) mod secret_files;

@@ -140,7 +140,7 @@ async fn nothing_runs_while_the_journal_has_failed_or_the_store_does_not_respond
 #[tokio::test]
 async fn a_receipt_that_cannot_be_sealed_afterwards_stops_the_run() {
     let full = |called, _| match called {
-        StoreCall::Seal => StoreFault::Fail(StoreError::Backend("disk full".into())),
+        StoreCall::SealEntries => StoreFault::Fail(StoreError::Backend("disk full".into())),
         _ => StoreFault::Pass,
     };
     let store = StoreHandle::new(FaultyStore::new(MemoryStore::new(), full));

@@ -1,0 +1,32 @@
+//! Values that a layer puts on a call for the layers below it, one of each type.
+
+use std::{any::Any, sync::Arc};
+
+/// The extensions of a call, newest first; without any, nothing is allocated.
+#[derive(Clone, Default)]
+pub(crate) struct CallExtensions(Option<Arc<ExtensionNode>>);
+
+struct ExtensionNode<T: ?Sized = dyn Any + Send + Sync> {
+    older: CallExtensions,
+    value: T,
+}
+
+impl CallExtensions {
+    /// Adds a value, which hides an older one of its type.
+    pub(crate) fn add<T: Send + Sync + 'static>(&mut self, value: T) {
+        let older = std::mem::take(self);
+        self.0 = Some(Arc::new(ExtensionNode { older, value }));
+    }
+
+    /// Returns the newest value of this type.
+    pub(crate) fn find<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        let mut node = self.0.as_deref();
+        while let Some(ExtensionNode { older, value }) = node {
+            if let Some(value) = value.downcast_ref::<T>() {
+                return Some(value);
+            }
+            node = older.0.as_deref();
+        }
+        None
+    }
+}

@@ -1,0 +1,121 @@
+//! Requirements to ask for approval, which a layer puts on a call and an approval layer below meets.
+//!
+//! A requirement holds for everything below the layer that made it. Each [`Next`](crate::Next)
+//! keeps the requirements that its layer was entered with, so a layer that passes on another copy
+//! of the call loses none. The mark that one is met comes from [`Next::run_approved`] only and
+//! holds for the arguments that were approved.
+//!
+//! [`Next::run_approved`]: crate::Next::run_approved
+
+use std::sync::Arc;
+
+use crate::{Arguments, Call};
+
+/// The requirement that a call is approved before it runs; see [`Call::require_approval`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ApprovalRequirement {
+    /// The reason, for approvers.
+    pub reason: Arc<str>,
+    /// The version of the policy that requires it, if it has one.
+    pub policy_version: Option<Arc<str>>,
+    /// The arguments that were approved, if any were.
+    met_for: Option<Arguments>,
+}
+
+/// The requirements on a call, outermost first; without any, nothing is allocated.
+#[derive(Clone, Default)]
+pub(crate) struct ApprovalRequirements(Option<Arc<Vec<ApprovalRequirement>>>);
+
+impl ApprovalRequirements {
+    fn as_slice(&self) -> &[ApprovalRequirement] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            (None, Some(_)) | (Some(_), None) => false,
+        }
+    }
+
+    /// Adds a requirement that is not met, unless there is the same one.
+    fn add(&mut self, reason: Arc<str>, policy_version: Option<Arc<str>>) {
+        let known = |known: &ApprovalRequirement| {
+            known.reason == reason && known.policy_version == policy_version
+        };
+        if !self.as_slice().iter().any(known) {
+            Arc::make_mut(self.0.get_or_insert_default()).push(ApprovalRequirement {
+                reason,
+                policy_version,
+                met_for: None,
+            });
+        }
+    }
+}
+
+impl Call {
+    /// Returns a copy that must not run before it is approved, for this reason.
+    ///
+    /// An approval layer below asks. If none does, the call settles as `policy_blocked`. Several
+    /// requirements add up, and no layer below can remove one.
+    pub fn require_approval(
+        mut self,
+        reason: impl Into<Arc<str>>,
+        policy_version: Option<Arc<str>>,
+    ) -> Self {
+        Arc::make_mut(&mut self.0)
+            .required
+            .add(reason.into(), policy_version);
+        self
+    }
+
+    /// Returns the requirements that no approval of these arguments has met, outermost first.
+    pub fn unmet_requirements(&self) -> impl Iterator<Item = &ApprovalRequirement> {
+        let unmet = |required: &&ApprovalRequirement| {
+            required.met_for.as_ref().is_none_or(|met| {
+                !met.is_same(&self.arguments) && met.digest() != self.arguments.digest()
+            })
+        };
+        self.required.as_slice().iter().filter(unmet)
+    }
+
+    pub(crate) fn requirements(&self) -> &ApprovalRequirements {
+        &self.required
+    }
+
+    /// Returns the call with the requirements of the layer that passes it on, and with those that
+    /// it carries besides.
+    pub(crate) fn inherit_requirements(mut self, inherited: &ApprovalRequirements) -> Self {
+        if !self.required.is_same(inherited) {
+            let mut all = inherited.clone();
+            // Added as not met: an approval counts only for the layers below the one that got it.
+            for carried in self.required.as_slice() {
+                all.add(carried.reason.clone(), carried.policy_version.clone());
+            }
+            Arc::make_mut(&mut self.0).required = all;
+        }
+        self
+    }
+
+    /// Returns the call without its requirements, which are met: for the executor, which may be
+    /// another stack.
+    pub(crate) fn without_requirements(mut self) -> Self {
+        if self.required.0.is_some() {
+            Arc::make_mut(&mut self.0).required = ApprovalRequirements::default();
+        }
+        self
+    }
+
+    /// Returns the call with every requirement met for its arguments.
+    pub(crate) fn with_requirements_met(mut self) -> Self {
+        if self.required.0.is_some() {
+            let data = Arc::make_mut(&mut self.0);
+            for required in data.required.0.iter_mut().flat_map(Arc::make_mut) {
+                required.met_for = Some(data.arguments.clone());
+            }
+        }
+        self
+    }
+}

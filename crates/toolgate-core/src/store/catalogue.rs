@@ -1,0 +1,63 @@
+//! The lists that a store derives from its logs, and what happens to whole sessions.
+
+use std::future::Future;
+
+use crate::{
+    ApprovalFilter, ApprovalRow, ErasedSessions, SessionFilter, SessionId, SessionRow, StoreError,
+    Timestamp, TurnFilter, TurnRow,
+};
+
+/// The lists of sessions, turns and approvals, and hiding and erasing sessions.
+///
+/// A store derives the lists from the events in the write that appends them ([`RowChange`]), so
+/// they can be queried without reading a log.
+///
+/// [`RowChange`]: crate::RowChange
+pub trait CatalogueStore: Send + Sync + 'static {
+    /// Lists sessions, oldest first. Hidden ones are left out unless the filter asks for them.
+    fn sessions(
+        &self,
+        filter: SessionFilter,
+    ) -> impl Future<Output = Result<Vec<SessionRow>, StoreError>> + Send;
+
+    /// Lists turns, oldest first.
+    fn turns(
+        &self,
+        filter: TurnFilter,
+    ) -> impl Future<Output = Result<Vec<TurnRow>, StoreError>> + Send;
+
+    /// Lists approvals, oldest first.
+    fn approvals(
+        &self,
+        filter: ApprovalFilter,
+    ) -> impl Future<Output = Result<Vec<ApprovalRow>, StoreError>> + Send;
+
+    /// Hides a session and those of its agents, or shows them again. Nothing is deleted, and a
+    /// caller that knows the id can still use a hidden session. A session that does not exist is
+    /// not an error.
+    fn hide_session(
+        &self,
+        session: SessionId,
+        at: Option<Timestamp>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Deletes a session and those of its agents, all or nothing: events, messages, records of
+    /// turns and calls, approvals, mailbox items and leases. A session that does not exist is not
+    /// an error.
+    ///
+    /// Amounts still reserved are booked as spent, because the actual amounts can no longer be
+    /// known. What stays: ledger chains, which contain digests and must be complete; accounts;
+    /// blobs, because another session may have stored the same bytes; standing rules and the marks
+    /// of used tokens; and the fence of the newest lease, so that an old driver cannot write to the
+    /// session.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::LeaseHeld`] with the holder, if a process drives one of them at the time `now`;
+    /// then nothing was deleted.
+    fn erase_session(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<ErasedSessions, StoreError>> + Send;
+}

@@ -1,0 +1,204 @@
+//! Lists of the in-memory store, and hiding and erasing sessions.
+
+use std::{ops::Bound, sync::Arc};
+
+use crate::{
+    AccountMovement, ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore,
+    ChargeFilter, ErasedSessions, ErasureScope, Event, Lease, RowChange, SessionFilter, SessionId,
+    SessionRow, StoreError, Timestamp, TurnFilter, TurnRow,
+    store::memory::{MemorySession, MemoryState, MemoryStore},
+};
+
+impl CatalogueStore for MemoryStore {
+    async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
+        let shelf = self.lock_state();
+        let open = |session| {
+            shelf
+                .turns
+                .values()
+                .any(|row| row.session == session && row.settled_at.is_none())
+        };
+        let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
+        // A lease or a mailbox item creates a session before its first event; it is not listed yet.
+        let found = shelf
+            .sessions
+            .range((from, Bound::Unbounded))
+            .filter(|(_, known)| !known.log.is_empty());
+        let found =
+            found.filter(|(session, _)| filter.session.is_none_or(|wanted| wanted == **session));
+        let found = found.filter(|(_, known)| filter.hidden.includes(known.hidden_at.is_some()));
+        let found = found.filter(|(session, _)| !filter.with_open_turns || open(**session));
+        Ok(found
+            .take(filter.limit)
+            .map(|(session, known)| known.to_row(*session))
+            .collect())
+    }
+
+    async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
+        let shelf = self.lock_state();
+        let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let found = shelf
+            .turns
+            .range((from, Bound::Unbounded))
+            .map(|(_, row)| row);
+        let wanted = |row: &&TurnRow| {
+            row.session == filter.session && (!filter.open || row.settled_at.is_none())
+        };
+        Ok(found.filter(wanted).take(filter.limit).cloned().collect())
+    }
+
+    async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
+        let shelf = self.lock_state();
+        Ok(shelf
+            .approvals
+            .values()
+            .filter(|row| filter.matches(row))
+            .take(filter.limit)
+            .cloned()
+            .collect())
+    }
+
+    async fn hide_session(
+        &self,
+        session: SessionId,
+        at: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        let shelf = &mut *self.lock_state();
+        for session in shelf.collect_scope(session).sessions() {
+            if let Some(known) = shelf.sessions.get_mut(session) {
+                known.hidden_at = at;
+            }
+        }
+        Ok(())
+    }
+
+    async fn erase_session(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<ErasedSessions, StoreError> {
+        let shelf = &mut *self.lock_state();
+        let traces = shelf.collect_scope(session);
+        // All of them are checked first: nothing is deleted if one is in use.
+        for session in traces.sessions() {
+            if let Some(known) = shelf.sessions.get(session) {
+                Lease::check_free(*session, known.held.as_ref(), known.fence, now)?;
+            }
+        }
+        let mut erased = ErasedSessions::default();
+        for session in traces.sessions() {
+            erased.booked.extend(shelf.settle_open_charges(*session));
+            let known = shelf.sessions.get_mut(session);
+            if known.is_some_and(MemorySession::clear_all_but_fence) {
+                erased.sessions.push(*session);
+            }
+        }
+        shelf.delete_records(&traces);
+        Ok(erased)
+    }
+}
+
+impl MemoryState {
+    pub(super) fn apply_row_change(&mut self, change: RowChange) {
+        match change {
+            RowChange::TurnOpened(row) => drop(self.turns.insert(row.turn, row)),
+            RowChange::TurnSettled(turn, at) => {
+                if let Some(row) = self.turns.get_mut(&turn) {
+                    row.settled_at = Some(at);
+                }
+            }
+            RowChange::Asked(row) => drop(
+                self.approvals
+                    .insert(row.request.approval_id.call_id(), *row),
+            ),
+            RowChange::Answered(call) => self.set_approval_state(call, ApprovalState::Answered),
+            RowChange::Settled(call, status) => {
+                self.set_approval_state(call, ApprovalState::Settled(status))
+            }
+        }
+    }
+
+    pub(super) fn set_approval_state(&mut self, call: CallId, state: ApprovalState) {
+        if let Some(row) = self.approvals.get_mut(&call) {
+            row.state = state;
+        }
+    }
+
+    /// Collects the session and those of its agents.
+    fn collect_scope(&self, session: SessionId) -> ErasureScope {
+        let mut traces = ErasureScope::for_session(session);
+        let mut unread = vec![session];
+        // Agents may have agents of their own.
+        while !unread.is_empty() {
+            let logs = unread
+                .iter()
+                .filter_map(|session| self.sessions.get(session));
+            logs.flat_map(|known| &known.log)
+                .for_each(|event| traces.add_event(event));
+            unread = traces
+                .agent_sessions()
+                .filter(|agent| self.sessions.contains_key(agent))
+                .collect();
+            traces.add_sessions(unread.iter().copied());
+        }
+        traces
+    }
+
+    fn settle_open_charges(&mut self, session: SessionId) -> Vec<AccountMovement> {
+        let filter = ChargeFilter {
+            session: Some(session),
+            limit: usize::MAX,
+            ..ChargeFilter::default()
+        };
+        let open = self.till.list_charges(&filter);
+        open.iter()
+            .flat_map(|charge| self.till.settle_charge(charge, &[]))
+            .collect()
+    }
+
+    /// Deletes everything stored beside the logs.
+    fn delete_records(&mut self, traces: &ErasureScope) {
+        let sessions = traces.sessions();
+        let names = traces.record_names();
+        self.turns.retain(|_, row| !sessions.contains(&row.session));
+        self.approvals
+            .retain(|_, row| !sessions.contains(&row.session));
+        self.messages
+            .retain(|session, _| !sessions.contains(session));
+        self.records
+            .retain(|key, _| !names.contains(&key.to_string()));
+        self.named
+            .retain(|name, _| !names.contains(&format!("other/{name}")));
+    }
+}
+
+impl MemorySession {
+    fn to_row(&self, session: SessionId) -> SessionRow {
+        let at = |event: Option<&Arc<Event>>| event.map_or(Timestamp::EPOCH, |event| event.at());
+        SessionRow {
+            session,
+            revision: self.revision(),
+            created_at: at(self.log.first()),
+            updated_at: at(self.log.last()),
+            held: self.held.clone(),
+            hidden_at: self.hidden_at,
+            parent: self.parent,
+        }
+    }
+
+    /// Deletes everything but the fence, which ends all leases so far. Returns true if there were
+    /// events.
+    fn clear_all_but_fence(&mut self) -> bool {
+        let had_events = !self.log.is_empty();
+        if had_events || self.fence > 0 {
+            self.fence += 1;
+        }
+        self.log.clear();
+        // `posted` stays: numbers are not reused, so an old cursor cannot skip a new item.
+        self.posts.clear();
+        self.held = None;
+        self.hidden_at = None;
+        self.parent = None;
+        had_events
+    }
+}

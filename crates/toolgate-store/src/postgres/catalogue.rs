@@ -1,0 +1,195 @@
+//! Lists in a PostgreSQL database, derived from the events in the write that appends them.
+
+use std::sync::Arc;
+
+use sqlx::{Arguments, AssertSqlSafe, Row, error::BoxDynError, postgres::PgArguments};
+use toolgate_core::{
+    ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore, ErasedSessions, RowChange,
+    SessionFilter, SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
+};
+
+use super::{
+    PostgresStore,
+    erase::SessionChange,
+    id::PgUuid,
+    plan::PostgresWritePlan,
+    read::{PgQuery, decode_column, held_columns, time_column, uuid_column},
+};
+use crate::encoded::{from_db, hidden_condition, limit_to_db, parse_state};
+
+impl CatalogueStore for PostgresStore {
+    async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
+        let open = if filter.with_open_turns {
+            "AND EXISTS (SELECT 1 FROM turns WHERE session = sessions.id AND settled_at IS NULL)"
+        } else {
+            ""
+        };
+        let hidden = hidden_condition(filter.hidden);
+        let sql = format!(
+            "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent FROM sessions
+             WHERE ($1::uuid IS NULL OR id > $1) AND ($2::uuid IS NULL OR id = $2) AND revision > 0 {hidden} {open}
+             ORDER BY id LIMIT $3"
+        );
+        let after = filter.after.map(|after| PgUuid(after.uuid()));
+        let only = filter.session.map(|only| PgUuid(only.uuid()));
+        let ask = || {
+            sqlx::query(AssertSqlSafe(sql.clone()))
+                .bind(after)
+                .bind(only)
+                .bind(limit_to_db(filter.limit))
+        };
+        self.reads
+            .query_rows(ask, |row| {
+                Ok(SessionRow {
+                    session: SessionId::new(uuid_column(row, 0)?),
+                    revision: from_db(row.try_get(1)?),
+                    created_at: time_column(row, 2)?,
+                    updated_at: time_column(row, 3)?,
+                    held: held_columns(row, 4)?,
+                    hidden_at: row
+                        .try_get::<Option<i64>, _>(6)?
+                        .map(Timestamp::from_micros),
+                    parent: row
+                        .try_get::<Option<PgUuid>, _>(7)?
+                        .map(|id| SessionId::new(id.0)),
+                })
+            })
+            .await
+    }
+
+    async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
+        let open = if filter.open {
+            "AND settled_at IS NULL"
+        } else {
+            ""
+        };
+        let sql = format!(
+            "SELECT turn, session, opened_at, settled_at FROM turns
+             WHERE session = $1 AND ($2::uuid IS NULL OR turn > $2) {open} ORDER BY turn LIMIT $3"
+        );
+        let session = PgUuid(filter.session.uuid());
+        let after = filter.after.map(|after| PgUuid(after.uuid()));
+        let ask = || {
+            sqlx::query(AssertSqlSafe(sql.clone()))
+                .bind(session)
+                .bind(after)
+                .bind(limit_to_db(filter.limit))
+        };
+        self.reads
+            .query_rows(ask, |row| {
+                Ok(TurnRow {
+                    turn: TurnId::new(uuid_column(row, 0)?),
+                    session: SessionId::new(uuid_column(row, 1)?),
+                    opened_at: time_column(row, 2)?,
+                    settled_at: row
+                        .try_get::<Option<i64>, _>(3)?
+                        .map(Timestamp::from_micros),
+                })
+            })
+            .await
+    }
+
+    async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
+        let ask = || approvals_query(&filter).expect("ids, names and numbers can be encoded");
+        self.reads
+            .query_rows(ask, |row| {
+                let call = uuid_column(row, 0)?;
+                Ok(ApprovalRow {
+                    session: SessionId::new(uuid_column(row, 1)?),
+                    turn: TurnId::new(uuid_column(row, 2)?),
+                    asked_at: time_column(row, 3)?,
+                    state: parse_state(row.try_get(4)?)?,
+                    request: Arc::new(decode_column(row, 5, || {
+                        format!("the approval of call {call}")
+                    })?),
+                })
+            })
+            .await
+    }
+
+    async fn hide_session(
+        &self,
+        session: SessionId,
+        at: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        self.reads
+            .change_sessions(session, SessionChange::Hide(at))
+            .await
+            .map(drop)
+    }
+
+    async fn erase_session(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<ErasedSessions, StoreError> {
+        self.reads
+            .change_sessions(session, SessionChange::Erase { now })
+            .await
+    }
+}
+
+impl PostgresWritePlan {
+    pub(super) fn apply_change(&mut self, change: RowChange) {
+        match change {
+            RowChange::TurnOpened(row) => {
+                // The statement writes each turn once, so a later change replaces an earlier one.
+                self.settled_turns.remove(&row.turn);
+                self.turns.insert(row.turn, row);
+            }
+            RowChange::TurnSettled(turn, at) => match self.turns.get_mut(&turn) {
+                Some(row) => row.settled_at = Some(at),
+                None => drop(self.settled_turns.insert(turn, at)),
+            },
+            RowChange::Asked(row) => {
+                let call = row.request.approval_id.call_id();
+                // The statement must not write one row twice, and the new request is pending,
+                // whatever became of the old one.
+                self.marks.remove(&call);
+                self.approvals.insert(call, *row);
+            }
+            RowChange::Answered(call) => self.mark_approval(call, ApprovalState::Answered),
+            RowChange::Settled(call, status) => {
+                self.mark_approval(call, ApprovalState::Settled(status))
+            }
+        }
+    }
+
+    pub(super) fn mark_approval(&mut self, call: CallId, state: ApprovalState) {
+        match self.approvals.get_mut(&call) {
+            Some(row) => row.state = state,
+            None => drop(self.marks.insert(call, state)),
+        }
+    }
+}
+
+fn approvals_query(filter: &ApprovalFilter) -> Result<PgQuery<'static>, BoxDynError> {
+    let mut sql = String::from(
+        "SELECT call, session, turn, asked_at, state, request FROM approvals WHERE true",
+    );
+    let mut arguments = PgArguments::default();
+    let ids = [
+        (" AND call =", filter.call.map(CallId::uuid)),
+        (" AND session =", filter.session.map(SessionId::uuid)),
+        (
+            " AND call >",
+            filter.after.map(|after| after.call_id().uuid()),
+        ),
+    ];
+    for (condition, id) in ids {
+        if let Some(id) = id {
+            arguments.add(PgUuid(id))?;
+            sql.push_str(&format!("{condition} ${}", arguments.len()));
+        }
+    }
+    if let Some(tool) = &filter.tool {
+        arguments.add(tool.as_str())?;
+        sql.push_str(&format!(" AND tool = ${}", arguments.len()));
+    }
+    if filter.pending {
+        sql.push_str(" AND state = 'pending'");
+    }
+    arguments.add(limit_to_db(filter.limit))?;
+    sql.push_str(&format!(" ORDER BY call LIMIT ${}", arguments.len()));
+    Ok(sqlx::query_with(AssertSqlSafe(sql), arguments))
+}

@@ -1,0 +1,227 @@
+//! Lists in an SQLite file, derived from the events in the write that appends them.
+
+use std::sync::Arc;
+
+use rusqlite::{Row, params, params_from_iter, types::Value};
+use toolgate_core::{
+    ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore, ErasedSessions, RowChange,
+    SessionFilter, SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
+};
+use uuid::Uuid;
+
+use super::{
+    SqliteStore,
+    read::{decode_column, held_columns, time_column, uuid_column},
+    transaction::{SqliteWriteTx, session_bytes},
+};
+use crate::encoded::{encode_json, from_db, hidden_condition, limit_to_db, parse_state};
+
+impl CatalogueStore for SqliteStore {
+    async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
+        self.run_read(move |read| {
+            let open = if filter.with_open_turns {
+                "AND EXISTS (SELECT 1 FROM turns WHERE session = sessions.id AND settled_at IS NULL)"
+            } else {
+                ""
+            };
+            let hidden = hidden_condition(filter.hidden);
+            let sql = format!(
+                "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent FROM sessions
+                 WHERE id > ?1 AND id >= ?2 AND id <= ?3 AND revision > 0 {hidden} {open} ORDER BY id LIMIT ?4"
+            );
+            // An empty blob sorts before every id.
+            let after = filter
+                .after
+                .map_or(Vec::new(), |after| session_bytes(after).to_vec());
+            let (first, last) = filter.session.map_or(([0; 16], [255; 16]), |only| {
+                (session_bytes(only), session_bytes(only))
+            });
+            read.query_rows(
+                &sql,
+                params![after, first, last, limit_to_db(filter.limit)],
+                |row| {
+                    Ok(Ok(SessionRow {
+                        session: SessionId::new(uuid_column(row, 0)?),
+                        revision: from_db(row.get(1)?),
+                        created_at: time_column(row, 2)?,
+                        updated_at: time_column(row, 3)?,
+                        held: held_columns(row, 4)?,
+                        hidden_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_micros),
+                        parent: row
+                            .get::<_, Option<[u8; 16]>>(7)?
+                            .map(|id| SessionId::new(Uuid::from_bytes(id))),
+                    }))
+                },
+            )
+        })
+        .await
+    }
+
+    async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
+        self.run_read(move |read| {
+            let open = if filter.open {
+                "AND settled_at IS NULL"
+            } else {
+                ""
+            };
+            let sql = format!(
+                "SELECT turn, session, opened_at, settled_at FROM turns
+                 WHERE session = ?1 AND turn > ?2 {open} ORDER BY turn LIMIT ?3"
+            );
+            let after = filter
+                .after
+                .map_or(Vec::new(), |after| after.uuid().into_bytes().to_vec());
+            read.query_rows(
+                &sql,
+                params![
+                    session_bytes(filter.session),
+                    after,
+                    limit_to_db(filter.limit)
+                ],
+                |row| {
+                    Ok(Ok(TurnRow {
+                        turn: TurnId::new(uuid_column(row, 0)?),
+                        session: SessionId::new(uuid_column(row, 1)?),
+                        opened_at: time_column(row, 2)?,
+                        settled_at: row.get::<_, Option<i64>>(3)?.map(Timestamp::from_micros),
+                    }))
+                },
+            )
+        })
+        .await
+    }
+
+    async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
+        self.run_read(move |read| {
+            let mut wanted = String::from(
+                "SELECT call, session, turn, asked_at, state, request FROM approvals WHERE 1",
+            );
+            let blob = |id: uuid::Uuid| Value::from(id.into_bytes().to_vec());
+            let conditions = [
+                filter.call.map(|call| (" AND call = ?", blob(call.uuid()))),
+                filter
+                    .session
+                    .map(|session| (" AND session = ?", blob(session.uuid()))),
+                filter
+                    .tool
+                    .as_ref()
+                    .map(|tool| (" AND tool = ?", Value::from(tool.as_str().to_owned()))),
+                filter
+                    .after
+                    .map(|after| (" AND call > ?", blob(after.call_id().uuid()))),
+            ];
+            let (conditions, values): (Vec<&str>, Vec<Value>) =
+                conditions.into_iter().flatten().unzip();
+            wanted.extend(conditions);
+            if filter.pending {
+                wanted.push_str(" AND state = 'pending'");
+            }
+            wanted.push_str(&format!(
+                " ORDER BY call LIMIT {}",
+                limit_to_db(filter.limit)
+            ));
+            read.query_rows(&wanted, params_from_iter(values), approval_row)
+        })
+        .await
+    }
+
+    async fn hide_session(
+        &self,
+        session: SessionId,
+        at: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        self.queue_write(move |tx| tx.hide_session(session, at))
+            .await
+    }
+
+    async fn erase_session(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<ErasedSessions, StoreError> {
+        self.queue_write(move |tx| tx.erase_session(session, now))
+            .await
+    }
+}
+
+impl SqliteWriteTx<'_> {
+    pub(super) fn apply_change(&self, change: &RowChange) -> Result<(), StoreError> {
+        match change {
+            RowChange::TurnOpened(row) => {
+                let sql = "INSERT OR REPLACE INTO turns (turn, session, opened_at, settled_at) VALUES (?1, ?2, ?3, ?4)";
+                let turn = row.turn.uuid().into_bytes();
+                let settled = row.settled_at.map(Timestamp::as_micros);
+                self.execute(
+                    sql,
+                    params![
+                        turn,
+                        session_bytes(row.session),
+                        row.opened_at.as_micros(),
+                        settled
+                    ],
+                )
+                .map(drop)
+            }
+            RowChange::TurnSettled(turn, at) => {
+                let sql = "UPDATE turns SET settled_at = ?2 WHERE turn = ?1";
+                self.execute(sql, params![turn.uuid().as_bytes(), at.as_micros()])
+                    .map(drop)
+            }
+            RowChange::Asked(row) => {
+                let sql = "INSERT OR REPLACE INTO approvals (call, session, turn, tool, asked_at, state, request)
+                           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+                let call = row.request.approval_id.call_id().uuid().into_bytes();
+                let turn = row.turn.uuid().into_bytes();
+                let tool = row.request.tool.as_str();
+                let asked = row.asked_at.as_micros();
+                let state = row.state.as_str();
+                let request = encode_json(&*row.request)?;
+                self.execute(
+                    sql,
+                    params![
+                        call,
+                        session_bytes(row.session),
+                        turn,
+                        tool,
+                        asked,
+                        state,
+                        request
+                    ],
+                )
+                .map(drop)
+            }
+            RowChange::Answered(call) => self.mark_approval(*call, ApprovalState::Answered),
+            RowChange::Settled(call, status) => {
+                self.mark_approval(*call, ApprovalState::Settled(*status))
+            }
+        }
+    }
+
+    pub(super) fn mark_approval(
+        &self,
+        call: CallId,
+        state: ApprovalState,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE approvals SET state = ?2 WHERE call = ?1";
+        self.execute(sql, params![call.uuid().as_bytes(), state.as_str()])
+            .map(drop)
+    }
+}
+
+fn approval_row(row: &Row<'_>) -> rusqlite::Result<Result<ApprovalRow, StoreError>> {
+    let call = uuid_column(row, 0)?;
+    let session = SessionId::new(uuid_column(row, 1)?);
+    let turn = TurnId::new(uuid_column(row, 2)?);
+    let asked_at = time_column(row, 3)?;
+    let state = parse_state(row.get_ref(4)?.as_str()?);
+    let request = decode_column(row, 5, || format!("the approval of call {call}"))?;
+    Ok(state.and_then(|state| {
+        Ok(ApprovalRow {
+            request: Arc::new(request?),
+            session,
+            turn,
+            asked_at,
+            state,
+        })
+    }))
+}

@@ -1,0 +1,240 @@
+//! Logs and leases in an SQLite file.
+
+use std::sync::Arc;
+
+use rusqlite::params;
+use toolgate_core::{
+    Event, EventStore, Lease, LeaseRequest, LogPosition, SessionId, StoreError, Timestamp,
+    WriteBatch,
+};
+
+use super::{
+    SqliteStore,
+    read::{SqliteReader, decode_column, held_columns},
+    transaction::{SqliteWriteTx, session_bytes},
+};
+use crate::encoded::{EncodedBatch, EncodedEvent, from_db, limit_to_db, to_db};
+
+impl EventStore for SqliteStore {
+    async fn append(
+        &self,
+        session: SessionId,
+        at: LogPosition,
+        batch: WriteBatch,
+    ) -> Result<u64, StoreError> {
+        let batch = EncodedBatch::new(batch)?;
+        self.queue_write(move |tx| tx.append_batch(session, at, &batch))
+            .await
+    }
+
+    async fn events(
+        &self,
+        session: SessionId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
+        self.run_read(move |read| read.read_events(session, after, limit))
+            .await
+    }
+
+    async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
+        self.run_read(move |read| Ok(read.session_state(session)?.revision))
+            .await
+    }
+
+    async fn acquire_lease(&self, request: LeaseRequest) -> Result<Lease, StoreError> {
+        self.queue_unsynced_write(move |tx| tx.grant_lease(&request))
+            .await
+    }
+
+    async fn renew_lease(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
+        let Lease { session, fence, .. } = *lease;
+        self.queue_unsynced_write(move |tx| {
+            // The condition on the fence makes the check and the update one step.
+            let sql = "UPDATE sessions SET lease_until = ?3 WHERE id = ?1 AND fence = ?2 AND holder IS NOT NULL";
+            let found = params![session_bytes(session), to_db(fence), until.as_micros()];
+            match tx.execute(sql, found)? {
+                0 => Err(StoreError::Fenced {
+                    session,
+                    found: tx.session_state(session)?.fence,
+                }),
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
+    async fn release_lease(&self, lease: &Lease) -> Result<(), StoreError> {
+        let Lease { session, fence, .. } = *lease;
+        self.queue_unsynced_write(move |tx| {
+            // A stale lease changes nothing: another driver may already hold the session.
+            let sql = "UPDATE sessions SET holder = NULL, lease_until = NULL WHERE id = ?1 AND fence = ?2";
+            tx.execute(sql, params![session_bytes(session), to_db(fence)])
+                .map(drop)
+        })
+        .await
+    }
+}
+
+/// The state of a session that its writes depend on.
+#[derive(Default)]
+pub(super) struct SqliteSessionState {
+    known: bool,
+    pub(super) revision: u64,
+    pub(super) fence: u64,
+    pub(super) held: Option<(Arc<str>, Timestamp)>,
+    pub(super) posted: u64,
+}
+
+impl SqliteWriteTx<'_> {
+    fn append_batch(
+        &self,
+        session: SessionId,
+        at: LogPosition,
+        batch: &EncodedBatch,
+    ) -> Result<u64, StoreError> {
+        let standing = self.session_state(session)?;
+        at.check_writable(session, standing.revision, standing.fence)?;
+        at.check_sequence(batch.events.iter().map(|event| event.sequence))?;
+        // The only step that can still reject the write undoes its own inserts (see
+        // `insert_records`).
+        self.insert_records(&batch.records)?;
+        self.seal_entries(&batch.entries)?;
+        batch
+            .events
+            .iter()
+            .try_for_each(|event| self.insert_event(session, event))?;
+        self.update_session(session, &standing, at, &batch.events)?;
+        // Consumed inputs are deleted in the commit of their events, so that none is handled twice.
+        if let Some(taken) = batch.taken_posts {
+            self.execute(
+                "DELETE FROM posts WHERE session = ?1 AND number <= ?2",
+                params![session_bytes(session), to_db(taken)],
+            )?;
+        }
+        Ok(standing.revision + batch.events.len() as u64)
+    }
+
+    fn grant_lease(&self, request: &LeaseRequest) -> Result<Lease, StoreError> {
+        let session = request.session;
+        let standing = self.session_state(session)?;
+        request.check_granted(standing.held.as_ref(), standing.fence)?;
+        self.ensure_session(session, &standing)?;
+        let sql = "UPDATE sessions SET fence = ?2, holder = ?3, lease_until = ?4, parent = coalesce(parent, ?5)
+                   WHERE id = ?1";
+        // Every lease gets a new fence, so that writes under an earlier lease fail.
+        let fence = standing.fence + 1;
+        self.execute(
+            sql,
+            params![
+                session_bytes(session),
+                to_db(fence),
+                &*request.holder,
+                request.until.as_micros(),
+                request.parent.map(session_bytes)
+            ],
+        )?;
+        Ok(Lease {
+            session,
+            fence,
+            revision: standing.revision,
+        })
+    }
+
+    pub(super) fn ensure_session(
+        &self,
+        session: SessionId,
+        standing: &SqliteSessionState,
+    ) -> Result<(), StoreError> {
+        if standing.known {
+            return Ok(());
+        }
+        let sql = "INSERT INTO sessions (id, revision, created_at, updated_at, fence, posted) VALUES (?1, 0, 0, 0, 0, 0)";
+        self.execute(sql, [session_bytes(session)]).map(drop)
+    }
+
+    /// Updates the row of a session to its new events.
+    fn update_session(
+        &self,
+        session: SessionId,
+        standing: &SqliteSessionState,
+        at: LogPosition,
+        events: &[EncodedEvent],
+    ) -> Result<(), StoreError> {
+        self.ensure_session(session, standing)?;
+        if let Some(last) = events.last() {
+            let created = events
+                .first()
+                .filter(|event| event.sequence == 1)
+                .map(|event| event.at.as_micros());
+            let sql = "UPDATE sessions SET revision = ?2, updated_at = ?3, created_at = coalesce(?4, created_at),
+                           lease_until = CASE WHEN holder IS NULL THEN NULL ELSE coalesce(?5, lease_until) END
+                       WHERE id = ?1";
+            // An append also renews the lease, unless it was released.
+            let until = at.lease_until.map(Timestamp::as_micros);
+            let revision = to_db(last.sequence);
+            let updated = last.at.as_micros();
+            self.execute(
+                sql,
+                params![session_bytes(session), revision, updated, created, until],
+            )?;
+        } else if let Some(until) = at.lease_until {
+            let sql = "UPDATE sessions SET lease_until = ?2 WHERE id = ?1 AND holder IS NOT NULL";
+            self.execute(sql, params![session_bytes(session), until.as_micros()])?;
+        }
+        Ok(())
+    }
+
+    fn insert_event(&self, session: SessionId, event: &EncodedEvent) -> Result<(), StoreError> {
+        let sql = "INSERT INTO events (session, sequence, body) VALUES (?1, ?2, ?3)";
+        self.execute(
+            sql,
+            params![session_bytes(session), to_db(event.sequence), event.body],
+        )?;
+        event
+            .change
+            .as_ref()
+            .map_or(Ok(()), |change| self.apply_change(change))
+    }
+}
+
+impl SqliteReader<'_> {
+    pub(super) fn read_events(
+        &self,
+        session: SessionId,
+        after: u64,
+        most: usize,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
+        let sql = "SELECT sequence, body FROM events WHERE session = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
+        self.query_rows(
+            sql,
+            params![session_bytes(session), to_db(after), limit_to_db(most)],
+            |row| {
+                let what = || {
+                    format!(
+                        "event {} of session {session}",
+                        row.get::<_, i64>(0).unwrap_or_default()
+                    )
+                };
+                Ok(decode_column(row, 1, what)?.map(Arc::new))
+            },
+        )
+    }
+
+    pub(super) fn session_state(
+        &self,
+        session: SessionId,
+    ) -> Result<SqliteSessionState, StoreError> {
+        let sql = "SELECT revision, fence, holder, lease_until, posted FROM sessions WHERE id = ?1";
+        let found = self.query_row(sql, [session_bytes(session)], |row| {
+            Ok(SqliteSessionState {
+                known: true,
+                revision: from_db(row.get(0)?),
+                fence: from_db(row.get(1)?),
+                held: held_columns(row, 2)?,
+                posted: from_db(row.get(4)?),
+            })
+        })?;
+        Ok(found.unwrap_or_default())
+    }
+}

@@ -1,0 +1,190 @@
+//! Records and blobs in an SQLite file.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use rusqlite::params;
+use toolgate_core::{
+    Digest, MessageRecord, RecordKey, RecordStore, SessionId, StoreError, StoreRecord,
+};
+
+use super::{
+    SqliteStore,
+    connect::database_error,
+    read::{SqliteReader, decode_column},
+    transaction::SqliteWriteTx,
+};
+use crate::encoded::{
+    BLOB_PIECE_BYTES, EncodedRecord, decode_message, from_db, limit_to_db, message_keys, to_db,
+};
+
+impl RecordStore for SqliteStore {
+    async fn put_record_once(
+        &self,
+        key: RecordKey,
+        record: StoreRecord,
+    ) -> Result<Option<StoreRecord>, StoreError> {
+        let record = EncodedRecord::new(key, &record)?;
+        self.queue_write(move |tx| {
+            if tx.insert_record(&record)? {
+                return Ok(None);
+            }
+            tx.read_record(&record.name)
+        })
+        .await
+    }
+
+    async fn load_record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
+        let name = key.to_string();
+        self.run_read(move |read| read.read_record(&name)).await
+    }
+
+    async fn list_records(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
+        let start = format!("other/{prefix}");
+        let from = after
+            .filter(|after| *after >= prefix)
+            .map(|after| format!("other/{after}"));
+        let sql = match from {
+            Some(_) => "SELECT key, body FROM records WHERE key > ?1 ORDER BY key LIMIT ?2",
+            None => "SELECT key, body FROM records WHERE key >= ?1 ORDER BY key LIMIT ?2",
+        };
+        self.run_read(move |read| {
+            let failed = |error| StoreError::from(database_error(read.path, error));
+            let mut statement = read.connection.prepare_cached(sql).map_err(failed)?;
+            let mut rows = statement
+                .query(params![from.as_ref().unwrap_or(&start), limit_to_db(limit)])
+                .map_err(failed)?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next().map_err(failed)? {
+                let key: String = row.get(0).map_err(failed)?;
+                // Keys with the same prefix are adjacent, so the first other key ends the list.
+                if !key.starts_with(&start) {
+                    break;
+                }
+                let record = decode_column(row, 1, || key.clone()).map_err(failed)??;
+                found.push((Arc::from(&key["other/".len()..]), record));
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn messages(
+        &self,
+        session: SessionId,
+        before: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, Arc<MessageRecord>)>, StoreError> {
+        self.run_read(move |read| {
+            let sql =
+                "SELECT key, body FROM records WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
+            let [first, end] = message_keys(session, before);
+            let mut found = read.query_rows(sql, params![first, end, limit_to_db(limit)], |row| {
+                let key: String = row.get(0)?;
+                Ok(decode_column(row, 1, || key.clone())?
+                    .and_then(|record| decode_message(session, &key, record)))
+            })?;
+            found.reverse();
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {
+        // Hashing large data takes a while; reader threads may block, an async worker may not.
+        let hashed = bytes.clone();
+        let digest = self
+            .run_read(move |_| Ok(Digest::of_bytes(&hashed)))
+            .await?;
+        self.queue_write(move |tx| {
+            let sql = "INSERT INTO blobs (digest, size) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+            // Blobs are named by their content, so an existing one has the same bytes.
+            if tx.execute(sql, params![digest.as_bytes(), to_db(bytes.len() as u64)])? == 0 {
+                return Ok(());
+            }
+            for (number, piece) in (0_i64..).zip(bytes.chunks(BLOB_PIECE_BYTES as usize)) {
+                let sql = "INSERT INTO blob_pieces (digest, number, bytes) VALUES (?1, ?2, ?3)";
+                tx.execute(sql, params![digest.as_bytes(), number, piece])?;
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(digest)
+    }
+
+    async fn blob(&self, digest: Digest, range: Range<u64>) -> Result<Option<Bytes>, StoreError> {
+        self.run_read(move |read| {
+            let sql = "SELECT size FROM blobs WHERE digest = ?1";
+            let Some(size) = read.query_row(sql, [digest.as_bytes()], |row| row.get(0).map(from_db))?
+            else {
+                return Ok(None);
+            };
+            let start = range.start.min(size);
+            let end = range.end.min(size);
+            if start >= end {
+                return Ok(Some(Bytes::new()));
+            }
+            let first = start / BLOB_PIECE_BYTES;
+            let last = (end - 1) / BLOB_PIECE_BYTES;
+            let sql = "SELECT number, bytes FROM blob_pieces WHERE digest = ?1 AND number BETWEEN ?2 AND ?3 ORDER BY number";
+            let mut found = BytesMut::with_capacity((end - start) as usize);
+            read.query_rows(
+                sql,
+                params![digest.as_bytes(), to_db(first), to_db(last)],
+                |row| {
+                    let from = from_db(row.get(0)?) * BLOB_PIECE_BYTES;
+                    let piece = row.get_ref(1)?.as_blob()?;
+                    let place = |at: u64| (at.saturating_sub(from) as usize).min(piece.len());
+                    found.extend_from_slice(&piece[place(start)..place(end)]);
+                    Ok(Ok(()))
+                },
+            )?;
+            if found.len() as u64 != end - start {
+                let what = format!("blob {digest}");
+                return Err(StoreError::Damaged {
+                    what,
+                    source: "a piece of it is missing".into(),
+                });
+            }
+            Ok(Some(found.freeze()))
+        })
+        .await
+    }
+}
+
+impl SqliteWriteTx<'_> {
+    /// Inserts all records or, if one exists, none.
+    pub(super) fn insert_records(&self, records: &[EncodedRecord]) -> Result<(), StoreError> {
+        for (count, record) in records.iter().enumerate() {
+            if !self.insert_record(record)? {
+                // The transaction is shared with other writes, so it cannot be rolled back for this
+                // one alone.
+                for record in &records[..count] {
+                    self.execute("DELETE FROM records WHERE key = ?1", [&record.name])?;
+                }
+                return Err(StoreError::RecordExists {
+                    key: record.key.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn insert_record(&self, record: &EncodedRecord) -> Result<bool, StoreError> {
+        let sql = "INSERT INTO records (key, body) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+        Ok(self.execute(sql, [&record.name, &record.body])? == 1)
+    }
+}
+
+impl SqliteReader<'_> {
+    fn read_record(&self, name: &str) -> Result<Option<StoreRecord>, StoreError> {
+        let sql = "SELECT body FROM records WHERE key = ?1";
+        self.query_row(sql, [name], |row| decode_column(row, 0, || name.to_owned()))?
+            .transpose()
+    }
+}

@@ -1,0 +1,467 @@
+//! The store rules for lists: sessions, turns and approvals follow the events.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use toolgate_core::{
+    ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRow, ApprovalState, CallId, Event,
+    IdSource, Invocation, LeaseRequest, LogPosition, MailboxItem, RecordKey, SessionFilter,
+    SessionId, SettledOutcome, Status, StoreHandle, StoreRecord, Timestamp, ToolEvent, ToolName,
+    TurnEvent, TurnFilter, TurnId, TurnInfo,
+};
+
+use super::{
+    StoreRule, ensure, error_text, event_batch, lease_request, leased_position, sample_events,
+};
+use crate::fakes::call_with;
+
+pub(super) const RULES: [(&str, StoreRule); 5] = [
+    ("sessions_are_listed_as_their_logs_say", |s, i| {
+        Box::pin(lists_sessions(s, i))
+    }),
+    ("the_session_of_an_agent_keeps_its_parent", |s, i| {
+        Box::pin(keeps_the_parent(s, i))
+    }),
+    ("turns_are_listed_until_they_settle", |s, i| {
+        Box::pin(lists_turns(s, i))
+    }),
+    ("approvals_follow_the_events", |s, i| {
+        Box::pin(lists_approvals(s, i))
+    }),
+    ("approvals_are_found_by_their_filters", |s, i| {
+        Box::pin(filters_approvals(s, i))
+    }),
+];
+
+/// A session that a rule writes, event by event.
+struct SessionScript<'a> {
+    store: &'a StoreHandle,
+    ids: &'a dyn IdSource,
+    session: SessionId,
+    revision: u64,
+}
+
+impl<'a> SessionScript<'a> {
+    fn new(store: &'a StoreHandle, ids: &'a dyn IdSource) -> Self {
+        Self {
+            store,
+            ids,
+            session: SessionId::from_source(ids),
+            revision: 0,
+        }
+    }
+
+    fn next_time(&self) -> Timestamp {
+        Timestamp::from_micros(1_000 + self.revision as i64 + 1)
+    }
+
+    async fn append_event(&mut self, event: Event) -> Result<(), String> {
+        let at = LogPosition::unleased(self.revision);
+        self.revision = self
+            .store
+            .append(self.session, at, event_batch(vec![Arc::new(event)]))
+            .await
+            .map_err(error_text)?;
+        Ok(())
+    }
+
+    async fn add_turn_event(&mut self, turn: TurnId, event: TurnEvent) -> Result<(), String> {
+        let info = Arc::new(TurnInfo::new(self.session, turn));
+        self.append_event(
+            Event::for_turn(self.revision + 1, self.next_time(), info, event)
+                .expect("a valid event"),
+        )
+        .await
+    }
+
+    async fn open_turn(&mut self) -> Result<TurnId, String> {
+        let turn = TurnId::from_source(self.ids);
+        self.add_turn_event(
+            turn,
+            TurnEvent::TurnOpened {
+                size: 1,
+                after: None,
+            },
+        )
+        .await?;
+        Ok(turn)
+    }
+
+    async fn add_tool_event(
+        &mut self,
+        turn: TurnId,
+        call: CallId,
+        tool: &str,
+        event: ToolEvent,
+    ) -> Result<(), String> {
+        let turn = Arc::new(TurnInfo::new(self.session, turn));
+        let head = Invocation {
+            id: call,
+            call_id: "c".into(),
+            tool: tool.into(),
+            emit_order: 0,
+            turn,
+        };
+        self.append_event(
+            Event::for_invocation(self.revision + 1, self.next_time(), Arc::new(head), event)
+                .expect("a valid event"),
+        )
+        .await
+    }
+
+    /// Adds an approval request for a new call, and returns the row that should be listed.
+    async fn request_approval(
+        &mut self,
+        turn: TurnId,
+        call: CallId,
+        tool: &str,
+        generation: u32,
+    ) -> Result<ApprovalRow, String> {
+        let mut request = ApprovalRequest::for_call(&call_with(tool, json!({ "n": generation })));
+        request.approval_id = ApprovalId::for_call(call);
+        request.generation = generation;
+        let session = self.session;
+        let asked_at = self.next_time();
+        // The runtime stores the request itself beside the event that shows it.
+        let key = RecordKey::Question(call, generation);
+        let question = StoreRecord::Question(Arc::new(request.clone()));
+        store_record(self.store, key, question).await?;
+        self.add_tool_event(
+            turn,
+            call,
+            tool,
+            ToolEvent::ToolApprovalRequested(Box::new(request.clone())),
+        )
+        .await?;
+        let request = Arc::new(request);
+        let state = ApprovalState::Pending;
+        Ok(ApprovalRow {
+            request,
+            session,
+            turn,
+            asked_at,
+            state,
+        })
+    }
+}
+
+async fn store_record(
+    store: &StoreHandle,
+    key: RecordKey,
+    record: StoreRecord,
+) -> Result<(), String> {
+    store
+        .put_record_once(key, record)
+        .await
+        .map(drop)
+        .map_err(error_text)
+}
+
+async fn lists_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let mut first = SessionScript::new(store, ids);
+    let mut second = SessionScript::new(store, ids);
+    // With a lease but without events: not listed.
+    let until = Timestamp::from_micros(99);
+    let request = |session| LeaseRequest {
+        session,
+        holder: "a".into(),
+        now: until,
+        until,
+        instead_of: None,
+        parent: None,
+    };
+    store
+        .acquire_lease(request(SessionId::from_source(ids)))
+        .await
+        .map_err(error_text)?;
+    let turn = first.open_turn().await?;
+    first.add_turn_event(turn, TurnEvent::TurnSettled).await?;
+    second.open_turn().await?;
+    store
+        .acquire_lease(request(second.session))
+        .await
+        .map_err(error_text)?;
+    let before = SessionId::new(uuid::Uuid::from_u128(first.session.uuid().as_u128() - 1));
+    let filter = SessionFilter {
+        after: Some(before),
+        ..SessionFilter::default()
+    };
+    let rows = store.sessions(filter.clone()).await.map_err(error_text)?;
+    ensure(rows.len() == 2, format!("{rows:?}"))?;
+    let row = &rows[0];
+    let other = &rows[1];
+    let times = (row.created_at.as_micros(), row.updated_at.as_micros());
+    let right = (row.session, row.revision, times) == (first.session, 2, (1_001, 1_002))
+        && row.held.is_none();
+    ensure(right, format!("{row:?}"))?;
+    ensure(
+        other.session == second.session && other.held == Some(("a".into(), until)),
+        format!("{other:?}"),
+    )?;
+    let open = store
+        .sessions(SessionFilter {
+            with_open_turns: true,
+            ..filter.clone()
+        })
+        .await
+        .map_err(error_text)?;
+    ensure(open == rows[1..], format!("with open turns: {open:?}"))?;
+    let page = store
+        .sessions(SessionFilter { limit: 1, ..filter })
+        .await
+        .map_err(error_text)?;
+    ensure(page == rows[..1], format!("the first page: {page:?}"))
+}
+
+async fn keeps_the_parent(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let parent = SessionId::from_source(ids);
+    let session = CallId::from_source(ids).agent_session();
+    let request = |parent| LeaseRequest {
+        parent,
+        ..lease_request(session, "a", 1, 2)
+    };
+    store
+        .acquire_lease(request(Some(parent)))
+        .await
+        .map_err(error_text)?;
+    let other = SessionId::from_source(ids);
+    // A later driver does not name it, or names another one.
+    for (parent_again, revision) in [(None, 0), (Some(other), 1)] {
+        let lease = store
+            .acquire_lease(request(parent_again))
+            .await
+            .map_err(error_text)?;
+        let events = event_batch(sample_events(session, ids, revision + 1, 1));
+        store
+            .append(session, leased_position(&lease, revision), events)
+            .await
+            .map_err(error_text)?;
+        let row = store.sessions(SessionFilter::for_session(session)).await;
+        let row = row.map_err(error_text)?.pop();
+        let listed = row.and_then(|row| row.parent);
+        ensure(
+            listed == Some(parent),
+            format!("the parent is {listed:?}, not {parent}"),
+        )?;
+    }
+    let erased = store
+        .erase_session(session, Timestamp::from_micros(9_000_000))
+        .await;
+    erased.map_err(error_text)?;
+    let lease = store
+        .acquire_lease(request(None))
+        .await
+        .map_err(error_text)?;
+    let events = event_batch(sample_events(session, ids, 1, 1));
+    store
+        .append(session, leased_position(&lease, 0), events)
+        .await
+        .map_err(error_text)?;
+    let rows = store.sessions(SessionFilter::for_session(session)).await;
+    ensure(
+        rows.map_err(error_text)?
+            .iter()
+            .all(|row| row.parent.is_none()),
+        "an erased session still has its parent",
+    )
+}
+
+async fn lists_turns(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let mut script = SessionScript::new(store, ids);
+    let first = script.open_turn().await?;
+    let second = script.open_turn().await?;
+    script.add_turn_event(first, TurnEvent::TurnSettled).await?;
+    let all = TurnFilter {
+        open: false,
+        ..TurnFilter::open_in(script.session)
+    };
+    let rows = store.turns(all.clone()).await.map_err(error_text)?;
+    let listed: Vec<_> = rows
+        .iter()
+        .map(|row| (row.turn, row.settled_at.map(Timestamp::as_micros)))
+        .collect();
+    ensure(
+        listed == [(first, Some(1_003)), (second, None)],
+        format!("{rows:?}"),
+    )?;
+    let opened = rows.iter().all(|row| row.session == script.session)
+        && rows[1].opened_at.as_micros() == 1_002;
+    ensure(opened, format!("{rows:?}"))?;
+    let open = store
+        .turns(TurnFilter::open_in(script.session))
+        .await
+        .map_err(error_text)?;
+    ensure(open == rows[1..], format!("open: {open:?}"))?;
+    let behind = store
+        .turns(TurnFilter {
+            after: Some(first),
+            ..all.clone()
+        })
+        .await
+        .map_err(error_text)?;
+    ensure(behind == rows[1..], format!("behind the first: {behind:?}"))?;
+    ensure(
+        store
+            .turns(TurnFilter { limit: 1, ..all })
+            .await
+            .map_err(error_text)?
+            == rows[..1],
+        "a page is wrong",
+    )
+}
+
+async fn lists_approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let mut script = SessionScript::new(store, ids);
+    let turn = script.open_turn().await?;
+    let call = CallId::from_source(ids);
+    let listed = async |expected: &ApprovalRow| {
+        let rows = store
+            .approvals(ApprovalFilter::for_call(call))
+            .await
+            .map_err(error_text)?;
+        ensure(
+            rows == [expected.clone()],
+            format!("{rows:?}, not {expected:?}"),
+        )
+    };
+    let mut row = script.request_approval(turn, call, "write", 1).await?;
+    listed(&row).await?;
+    store
+        .post_item(
+            script.session,
+            MailboxItem::Answer {
+                turn,
+                call,
+                generation: 1,
+            },
+            Vec::new(),
+        )
+        .await
+        .map_err(error_text)?;
+    row.state = ApprovalState::Answered;
+    listed(&row).await?;
+    row = script.request_approval(turn, call, "write", 2).await?;
+    listed(&row).await?;
+    script
+        .add_tool_event(
+            turn,
+            call,
+            "write",
+            ToolEvent::ToolApproved {
+                approver: "a".into(),
+                reason: None,
+                edited: false,
+            },
+        )
+        .await?;
+    row.state = ApprovalState::Answered;
+    listed(&row).await?;
+    let settled = ToolEvent::from_settled(&SettledOutcome::new(Status::Timeout), true, None, None);
+    script
+        .add_tool_event(turn, call, "write", settled.clone())
+        .await?;
+    row.state = ApprovalState::Settled(Status::Timeout);
+    listed(&row).await?;
+    let other = CallId::from_source(ids);
+    script.add_tool_event(turn, other, "write", settled).await?;
+    let none = store
+        .approvals(ApprovalFilter::for_call(other))
+        .await
+        .map_err(error_text)?;
+    ensure(
+        none.is_empty(),
+        "a call without an approval request has an approval",
+    )
+}
+
+async fn filters_approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let mut script = SessionScript::new(store, ids);
+    let mut other = SessionScript::new(store, ids);
+    let turn = script.open_turn().await?;
+    let calls: Vec<CallId> = (0..4).map(|_| CallId::from_source(ids)).collect();
+    let mut rows = Vec::new();
+    for (call, tool) in calls.iter().zip(["read", "write", "read", "write"]) {
+        rows.push(script.request_approval(turn, *call, tool, 1).await?);
+    }
+    let elsewhere = other
+        .request_approval(turn, CallId::from_source(ids), "read", 1)
+        .await?;
+    script
+        .add_tool_event(
+            turn,
+            calls[2],
+            "read",
+            ToolEvent::ToolSkipped { reason: None },
+        )
+        .await?;
+    rows[2].state = ApprovalState::Settled(Status::DryRun);
+    let all = ApprovalFilter {
+        session: Some(script.session),
+        pending: false,
+        ..ApprovalFilter::default()
+    };
+    let pending = ApprovalFilter {
+        pending: true,
+        ..all.clone()
+    };
+    let read = Some(ToolName::from("read"));
+    let first = Some(ApprovalId::for_call(calls[0]));
+    let row = |n: usize| rows[n].clone();
+    for (filter, expected) in [
+        (all.clone(), rows.clone()),
+        (pending.clone(), vec![row(0), row(1), row(3)]),
+        (
+            ApprovalFilter {
+                tool: read.clone(),
+                ..all.clone()
+            },
+            vec![row(0), row(2)],
+        ),
+        (
+            ApprovalFilter {
+                tool: read.clone(),
+                ..pending.clone()
+            },
+            vec![row(0)],
+        ),
+        (
+            ApprovalFilter {
+                after: first,
+                ..pending.clone()
+            },
+            vec![row(1), row(3)],
+        ),
+        (
+            ApprovalFilter {
+                limit: 2,
+                ..all.clone()
+            },
+            vec![row(0), row(1)],
+        ),
+        (
+            ApprovalFilter {
+                call: Some(calls[3]),
+                ..all
+            },
+            vec![row(3)],
+        ),
+        (
+            ApprovalFilter {
+                session: None,
+                tool: read,
+                after: first,
+                ..pending
+            },
+            vec![elsewhere],
+        ),
+    ] {
+        let found = store.approvals(filter.clone()).await.map_err(error_text)?;
+        // Without a session filter others may be listed too: every rule uses the same store.
+        let found: Vec<_> = found
+            .into_iter()
+            .filter(|row| [script.session, other.session].contains(&row.session))
+            .collect();
+        ensure(found == expected, format!("{filter:?}: {found:?}"))?;
+    }
+    Ok(())
+}
