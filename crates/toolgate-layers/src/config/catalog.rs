@@ -141,14 +141,19 @@ impl CatalogEntry {
         (self.check)(options)
     }
 
+    /// Checks whether this is the entry of `L`.
+    pub(crate) fn is_layer<L: Configurable>(&self) -> bool {
+        self.layer == TypeId::of::<L>()
+    }
+
     /// Returns the options if this is the entry of `L`. Ones that cannot be deserialized are
     /// reported when the layer is built.
     pub(crate) fn options_of<L: Configurable>(
         &self,
         options: &Spanned<DeValue<'_>>,
     ) -> Option<L::Options> {
-        let is_entry = self.layer == TypeId::of::<L>();
-        is_entry.then(|| deserialize_options::<L>(options.clone()).ok())?
+        self.is_layer::<L>()
+            .then(|| deserialize_options::<L>(options.clone()).ok())?
     }
 
     /// Builds the layer.

@@ -10,7 +10,7 @@ use toml::{
 use toolgate_core::{AnyLayer, LayerExt, Matcher};
 
 use crate::{
-    Budget, Catalog, CatalogEntry, ConfigError, Configurable, Resources, StackSection,
+    Budget, Catalog, CatalogEntry, ConfigError, Resources, StackSection,
     config::{budgets::BudgetSection, catalog::LayerBuildError, error::ConfigOrigin},
 };
 
@@ -237,7 +237,7 @@ impl<'a> ConfigDocument<'a> {
             None => self.default_layers(),
         };
         self.check_out_of_band_names(&plan)?;
-        if !plan.iter().any(|section| section.kind.name == Budget::NAME) {
+        if !plan.iter().any(|section| section.kind.is_layer::<Budget>()) {
             self.budgets.check_enforceable(&self.origin)?;
         }
         Ok(plan)

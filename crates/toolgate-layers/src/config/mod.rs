@@ -45,8 +45,7 @@ use toml::{
 use toolgate_core::{AnyLayer, Budgets, Executor, Stack};
 
 use crate::{
-    Budget, BuildError, Catalog, ConfigError, Configurable, HumanDuration, ProgramSection, Redact,
-    Resources,
+    Budget, BuildError, Catalog, ConfigError, HumanDuration, ProgramSection, Redact, Resources,
     config::{
         document::ConfigDocument,
         env::{EnvOverride, is_toolgate_variable},
@@ -238,7 +237,7 @@ impl Config {
     fn build_layers(&self, parts: &Resources) -> Result<Vec<AnyLayer>, ConfigError> {
         let document = self.parse_document()?;
         let plan = document.plan_layers()?;
-        if plan.iter().any(|section| section.kind.name == Budget::NAME) {
+        if plan.iter().any(|section| section.kind.is_layer::<Budget>()) {
             document.budgets.open_accounts(&document.origin, parts)?;
         }
         // Before any layer: recorders further out use the rules of a layer further in.
