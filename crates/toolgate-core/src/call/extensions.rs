@@ -12,6 +12,11 @@ struct ExtensionNode<T: ?Sized = dyn Any + Send + Sync> {
 }
 
 impl CallExtensions {
+    /// Checks whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Adds a value, which hides an older one of its type.
     pub(crate) fn add<T: Send + Sync + 'static>(&mut self, value: T) {
         let older = std::mem::take(self);

@@ -308,7 +308,8 @@ impl Call {
     }
 
     /// Returns a copy that carries `value` for the layers below and the executor. It replaces an
-    /// earlier value of its type.
+    /// earlier value of its type. A stack inside the executor does not see it: what holds in one
+    /// stack, such as the judgement of a policy, says nothing in another.
     ///
     /// ```
     /// use toolgate_core::{Arguments, Call};
@@ -328,6 +329,14 @@ impl Call {
     /// Returns the value of this type that a layer above has put on the call, if one has.
     pub fn extension<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.extensions.find()
+    }
+
+    /// Returns the call without extensions, for a stack that it enters.
+    pub(crate) fn without_extensions(mut self) -> Self {
+        if !self.extensions.is_empty() {
+            Arc::make_mut(&mut self.0).extensions = CallExtensions::default();
+        }
+        self
     }
 
     /// Returns the same call as another attempt.

@@ -68,7 +68,9 @@ fn start_descent(
     call: Call,
 ) -> (Arc<CallDescent>, BoxFuture<'static, Outcome>) {
     // Nothing was approved on this way down yet, whatever the call passed through before.
-    let call = call.inherit_requirements(&ApprovalRequirements::default());
+    let call = call
+        .without_extensions()
+        .inherit_requirements(&ApprovalRequirements::default());
     let run = Arc::new(CallDescent::new(plan, &call));
     let below = run_quietly(|| descend_from(run.clone(), 0, NO_PARENT, call));
     (run, below)

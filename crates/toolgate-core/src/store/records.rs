@@ -237,21 +237,6 @@ impl StoreHandle {
         self.put_content_once(key, value).await
     }
 
-    /// Writes the answer to an approval request unless there is one, and returns the one that was
-    /// there.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::WrongRecordKind`] if there is a record of another kind.
-    pub async fn put_answer_once(
-        &self,
-        call: CallId,
-        answer: Arc<ApprovalAnswer>,
-    ) -> Result<Option<Arc<ApprovalAnswer>>, StoreError> {
-        self.put_content_once(RecordKey::Answer(call, answer.generation), answer)
-            .await
-    }
-
     /// Lists the JSON under [`RecordKey::Other`] as [`RecordStore::list_records`] does.
     ///
     /// # Errors

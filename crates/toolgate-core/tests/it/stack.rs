@@ -801,6 +801,11 @@ async fn an_extension_reaches_the_layers_below_and_the_executor() {
     assert_eq!(seen[0].extension::<Depth>().map(|depth| depth.0), Some(2));
     assert!(seen[0].extension::<Tenant>().is_some() && seen[0].extension::<u32>().is_none());
     assert_eq!(outside.load(Ordering::Relaxed), 0, "not the layers above");
+    // A stack further in begins without the extensions of this one.
+    let inner = FakeExecutor::new();
+    let inside = Stack::over(inner.clone()).build().expect("in order");
+    inside.run(seen[0].clone()).await;
+    assert!(inner.seen()[0].extension::<Depth>().is_none());
 }
 
 #[tokio::test]

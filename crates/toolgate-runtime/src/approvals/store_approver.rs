@@ -100,7 +100,7 @@ impl fmt::Debug for StoreApprover {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolgate_core::{ApprovalAnswer, Arguments, Call, MemoryStore};
+    use toolgate_core::{ApprovalAnswer, Arguments, Call, MemoryStore, RecordKey, StoreRecord};
     use toolgate_testkit::TestClock;
 
     fn request() -> ApprovalRequest {
@@ -136,8 +136,9 @@ mod tests {
         let waiting = tokio::spawn(async move { Approver::decide(&approver, request()).await });
         settle_in().await;
         let answer = ApprovalAnswer::for_request(&request(), Decision::approve("ann"));
+        let key = RecordKey::Answer(request().approval_id.call_id(), answer.generation);
         store
-            .put_answer_once(request().approval_id.call_id(), Arc::new(answer))
+            .put_record_once(key, StoreRecord::Answer(Arc::new(answer)))
             .await
             .expect("stored");
         clock.advance(Duration::from_secs(1));

@@ -447,8 +447,12 @@ async fn ask_for_decision(
     // The driver checks the journal by itself, and what the store could not do is not decided.
     let _ = match decision {
         Some(decision) => {
-            let _inputs = dispatcher.0.inputs.lock().await;
-            active.accept_decision(question, decision).await
+            let inputs = dispatcher.0.inputs.lock().await;
+            match active.accept_decision(question, decision).await {
+                // The answer of another process stands, and it is in the mailbox.
+                Ok(false) => dispatcher.apply_mailbox(&inputs).await,
+                accepted => accepted.map(drop),
+            }
         }
         // It may have waited for an answer that is in the mailbox by now.
         None => dispatcher.process_mailbox().await,

@@ -313,10 +313,12 @@ fn hidden_mailbox(gate: &Arc<Semaphore>) -> FaultyStore<MemoryStore> {
 async fn of_an_approver_here_and_another_process_the_first_decides_and_both_are_recorded() {
     let approve = |name: &str| Decision::approve(name);
     let deny = |name: &str| Decision::deny(name, None);
-    for (theirs, ours, status) in [
-        (deny("bob"), approve("ann"), Status::Denied),
-        (approve("bob"), deny("ann"), Status::Ok),
-        (approve("bob"), approve("ann"), Status::Ok),
+    // The last one does not wait for answers, and still gets the one that was there first.
+    for (theirs, ours, status, waits) in [
+        (deny("bob"), approve("ann"), Status::Denied, true),
+        (approve("bob"), deny("ann"), Status::Ok, true),
+        (approve("bob"), approve("ann"), Status::Ok, true),
+        (approve("bob"), deny("ann"), Status::Ok, false),
     ] {
         let probe = Probe::default();
         let registry = registry(&probe);
@@ -339,7 +341,13 @@ async fn of_an_approver_here_and_another_process_the_first_decides_and_both_are_
             .open_turn(TurnRequest::new(view(&registry), calls))
             .await
             .expect("opens");
-        let driving = tokio::spawn(run.run_to_end());
+        let driving = tokio::spawn(async move {
+            if waits {
+                run.run_to_end().await
+            } else {
+                run.run().await
+            }
+        });
         let rejected = wait_for(&mut feed, "input_rejected").await;
         assert!(
             matches!(

@@ -12,8 +12,8 @@ use crate::approval_world::{
 use serde_json::{Value, json};
 use toolgate::{
     approval::{
-        append_approval_response, apply_approval_responses, approval_requests, approval_responses,
-        suspended_messages,
+        Quorum, append_approval_response, apply_approval_responses, approval_requests,
+        approval_responses, suspended_messages,
     },
     layers::{Approval, RuleBook, RuleError, StandingRule},
     prelude::*,
@@ -413,6 +413,21 @@ async fn a_standing_rule_decides_until_it_is_revoked_and_its_name_is_recorded() 
         ),
         "names are used once"
     );
+}
+
+#[tokio::test]
+async fn a_standing_rule_does_not_stand_for_a_quorum() {
+    let world = ApprovalWorld::new();
+    let book = RuleBook::new(world.handle()).in_project("shop");
+    book.add(build_rule("five", "allow", small_amounts()))
+        .await
+        .expect("kept");
+    let two = Quorum {
+        needed: 2,
+        among: Vec::new(),
+    };
+    let asking = world.asking_layer().with_rules(book).quorum(two);
+    assert_eq!(run_status(&world, asking).await, None, "asked");
 }
 
 #[tokio::test]

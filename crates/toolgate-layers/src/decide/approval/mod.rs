@@ -480,7 +480,10 @@ impl Approval {
             {
                 return self.apply_rule(call, next, *rule).await;
             }
-            (None, RuleLookup::Matched(rule)) if self.approval_reason(&call, &next).is_some() => {
+            // One person's rule does not stand for the approvals of several.
+            (None, RuleLookup::Matched(rule))
+                if self.quorum.is_none() && self.approval_reason(&call, &next).is_some() =>
+            {
                 return self.apply_rule(call, next, *rule).await;
             }
             // Fail closed: among the rules that cannot be loaded may be one that denies.

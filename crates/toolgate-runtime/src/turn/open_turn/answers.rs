@@ -108,20 +108,20 @@ impl OpenTurn {
     }
 
     /// Accepts the decision of the approver who was asked in this process. The answer is stored in
-    /// the write of its event, if no other process has answered before.
+    /// the write of its event. Returns false if another process has answered before.
     ///
     /// The caller holds the lock on inputs.
     pub(crate) async fn accept_decision(
         &self,
         question: ApprovalRequestRef,
         decision: Decision,
-    ) -> Result<(), DispatchError> {
+    ) -> Result<bool, DispatchError> {
         let shared = &self.shared;
         let call = question.approval_id.call_id();
         // Without the name of an approver it is no decision, and the call stays pending.
         let named = !decision.by.as_str().trim().is_empty();
         let Some(pending) = self.pending_request(&question).filter(|_| named) else {
-            return Ok(());
+            return Ok(true);
         };
         let admitted = match pending {
             Ok((_, request)) => {
@@ -135,20 +135,22 @@ impl OpenTurn {
             Ok(AdmittedAnswer::Complete(answer)) => {
                 Ok(self.store_answer(question, *answer).await?)
             }
-            Ok(AdmittedAnswer::Counted { .. }) => Ok(()),
-            Err(code) => Ok(self
-                .write_rejection(call, InputKind::Decision, code)
-                .await?),
+            Ok(AdmittedAnswer::Counted { .. }) => Ok(true),
+            Err(code) => {
+                self.write_rejection(call, InputKind::Decision, code)
+                    .await?;
+                Ok(true)
+            }
         }
     }
 
-    /// Stores an answer in the write of its event and applies it, unless another process has
-    /// answered before: then that answer is in the mailbox.
+    /// Stores an answer in the write of its event and applies it. Returns false if another process
+    /// has answered before: then that answer is in the mailbox.
     async fn store_answer(
         &self,
         question: ApprovalRequestRef,
         answer: ApprovalAnswer,
-    ) -> Result<(), JournalError> {
+    ) -> Result<bool, JournalError> {
         let call = question.approval_id.call_id();
         let key = RecordKey::Answer(call, answer.generation);
         let record = StoreRecord::Answer(Arc::new(answer.clone()));
@@ -158,13 +160,14 @@ impl OpenTurn {
             // It may have ended, or be driven by another copy, since the decision was checked.
             let pending = state.pending_request(self.info.turn, &question);
             let Some((at, _)) = pending.ok().filter(|_| !state.retired) else {
-                return Ok(());
+                return Ok(true);
             };
             let event = approval_event(state.turn.slots()[at].invocation(), &answer);
             let journal = &self.shared.journal;
             (at, journal.append_first(event, (key, record), duplicate))
         };
-        if first.await? {
+        let stands = first.await?;
+        if stands {
             let mut state = self.lock_state();
             // An interruption may have settled it meanwhile.
             if state.turn.slots()[at].phase() == Some(Phase::AwaitingApproval) {
@@ -173,7 +176,7 @@ impl OpenTurn {
             drop(state);
             self.inbox.push(Urgency::Settlement, DriverInput::Applied);
         }
-        Ok(())
+        Ok(stands)
     }
 
     /// Returns the pending approval request that `question` names; nothing if another copy of the
