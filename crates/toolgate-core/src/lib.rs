@@ -72,7 +72,7 @@ pub use call::notes::{
 };
 pub use call::outcome::{CallError, ErrorCategory, Outcome, SettledOutcome, Suspension};
 pub use call::requirement::ApprovalRequirement;
-pub use call::status::{Status, UnknownStatus};
+pub use call::status::{ErrorStatus, Failure, Refusal, Status, UnknownStatus};
 pub use call::stop::{StopActions, StopConfirmation, StopHandle};
 pub use call::{Call, CallData, CallSeed, RawArguments, ResumeState, ToolRequest, TurnInfo};
 pub use ledger::checkpoint::{
@@ -92,7 +92,8 @@ pub use model::{
     ModelRequest, OutputFormat, Reply, RoutedModel, TaskComplexity, ToolChoice, Usage,
 };
 pub use stack::adapters::{
-    FromFn, after, around, before, from_fn, map_call, map_outcome, observe, on_error,
+    BeforeExecution, FromFn, after, around, before, from_fn, map_call, map_outcome, observe,
+    on_error,
 };
 pub use stack::executor::{
     Executor, ExecutorTag, HostExecutor, ReconciledAttempt, UnknownExecutor,
@@ -104,7 +105,7 @@ pub use stack::panic::{run_contained, run_contained_sync};
 #[cfg(feature = "tower")]
 pub use stack::tower::{NextService, TowerLayer, TowerRequest};
 pub use stack::trail::Trail;
-pub use stack::{Stack, StackBuilder, StackError, StackWarning};
+pub use stack::{Stack, StackBuilder, StackError, StackRank, StackWarning};
 pub use store::accounts::AccountStore;
 pub use store::catalogue::CatalogueStore;
 pub use store::erasure::{ErasedSessions, ErasureNames, ErasureScope};

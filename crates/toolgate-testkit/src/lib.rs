@@ -15,7 +15,7 @@
 //! use toolgate_testkit::{call, echo_under};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-//! let closed = from_fn(async |_call, _next| Outcome::refused(Status::Blocked, "closed"));
+//! let closed = from_fn(async |_call, _next| Outcome::refused(Refusal::Blocked, "closed"));
 //! assert_eq!(echo_under(closed).run(call("echo")).await.status(), Some(Status::Blocked));
 //! # });
 //! ```

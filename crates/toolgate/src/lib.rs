@@ -59,12 +59,13 @@ pub mod tool {
 /// Calls, layers and stacks: what a layer sees, how an outcome settles, and the executor below.
 pub mod stack {
     pub use toolgate_core::{
-        AdjustedLayer, AnyLayer, Band, Call, CallData, CallEnv, CallError, CallSeed, ChangeSubject,
-        ConsentNote, ErrorCategory, Executor, ExecutorTag, FromFn, HookAction, Hooks, HostExecutor,
-        InvalidNote, Layer, LayerCapabilities, LayerExt, LayerNote, LayerStatus, LogLevel, Matcher,
-        MatcherError, Next, NoProbe, NoteFields, NoteKey, Notes, Outcome, Probe, Progress,
-        ProgressKind, Provenance, RawArguments, ReconciledAttempt, RedactionError, Redactor,
-        ResumeState, SettledOutcome, Stack, StackBuilder, StackError, StackWarning, StartPermit,
+        AdjustedLayer, AnyLayer, Band, BeforeExecution, Call, CallData, CallEnv, CallError,
+        CallSeed, ChangeSubject, ConsentNote, ErrorCategory, ErrorStatus, Executor, ExecutorTag,
+        Failure, FromFn, HookAction, Hooks, HostExecutor, InvalidNote, Layer, LayerCapabilities,
+        LayerExt, LayerNote, LayerStatus, LogLevel, Matcher, MatcherError, Next, NoProbe,
+        NoteFields, NoteKey, Notes, Outcome, Probe, Progress, ProgressKind, Provenance,
+        RawArguments, ReconciledAttempt, RedactionError, Redactor, Refusal, ResumeState,
+        SettledOutcome, Stack, StackBuilder, StackError, StackRank, StackWarning, StartPermit,
         Status, StopActions, StopConfirmation, StopHandle, StopReason, SupersededNote, Suspension,
         ToolRequest, Trail, TurnInfo, UnknownExecutor, UnknownStatus, UnsettledReason, after,
         around, before, from_fn, map_call, map_outcome, note_keys, observe, on_error,
@@ -189,8 +190,8 @@ pub mod value {
 pub mod prelude {
     pub use toolgate_core::{
         Annotations, Approver, Arguments, Call, Context, Decision, Event, Layer, LayerExt, Model,
-        Next, Outcome, Registry, RunEnd, SideEffect, Stack, Status, Tool, ToolError, ToolOutput,
-        from_fn, tool_fn,
+        Next, Outcome, Refusal, Registry, RunEnd, SideEffect, Stack, Status, Tool, ToolError,
+        ToolOutput, from_fn, tool_fn,
     };
     pub use toolgate_macros::tool;
     pub use toolgate_runtime::Session;

@@ -11,8 +11,8 @@ use crate::{
     Transform,
     call::requirement::ApprovalRequirements,
     stack::{
-        LayerFrame,
-        descend::{CallDescent, StackPosition},
+        LayerFrame, StackRank,
+        descend::{CallDescent, StackPosition, StartHook, descend_from},
     },
 };
 
@@ -32,7 +32,7 @@ use crate::{
 /// impl Layer for OfficeHours {
 ///     async fn handle(&self, call: Call, next: Next) -> Outcome {
 ///         if !self.open {
-///             return Outcome::refused(Status::Blocked, "the office is closed");
+///             return Outcome::refused(Refusal::Blocked, "the office is closed");
 ///         }
 ///         next.run(call).await
 ///     }
@@ -239,7 +239,12 @@ impl fmt::Display for Band {
     }
 }
 
-/// The rest of the stack below a layer. It can be stored, cloned, and run as often as needed.
+/// The rest of the stack below a layer. It can be cloned, and run as often as needed while the call
+/// is in the stack.
+///
+/// Where layers decide, it belongs to one pass of the call: from the first deciding layer down, every
+/// run has to have the arguments that this pass decides on, and none is possible once the pass has
+/// ended. A run that breaks this settles as `policy_blocked`.
 #[derive(Clone)]
 pub struct Next {
     pub(crate) run: Arc<CallDescent>,
@@ -247,6 +252,8 @@ pub struct Next {
     pub(crate) at: usize,
     /// The layer's own entry on the trail.
     pub(crate) entry: usize,
+    /// The pass through the deciding layers that the layer belongs to.
+    pub(crate) pass: usize,
     /// The arguments the layer was given, to see whether it changed them.
     pub(crate) given: crate::Arguments,
     /// The requirements that the layer was entered with and cannot remove.
@@ -276,7 +283,19 @@ impl Next {
     fn descend(self, call: Call) -> BoxFuture<'static, Outcome> {
         self.run
             .record_arguments(self.entry, &self.given, &call.arguments);
-        crate::stack::descend::descend_from(self.run, self.at, self.entry, call)
+        let below = StackPosition {
+            run: self.run,
+            at: self.at,
+            parent: self.entry,
+            pass: self.pass,
+            opens_pass: false,
+        };
+        descend_from(below, call)
+    }
+
+    /// Runs `hook` immediately before the first attempt of the call, if there is one.
+    pub(crate) fn on_start(&self, hook: StartHook) {
+        self.run.add_start_hook(self.at - 1, hook);
     }
 
     /// Checks whether a layer further in that wraps this call asks for approval.
@@ -440,6 +459,11 @@ impl AnyLayer {
     /// Returns what a linter should know about it.
     pub fn capabilities(&self) -> LayerCapabilities {
         self.0.capabilities()
+    }
+
+    /// Returns its place in the order of a stack.
+    pub fn stack_rank(&self) -> StackRank {
+        StackRank::new(self.band(), self.capabilities().asks)
     }
 }
 

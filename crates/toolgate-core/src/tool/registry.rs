@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 
 use crate::{
     Annotations, Call, Digest, Executor, ExecutorTag, HostExecutor, IdempotencyKey,
-    InvalidToolName, Outcome, ReconciledAttempt, SchemaError, Status, Tool, ToolName, ToolSpec,
+    InvalidToolName, Outcome, ReconciledAttempt, Refusal, SchemaError, Tool, ToolName, ToolSpec,
     note_keys, stack::executor::DynExecutor, tool::NativeExecutor,
 };
 
@@ -360,7 +360,7 @@ impl Registry {
     fn resolve_tool(&self, call: &Call) -> Result<Arc<ToolEntry>, Outcome> {
         let missing = || {
             Outcome::refused(
-                Status::ToolNotFound,
+                Refusal::ToolNotFound,
                 format!("There is no tool named {}.", call.tool),
             )
         };
@@ -389,7 +389,7 @@ pub(crate) fn changed_tool_outcome(entry: &ToolEntry) -> Outcome {
         "the tool {} has changed and has to be accepted by the operator first",
         entry.spec.name
     );
-    Outcome::refused(Status::Blocked, text).with_notes(|notes| {
+    Outcome::refused(Refusal::Blocked, text).with_notes(|notes| {
         notes.insert(note_keys::FINGERPRINT, &entry.fingerprint);
         notes.insert(note_keys::PINNED, &entry.pinned_as);
     })

@@ -3,8 +3,9 @@
 use std::{any::TypeId, collections::BTreeMap, collections::BTreeSet, sync::Arc};
 
 use crate::{
-    Arguments, JsonError, LayerName, Outcome, Registry, SchemaProblem, Status, ToolEntry, ToolName,
-    ToolRequest, ToolSpec, Transform, call::RawArguments, tool::registry::changed_tool_outcome,
+    Arguments, JsonError, LayerName, Outcome, Refusal, Registry, SchemaProblem, ToolEntry,
+    ToolName, ToolRequest, ToolSpec, Transform, call::RawArguments,
+    tool::registry::changed_tool_outcome,
 };
 
 /// The tools one model may see and call: the registry, filtered and transformed.
@@ -232,7 +233,7 @@ impl View {
             format!(" Did you mean {}?", near.join(" or "))
         };
         Outcome::refused(
-            Status::ToolNotFound,
+            Refusal::ToolNotFound,
             format!("There is no tool named {name}.{hint}"),
         )
     }
@@ -345,6 +346,7 @@ fn malformed_arguments(error: &JsonError) -> Outcome {
 mod tests {
     use super::*;
     use crate::Schema;
+    use crate::Status;
     use serde_json::json;
 
     struct Edit<F>(F);

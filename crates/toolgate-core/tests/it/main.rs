@@ -3,6 +3,8 @@
 mod billing;
 mod choosing;
 mod interleavings;
+mod observers;
+mod passes;
 mod stack;
 mod tools;
 mod tower;

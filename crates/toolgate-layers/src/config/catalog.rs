@@ -211,7 +211,8 @@ fn bound_numbers(schema: &mut Value) {
 }
 
 impl Catalog {
-    /// Adds the program's own kind of layer at the inner end of its band.
+    /// Adds the program's own kind of layer at the inner end of its band. In the default order, layers
+    /// that decide stand outside those that ask for approval all the same.
     pub fn with_layer<L: Configurable>(self, band: Band) -> Self {
         self.with_entry(CatalogEntry::for_layer::<L>(band))
     }

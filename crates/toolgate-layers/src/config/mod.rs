@@ -246,9 +246,16 @@ impl Config {
             .filter_map(|section| section.kind.options_of::<Redact>(&section.options))
             .collect();
         Redact::share_redactor(redaction, parts);
-        plan.into_iter()
+        let mut layers = plan
+            .into_iter()
             .map(|section| document.build_layer(section, parts))
-            .collect()
+            .collect::<Result<Vec<AnyLayer>, _>>()?;
+        // An order that the file gives is kept, and checked when the stack is built. Otherwise the
+        // program's own kinds of layers take their place outside those that ask for approval.
+        if document.stack.order.is_none() {
+            layers.sort_by_key(AnyLayer::stack_rank);
+        }
+        Ok(layers)
     }
 
     /// Builds the whole stack over `executor`, and allows the layers in `stack.allow_out_of_band`

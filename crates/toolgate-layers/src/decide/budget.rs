@@ -1,6 +1,10 @@
 //! Rejects calls that cost more than the budget has left.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use futures::FutureExt;
 use schemars::JsonSchema;
@@ -9,7 +13,7 @@ use toolgate_core::{
     Band, BillingService, BudgetAlert, BudgetError, BudgetPeriod, BudgetRule, BudgetScope,
     BudgetUnit, Budgets, Call, CallError, CallId, Charge, ChargeId, Cost, ErrorCategory, Expense,
     ExpenseState, Json, Layer, LayerCapabilities, LogLevel, MemoryStore, Next, Outcome, Payer,
-    RecordKey, Status, StoreError, StoreHandle, StoreRecord, Suspension, Timestamp, Trail,
+    RecordKey, Refusal, Status, StoreError, StoreHandle, StoreRecord, Suspension, Timestamp, Trail,
     UnknownPrice, convert_dollars, note_keys, run_contained, run_contained_sync,
 };
 
@@ -194,7 +198,9 @@ fn bill_process(limit: f64) -> Result<BillingService, BadOption> {
 /// Returns the key of the record that a call was paid for: it is paid for once, however often it
 /// resumes.
 fn booked_record_key(call: CallId) -> RecordKey {
-    RecordKey::Layer(call, "budget_booked".into())
+    // Shared, because every call needs the key twice.
+    static NAME: LazyLock<Arc<str>> = LazyLock::new(|| "budget_booked".into());
+    RecordKey::Layer(call, NAME.clone())
 }
 
 /// Runs work on the accounts. A panic of the store counts as its failure.
@@ -215,7 +221,7 @@ fn rejected_outcome(error: &BudgetError) -> Outcome {
         refused => (format!("the call was not run: {refused}"), None),
     };
     let error = CallError::new(ErrorCategory::Refused, text);
-    Outcome::error(Status::BudgetExceeded, CallError { operator, ..error })
+    Outcome::error(Refusal::BudgetExceeded, CallError { operator, ..error })
 }
 
 fn describe_store_error(error: &StoreError) -> String {

@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, SchemaProblem,
-    Status, parse_argument_pointer, run_contained_sync,
+    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, Refusal,
+    SchemaProblem, parse_argument_pointer, run_contained_sync,
 };
 
 use crate::{BadOption, Configurable, Resources, config::lists};
@@ -133,7 +133,7 @@ impl Layer for Validate {
                     ErrorCategory::InvalidInput,
                     "the arguments could not be checked",
                 );
-                Outcome::error(Status::SchemaViolation, error.with_operator_detail(report))
+                Outcome::error(Refusal::SchemaViolation, error.with_operator_detail(report))
             }
         }
     }
@@ -384,6 +384,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::sync::Mutex;
+    use toolgate_core::Status;
     use toolgate_core::{CallSeed, Registry, Schema, ToolSpec, View, map_call};
     use toolgate_testkit::{call_with, echo, echo_under, run_twice, seed, seed_for};
 

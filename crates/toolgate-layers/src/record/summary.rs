@@ -306,8 +306,8 @@ mod tests {
     use super::*;
     use serde_json::json;
     use toolgate_core::{
-        Annotations, CallSeed, Json, NoteFields, RedactionError, Redactor, Registry, Schema, Stack,
-        Status, Tool, ToolError, ToolKind, ToolOutput, ToolSpec, View, map_outcome,
+        Annotations, CallSeed, Failure, Json, NoteFields, RedactionError, Redactor, Registry,
+        Schema, Stack, Tool, ToolError, ToolKind, ToolOutput, ToolSpec, View, map_outcome,
     };
     use toolgate_testkit::{
         FakeExecutor, TestClock, call, call_with, echo, echo_under, env_at, run_twice, seed,
@@ -347,7 +347,7 @@ mod tests {
             hands.advance(Duration::from_millis(12));
             outcome
         });
-        let script = FakeExecutor::new().then(Outcome::refused(Status::Timeout, "late"));
+        let script = FakeExecutor::new().then(Outcome::failed_with(Failure::Timeout, "late"));
         let stack = Stack::over(script)
             .layer(Summary::default())
             .layer(slow)

@@ -9,8 +9,8 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, Status,
-    Timestamp, ToolName,
+    Band, Call, CallError, ErrorCategory, Failure, Layer, LayerCapabilities, Next, Outcome,
+    Status, Timestamp, ToolName,
 };
 
 use crate::{BadOption, Configurable, HumanDuration, Resources};
@@ -346,7 +346,7 @@ fn unavailable_outcome(tool: &ToolName, failures: u32, until: Option<Timestamp>)
         "the tool {tool} is unavailable {until} after {failures} failures in a row; use another tool or retry later"
     );
     Outcome::error(
-        Status::ExecutorError,
+        Failure::ExecutorError,
         CallError::new(ErrorCategory::Refused, text),
     )
 }

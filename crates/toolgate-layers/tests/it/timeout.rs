@@ -105,9 +105,14 @@ async fn a_tool_that_reacts_to_cancellation_settles_as_timeout_even_if_it_writes
 
 #[tokio::test]
 async fn a_tool_that_ignores_cancellation_is_dropped_after_the_grace_and_its_outcome_is_unknown() {
-    for (annotations, status) in [
-        (writing_annotations(), Status::OutcomeUnknown),
-        (Annotations::read_only(), Status::Timeout),
+    for (annotations, steps, status) in [
+        (
+            writing_annotations(),
+            &[LIMIT, GRACE][..],
+            Status::OutcomeUnknown,
+        ),
+        // What only reads is not waited for.
+        (Annotations::read_only(), &[LIMIT], Status::Timeout),
     ] {
         let clock = TestClock::new();
         let dropped = Arc::new(AtomicBool::new(false));
@@ -120,11 +125,33 @@ async fn a_tool_that_ignores_cancellation_is_dropped_after_the_grace_and_its_out
             }
         };
         let (stack, call) = stack_of(annotations, short_timeout(), tool, &clock);
-        let settled = run_through(&clock, &stack, call, &[LIMIT, GRACE]).await;
+        let settled = run_through(&clock, &stack, call, steps).await;
         assert_eq!(settled.status, status);
         assert!(dropped.load(Ordering::SeqCst), "the future is gone");
         assert_eq!(clock.sleeper_count(), 0);
     }
+}
+
+#[tokio::test]
+async fn a_tool_that_only_reads_settles_at_the_deadline_and_its_processes_are_stopped() {
+    let clock = TestClock::new();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let seen = stopped.clone();
+    let tool = move |_: Nothing, cx: Context| {
+        let seen = seen.clone();
+        async move {
+            cx.on_stop(move || {
+                seen.store(true, Ordering::SeqCst);
+                StopConfirmation::Confirmed
+            });
+            std::future::pending().await
+        }
+    };
+    let (stack, call) = stack_of(Annotations::read_only(), short_timeout(), tool, &clock);
+    let settled = run_through(&clock, &stack, call, &[LIMIT]).await;
+    assert_eq!(settled.status, Status::Timeout);
+    assert_eq!(settled.duration(), LIMIT, "not later");
+    wait_until(|| stopped.load(Ordering::SeqCst)).await;
 }
 
 struct SetOnDrop(Arc<AtomicBool>);

@@ -10,8 +10,8 @@ use std::{fmt, sync::Arc};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Annotations, CallError, ErrorCategory, Model, Outcome, RegisterError, Registry, RunEnd, Schema,
-    SideEffect, Stack, Status, ToolName, ToolSpec,
+    Annotations, CallError, ErrorCategory, Failure, Model, Outcome, Refusal, RegisterError,
+    Registry, RunEnd, Schema, SideEffect, Stack, ToolName, ToolSpec,
 };
 
 use crate::{
@@ -213,15 +213,16 @@ impl Agent {
                 );
                 DelegationState::Done(Outcome::ok(text))
             }
-            RunEnd::Cancelled => {
-                DelegationState::Done(Outcome::refused(Status::Cancelled, "the agent was stopped"))
-            }
+            RunEnd::Cancelled => DelegationState::Done(Outcome::refused(
+                Refusal::Cancelled,
+                "the agent was stopped",
+            )),
             RunEnd::BudgetExceeded => DelegationState::Done(Outcome::refused(
-                Status::BudgetExceeded,
+                Refusal::BudgetExceeded,
                 "the agent has no budget left",
             )),
             RunEnd::LoopGuard => DelegationState::Done(Outcome::refused(
-                Status::LoopGuard,
+                Refusal::LoopGuard,
                 "the agent was stopped because a loop was detected",
             )),
             RunEnd::Failed => {
@@ -233,7 +234,7 @@ impl Agent {
                     "the agent could not finish its work",
                 );
                 DelegationState::Done(Outcome::error(
-                    Status::ExecutorError,
+                    Failure::ExecutorError,
                     CallError {
                         operator: detail,
                         ..error
@@ -248,7 +249,7 @@ fn start_failure(error: &SessionBuildError) -> Outcome {
     let detail = Some(crate::session::run::steps::error_chain(error));
     let error = CallError::new(ErrorCategory::Internal, "the agent could not be started");
     Outcome::error(
-        Status::ExecutorError,
+        Failure::ExecutorError,
         CallError {
             operator: detail,
             ..error

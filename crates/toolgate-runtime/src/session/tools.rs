@@ -2,7 +2,7 @@
 
 use toolgate_core::{
     AnyLayer, Call, Executor, IdempotencyKey, Outcome, ReconciledAttempt, Registry, Stack,
-    StackError, View,
+    StackBuilder, StackError, View,
 };
 
 use crate::{RunError, RunOptions, session::SessionShared};
@@ -80,22 +80,17 @@ impl RunTools {
     }
 }
 
-/// Returns the stack with more layers, each innermost in its band.
+/// Returns the stack with more layers, each at its place in its band: inside the session's own
+/// layers, which see the call first, and outside those that ask for approval.
 fn insert_layers(
     stack: &Stack,
     more: Vec<AnyLayer>,
     over: Option<ShadowingRegistry>,
 ) -> Result<Stack, StackError> {
-    let mut layers = stack.any_layers();
-    for layer in more {
-        // Innermost in its band: the session's own layers see the call first.
-        let at = layers
-            .iter()
-            .position(|other| other.band() > layer.band())
-            .unwrap_or(layers.len());
-        layers.insert(at, layer);
-    }
-    stack.with_layers(layers, over).build()
+    let builder = stack.with_layers(stack.any_layers(), over);
+    more.into_iter()
+        .fold(builder, StackBuilder::place_layer)
+        .build()
 }
 
 /// The tools of a run in front of those of the session.

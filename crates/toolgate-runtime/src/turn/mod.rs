@@ -28,7 +28,7 @@ use tokio::{
 };
 use toolgate_core::{
     AcceptedCall, Admission, CallId, Clock, DynApprover, IdSource, Invocation, Keyring, Outcome,
-    ProviderCall, RecordKey, Redactor, SessionId, SettledOutcome, Stack, Status, StoreHandle,
+    ProviderCall, RecordKey, Redactor, Refusal, SessionId, SettledOutcome, Stack, StoreHandle,
     StoreRecord, ToolRequest, Turn, TurnEvent, TurnId, TurnInfo, TurnRequests, View,
     run_contained_sync,
 };
@@ -315,7 +315,7 @@ impl Dispatcher {
             );
             // Rejected like any other call, not dropped: providers reject a conversation in which a
             // call of a reply has no result.
-            admission.refusal = Some(Outcome::refused(Status::RateLimited, text));
+            admission.refusal = Some(Outcome::refused(Refusal::RateLimited, text));
         }
         admission
     }

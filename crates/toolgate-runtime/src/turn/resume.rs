@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApprovalAnswer, Arguments, CallId, Outcome, Phase, ReconciledAttempt, RejectCode,
-    SettledOutcome, Stack, Status, TurnId, TurnRequests, View, run_contained,
+    ApprovalAnswer, Arguments, CallId, Failure, Outcome, Phase, ReconciledAttempt, RejectCode,
+    SettledOutcome, Stack, TurnId, TurnRequests, View, run_contained,
 };
 
 use crate::{
@@ -255,7 +255,7 @@ impl Dispatcher {
                 ReconciledAttempt::Unknown if !annotations.may_repeat() => {
                     let text = "the process was lost while the call ran; it may have taken effect";
                     active
-                        .close_call(at, settled_refusal(Status::OutcomeUnknown, text))
+                        .close_call(at, settled_refusal(Failure::OutcomeUnknown, text))
                         .await?;
                     found.calls[at].found = RecoveredState::Unknown;
                 }

@@ -12,7 +12,7 @@ use crate::common::{
 use tokio::sync::Semaphore;
 use toolgate_core::{
     AdmittedDecision, ApprovalRequest, Approver, Band, Call, CallError, Clock as _, Decision,
-    ErrorCategory, Event, Layer, MemoryStore, Next, Outcome, Quorum, RecordKey, Registry,
+    ErrorCategory, Event, Failure, Layer, MemoryStore, Next, Outcome, Quorum, RecordKey, Registry,
     RejectCode, Stack, Status, StoreHandle, StoreRecord, Suspension, TurnEvent, Verdict,
 };
 use toolgate_runtime::{
@@ -262,7 +262,7 @@ async fn each_attempt_has_a_result_of_its_own_even_if_they_are_alike() {
     let driving = tokio::spawn(run.run_to_end());
     let service = dispatcher.approval_service();
     let error = || CallError::new(ErrorCategory::Unknown, "not now");
-    let failed = || Outcome::error(Status::ExecutorError, error());
+    let failed = || Outcome::error(Failure::ExecutorError, error());
     for _ in 0..2 {
         let started = wait_for(&mut feed, "tool_execution_started").await;
         let call = started.as_tool().expect("is of a call").0.id;

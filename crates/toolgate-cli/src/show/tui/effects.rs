@@ -139,7 +139,7 @@ impl EffectRunner {
     ) {
         // The rule comes first: if it cannot be stored, the request stays pending.
         match self.rule_book().add(rule).await {
-            Ok(()) => {
+            Ok(_) => {
                 self.show_toast(
                     ToastLevel::Success,
                     "the rule is stored; `toolgate approvals rules` lists it".to_owned(),

@@ -9,7 +9,7 @@ use std::{
 use futures::poll;
 use serde_json::json;
 use toolgate_core::{
-    AnyLayer, CallSeed, HostExecutor, LayerExt, SettledOutcome, Stack, ToolError, from_fn,
+    AnyLayer, CallSeed, Failure, HostExecutor, LayerExt, SettledOutcome, Stack, ToolError, from_fn,
 };
 use toolgate_testkit::{
     FakeExecutor, FaultyStore, StoreCall, StoreFault, TestClock, echo, echo_under, run_twice,
@@ -144,7 +144,7 @@ async fn a_call_that_would_exceed_the_budget_is_rejected_before_it_runs() {
 async fn a_call_that_ran_costs_its_price_once_whatever_its_outcome() {
     for outcome in [
         Outcome::failed(ToolError::new("no")),
-        Outcome::refused(Status::OutcomeUnknown, "who knows"),
+        Outcome::failed_with(Failure::OutcomeUnknown, "who knows"),
     ] {
         let accounts = accounts_with(1.0);
         let tool = FakeExecutor::new().then(outcome);

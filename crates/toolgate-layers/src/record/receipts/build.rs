@@ -363,6 +363,7 @@ mod tests {
     use crate::{MemoryReceipts, Receipts, SharedRedactor};
     use serde_json::json;
     use std::{collections::BTreeSet, time::Duration};
+    use toolgate_core::Refusal;
     use toolgate_core::{
         Annotations, AnyLayer, ApprovalAnswer, ApprovalRequest, Arguments, CallSeed, ConsentNote,
         Decision, Next, Outcome, RedactionError, Redactor, Registry, Schema, Stack, Timestamp,
@@ -758,7 +759,7 @@ mod tests {
         assert_eq!(run(noting(json!(-1))).await, Some(0.25));
         assert_eq!(run(AnyLayer::new(cached)).await, None);
         assert_eq!(
-            run(answering(|| Outcome::refused(Status::DryRun, "dry run"))).await,
+            run(answering(|| Outcome::refused(Refusal::DryRun, "dry run"))).await,
             None
         );
         assert_eq!(run(answering(|| Outcome::denied(None))).await, None);

@@ -294,6 +294,7 @@ mod tests {
         Band, CallSeed, Layer, LayerExt, Next, RedactionError, Redactor, Stack, around, from_fn,
         map_outcome,
     };
+    use toolgate_core::{Failure, Refusal};
     use toolgate_testkit::{
         FakeExecutor, TestClock, call, call_with, echo, echo_under, env_at, run_twice, seed,
     };
@@ -377,7 +378,7 @@ mod tests {
         let (telemetry, spans) = catching();
         let refusing = from_fn(async |_, next: Next| {
             next.note_reason("stage two");
-            Outcome::refused(Status::OutOfScope, "no")
+            Outcome::refused(Refusal::OutOfScope, "no")
         });
         let gate = refusing.named("scope").in_band(Band::Decide);
         Stack::over(echo())
@@ -415,7 +416,7 @@ mod tests {
             hands.advance(Duration::from_secs(call.attempt.into()));
             outcome
         });
-        let script = FakeExecutor::new().then(Outcome::refused(Status::ExecutorError, "busy"));
+        let script = FakeExecutor::new().then(Outcome::failed_with(Failure::ExecutorError, "busy"));
         let stack = Stack::over(script)
             .layer(telemetry)
             .layer(again())
@@ -454,7 +455,7 @@ mod tests {
     #[tokio::test]
     async fn attempts_without_times_of_their_own_are_marked() {
         let (telemetry, spans) = catching();
-        let script = FakeExecutor::new().then(Outcome::refused(Status::ExecutorError, "busy"));
+        let script = FakeExecutor::new().then(Outcome::failed_with(Failure::ExecutorError, "busy"));
         let stack = Stack::over(script)
             .layer(telemetry)
             .layer(again())

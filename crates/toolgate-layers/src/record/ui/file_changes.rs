@@ -320,7 +320,7 @@ mod tests {
             .filter(|status| *status != Status::Ok)
         {
             assert_eq!(
-                changes(seed(), Outcome::refused(status, "no")).await,
+                changes(seed(), SettledOutcome::new(status).into()).await,
                 [],
                 "{status}"
             );

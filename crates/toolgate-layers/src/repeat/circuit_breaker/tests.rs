@@ -5,7 +5,7 @@ use crate::{Retry, testing::*};
 use futures::{FutureExt, poll};
 use serde_json::json;
 use std::{pin::pin, sync::Arc};
-use toolgate_core::{AnyLayer, CallSeed, Stack, ToolError};
+use toolgate_core::{AnyLayer, CallSeed, Refusal, Stack, ToolError};
 use toolgate_testkit::{FakeExecutor, TestClock, run_twice};
 
 fn breaker(failure_threshold: u32) -> CircuitBreaker {
@@ -90,7 +90,7 @@ async fn errors_about_the_call_and_blocked_calls_do_not_open_the_circuit() {
     }
     tool = tool
         .then(Outcome::denied(None))
-        .then(Outcome::refused(Status::DryRun, "not run"));
+        .then(Outcome::refused(Refusal::DryRun, "not run"));
     let clock = TestClock::new();
     let stack = stack(&tool, 1);
     for _ in 0..6 {
@@ -101,8 +101,8 @@ async fn errors_about_the_call_and_blocked_calls_do_not_open_the_circuit() {
 #[tokio::test]
 async fn timeouts_panics_and_failing_tools_open_it() {
     for tool in [
-        FakeExecutor::new().then(Outcome::refused(Status::Timeout, "late")),
-        FakeExecutor::new().then(Outcome::refused(Status::OutcomeUnknown, "who knows")),
+        FakeExecutor::new().then(Outcome::failed_with(Failure::Timeout, "late")),
+        FakeExecutor::new().then(Outcome::failed_with(Failure::OutcomeUnknown, "who knows")),
         FakeExecutor::new().then(Outcome::failed(ToolError::new("broken"))),
         FakeExecutor::new().then_panic("boo"),
     ] {

@@ -116,9 +116,9 @@ async fn a_result_expires_by_the_clock_of_the_call() {
 async fn only_successes_are_cached() {
     for outcome in [
         Outcome::failed(ToolError::new("no")),
-        Outcome::refused(Status::DryRun, "not run"),
+        Outcome::refused(Refusal::DryRun, "not run"),
         Outcome::denied(None),
-        Outcome::refused(Status::Timeout, "late"),
+        Outcome::failed_with(Failure::Timeout, "late"),
     ] {
         let clock = TestClock::new();
         let tool = FakeExecutor::new().then(outcome);

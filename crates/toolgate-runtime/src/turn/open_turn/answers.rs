@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_core::{
     ApprovalAnswer, ApprovalRequest, ApprovalRequestRef, Arguments, CallId, Decision, InputKind,
-    Invocation, InvocationSlot, Phase, RecordKey, RejectCode, SettledOutcome, Status, StoreRecord,
+    Invocation, InvocationSlot, Phase, RecordKey, Refusal, RejectCode, SettledOutcome, StoreRecord,
     Suspension, Timestamp, ToolEvent, TurnId, Verdict,
 };
 
@@ -357,7 +357,7 @@ fn approved_event(answer: &ApprovalAnswer) -> ToolEvent {
 /// Builds the outcome of a call whose approval request expired.
 fn expired_outcome() -> SettledOutcome {
     settled_refusal(
-        Status::Expired,
+        Refusal::Expired,
         "the call was not run: no decision was made in time",
     )
 }

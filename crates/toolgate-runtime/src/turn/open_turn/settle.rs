@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    CallError, ErrorCategory, InputKind, Outcome, Phase, Principal, RecordKey, RejectCode,
-    ResumeState, SettledOutcome, Status, StoreRecord, Timestamp, ToolEvent, TurnEvent,
+    CallError, ErrorCategory, ErrorStatus, Failure, InputKind, Outcome, Phase, Principal,
+    RecordKey, RejectCode, ResumeState, SettledOutcome, Status, StoreRecord, Timestamp, ToolEvent,
+    TurnEvent,
 };
 
 use super::{InvocationState, OpenTurn, OpenTurnState, StackEntry};
@@ -166,7 +167,7 @@ impl OpenTurn {
         wanted: impl Fn(usize, &InvocationState) -> bool,
     ) -> Result<(), JournalError> {
         // Collected first: closing awaits the stack, and the lock must not be held meanwhile.
-        let unsettled: Vec<(usize, Status)> = {
+        let unsettled: Vec<(usize, Failure)> = {
             let state = self.lock_state();
             let open = state.turn.slots().iter().zip(&state.work).enumerate();
             let open =
@@ -176,18 +177,18 @@ impl OpenTurn {
                 matches!(phase, Some(Phase::Running | Phase::AwaitingResult)) && work.may_write()
             };
             open.map(|(at, (slot, work))| {
-                let status = if uncertain(slot.phase(), work) {
-                    Status::OutcomeUnknown
+                let failure = if uncertain(slot.phase(), work) {
+                    Failure::OutcomeUnknown
                 } else {
-                    Status::Cancelled
+                    Failure::Cancelled
                 };
-                (at, status)
+                (at, failure)
             })
             .collect()
         };
-        let close = async |(at, status): (usize, Status)| {
-            let text = match status {
-                Status::OutcomeUnknown => {
+        let close = async |(at, failure): (usize, Failure)| {
+            let text = match failure {
+                Failure::OutcomeUnknown => {
                     format!("{reason}; the call had started and may have taken effect")
                 }
                 _ => reason.to_owned(),
@@ -195,7 +196,7 @@ impl OpenTurn {
             // A result that was accepted and waits to be processed is not lost.
             let end = match self.delivered_result(at).await {
                 Some(delivered) => SettledOutcome::clone(&delivered),
-                None => settled_refusal(status, text),
+                None => settled_refusal(failure, text),
             };
             self.close_call(at, end).await
         };
@@ -251,8 +252,14 @@ impl OpenTurn {
 }
 
 /// Builds a settled outcome of a call that did not run or whose effect is unknown.
-pub(crate) fn settled_refusal(status: Status, text: impl Into<String>) -> SettledOutcome {
-    settled_outcome(Outcome::refused(status, text.into())).expect("refusals are settled")
+pub(crate) fn settled_refusal(
+    status: impl Into<ErrorStatus>,
+    text: impl Into<String>,
+) -> SettledOutcome {
+    let status = status.into();
+    let category = ErrorCategory::for_status(status.get());
+    settled_outcome(Outcome::error(status, CallError::new(category, text)))
+        .expect("refusals are settled")
 }
 
 /// Builds the outcome of a call that a layer left in an illegal state.

@@ -122,8 +122,9 @@ async fn layers_of_a_run_are_inside_those_of_the_session_in_the_same_band() {
     let look = entered("C2 look");
     let own = look.iter().position(|name| name == "own").expect("entered");
     assert_eq!(
-        (look[own - 1].as_str(), look[own + 1].as_str()),
-        ("approval", "retry")
+        (look[own + 1].as_str(), look[own + 2].as_str()),
+        ("approval", "retry"),
+        "approval is requested last"
     );
     check_both("layers_of_a_run", &scenario).await;
 }

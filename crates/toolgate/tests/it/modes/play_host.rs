@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 use toolgate::{
-    Model, Outcome, Session, Status,
+    Failure, Model, Outcome, Session,
     model::{Delta, ModelError, ModelRequest, Reply},
     session::{HostAction, HostStep},
 };
@@ -84,7 +84,7 @@ fn run_one(
         perform_act(world, session, &ActMoment::Runs(tool.to_string()));
         if tool.as_str().starts_with("hang") {
             // The host enforces the timeout of the tools that it executes.
-            return Some((*call, Outcome::refused(Status::Timeout, TIMED_OUT)));
+            return Some((*call, Outcome::failed_with(Failure::Timeout, TIMED_OUT)));
         }
         Some((*call, world.deeds.run_as_host(tool.as_str(), arguments)))
     })

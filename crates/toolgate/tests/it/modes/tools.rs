@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 use toolgate::{
     prelude::*,
-    stack::{CallError, ErrorCategory},
+    stack::{CallError, ErrorCategory, Failure},
     tool::ToolSpec,
     value::Schema,
 };
@@ -75,7 +75,7 @@ impl ToolEffects {
             Ok(Ok(output)) => Outcome::ok(output),
             Ok(Err(error)) => Outcome::failed(error),
             Err(_) => Outcome::error(
-                Status::Exception,
+                Failure::Exception,
                 CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly"),
             ),
         }
