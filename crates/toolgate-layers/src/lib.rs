@@ -58,6 +58,7 @@ pub use decide::approval::rule_draft::{RuleCoverage, RuleDraft, UndraftableRule}
 pub use decide::budget::{Budget, BudgetOptions, OnUnknownCost};
 pub use decide::loop_guard::{LoopGuard, LoopGuardOptions};
 pub use decide::policy::Policy;
+pub use decide::policy::arguments::{ArgumentCondition, TextPattern};
 pub use decide::policy::judge::Judgement;
 pub use decide::policy::rules::{PolicyEffect, PolicyFallback, PolicyOptions, PolicyRule};
 pub use decide::rate_limit::{CallRate, RateLimit, RateLimitOptions, RateScope};

@@ -1,6 +1,7 @@
 //! Allows calls, requires approval for them, or denies them, by rules that an operator writes.
 
 mod argument_roles;
+pub(crate) mod arguments;
 mod features;
 pub(crate) mod judge;
 pub(crate) mod judgements;
