@@ -103,7 +103,7 @@ pub use record::ui::progress::{ProgressLayer, ProgressOptions};
 pub use record::ui::progress_manager::{ProgressItem, ProgressManager};
 pub use record::ui::toast_manager::{Toast, ToastAction, ToastId, ToastLevel, ToastManager};
 pub use record::ui::toasts::{ToastLevelOption, Toasts, ToastsOptions};
-pub use repeat::circuit_breaker::{CircuitBreaker, CircuitBreakerOptions};
+pub use repeat::circuit_breaker::{CircuitBreaker, CircuitBreakerOptions, CircuitScope};
 pub use repeat::idempotency::{Idempotency, IdempotencyKeyBy, IdempotencyOptions};
 pub use repeat::retry::{Retry, RetryOptions};
 pub use shape::handoff::policy_override::PolicyOverride;
