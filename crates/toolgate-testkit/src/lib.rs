@@ -11,7 +11,7 @@
 //! * [`conformance`]: suites for your own store, executor or screen.
 //!
 //! ```
-//! use toolgate_core::{Status, from_fn, Outcome};
+//! use toolgate_core::{Outcome, Refusal, Status, from_fn};
 //! use toolgate_testkit::{call, echo_under};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -24,7 +24,7 @@ use crate::{
 /// that must happen once is stored under the call's id ([`Next::perform_once`]).
 ///
 /// ```
-/// use toolgate_core::{Band, Call, Layer, Next, Outcome, Status};
+/// use toolgate_core::{Band, Call, Layer, Next, Outcome, Refusal};
 ///
 /// /// Blocks calls while the office is closed.
 /// struct OfficeHours { open: bool }

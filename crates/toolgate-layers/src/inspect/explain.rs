@@ -62,7 +62,7 @@ const MAX_APPROVAL_REQUESTS: usize = 16;
 /// and no approval is requested.
 ///
 /// ```
-/// # use {toolgate_core::{Outcome, Stack, Status, from_fn}, toolgate_testkit::{echo, seed}};
+/// # use {toolgate_core::{Outcome, Refusal, Stack, Status, from_fn}, toolgate_testkit::{echo, seed}};
 /// use toolgate_layers::{CallVerdict, explain};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let closed = from_fn(async |_, _| Outcome::refused(Refusal::Blocked, "closed"));
