@@ -2,9 +2,10 @@
 
 use futures::StreamExt;
 use toolgate::{
-    Failure, Model, Outcome, Session,
+    Model, Outcome, Session,
     model::{Delta, ModelError, ModelRequest, Reply},
     session::{HostAction, HostStep},
+    stack::Failure,
 };
 
 use crate::modes::{
