@@ -43,7 +43,7 @@ pub use agent::strategy::{RequestContext, Strategy, StrategyAction, StrategyErro
 #[cfg(unix)]
 pub use approvals::key_file::{KeyFile, KeyFileError, KeyInfo};
 pub use approvals::messages::{
-    MalformedResponse, MessageError, ToolApprovalRequest, ToolApprovalResponse,
+    MalformedResponse, MessageError, SuspendedCalls, ToolApprovalRequest, ToolApprovalResponse,
     append_approval_response, apply_approval_responses, approval_requests, approval_responses,
     suspended_messages,
 };
@@ -66,7 +66,7 @@ pub use session::builder::{SessionBuildError, SessionBuilder};
 pub use session::options::{OnCap, RunInput, RunOptions};
 pub use session::report::{PendingCall, RunError, RunReport, SessionError};
 pub use session::run::armed::{ArmedError, ArmedOutcome, ArmedTool};
-pub use session::run::hosted::{HostAction, HostStep, HostedRun};
+pub use session::run::hosted::{HostAction, HostCall, HostStep, HostedRun};
 pub use session::stream::{RunStream, RunUpdate};
 pub use turn::builder::DispatcherBuilder;
 pub use turn::driver::TurnRun;

@@ -80,7 +80,8 @@ pub mod session {
     pub use toolgate_runtime::{
         Agent, ArmedError, ArmedOutcome, ArmedTool, BudgetReservation, CallResult, DeliverError,
         DiscoveredSkills, DispatchError, Dispatcher, DispatcherBuilder, DocumentError, Documents,
-        HostAction, HostStep, HostedRun, InputQueue, ModelBilling, OnCap, OnFailure, PendingCall,
+        HostAction, HostCall, HostStep, HostedRun, InputQueue, ModelBilling, OnCap, OnFailure,
+        PendingCall,
         RecoveredCall, RecoveredState, RecoveredTurn, Recovery, RecursiveBuilder, RecursiveLimits,
         RecursiveStrategy, ReferenceError, RequestContext, RunError, RunInput, RunOptions,
         RunReport, RunStream, RunUpdate, Session, SessionBuildError, SessionBuilder, SessionError,
@@ -100,7 +101,7 @@ pub mod approval {
     };
     pub use toolgate_runtime::{
         ApprovalDetails, ApprovalService, DecisionTarget, MalformedResponse, MessageError,
-        StoreApprover, ToolApprovalRequest, ToolApprovalResponse, append_approval_response,
+        StoreApprover, SuspendedCalls, ToolApprovalRequest, ToolApprovalResponse, append_approval_response,
         apply_approval_responses, approval_requests, approval_responses, suspended_messages,
     };
     #[cfg(unix)]

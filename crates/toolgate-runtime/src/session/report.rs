@@ -8,7 +8,7 @@ use toolgate_core::{
     Suspension, ToolName, TurnId, Usage, ViewError,
 };
 
-use crate::{CallResult, DeliverError, DispatchError, JournalError, StrategyError};
+use crate::{CallResult, DeliverError, DispatchError, JournalError, StrategyError, TurnReport};
 
 /// The result of a run: how it ended, the last text, what it waits for.
 ///
@@ -39,6 +39,9 @@ pub struct RunReport {
     pub finish: Option<FinishReason>,
     /// The pending calls of the run, here and in the sessions of agents that were delegated to.
     pub pending: Vec<PendingCall>,
+    /// The settled calls of the suspended turn. Their results are not in `messages` yet, and they
+    /// are not run again.
+    pub settled: Vec<CallResult>,
     /// The error, if the run failed.
     pub error: Option<RunError>,
 }
@@ -53,6 +56,8 @@ pub struct PendingCall {
     pub turn: TurnId,
     /// The call's id.
     pub call: CallId,
+    /// The label under which the provider gets the result.
+    pub call_id: Arc<str>,
     /// The tool's name.
     pub tool: ToolName,
     /// The approval request, if the call waits for a decision; otherwise it waits for a result.
@@ -62,19 +67,28 @@ pub struct PendingCall {
 }
 
 impl PendingCall {
-    /// Describes the call that `result` reports as suspended.
-    pub(crate) fn from_result(result: &CallResult, session: SessionId, turn: TurnId) -> Self {
+    /// Returns the calls of a suspended turn that wait for a decision or a result.
+    pub(crate) fn list_in_turn(report: &TurnReport, session: SessionId) -> Vec<Self> {
+        let waiting = report
+            .results
+            .iter()
+            .filter(|result| result.waits_for.is_some());
+        waiting
+            .map(|result| Self::from_result(result, session, report.turn))
+            .collect()
+    }
+
+    fn from_result(result: &CallResult, session: SessionId, turn: TurnId) -> Self {
         let question = match &result.waits_for {
             Some(Suspension::Decision(request)) => Some(Box::new(request.clone())),
             Some(Suspension::Result) | None => None,
         };
-        let call = result.id;
-        let tool = result.tool.clone();
         Self {
             session,
             turn,
-            call,
-            tool,
+            call: result.id,
+            call_id: result.call_id.clone(),
+            tool: result.tool.clone(),
             question,
             agents: Vec::new(),
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    ApprovalRequest, ApprovalRequestRef, CallId, DynApprover, Phase, Status, Suspension, Timestamp,
-    TurnId, TurnInfo, TurnStep, run_contained,
+    ApprovalRequest, ApprovalRequestRef, CallId, DynApprover, InputKind, Phase, Status, Suspension,
+    Timestamp, TurnId, TurnInfo, TurnStep, run_contained,
 };
 
 use crate::{
@@ -123,6 +123,36 @@ impl TurnRun {
     pub async fn advance(&mut self) -> Result<TurnReport, DispatchError> {
         self.dispatcher().process_mailbox().await?;
         self.drive_turn(WhenSuspended::Return).await
+    }
+
+    /// Returns the external attempts that have no result yet.
+    pub(crate) fn external_attempts(&self) -> Vec<(CallId, u32)> {
+        let state = self.active.lock_state();
+        let open = state.turn.slots().iter().filter(|slot| {
+            let call = slot.invocation().id;
+            let input = state.turn.check_input(self.turn(), call, InputKind::Result);
+            input.is_ok()
+        });
+        open.map(|slot| (slot.invocation().id, slot.attempts()))
+            .collect()
+    }
+
+    /// Settles a call that waits for an external result as `outcome_unknown`, unless the result has
+    /// been delivered by now.
+    pub(crate) async fn settle_unknown(&mut self, call: CallId) -> Result<(), DispatchError> {
+        let at = {
+            let state = self.active.lock_state();
+            let slot = state.turn.slot(call).filter(|slot| slot.status().is_none());
+            slot.map(|slot| slot.invocation().emit_order as usize)
+        };
+        if let Some(at) = at {
+            self.active.settle_unknown(at).await?;
+            // Handled like a call that left the stack: its resources are free for other calls.
+            self.active
+                .inbox
+                .push(Urgency::Settlement, DriverInput::CallLeft(at));
+        }
+        Ok(())
     }
 
     async fn drive_turn(
@@ -393,6 +423,7 @@ impl TurnRun {
             call_id: slot.invocation().call_id.clone(),
             provider_call_id: work.provider_call_id.clone(),
             tool: slot.invocation().tool.clone(),
+            attempts: slot.attempts(),
             outcome: work.outcome.clone(),
             waits_for: match slot.phase() {
                 Some(Phase::AwaitingApproval) => {

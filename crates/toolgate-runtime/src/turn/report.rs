@@ -46,12 +46,22 @@ pub struct CallResult {
     pub provider_call_id: Arc<str>,
     /// The tool's name.
     pub tool: ToolName,
+    /// The number of times its executor was started.
+    pub attempts: u32,
     /// The outcome, once it is settled.
     pub outcome: Option<Arc<SettledOutcome>>,
     /// The decision or result it waits for, if it is suspended.
     pub waits_for: Option<Suspension>,
     /// The arguments for the external execution, if the call waits for its result.
     pub arguments: Option<Arguments>,
+}
+
+impl TurnReport {
+    /// Returns the calls that are settled.
+    pub(crate) fn settled_calls(&self) -> Vec<CallResult> {
+        let settled = self.results.iter().filter(|call| call.outcome.is_some());
+        settled.cloned().collect()
+    }
 }
 
 impl CallResult {

@@ -259,6 +259,7 @@ impl SessionRun {
         self.cancel_delegated(&report).await?;
         match self.accept_results(&report).await? {
             Err(error) => self.end_run(RunEnd::Failed, Some(error)).await.map(Some),
+            ended.settled = report.settled_calls();
             Ok(()) => Ok(None),
         }
     }

@@ -481,14 +481,10 @@ impl SessionRun {
 
     /// Returns the pending calls of this session. The pending calls of agents are listed by them.
     pub(crate) fn pending_calls(&self, report: &TurnReport) -> Vec<PendingCall> {
-        let waits = report
-            .results
-            .iter()
-            .filter(|result| result.waits_for.is_some());
-        let ours = waits.filter(|result| self.shared.find_agent(&result.tool).is_none());
         let session = self.shared.dispatcher.session();
-        ours.map(|result| PendingCall::from_result(result, session, report.turn))
-            .collect()
+        let mut pending = PendingCall::list_in_turn(report, session);
+        pending.retain(|call| self.shared.find_agent(&call.tool).is_none());
+        pending
     }
 
     /// Records how the run ended, and reports.
@@ -560,6 +556,7 @@ pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
 /// Returns the calls that a reply asks for, and those that the provider has executed.
 fn requested_calls(message: &Message) -> (Vec<ToolRequest>, Vec<ProviderCall>) {
     let mut calls = Vec::with_capacity(message.parts.len());
+            settled: Vec::new(),
     let mut ran = Vec::new();
     for MessagePart { content, .. } in &message.parts {
         match content {

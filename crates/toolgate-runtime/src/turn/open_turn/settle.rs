@@ -16,6 +16,10 @@ use crate::{
 /// The outcome to settle with when a layer's outcome is illegal in the state of the call.
 pub(super) type FallbackOutcome = Box<SettledOutcome>;
 
+/// The text for the model about a call whose process was lost while it ran.
+pub(crate) const LOST_WHILE_RUNNING: &str =
+    "the process was lost while the call ran; it may have taken effect";
+
 impl OpenTurn {
     /// Settles an invocation as `pass` has seen it, unless it is settled already: the first outcome
     /// stands.
@@ -202,6 +206,15 @@ impl OpenTurn {
         futures::future::try_join_all(unsettled.into_iter().map(close))
             .await
             .map(drop)
+    }
+
+    /// Settles a call of which only the lost process knew whether it took effect.
+    pub(crate) async fn settle_unknown(&self, at: usize) -> Result<(), JournalError> {
+        let end = match self.delivered_result(at).await {
+            Some(delivered) => SettledOutcome::clone(&delivered),
+            None => settled_refusal(Status::OutcomeUnknown, LOST_WHILE_RUNNING),
+        };
+        self.close_call(at, end).await
     }
 
     /// Returns the external result that a call waits for, if it has been delivered: applied, or still

@@ -4,7 +4,7 @@ use futures::StreamExt;
 use toolgate::{
     Model, Outcome, Session, Status,
     model::{Delta, ModelError, ModelRequest, Reply},
-    session::{HostAction, HostStep},
+    session::{HostAction, HostCall, HostStep},
 };
 
 use crate::modes::{
@@ -46,7 +46,7 @@ pub async fn drive_as_host(
                     }
                 } else if gates
                     .iter()
-                    .any(|gate| matches!(gate, HostAction::Ask(_) | HostAction::Delegated(_)))
+                    .any(|gate| matches!(gate, HostAction::Ask { .. } | HostAction::Delegated(_)))
                 {
                     perform_act(world, session, &ActMoment::Waits);
                     if hosted.next_step() != HostStep::Cancel {
@@ -72,12 +72,12 @@ fn run_one(
     gates: &[HostAction],
 ) -> Option<(toolgate::value::CallId, Outcome)> {
     gates.iter().find_map(|gate| {
-        let HostAction::Run {
+        let HostAction::Run(HostCall {
             call,
             tool,
             arguments,
             ..
-        } = gate
+        }) = gate
         else {
             return None;
         };

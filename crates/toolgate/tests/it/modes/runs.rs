@@ -5,7 +5,7 @@ use serde_json::json;
 use toolgate::{
     Model, RunEnd, Session,
     model::{Delta, ModelName, Reply, ScriptLine},
-    session::{HostAction, HostStep, RunOptions, RunUpdate, SessionError},
+    session::{HostAction, HostCall, HostStep, RunOptions, RunUpdate, SessionError},
 };
 
 use crate::modes::{scenario::ModeScenario, tools::RunMode, world::ModeWorld};
@@ -147,7 +147,7 @@ async fn a_host_step_out_of_order_is_rejected() {
         panic!("the last piece is the reply")
     };
     let gates = hosted.submit_reply(*reply).await.expect("is accepted");
-    let [HostAction::Run { call, .. }] = gates.as_slice() else {
+    let [HostAction::Run(HostCall { call, .. })] = gates.as_slice() else {
         panic!("one call to run: {gates:?}")
     };
     assert!(
