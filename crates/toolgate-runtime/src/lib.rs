@@ -65,7 +65,7 @@ pub use session::billing::{BudgetReservation, ModelBilling, SettledCharge};
 pub use session::builder::{SessionBuildError, SessionBuilder};
 pub use session::options::{OnCap, RunInput, RunOptions};
 pub use session::report::{PendingCall, RunError, RunReport, SessionError};
-pub use session::run::armed::{ArmedError, ArmedOutcome, ArmedTool};
+pub use session::run::armed::{ArmedError, ArmedOutcome, ArmedTool, ArmedTools, ArmedTurn};
 pub use session::run::hosted::{HostAction, HostCall, HostStep, HostedRun};
 pub use session::stream::{RunStream, RunUpdate};
 pub use turn::builder::DispatcherBuilder;

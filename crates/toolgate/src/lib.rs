@@ -78,7 +78,7 @@ pub mod stack {
 pub mod session {
     pub use toolgate_core::{InvocationSlot, RejectCode, Turn, TurnError, TurnStep};
     pub use toolgate_runtime::{
-        Agent, ArmedError, ArmedOutcome, ArmedTool, BudgetReservation, CallResult, DeliverError,
+        Agent, ArmedError, ArmedOutcome, ArmedTool, ArmedTools, ArmedTurn, BudgetReservation, CallResult, DeliverError,
         DiscoveredSkills, DispatchError, Dispatcher, DispatcherBuilder, DocumentError, Documents,
         HostAction, HostCall, HostStep, HostedRun, InputQueue, ModelBilling, OnCap, OnFailure,
         PendingCall,

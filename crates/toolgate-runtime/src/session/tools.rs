@@ -8,6 +8,7 @@ use toolgate_core::{
 use crate::{RunError, RunOptions, session::SessionShared};
 
 /// The stack of a run's calls, and the view of its model.
+#[derive(Clone)]
 pub(crate) struct RunTools {
     /// The session's stack with the run's own layers and tools.
     stack: Stack,
