@@ -117,8 +117,8 @@ pub use store::records::{
     AcceptedCall, RecordContent, RecordKey, RecordStore, StoreRecord, TurnRequests,
 };
 pub use store::rows::{
-    ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, RowChange, SessionFilter,
-    SessionRow, TurnFilter, TurnRow,
+    ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, LastRun, RowChange, RunState,
+    SessionFilter, SessionRow, SessionUpdate, TurnFilter, TurnRow,
 };
 pub use store::{Store, StoreError};
 pub use tool::annotations::{
@@ -143,6 +143,7 @@ pub use value::ids::{
     LayerName, Principal, SessionId, ToolName, TurnId,
 };
 pub use value::json::{Arguments, Json, JsonError, MAX_DEPTH, within_depth};
+pub use value::labels::{InvalidLabel, Labels};
 pub use value::pointer::{
     argument_pointer, parse_argument_pointer, unescape_pointer_token, within_pointer,
 };

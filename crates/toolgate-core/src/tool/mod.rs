@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::{
     Annotations, Arguments, Call, CallError, Digest, ErrorCategory, Executor, IdempotencyKey, Json,
-    LogLevel, Notes, Outcome, Progress, ReconciledAttempt, Schema, Timestamp, ToolName, note_keys,
+    Labels, LogLevel, Notes, Outcome, Progress, ReconciledAttempt, Schema, Timestamp, ToolName,
+    note_keys,
 };
 
 /// A tool that a model can call.
@@ -362,6 +363,11 @@ impl Context {
         stop: impl FnOnce() -> crate::StopConfirmation + Send + 'static,
     ) -> crate::StopHandle {
         self.0.stops().add(stop)
+    }
+
+    /// Returns the labels of the session and the run, such as a tenant.
+    pub fn labels(&self) -> &Labels {
+        &self.0.turn().labels
     }
 
     /// Returns the current time.
