@@ -78,16 +78,16 @@ pub mod stack {
 pub mod session {
     pub use toolgate_core::{InvocationSlot, RejectCode, Turn, TurnError, TurnStep};
     pub use toolgate_runtime::{
-        Agent, ArmedError, ArmedOutcome, ArmedTool, ArmedTools, ArmedTurn, BudgetReservation, CallResult, DeliverError,
-        DiscoveredSkills, DispatchError, Dispatcher, DispatcherBuilder, DocumentError, Documents,
-        HostAction, HostCall, HostStep, HostedRun, InputQueue, ModelBilling, OnCap, OnFailure,
-        PendingCall,
-        RecoveredCall, RecoveredState, RecoveredTurn, Recovery, RecursiveBuilder, RecursiveLimits,
-        RecursiveStrategy, ReferenceError, RequestContext, RunError, RunInput, RunOptions,
-        RunReport, RunStream, RunUpdate, Session, SessionBuildError, SessionBuilder, SessionError,
-        SettledCharge, Skill, SkillError, SkillFault, SkillFile, SkillProblem, Skills, Strategy,
-        StrategyAction, StrategyError, TextDocument, TurnContext, TurnEnd, TurnHandle, TurnReport,
-        TurnRequest, TurnRun, Urgency, holder_process_id,
+        Agent, ArmedError, ArmedOutcome, ArmedTool, ArmedTools, ArmedTurn, BudgetReservation,
+        CallResult, DeliverError, DiscoveredSkills, DispatchError, Dispatcher, DispatcherBuilder,
+        DocumentError, Documents, HostAction, HostCall, HostStep, HostedRun, InputQueue,
+        ModelBilling, OnCap, OnFailure, PendingCall, RecoveredCall, RecoveredState, RecoveredTurn,
+        Recovery, RecursiveBuilder, RecursiveLimits, RecursiveStrategy, ReferenceError,
+        RequestContext, RunError, RunInput, RunOptions, RunReport, RunStream, RunUpdate, Session,
+        SessionBuildError, SessionBuilder, SessionError, SettledCharge, Skill, SkillError,
+        SkillFault, SkillFile, SkillProblem, Skills, Strategy, StrategyAction, StrategyError,
+        TextDocument, TurnContext, TurnEnd, TurnHandle, TurnReport, TurnRequest, TurnRun, Urgency,
+        holder_process_id,
     };
 }
 
@@ -101,8 +101,9 @@ pub mod approval {
     };
     pub use toolgate_runtime::{
         ApprovalDetails, ApprovalService, DecisionTarget, MalformedResponse, MessageError,
-        StoreApprover, SuspendedCalls, ToolApprovalRequest, ToolApprovalResponse, append_approval_response,
-        apply_approval_responses, approval_requests, approval_responses, suspended_messages,
+        StoreApprover, SuspendedCalls, ToolApprovalRequest, ToolApprovalResponse,
+        append_approval_response, apply_approval_responses, approval_requests, approval_responses,
+        suspended_messages,
     };
     #[cfg(unix)]
     pub use toolgate_runtime::{KeyFile, KeyFileError, KeyInfo};
@@ -154,10 +155,11 @@ pub mod model {
 pub mod store {
     pub use toolgate_core::{
         AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
-        ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, Lease,
+        ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, LastRun, Lease,
         LeaseRequest, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
-        RecordContent, RecordKey, RecordStore, RowChange, SessionFilter, SessionRow, Store,
-        StoreError, StoreHandle, StoreRecord, TurnFilter, TurnRequests, TurnRow, WriteBatch,
+        RecordContent, RecordKey, RecordStore, RowChange, RunState, SessionFilter, SessionRow,
+        SessionUpdate, Store, StoreError, StoreHandle, StoreRecord, TurnFilter, TurnRequests,
+        TurnRow, WriteBatch,
     };
     pub use toolgate_store::*;
 }
@@ -178,10 +180,10 @@ pub mod event {
 pub mod value {
     pub use toolgate_core::{
         AgentId, ApprovalId, Arguments, CallId, Clock, Digest, IdSource, IdempotencyKey,
-        InvalidApprovalId, InvalidDigest, InvalidTimestamp, InvalidToolName, Json, JsonChange,
-        JsonChangeOp, JsonError, LayerName, MAX_DEPTH, Principal, Schema, SchemaError,
-        SchemaProblem, SessionId, StoppedClock, Timestamp, ToolName, TurnId, argument_pointer,
-        canonical_json, parse_argument_pointer, serialized_word,
+        InvalidApprovalId, InvalidDigest, InvalidLabel, InvalidTimestamp, InvalidToolName, Json,
+        JsonChange, JsonChangeOp, JsonError, Labels, LayerName, MAX_DEPTH, Principal, Schema,
+        SchemaError, SchemaProblem, SessionId, StoppedClock, Timestamp, ToolName, TurnId,
+        argument_pointer, canonical_json, parse_argument_pointer, serialized_word,
     };
     pub use toolgate_runtime::{SystemClock, TimeOrderedIds};
 }

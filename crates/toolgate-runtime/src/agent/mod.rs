@@ -10,8 +10,8 @@ use std::{fmt, sync::Arc};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Annotations, CallError, ErrorCategory, Model, Outcome, RegisterError, Registry, RunEnd, Schema,
-    SideEffect, Stack, Status, ToolName, ToolSpec,
+    Annotations, CallError, ErrorCategory, Labels, Model, Outcome, RegisterError, Registry, RunEnd,
+    Schema, SideEffect, Stack, Status, ToolName, ToolSpec,
 };
 
 use crate::{
@@ -34,6 +34,14 @@ pub struct Agent {
     registry: Registry,
     stack: Option<Stack>,
     adjust: SessionSetup,
+}
+
+/// The run that delegates a call to an agent.
+#[derive(Clone, Copy)]
+pub(crate) struct DelegatingRun<'a> {
+    pub(crate) session: &'a Arc<SessionShared>,
+    pub(crate) run: u64,
+    pub(crate) labels: &'a Labels,
 }
 
 /// The state of an agent's work on a call.
@@ -101,12 +109,11 @@ impl Agent {
     /// Works on a call of a run, continuing where it was left.
     pub(crate) async fn work_on(
         &self,
-        parent: &Arc<SessionShared>,
+        by: DelegatingRun<'_>,
         call: &CallResult,
-        run: u64,
         cancel: CancellationToken,
     ) -> Result<DelegationState, SessionError> {
-        let session = match self.open_session(parent, call, run).await {
+        let session = match self.open_session(by, call).await {
             Ok(session) => session,
             Err(SessionBuildError::Open(error)) => return Err(error),
             Err(error) => return Ok(DelegationState::Done(start_failure(&error))),
@@ -143,11 +150,10 @@ impl Agent {
     /// Cancels the pending work of the agent for a call that was cancelled.
     pub(crate) async fn cancel_call(
         &self,
-        parent: &Arc<SessionShared>,
+        by: DelegatingRun<'_>,
         call: &CallResult,
-        run: u64,
     ) -> Result<(), SessionError> {
-        match self.open_session(parent, call, run).await {
+        match self.open_session(by, call).await {
             Ok(session) if session.shared().is_new() => Ok(()),
             Ok(session) => {
                 session
@@ -159,17 +165,21 @@ impl Agent {
             }
             Err(SessionBuildError::Open(error)) => Err(error),
             // An agent that cannot be built has nothing under way.
-            Err(SessionBuildError::Stack(_) | SessionBuildError::Agent(_)) => Ok(()),
+            Err(
+                SessionBuildError::Stack(_)
+                | SessionBuildError::Agent(_)
+                | SessionBuildError::Label(_),
+            ) => Ok(()),
         }
     }
 
     /// Opens the session of a call: the same one whenever the call is resumed.
     async fn open_session(
         &self,
-        parent: &Arc<SessionShared>,
+        by: DelegatingRun<'_>,
         call: &CallResult,
-        run: u64,
     ) -> Result<Session, SessionBuildError> {
+        let parent = by.session;
         let stack = match &self.stack {
             Some(stack) => stack.clone(),
             None => {
@@ -182,7 +192,7 @@ impl Agent {
         let above: Dispatcher = parent.dispatcher.clone();
         let builder = SessionBuilder::new(self.model.clone(), self.registry.clone())
             .named(self.name.as_str(), self.name.as_str())
-            .inherit_from(parent, run);
+            .inherit_from(by);
         let builder = (self.adjust)(builder).stack(stack);
         let session = call.id.agent_session();
         Box::pin(

@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 use toolgate_core::{
-    AgentId, BillingService, Budgets, Effort, Model, ModelName, OutputFormat, Payer, Prices,
-    Principal, RegisterError, Registry, SessionId, Stack, StackError, Store, TaskComplexity,
-    TurnId, TurnInfo, UnknownPrice,
+    AgentId, BillingService, Budgets, Effort, InvalidLabel, Model, ModelName, OutputFormat, Payer,
+    Prices, Principal, RegisterError, Registry, SessionId, Stack, StackError, Store,
+    TaskComplexity, TurnId, TurnInfo, UnknownPrice,
 };
 
 use crate::{
     Agent, Dispatcher, DispatcherBuilder, ModelBilling, OnCap, Session, SessionError, Strategy,
+    agent::DelegatingRun,
     session::{SessionShared, conversation::Conversation},
 };
 
@@ -53,6 +54,7 @@ pub struct SessionBuilder {
     strategies: Vec<Arc<dyn Strategy>>,
     agents: Vec<Agent>,
     who: TurnInfo,
+    labels: Vec<(String, String)>,
     budgets: Budgets,
     prices: Arc<Prices>,
     payer: Payer,
@@ -72,6 +74,9 @@ pub enum SessionBuildError {
     /// An agent cannot be offered as a tool.
     #[error("an agent cannot be registered as a tool")]
     Agent(#[from] RegisterError),
+    /// A label cannot be used.
+    #[error("a label of the session is not valid")]
+    Label(#[from] InvalidLabel),
     /// The session cannot be opened.
     #[error("the session cannot be opened")]
     Open(#[from] SessionError),
@@ -107,6 +112,7 @@ impl SessionBuilder {
             strategies: Vec::new(),
             agents: Vec::new(),
             who: TurnInfo::new(SessionId::new(nil), TurnId::new(nil)),
+            labels: Vec::new(),
             budgets: Budgets::default(),
             prices: Arc::default(),
             payer: Payer::default(),
@@ -266,6 +272,14 @@ impl SessionBuilder {
         self
     }
 
+    /// Adds a label, such as a tenant or a request id. Calls, events and receipts have it, and policy
+    /// rules can match it. At most 16 labels; the name has lower-case letters, digits, `_`, `-` and
+    /// `.`.
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.push((name.into(), value.into()));
+        self
+    }
+
     /// Keeps the cost of model requests within these budgets.
     pub fn budgets(mut self, budgets: Budgets) -> Self {
         self.budgets = budgets;
@@ -299,18 +313,20 @@ impl SessionBuilder {
         self
     }
 
-    /// Takes principal, budgets and waiting from the delegating session `above`.
+    /// Takes principal, labels, budgets and waiting from the run that delegates.
     ///
-    /// `run` is the run that delegates. Everything that follows from one message of a person is
+    /// Everything that follows from one message of a person is
     /// charged to that run, whichever agent does it; otherwise each delegation would bring a budget
     /// of its own.
-    pub(crate) fn inherit_from(mut self, above: &SessionShared, run: u64) -> Self {
+    pub(crate) fn inherit_from(mut self, by: DelegatingRun<'_>) -> Self {
+        let above = by.session;
         self.who.principal = above.who.principal.clone();
+        self.who.labels = by.labels.clone();
         (self.budgets, self.prices, self.payer) = above.spending.inherited_terms();
         let payer = above.spending.payer();
         self.works_for = payer
             .session
-            .map(|session| (session, payer.run.unwrap_or(run)));
+            .map(|session| (session, payer.run.unwrap_or(by.run)));
         self.limits.waits = above.limits.waits;
         self
     }
@@ -319,8 +335,8 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if the layers do not fit together, if an agent cannot be registered, if another
-    /// process holds the lease, or if the store failed.
+    /// Fails if the layers do not fit together, if an agent cannot be registered, if a label is not
+    /// valid, if another process holds the lease, or if the store failed.
     pub async fn build(mut self) -> Result<Session, SessionBuildError> {
         for agent in &self.agents {
             agent.register_tool(&self.registry)?;
@@ -335,6 +351,7 @@ impl SessionBuilder {
             .fold(Dispatcher::builder(stack), |builder, with| with(builder));
         let dispatcher = builder.build().await.map_err(SessionError::from)?;
         self.who.session = dispatcher.session();
+        self.who.labels = dispatcher.0.add_labels(&self.who.labels, &self.labels)?;
         self.ask.closing = closing_instructions(self.ask.instructions.as_deref());
         let mut payer = self.payer.for_turn(&self.who);
         if let Some((session, run)) = self.works_for {

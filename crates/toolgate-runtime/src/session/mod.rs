@@ -20,13 +20,13 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    AdmittedDecision, Decision, Message, Model, PartContent, Registry, SessionId, Timestamp,
-    ToolName, TurnId, TurnInfo,
+    AdmittedDecision, Decision, Labels, Message, Model, PartContent, Registry, SessionId,
+    Timestamp, ToolName, TurnId, TurnInfo,
 };
 
 use crate::{
-    Agent, Bus, DecisionTarget, DeliverError, Dispatcher, Journal, ModelBilling, RunInput,
-    RunOptions, RunReport, SessionBuilder, SessionError, Strategy,
+    Agent, Bus, DecisionTarget, DeliverError, Dispatcher, Journal, ModelBilling, RunError,
+    RunInput, RunOptions, RunReport, SessionBuilder, SessionError, Strategy,
     session::{
         builder::{RequestSettings, RunLimits},
         conversation::{Conversation, ConversationState},
@@ -266,9 +266,12 @@ impl SessionShared {
         options: RunOptions,
     ) -> Result<RunReport, SessionError> {
         let mut run = self.enter_run(options).await?;
-        if let Some(RunInput(message)) = input {
-            run.cancel_open_turn().await?;
-            run.add_user_message(message, false).1.await?;
+        match input {
+            Some(RunInput(message)) => {
+                run.cancel_open_turn().await?;
+                run.add_user_message(message, false).1.await?;
+            }
+            None => run.restore_labels().await?,
         }
         run.drive_run().await
     }
@@ -298,6 +301,7 @@ impl SessionShared {
         }
         self.recover_reservations().await?;
         let tools = RunTools::new(self, &options).map_err(SessionError::Options)?;
+        let labels = self.run_labels(&self.who.labels, &options)?;
         let cancel = CancellationToken::new();
         let steering = self.open_control(cancel.clone());
         Ok(SessionRun::new(
@@ -305,9 +309,20 @@ impl SessionShared {
             conversation,
             options,
             tools,
+            labels,
             cancel,
             steering,
         ))
+    }
+
+    /// Returns `labels` with those of the options.
+    pub(crate) fn run_labels(
+        &self,
+        labels: &Labels,
+        options: &RunOptions,
+    ) -> Result<Labels, SessionError> {
+        let added = self.dispatcher.0.add_labels(labels, &options.labels);
+        added.map_err(|error| SessionError::Options(RunError::Label(error)))
     }
 
     /// Makes the run reachable for messages and interruption, also again after the channel was

@@ -42,6 +42,7 @@ pub struct RunOptions {
     pub(crate) max_iterations: Option<u32>,
     pub(crate) on_cap: Option<OnCap>,
     pub(crate) weight: Option<TaskComplexity>,
+    pub(crate) labels: Vec<(String, String)>,
 }
 
 /// Behaviour of a run that has reached its limit of iterations.
@@ -101,6 +102,14 @@ impl RunOptions {
     /// Sets what happens when the limit of iterations is reached.
     pub fn on_cap(mut self, on_cap: OnCap) -> Self {
         self.on_cap = Some(on_cap);
+        self
+    }
+
+    /// Adds a label to those of the session, as
+    /// [`SessionBuilder::label`](crate::SessionBuilder::label) does. It replaces a label of the
+    /// session with the same name.
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.push((name.into(), value.into()));
         self
     }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApprovalRequest, BudgetError, CallId, Cost, FinishReason, Json, Message, ModelError,
-    ModelErrorKind, RejectCode, RunEnd, SchemaProblem, SessionId, StackError, StoreError,
-    Suspension, ToolName, TurnId, Usage, ViewError,
+    ApprovalRequest, BudgetError, CallId, Cost, FinishReason, InvalidLabel, Json, Message,
+    ModelError, ModelErrorKind, RejectCode, RunEnd, SchemaProblem, SessionId, StackError,
+    StoreError, Suspension, ToolName, TurnId, Usage, ViewError,
 };
 
 use crate::{CallResult, DeliverError, DispatchError, JournalError, StrategyError, TurnReport};
@@ -117,6 +117,9 @@ pub enum RunError {
     /// The layers of strategies or options cannot be built into a stack.
     #[error("the layers of this run do not fit together")]
     Stack(#[source] StackError),
+    /// A label cannot be used.
+    #[error("a label of this run is not valid")]
+    Label(#[source] InvalidLabel),
     /// The tools cannot be shown.
     #[error("the tools of this run cannot be shown")]
     View(#[source] ViewError),

@@ -11,4 +11,5 @@ mod crash;
 mod modes;
 mod one_receipt;
 mod patches;
+mod sessions;
 mod shell_turns;

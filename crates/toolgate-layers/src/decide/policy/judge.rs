@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use globset::GlobSet;
 use serde_json::json;
-use toolgate_core::{Digest, ExecutorTag, Json, SideEffect, ToolKind};
+use toolgate_core::{Digest, ExecutorTag, Json, Labels, SideEffect, ToolKind};
 
 use crate::{
     BadOption, OneOrMany, PolicyEffect, PolicyFallback, PolicyOptions, PolicyRule,
@@ -240,6 +240,7 @@ struct CompiledPolicyRule {
     domain: Option<DomainPatterns>,
     mcp_server: Option<GlobSet>,
     agent: Option<GlobSet>,
+    labels: Labels,
     repeat: Option<u32>,
 }
 
@@ -312,6 +313,7 @@ impl CompiledPolicyRule {
                 .transpose()?,
             mcp_server: globs(&rule.mcp_server)?,
             agent: globs(&rule.agent)?,
+            labels: rule.labels.clone(),
             repeat: rule.repeat,
         })
     }
@@ -483,7 +485,8 @@ impl CompiledPolicyRule {
         })
     }
 
-    /// Checks the conditions that are the same for every effect: tool, MCP server and agent.
+    /// Checks the conditions that are the same for every effect: tool, MCP server, agent and
+    /// labels.
     fn is_about(&self, facts: &CallFeatures<'_>) -> bool {
         let call = facts.call;
         let server = || match call.shown_tool().map(|shown| &shown.entry.executor) {
@@ -511,6 +514,7 @@ impl CompiledPolicyRule {
                 .as_ref()
                 .is_none_or(|globs| server().is_some_and(|name| globs.is_match(&**name)))
             && self.agent.as_ref().is_none_or(agent)
+            && call.turn().labels.contains_all(&self.labels)
     }
 }
 

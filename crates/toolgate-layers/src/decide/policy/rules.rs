@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{SideEffect, ToolKind};
+use toolgate_core::{Labels, SideEffect, ToolKind};
 
 use crate::{BadOption, OneOrMany};
 
@@ -117,6 +117,10 @@ pub struct PolicyRule {
     /// Agents by name, id or glob.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<OneOrMany<String>>,
+    /// Labels of the session and run, such as `{ tenant = "acme" }`: the call has all of them, with
+    /// exactly these values.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// Number of earlier identical calls in the session. A rule that asks or denies needs at least
     /// as many, a rule that allows fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,6 +143,7 @@ impl PolicyRule {
             domain: None,
             mcp_server: None,
             agent: None,
+            labels: Labels::default(),
             repeat: None,
         }
     }
@@ -172,7 +177,8 @@ impl PolicyRule {
 pub(crate) fn check_rule(rule: &PolicyRule) -> Result<(), BadOption> {
     let bad = |problem: &str| Err(BadOption::new("rules", problem));
     let lists = rule.list_lengths();
-    if lists.iter().all(Option::is_none) && rule.side_effect.is_none() && rule.repeat.is_none() {
+    let is_unlisted = rule.side_effect.is_none() && rule.repeat.is_none() && rule.labels.is_empty();
+    if lists.iter().all(Option::is_none) && is_unlisted {
         return bad("a rule needs a condition; write tool = \"*\" for every call");
     }
     if rule.repeat == Some(0) {

@@ -137,6 +137,7 @@ impl Receipt {
             principal: turn.principal.clone(),
             agent_id: turn.agent_id.clone(),
             agent_name: turn.agent_name.clone(),
+            labels: turn.labels.clone(),
             cost: call_cost(passage, settled),
             audit: Map::new(),
         };

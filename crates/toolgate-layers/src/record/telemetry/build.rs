@@ -93,6 +93,10 @@ impl SpanRecorder {
             .put("toolgate.turn.id", turn.turn.to_string())
             .put("toolgate.generation", call.generation)
             .put("toolgate.attempts", attempts);
+        for (name, value) in turn.labels.iter() {
+            let name = format!("toolgate.label.{name}");
+            span.attributes.put(name, value.to_owned());
+        }
         self.add_content(span, ContentAttributes::ARGUMENTS, call.arguments.as_json());
     }
 

@@ -8,7 +8,7 @@ use std::sync::{
 
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    ModelName, ModelRequest, SessionEvent, Stack, Status, ToolRequest, ToolSpec, TurnId,
+    Labels, ModelName, ModelRequest, SessionEvent, Stack, Status, ToolRequest, ToolSpec, TurnId,
     TurnInfo, Usage, View,
 };
 
@@ -99,6 +99,7 @@ pub struct ArmedOutcome {
 struct ArmedShared {
     session: Arc<SessionShared>,
     tools: RunTools,
+    labels: Labels,
     model: Option<ModelName>,
     /// The number of turns so far, which is the number of the next iteration.
     turns: AtomicU32,
@@ -122,6 +123,7 @@ impl Session {
         let armed = ArmedShared {
             session: self.0.clone(),
             tools: RunTools::new(&self.0, &options).map_err(SessionError::Options)?,
+            labels: self.0.run_labels(&self.0.who.labels, &options)?,
             model: None,
             turns: AtomicU32::new(0),
         };
@@ -141,6 +143,7 @@ impl ArmedTools {
         let armed = ArmedShared {
             session: self.armed.session.clone(),
             tools: self.armed.tools.clone(),
+            labels: self.armed.labels.clone(),
             model: Some(model),
             turns: AtomicU32::new(self.armed.turns.load(Ordering::Relaxed)),
         };
@@ -309,6 +312,7 @@ impl ArmedShared {
 
     fn turn_info(&self, iteration: u32) -> TurnInfo {
         let mut info = self.session.new_turn_info(iteration);
+        info.labels = self.labels.clone();
         if let Some(model) = &self.model {
             info.provider = Some(model.provider.clone());
             info.model = Some(model.model.clone());

@@ -11,7 +11,7 @@ use toolgate_core::{
 
 use crate::{
     PendingCall, RunReport, SessionError, TurnEnd, TurnReport, TurnRun,
-    agent::DelegationState,
+    agent::{DelegatingRun, DelegationState},
     journal::PendingEvent,
     session::{
         conversation::ConversationState,
@@ -96,9 +96,14 @@ impl SessionRun {
             .results
             .iter()
             .filter(|result| result.status() == Some(Status::Cancelled));
+        let by = DelegatingRun {
+            session: &self.shared,
+            run: self.conversation.run,
+            labels: &self.labels,
+        };
         for result in cancelled {
             if let Some(agent) = self.shared.find_agent(&result.tool) {
-                Box::pin(agent.cancel_call(&self.shared, result, self.conversation.run)).await?;
+                Box::pin(agent.cancel_call(by, result)).await?;
             }
         }
         Ok(())
@@ -254,12 +259,12 @@ impl SessionRun {
                 .into_iter()
                 .chain(waiting)
                 .collect();
+            ended.settled = report.settled_calls();
             return Ok(Some(ended));
         }
         self.cancel_delegated(&report).await?;
         match self.accept_results(&report).await? {
             Err(error) => self.end_run(RunEnd::Failed, Some(error)).await.map(Some),
-            ended.settled = report.settled_calls();
             Ok(()) => Ok(None),
         }
     }
@@ -304,12 +309,16 @@ impl SessionRun {
             .iter()
             .filter(|result| result.waits_for == Some(Suspension::Result));
         let shared = self.shared.clone();
-        let run = self.conversation.run;
+        let labels = self.labels.clone();
+        let by = DelegatingRun {
+            session: &shared,
+            run: self.conversation.run,
+            labels: &labels,
+        };
         let work = theirs.filter_map(|result| {
             let agent = shared.find_agent(&result.tool)?;
-            let shared = &shared;
             let cancel = self.cancel.clone();
-            Some(async move { (result.id, agent.work_on(shared, result, run, cancel).await) })
+            Some(async move { (result.id, agent.work_on(by, result, cancel).await) })
         });
         let mut work = pin!(join_all(work));
         let worked = loop {

@@ -120,6 +120,7 @@ impl Session {
     /// Fails as [`Session::resume_with`] does.
     pub async fn resume_hosted(&self, options: RunOptions) -> Result<HostedRun, SessionError> {
         let mut hosted = HostedRun::new(self.0.enter_run(options).await?);
+        hosted.run.restore_labels().await?;
         if let RunStep::Settle(turn) = hosted.run.next_step() {
             let view = match hosted.run.rebuild_view().await {
                 Ok(view) => view,
@@ -133,8 +134,8 @@ impl Session {
                 .resume_with_stack(turn, view, stack)
                 .await?;
             hosted.run.last = Some(turn.info().clone());
-            hosted.turn = Some(turn);
             hosted.unreported = turn.external_attempts();
+            hosted.turn = Some(turn);
             hosted.advance_turn().await?;
         }
         Ok(hosted)
@@ -148,8 +149,8 @@ impl HostedRun {
             turn: None,
             last: None,
             waiting: Vec::new(),
-        }
             unreported: Vec::new(),
+        }
     }
 
     /// Returns the next step of the host.
@@ -243,7 +244,6 @@ impl HostedRun {
         self.advance_turn().await
     }
 
-    /// Delivers a decision, and returns the actions for all calls.
     /// Says what is known about a call of [`HostAction::Reconcile`], and returns the actions for all
     /// calls. A call that did not happen is to be run; a call of which nothing is known settles as
     /// `outcome_unknown`.
@@ -270,6 +270,7 @@ impl HostedRun {
         self.advance_turn().await
     }
 
+    /// Delivers a decision, and returns the actions for all calls.
     ///
     /// # Errors
     ///
@@ -326,11 +327,11 @@ impl HostedRun {
             .map(|report| self.run.pending_calls(report))
             .unwrap_or_default();
         pending.append(&mut self.waiting);
-        let mut report = self.run.end_run(RunEnd::Suspended, None).await?;
         let turn = self.last.take();
+        let mut report = self.run.end_run(RunEnd::Suspended, None).await?;
         report.pending = pending;
-        Ok(report)
         report.settled = turn.map(|turn| turn.settled_calls()).unwrap_or_default();
+        Ok(report)
     }
 
     /// Cancels the run. Open calls are stopped; finished results are kept.
@@ -409,7 +410,6 @@ impl HostedRun {
             _ => HostAction::Settled(Box::new(result.clone())),
         }
     }
-}
 
     fn run_action(&self, result: &CallResult, arguments: &Arguments) -> HostAction {
         let may_have_run = self.unreported.contains(&(result.id, result.attempts));
@@ -433,6 +433,7 @@ impl HostedRun {
         let shown = self.run.tools.all_tools().get(tool.as_str());
         shown.is_some_and(|shown| shown.entry.spec.annotations.may_repeat())
     }
+}
 
 impl fmt::Debug for HostedRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

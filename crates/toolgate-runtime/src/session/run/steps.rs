@@ -9,9 +9,9 @@ use std::sync::Arc;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Cost, FinishReason, Message, MessagePart, MessageRecord, ModelError, PartContent, ProviderCall,
-    RecordKey, Reply, Role, RunEnd, SessionEvent, Stack, Status, StoreRecord, ToolAnswer,
-    ToolRequest, TurnId, TurnInfo,
+    Cost, FinishReason, Labels, Message, MessagePart, MessageRecord, ModelError, PartContent,
+    ProviderCall, RecordKey, Reply, Role, RunEnd, SessionEvent, SessionFilter, Stack, Status,
+    StoreRecord, ToolAnswer, ToolRequest, TurnId, TurnInfo,
 };
 
 use crate::{
@@ -35,6 +35,8 @@ pub(crate) struct SessionRun {
     pub(crate) steering: mpsc::UnboundedReceiver<SteeringMessage>,
     /// The tools and layers of the run, with what strategies add.
     pub(crate) tools: RunTools,
+    /// The labels of the session and the run.
+    pub(crate) labels: Labels,
     /// The identity of the next turn.
     pub(super) ahead: Option<Arc<TurnInfo>>,
     /// The turn that the model was asked for.
@@ -81,6 +83,7 @@ impl SessionRun {
         conversation: OwnedMutexGuard<Conversation>,
         options: RunOptions,
         tools: RunTools,
+        labels: Labels,
         cancel: CancellationToken,
         steering: mpsc::UnboundedReceiver<SteeringMessage>,
     ) -> Self {
@@ -95,6 +98,7 @@ impl SessionRun {
             cancel,
             steering,
             tools,
+            labels,
             ahead: None,
             asked: None,
             guarded: 0,
@@ -140,6 +144,20 @@ impl SessionRun {
         }
     }
 
+    /// Restores the labels of a run that is resumed. The options may add to them.
+    pub(crate) async fn restore_labels(&mut self) -> Result<(), SessionError> {
+        let filter = SessionFilter::for_session(self.shared.dispatcher.session());
+        let rows = self.shared.dispatcher.store().sessions(filter).await?;
+        let stored = rows.first().map(|row| row.labels.clone());
+        if let Some(stored) = stored.filter(|stored| !stored.is_empty()) {
+            // They were redacted when the run began, and valid.
+            let labels = self.shared.who.labels.with(stored.iter());
+            let labels = labels.unwrap_or(stored.clone());
+            self.labels = self.shared.run_labels(&labels, &self.options)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn max_iterations(&self) -> u32 {
         self.options
             .max_iterations
@@ -151,9 +169,11 @@ impl SessionRun {
     pub(super) fn next_turn_info(&mut self) -> Arc<TurnInfo> {
         let shared = &self.shared;
         let conversation = &self.conversation;
+        let labels = &self.labels;
         let ahead = || {
             let mut info = shared.new_turn_info(conversation.iteration);
             info.run = Some(conversation.run);
+            info.labels = labels.clone();
             Arc::new(info)
         };
         self.ahead.get_or_insert_with(ahead).clone()
@@ -536,6 +556,7 @@ impl SessionRun {
             cost,
             finish: self.finish,
             pending: Vec::new(),
+            settled: Vec::new(),
             error,
         })
     }
@@ -556,7 +577,6 @@ pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
 /// Returns the calls that a reply asks for, and those that the provider has executed.
 fn requested_calls(message: &Message) -> (Vec<ToolRequest>, Vec<ProviderCall>) {
     let mut calls = Vec::with_capacity(message.parts.len());
-            settled: Vec::new(),
     let mut ran = Vec::new();
     for MessagePart { content, .. } in &message.parts {
         match content {
