@@ -324,7 +324,7 @@ impl ApprovalFilter {
 }
 
 /// What events change in the row of their session, beside its revision and times.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionUpdate {
     /// The principal. Without one, the row keeps what it has.
     pub principal: Option<Principal>,

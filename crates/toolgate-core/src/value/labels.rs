@@ -72,9 +72,8 @@ impl Labels {
         }
         let mut labels = self.0.as_deref().cloned().unwrap_or_default();
         for (name, value) in more {
-            let (name, value) = (name.as_ref(), value.as_ref());
-            check_label(name, value)?;
-            labels.insert(name.into(), value.into());
+            check_label(name.as_ref(), value.as_ref())?;
+            labels.insert(name.as_ref().into(), value.as_ref().into());
         }
         if labels.len() > Self::MAX_COUNT {
             return Err(InvalidLabel::TooMany);

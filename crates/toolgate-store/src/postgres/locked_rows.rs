@@ -67,15 +67,12 @@ pub(super) struct PostgresSessionState {
 
 impl PostgresSessionState {
     /// Adds changed columns to those of earlier writes of the group.
-    pub(super) fn change_last_run(&mut self, update: EncodedSessionUpdate) {
-        let before = self.update.take();
-        let (principal, last_run) =
-            before.map_or((None, None), |before| (before.principal, before.last_run));
-        self.update = Some(EncodedSessionUpdate {
-            principal: update.principal.or(principal),
-            labels: update.labels,
-            last_run: update.last_run.or(last_run),
-        });
+    pub(super) fn change_last_run(&mut self, mut update: EncodedSessionUpdate) {
+        if let Some(before) = self.update.take() {
+            update.principal = update.principal.or(before.principal);
+            update.last_run = update.last_run.or(before.last_run);
+        }
+        self.update = Some(update);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     future::pending,
+    slice,
     sync::{Arc, Mutex},
 };
 
@@ -9,7 +10,7 @@ use futures::{StreamExt, stream::BoxStream};
 
 use serde_json::json;
 use toolgate::{
-    Config, Resources, default_stack,
+    Agent, Config, Resources, default_stack,
     layers::{Ledger, SharedRedactor},
     model::{Delta, ModelError, ModelName, ModelRequest, ScriptLine, ScriptedModel},
     prelude::*,
@@ -24,6 +25,21 @@ type SeenLabels = Arc<Mutex<Vec<Labels>>>;
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
 
+/// Returns tools that note the labels of their calls.
+fn looking_tools(seen: &SeenLabels) -> Registry {
+    let registry = Registry::new();
+    for name in ["look", "ask_look"] {
+        let seen = seen.clone();
+        let look = tool_fn(name, "Looks.", move |_: Nothing, cx: Context| {
+            seen.lock().expect("whole").push(cx.labels().clone());
+            async { Ok::<_, ToolError>("seen") }
+        });
+        let look = look.with_annotations(Annotations::read_only());
+        registry.register(look).expect("free");
+    }
+    registry
+}
+
 /// Opens a session of the tenant `acme` in which the model looks in every iteration but the last.
 async fn open_session(store: &MemoryStore, id: SessionId, config: &str) -> (Session, SeenLabels) {
     open_with(store, id, config, |builder| builder.label("tenant", "acme")).await
@@ -36,16 +52,7 @@ async fn open_with(
     setup: impl FnOnce(SessionBuilder) -> SessionBuilder,
 ) -> (Session, SeenLabels) {
     let seen = SeenLabels::default();
-    let registry = Registry::new();
-    for name in ["look", "ask_look"] {
-        let seen = seen.clone();
-        let look = tool_fn(name, "Looks.", move |_: Nothing, cx: Context| {
-            seen.lock().expect("whole").push(cx.labels().clone());
-            async { Ok::<_, ToolError>("seen") }
-        });
-        let look = look.with_annotations(Annotations::read_only());
-        registry.register(look).expect("free");
-    }
+    let registry = looking_tools(&seen);
     let resources = Resources::new();
     let config = format!("[layers.approval]\ntools = ['ask_*']\n{config}");
     let config = Config::parse(&config).expect("parses");
@@ -80,7 +87,10 @@ async fn labels_reach_the_tool_receipts_events_and_the_session_row() {
     let report = session.run_with("look", options).await.expect("runs");
     assert_eq!(report.end, RunEnd::Suspended);
     let wanted = Labels::new([("tenant", "acme"), ("request", "r-1")]).expect("valid");
-    assert_eq!(*seen.lock().expect("whole"), [wanted.clone()]);
+    assert_eq!(
+        seen.lock().expect("whole").as_slice(),
+        slice::from_ref(&wanted)
+    );
 
     let handle = StoreHandle::new(store.clone());
     let events = handle.events(id, 0, 100).await.expect("reads");
@@ -122,7 +132,10 @@ async fn a_resumed_run_has_the_labels_it_began_with() {
         .expect("is accepted");
     session.resume().await.expect("resumes");
     let wanted = Labels::new([("tenant", "acme"), ("request", "r-1")]).expect("valid");
-    assert_eq!(*seen.lock().expect("whole"), [wanted.clone()]);
+    assert_eq!(
+        seen.lock().expect("whole").as_slice(),
+        slice::from_ref(&wanted)
+    );
     let events = StoreHandle::new(store)
         .events(id, 0, 100)
         .await
@@ -132,6 +145,26 @@ async fn a_resumed_run_has_the_labels_it_began_with() {
         (last.name(), &last.turn_info().labels),
         ("run_ended", &wanted)
     );
+}
+
+#[tokio::test]
+async fn an_agent_inherits_the_labels_of_the_run() {
+    let seen = SeenLabels::default();
+    let look = ScriptLine::new().call("look", json!({}));
+    let model = ScriptedModel::new([look, "Seen.".into()]);
+    let helper = Agent::new("helper", "Looks.", model, looking_tools(&seen));
+    let delegate = ScriptLine::new().call("helper", json!({ "task": "look" }));
+    let model = ScriptedModel::new([delegate, "Done.".into()]);
+    let builder = Session::builder(model, Registry::new()).agent(helper);
+    let session = builder
+        .label("tenant", "acme")
+        .build()
+        .await
+        .expect("builds");
+    let options = RunOptions::new().label("request", "r-1");
+    session.run_with("look", options).await.expect("runs");
+    let wanted = Labels::new([("tenant", "acme"), ("request", "r-1")]).expect("valid");
+    assert_eq!(*seen.lock().expect("whole"), [wanted]);
 }
 
 #[tokio::test]

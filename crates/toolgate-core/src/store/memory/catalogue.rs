@@ -176,10 +176,7 @@ impl MemoryState {
 impl MemorySession {
     fn to_row(&self, session: SessionId) -> SessionRow {
         let at = |event: Option<&Arc<Event>>| event.map_or(Timestamp::EPOCH, |event| event.at());
-        let last = SessionUpdate::from_events(self.log.iter());
-        let (principal, labels, last_run) = last.map_or_else(Default::default, |last| {
-            (last.principal, last.labels, last.last_run)
-        });
+        let last = SessionUpdate::from_events(self.log.iter()).unwrap_or_default();
         SessionRow {
             session,
             revision: self.revision(),
@@ -188,9 +185,9 @@ impl MemorySession {
             held: self.held.clone(),
             hidden_at: self.hidden_at,
             parent: self.parent,
-            principal,
-            labels,
-            last_run,
+            principal: last.principal,
+            labels: last.labels,
+            last_run: last.last_run,
         }
     }
 

@@ -295,8 +295,8 @@ mod tests {
     use serde_json::json;
     use std::{sync::Mutex, time::Duration};
     use toolgate_core::{
-        Band, CallSeed, Layer, LayerExt, Next, RedactionError, Redactor, Stack, around, from_fn,
-        map_outcome,
+        Band, CallSeed, Labels, Layer, LayerExt, Next, RedactionError, Redactor, Stack, around,
+        from_fn, map_outcome,
     };
     use toolgate_testkit::{
         FakeExecutor, TestClock, call, call_with, echo, echo_under, env_at, run_twice, seed,
@@ -338,6 +338,24 @@ mod tests {
             }
         });
         twice.named("again").in_band(Band::Repeat)
+    }
+
+    #[tokio::test]
+    async fn a_span_has_the_labels_of_its_call() {
+        let (telemetry, spans) = catching();
+        let mut seed = seed("read_file", json!({}));
+        let labels = Labels::new([("tenant", "acme"), ("request.id", "r-1")]);
+        Arc::make_mut(&mut seed.turn).labels = labels.expect("valid");
+        echo_under(telemetry).run(Call::new(seed)).await;
+        let span = only(&spans);
+        let text = |name| span.attributes.text(name);
+        assert_eq!(
+            (
+                text("toolgate.label.tenant"),
+                text("toolgate.label.request.id")
+            ),
+            (Some("acme"), Some("r-1"))
+        );
     }
 
     #[tokio::test]

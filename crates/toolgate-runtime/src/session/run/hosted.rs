@@ -256,8 +256,11 @@ impl HostedRun {
         call: CallId,
         found: ReconciledAttempt,
     ) -> Result<Vec<HostAction>, SessionError> {
-        let is_asked = |action: &HostAction| matches!(action, HostAction::Reconcile(host_call) if host_call.call == call);
-        if !self.call_actions().iter().any(is_asked) {
+        let actions = self.call_actions();
+        let is_asked = actions
+            .iter()
+            .any(|action| matches!(action, HostAction::Reconcile(asked) if asked.call == call));
+        if !is_asked {
             return Err(SessionError::OutOfOrder("the call is not to be reconciled"));
         }
         match found {
