@@ -120,6 +120,7 @@ pub use store::rows::{
     ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, RowChange, SessionFilter,
     SessionRow, TurnFilter, TurnRow,
 };
+pub use store::run_record::{OnCap, RunRecord};
 pub use store::{Store, StoreError};
 pub use tool::annotations::{
     Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,

@@ -87,6 +87,14 @@ impl Keyring {
         self.0.iter().map(|key| &key.id)
     }
 
+    /// Checks whether what this ring signs is valid for `verifier`.
+    pub fn signs_for(&self, verifier: &Self) -> bool {
+        const PROBE: &[u8] = b"toolgate keyring probe 1";
+        verifier
+            .verify(self.active_key_id(), PROBE, &self.sign(PROBE))
+            .is_ok()
+    }
+
     pub(crate) fn sign(&self, message: &[u8]) -> Vec<u8> {
         self.signing_key().sign(message)
     }

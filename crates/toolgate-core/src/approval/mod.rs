@@ -66,6 +66,10 @@ pub struct ApprovalRequest {
     /// The changes since an earlier approval that make another one necessary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<ApprovalChange>,
+    /// True if only a signed answer counts. The stored request has it; events do not show it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip)]
+    pub signed: bool,
 }
 
 /// A file as it was when approval was requested.
@@ -147,6 +151,7 @@ impl ApprovalRequest {
             files: Vec::new(),
             quorum: None,
             changed: Vec::new(),
+            signed: false,
         }
     }
 

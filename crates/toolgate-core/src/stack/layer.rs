@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalAnswer, Call, Decision, Json, LayerName, Matcher, Outcome, StoreError, ToolSpec,
-    Transform,
+    ApprovalAnswer, Call, Decision, Json, Keyring, LayerName, Matcher, Outcome, StoreError,
+    ToolSpec, Transform,
     call::requirement::ApprovalRequirements,
     stack::{
         LayerFrame,
@@ -78,6 +78,12 @@ pub trait Layer: Send + Sync + 'static {
     /// Returns what a linter should know about the layer.
     fn capabilities(&self) -> LayerCapabilities {
         LayerCapabilities::default()
+    }
+
+    /// Returns the keys with which the layer verifies approvals, if it accepts only signed ones.
+    /// The runtime has to sign with keys that it knows.
+    fn approval_keys(&self) -> Option<&Keyring> {
+        None
     }
 }
 
@@ -380,6 +386,7 @@ pub(crate) trait DynLayer: Send + Sync {
     fn applies_to(&self, call: &Call) -> bool;
     fn transform(&self) -> Option<Arc<dyn Transform>>;
     fn capabilities(&self) -> LayerCapabilities;
+    fn approval_keys(&self) -> Option<&Keyring>;
 }
 
 impl<L: Layer> DynLayer for L {
@@ -414,6 +421,9 @@ impl<L: Layer> DynLayer for L {
     }
     fn capabilities(&self) -> LayerCapabilities {
         Layer::capabilities(self)
+    }
+    fn approval_keys(&self) -> Option<&Keyring> {
+        Layer::approval_keys(self)
     }
 }
 
@@ -464,6 +474,9 @@ impl Layer for AnyLayer {
     }
     fn capabilities(&self) -> LayerCapabilities {
         self.0.capabilities()
+    }
+    fn approval_keys(&self) -> Option<&Keyring> {
+        self.0.approval_keys()
     }
 }
 
@@ -550,6 +563,9 @@ impl<L: Layer> Layer for AdjustedLayer<L> {
     }
     fn capabilities(&self) -> LayerCapabilities {
         self.layer.capabilities()
+    }
+    fn approval_keys(&self) -> Option<&Keyring> {
+        self.layer.approval_keys()
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod mailbox;
 pub(crate) mod memory;
 pub(crate) mod records;
 pub(crate) mod rows;
+pub(crate) mod run_record;
 
 use std::sync::Arc;
 
