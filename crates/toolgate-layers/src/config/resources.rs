@@ -192,6 +192,9 @@ impl<R: Redactor> Redactor for ComparingRedactor<R> {
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         self.0.redact_text(text)
     }
+    fn safe_prefix(&self, text: &str) -> usize {
+        self.0.safe_prefix(text)
+    }
 }
 
 impl<R: Redactor> LazyRedactor for ComparingRedactor<R> {}
@@ -226,6 +229,9 @@ impl Redactor for SharedRedactor {
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         self.redacted_text(text).ok_or(RedactionError)
     }
+    fn safe_prefix(&self, text: &str) -> usize {
+        run_contained_sync(|| self.0.safe_prefix(text)).unwrap_or(0)
+    }
 }
 
 /// Two redactors, one after the other.
@@ -237,6 +243,21 @@ impl Redactor for ChainedRedactor {
     }
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         self.1.redact_text(&self.0.redact_text(text)?)
+    }
+    fn safe_prefix(&self, text: &str) -> usize {
+        // A place that the first redactor allows and the second one does not is tried again with
+        // less text.
+        let mut text = text;
+        loop {
+            let safe = text.floor_char_boundary(self.0.safe_prefix(text));
+            let Ok(shown) = self.0.redact_text(&text[..safe]) else {
+                return 0;
+            };
+            if safe == 0 || self.1.safe_prefix(&shown) == shown.len() {
+                return safe;
+            }
+            text = &text[..text.floor_char_boundary(safe - 1)];
+        }
     }
 }
 

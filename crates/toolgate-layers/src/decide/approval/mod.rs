@@ -334,6 +334,7 @@ impl Approval {
         request.policy_version = self.effective_policy_version(call);
         request.quorum = self.quorum.clone();
         request.changed = changed;
+        request.signed = self.boundary.keyring.is_some();
         let preview = self.boundary.preview.as_ref();
         // A preview that panics shows nothing; approval is requested all the same.
         let shown =
@@ -643,6 +644,10 @@ impl Layer for Approval {
 
     fn capabilities(&self) -> LayerCapabilities {
         LayerCapabilities::for_kind(Self::NAME).answering().asking()
+    }
+
+    fn approval_keys(&self) -> Option<&Keyring> {
+        self.boundary.keyring.as_ref()
     }
 }
 
