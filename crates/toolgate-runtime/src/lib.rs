@@ -63,11 +63,13 @@ pub use routing::{
 pub use session::Session;
 pub use session::billing::{BudgetReservation, ModelBilling, SettledCharge};
 pub use session::builder::{SessionBuildError, SessionBuilder};
-pub use session::options::{OnCap, RunInput, RunOptions};
+pub use session::handle::RunHandle;
+pub use session::options::{RunInput, RunOptions};
 pub use session::report::{PendingCall, RunError, RunReport, SessionError};
 pub use session::run::armed::{ArmedError, ArmedOutcome, ArmedTool};
 pub use session::run::hosted::{HostAction, HostStep, HostedRun};
 pub use session::stream::{RunStream, RunUpdate};
+pub use toolgate_core::OnCap;
 pub use turn::builder::DispatcherBuilder;
 pub use turn::driver::TurnRun;
 pub use turn::handle::TurnHandle;

@@ -82,11 +82,11 @@ pub mod session {
         DiscoveredSkills, DispatchError, Dispatcher, DispatcherBuilder, DocumentError, Documents,
         HostAction, HostStep, HostedRun, InputQueue, ModelBilling, OnCap, OnFailure, PendingCall,
         RecoveredCall, RecoveredState, RecoveredTurn, Recovery, RecursiveBuilder, RecursiveLimits,
-        RecursiveStrategy, ReferenceError, RequestContext, RunError, RunInput, RunOptions,
-        RunReport, RunStream, RunUpdate, Session, SessionBuildError, SessionBuilder, SessionError,
-        SettledCharge, Skill, SkillError, SkillFault, SkillFile, SkillProblem, Skills, Strategy,
-        StrategyAction, StrategyError, TextDocument, TurnContext, TurnEnd, TurnHandle, TurnReport,
-        TurnRequest, TurnRun, Urgency, holder_process_id,
+        RecursiveStrategy, ReferenceError, RequestContext, RunError, RunHandle, RunInput,
+        RunOptions, RunReport, RunStream, RunUpdate, Session, SessionBuildError, SessionBuilder,
+        SessionError, SettledCharge, Skill, SkillError, SkillFault, SkillFile, SkillProblem,
+        Skills, Strategy, StrategyAction, StrategyError, TextDocument, TurnContext, TurnEnd,
+        TurnHandle, TurnReport, TurnRequest, TurnRun, Urgency, holder_process_id,
     };
 }
 
@@ -155,8 +155,8 @@ pub mod store {
         AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
         ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, Lease,
         LeaseRequest, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
-        RecordContent, RecordKey, RecordStore, RowChange, SessionFilter, SessionRow, Store,
-        StoreError, StoreHandle, StoreRecord, TurnFilter, TurnRequests, TurnRow, WriteBatch,
+        RecordContent, RecordKey, RecordStore, RowChange, RunRecord, SessionFilter, SessionRow,
+        Store, StoreError, StoreHandle, StoreRecord, TurnFilter, TurnRequests, TurnRow, WriteBatch,
     };
     pub use toolgate_store::*;
 }

@@ -10,22 +10,24 @@ use std::{fmt, sync::Arc};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Annotations, CallError, ErrorCategory, Model, Outcome, RegisterError, Registry, RunEnd, Schema,
-    SideEffect, Stack, Status, ToolName, ToolSpec,
+    Annotations, AnyLayer, CallError, ErrorCategory, Model, Outcome, RegisterError, Registry,
+    RunEnd, Schema, SideEffect, Stack, StackError, Status, ToolName, ToolSpec,
 };
 
 use crate::{
     CallResult, Dispatcher, PendingCall, RunOptions, RunReport, Session, SessionBuildError,
-    SessionBuilder, SessionError, session::SessionShared,
+    SessionBuilder, SessionError,
+    session::{SessionShared, run::steps::SessionRun, tools::insert_layers},
 };
 
 type SessionSetup = Arc<dyn Fn(SessionBuilder) -> SessionBuilder + Send + Sync>;
 
 /// An agent that a session can delegate work to, under the name of a tool.
 ///
-/// Its calls pass the same layers as those of the session unless it has a stack of its own, and are
-/// stored in the same store, in a session that is named after the call. If one of them waits for a
-/// decision, so does the run that delegated, and the decision can be made through that run.
+/// Its calls pass the same layers as those of the session unless it has a stack of its own. In any
+/// case they pass the layers that the delegating run and its strategies added. They are stored in
+/// the same store, in a session that is named after the call. If one of them waits for a decision,
+/// so does the run that delegated, and the decision can be made through that run.
 #[derive(Clone)]
 pub struct Agent {
     pub(crate) name: ToolName,
@@ -104,9 +106,10 @@ impl Agent {
         parent: &Arc<SessionShared>,
         call: &CallResult,
         run: u64,
+        layers: &[AnyLayer],
         cancel: CancellationToken,
     ) -> Result<DelegationState, SessionError> {
-        let session = match self.open_session(parent, call, run).await {
+        let session = match self.open_session(parent, call, run, layers).await {
             Ok(session) => session,
             Err(SessionBuildError::Open(error)) => return Err(error),
             Err(error) => return Ok(DelegationState::Done(start_failure(&error))),
@@ -146,20 +149,46 @@ impl Agent {
         parent: &Arc<SessionShared>,
         call: &CallResult,
         run: u64,
+        layers: &[AnyLayer],
     ) -> Result<(), SessionError> {
-        match self.open_session(parent, call, run).await {
-            Ok(session) if session.shared().is_new() => Ok(()),
-            Ok(session) => {
-                session
-                    .shared()
-                    .enter_run(RunOptions::default())
-                    .await?
-                    .cancel_open_turn()
-                    .await
-            }
+        match self.enter_session(parent, call, run, layers).await? {
+            Some(mut work) => work.cancel_open_turn().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Runs what is approved of the agent's work, and cancels the rest.
+    pub(crate) async fn abandon_call(
+        &self,
+        parent: &Arc<SessionShared>,
+        call: &CallResult,
+        run: u64,
+        layers: &[AnyLayer],
+    ) -> Result<(), SessionError> {
+        match self.enter_session(parent, call, run, layers).await? {
+            Some(mut work) => work.abandon_open_turn().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Enters the session of a call, if the agent has begun to work on it.
+    async fn enter_session(
+        &self,
+        parent: &Arc<SessionShared>,
+        call: &CallResult,
+        run: u64,
+        layers: &[AnyLayer],
+    ) -> Result<Option<SessionRun>, SessionError> {
+        match self.open_session(parent, call, run, layers).await {
+            Ok(session) if session.shared().is_new() => Ok(None),
+            Ok(session) => session
+                .shared()
+                .enter_run(RunOptions::default())
+                .await
+                .map(Some),
             Err(SessionBuildError::Open(error)) => Err(error),
             // An agent that cannot be built has nothing under way.
-            Err(SessionBuildError::Stack(_) | SessionBuildError::Agent(_)) => Ok(()),
+            Err(SessionBuildError::Stack(_) | SessionBuildError::Agent(_)) => Ok(None),
         }
     }
 
@@ -169,20 +198,14 @@ impl Agent {
         parent: &Arc<SessionShared>,
         call: &CallResult,
         run: u64,
+        layers: &[AnyLayer],
     ) -> Result<Session, SessionBuildError> {
-        let stack = match &self.stack {
-            Some(stack) => stack.clone(),
-            None => {
-                let stack = parent.dispatcher.stack();
-                stack
-                    .with_layers(stack.any_layers(), Some(self.registry.clone()))
-                    .build()?
-            }
-        };
+        let inherited = [&*parent.inherited, layers].concat();
+        let stack = self.covered_stack(parent, layers, &inherited)?;
         let above: Dispatcher = parent.dispatcher.clone();
         let builder = SessionBuilder::new(self.model.clone(), self.registry.clone())
             .named(self.name.as_str(), self.name.as_str())
-            .inherit_from(parent, run);
+            .inherit_from(parent, run, inherited);
         let builder = (self.adjust)(builder).stack(stack);
         let session = call.id.agent_session();
         Box::pin(
@@ -194,6 +217,27 @@ impl Agent {
                 .build(),
         )
         .await
+    }
+
+    /// Returns the stack of the agent with the layers of the runs that delegate to it: otherwise a
+    /// model whose call is blocked could delegate it.
+    fn covered_stack(
+        &self,
+        parent: &SessionShared,
+        layers: &[AnyLayer],
+        inherited: &[AnyLayer],
+    ) -> Result<Stack, StackError> {
+        match &self.stack {
+            Some(stack) => insert_layers(stack, inherited.to_vec(), None),
+            None => {
+                // It has the layers that the parent inherited.
+                let stack = parent.dispatcher.stack();
+                let stack = stack
+                    .with_layers(stack.any_layers(), Some(self.registry.clone()))
+                    .build()?;
+                insert_layers(&stack, layers.to_vec(), None)
+            }
+        }
     }
 
     fn to_delegation(&self, report: RunReport) -> DelegationState {

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 use toolgate_core::{
-    AgentId, BillingService, Budgets, Effort, Model, ModelName, OutputFormat, Payer, Prices,
-    Principal, RegisterError, Registry, SessionId, Stack, StackError, Store, TaskComplexity,
-    TurnId, TurnInfo, UnknownPrice,
+    AgentId, AnyLayer, BillingService, Budgets, Effort, Model, ModelName, OutputFormat, Payer,
+    Prices, Principal, RegisterError, Registry, SessionId, Stack, StackError, Store,
+    TaskComplexity, TurnId, TurnInfo, UnknownPrice,
 };
 
 use crate::{
@@ -58,6 +58,8 @@ pub struct SessionBuilder {
     payer: Payer,
     /// The session and run that this one works for, if it works for a delegating agent.
     works_for: Option<(SessionId, u64)>,
+    /// The layers of the runs that delegated to it; they are in its stack already.
+    inherited: Vec<AnyLayer>,
     unknown: UnknownPrice,
     may_use: Vec<ModelName>,
 }
@@ -111,6 +113,7 @@ impl SessionBuilder {
             prices: Arc::default(),
             payer: Payer::default(),
             works_for: None,
+            inherited: Vec::new(),
             unknown: UnknownPrice::default(),
             may_use: Vec::new(),
         }
@@ -299,12 +302,19 @@ impl SessionBuilder {
         self
     }
 
-    /// Takes principal, budgets and waiting from the delegating session `above`.
+    /// Takes principal, budgets and waiting from the delegating session `above`, and keeps the
+    /// layers that cover it for the agents it delegates to in turn.
     ///
     /// `run` is the run that delegates. Everything that follows from one message of a person is
     /// charged to that run, whichever agent does it; otherwise each delegation would bring a budget
     /// of its own.
-    pub(crate) fn inherit_from(mut self, above: &SessionShared, run: u64) -> Self {
+    pub(crate) fn inherit_from(
+        mut self,
+        above: &SessionShared,
+        run: u64,
+        inherited: Vec<AnyLayer>,
+    ) -> Self {
+        self.inherited = inherited;
         self.who.principal = above.who.principal.clone();
         (self.budgets, self.prices, self.payer) = above.spending.inherited_terms();
         let payer = above.spending.payer();
@@ -360,6 +370,7 @@ impl SessionBuilder {
             limits: self.limits,
             strategies: self.strategies,
             agents: self.agents,
+            inherited: self.inherited,
             spending,
             who: self.who,
             conversation: Arc::new(tokio::sync::Mutex::new(conversation)),

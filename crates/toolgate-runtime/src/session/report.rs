@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApprovalRequest, BudgetError, CallId, Cost, FinishReason, Json, Message, ModelError,
+    ApprovalRequest, BudgetError, CallId, Cost, FinishReason, Json, LayerName, Message, ModelError,
     ModelErrorKind, RejectCode, RunEnd, SchemaProblem, SessionId, StackError, StoreError,
     Suspension, ToolName, TurnId, Usage, ViewError,
 };
@@ -23,7 +23,8 @@ pub struct RunReport {
     pub run: u64,
     /// The end of the run.
     pub end: RunEnd,
-    /// The last text of the model.
+    /// The last text of the model, as it wrote it: secrets in it are not redacted, unlike in events
+    /// and pieces.
     pub text: String,
     /// The final answer in the requested format.
     pub output: Option<Json>,
@@ -41,6 +42,8 @@ pub struct RunReport {
     pub pending: Vec<PendingCall>,
     /// The error, if the run failed.
     pub error: Option<RunError>,
+    /// The model that the run began with, if it was resumed with another one.
+    pub began_with: Option<String>,
 }
 
 /// A call that waits for a decision or an external result.
@@ -106,6 +109,18 @@ pub enum RunError {
     /// The tools cannot be shown.
     #[error("the tools of this run cannot be shown")]
     View(#[source] ViewError),
+    /// A run is resumed without layers or tools that it began with. They are code and cannot be
+    /// stored: give them again.
+    #[error("the run began with {}, which is missing", name_parts(.layers, .tools))]
+    MissingParts {
+        /// The names of the missing layers.
+        layers: Vec<LayerName>,
+        /// The names of the missing tools.
+        tools: Vec<ToolName>,
+    },
+    /// A run is resumed with tools that it did not begin with.
+    #[error("the run began without {}", name_parts(&[], .0))]
+    AddedTools(Vec<ToolName>),
 }
 
 impl RunError {
@@ -117,6 +132,13 @@ impl RunError {
             _ => RunEnd::Failed,
         }
     }
+}
+
+/// Returns the names of layers and tools in one line.
+fn name_parts(layers: &[LayerName], tools: &[ToolName]) -> String {
+    let layers = layers.iter().map(|name| format!("layer {name}"));
+    let tools = tools.iter().map(|name| format!("tool {name}"));
+    layers.chain(tools).collect::<Vec<_>>().join(", ")
 }
 
 /// Reason why a session could not do its work.
@@ -169,6 +191,9 @@ impl From<DeliverError> for SessionError {
             DeliverError::NoApprover => {
                 Self::OutOfOrder("a decision needs the name of the approver")
             }
+            DeliverError::NoKeys => Self::OutOfOrder(
+                "only a signed decision counts, and there are no keys to sign it with",
+            ),
             DeliverError::Store(error) => error.into(),
         }
     }

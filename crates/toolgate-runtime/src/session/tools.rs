@@ -13,6 +13,9 @@ pub(crate) struct RunTools {
     stack: Stack,
     /// The same stack with the layers that strategies added for the iteration, if any.
     extended: Option<Stack>,
+    /// The layers that the run and the strategies of the iteration added.
+    run_layers: Vec<AnyLayer>,
+    iteration_layers: Vec<AnyLayer>,
     view: View,
     /// All tools, also those the model does not see.
     all: View,
@@ -51,6 +54,8 @@ impl RunTools {
         Ok(Self {
             stack,
             extended: None,
+            run_layers: options.layers.clone(),
+            iteration_layers: Vec::new(),
             view,
             all,
         })
@@ -74,32 +79,48 @@ impl RunTools {
         self.extended = if layers.is_empty() {
             None
         } else {
-            Some(insert_layers(&self.stack, layers, None)?)
+            Some(insert_layers(&self.stack, layers.clone(), None)?)
         };
+        self.iteration_layers = layers;
         Ok(())
+    }
+
+    /// Returns the layers that the run and its strategies added to the session's. They also cover
+    /// the agents that the run delegates to.
+    pub(crate) fn added_layers(&self) -> Vec<AnyLayer> {
+        [&*self.run_layers, &*self.iteration_layers].concat()
     }
 }
 
 /// Returns the stack with more layers, each innermost in its band.
-fn insert_layers(
+pub(crate) fn insert_layers(
     stack: &Stack,
     more: Vec<AnyLayer>,
     over: Option<ShadowingRegistry>,
 ) -> Result<Stack, StackError> {
     let mut layers = stack.any_layers();
     for layer in more {
-        // Innermost in its band: the session's own layers see the call first.
-        let at = layers
-            .iter()
-            .position(|other| other.band() > layer.band())
-            .unwrap_or(layers.len());
-        layers.insert(at, layer);
+        layers.insert(innermost_place(&layers, &layer), layer);
     }
     stack.with_layers(layers, over).build()
 }
 
+/// Returns the innermost place in its band for a layer that is added: the session's own layers see
+/// the call first.
+fn innermost_place(layers: &[AnyLayer], added: &AnyLayer) -> usize {
+    let beyond = |other: &AnyLayer| other.band() > added.band();
+    let end = layers.iter().position(beyond).unwrap_or(layers.len());
+    if added.capabilities().asks {
+        return end;
+    }
+    // The layer that asks stays the last one that decides, so that it asks only about calls that
+    // every rule allows, and meets the requirements of all of them.
+    let asks = |other: &&AnyLayer| other.band() == added.band() && other.capabilities().asks;
+    end - layers[..end].iter().rev().take_while(asks).count()
+}
+
 /// The tools of a run in front of those of the session.
-struct ShadowingRegistry {
+pub(crate) struct ShadowingRegistry {
     own: Registry,
     session: Registry,
 }

@@ -1,6 +1,6 @@
 //! The loop that drives one turn: performs the turn's next step until nothing is left to do.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use toolgate_core::{
@@ -25,6 +25,8 @@ use crate::{
 pub struct TurnRun {
     active: Arc<OpenTurn>,
     lanes: CallScheduler,
+    /// Asked for decisions; without one, calls stay pending.
+    approver: Option<Arc<dyn DynApprover>>,
     asking: usize,
     /// Calls that may run again before the task of their last run has ended.
     parked: Vec<(usize, CallId)>,
@@ -36,6 +38,9 @@ pub struct TurnRun {
     expiry: Option<(Timestamp, BoxFuture<'static, ()>)>,
     found: RecoveredTurn,
 }
+
+/// Pause after the mailbox could not be read.
+const AFTER_A_FAILED_READ: Duration = Duration::from_millis(500);
 
 /// Behaviour when every unsettled call waits for an approver or an external result.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,9 +58,11 @@ impl TurnRun {
             .for_each(|ticket| lanes.add_external(ticket));
         let parked = Vec::new();
         let messages = Vec::new();
+        let approver = active.shared.approver.clone();
         Self {
             active,
             lanes,
+            approver,
             asking: 0,
             parked,
             end: None,
@@ -84,6 +91,12 @@ impl TurnRun {
     /// Returns a handle for messages and interruptions while the turn is driven.
     pub fn handle(&self) -> TurnHandle {
         TurnHandle::new(self.active.clone())
+    }
+
+    /// Leaves calls that need a decision pending, even if there is an approver to ask.
+    pub(crate) fn without_approver(mut self) -> Self {
+        self.approver = None;
+        self
     }
 
     /// Drives the turn until every call is settled, or waits for a decision or an external result.
@@ -183,9 +196,21 @@ impl TurnRun {
     async fn expire_requests(&mut self) -> Result<(), DispatchError> {
         let dispatcher = self.dispatcher();
         let inputs = dispatcher.0.inputs.lock().await;
-        dispatcher.apply_mailbox(&inputs).await?;
-        self.active.expire_requests(dispatcher.0.clock.now());
+        match dispatcher.apply_mailbox(&inputs).await {
+            Ok(()) => self.active.expire_requests(dispatcher.0.clock.now()),
+            // A decision that was made in time may be in the mailbox, so nothing expires until the
+            // store can be read again.
+            Err(DispatchError::Store(_)) => self.retry_expiry(),
+            Err(error) => return Err(error),
+        }
         Ok(())
+    }
+
+    /// Lets the requests that are due expire a little later.
+    fn retry_expiry(&mut self) {
+        let clock = &self.active.shared.clock;
+        let next = self.active.next_expiry();
+        self.expiry = next.map(|until| (until, clock.sleep(AFTER_A_FAILED_READ)));
     }
 
     fn dispatcher(&self) -> Dispatcher {
@@ -321,7 +346,7 @@ impl TurnRun {
     /// Asks the approver, in one task per request so that none delays another.
     fn ask_approver(&mut self, calls: Vec<CallId>) {
         // Without an approver the call stays pending and the turn suspends.
-        let Some(approver) = self.active.shared.approver.clone() else {
+        let Some(approver) = self.approver.clone() else {
             return;
         };
         for call in calls {
@@ -405,6 +430,7 @@ impl TurnRun {
                 .outside
                 .clone()
                 .filter(|_| slot.phase() == Some(Phase::AwaitingResult)),
+            attempt: slot.attempts(),
         };
         let results = state
             .turn

@@ -52,6 +52,26 @@ impl DispatcherShared {
         said
     }
 
+    /// Returns how much of a text that is still arriving can be redacted and shown now.
+    pub(crate) fn safe_prefix(&self, text: &str) -> usize {
+        let Some(redactor) = &self.redactor else {
+            return text.len();
+        };
+        // One that panics has said nothing.
+        let safe = run_contained_sync(|| redactor.safe_prefix(text)).unwrap_or(0);
+        text.floor_char_boundary(safe)
+    }
+
+    /// Returns what a screen may show of a piece of a reply; nothing if it cannot be redacted.
+    pub(crate) fn redact_piece(&self, text: &str) -> Option<String> {
+        match &self.redactor {
+            Some(redactor) => run_contained_sync(|| redactor.redact_text(text).ok())
+                .ok()
+                .flatten(),
+            None => Some(text.to_owned()),
+        }
+    }
+
     /// Returns the event with its texts redacted.
     pub(crate) fn redact_event(&self, mut event: ToolEvent) -> ToolEvent {
         let words = match &mut event {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    Arguments, CallId, SessionId, SettledOutcome, Status, StoreError, Suspension, Timestamp,
-    ToolName, TurnId,
+    Arguments, CallId, LayerName, SessionId, SettledOutcome, Status, StoreError, Suspension,
+    Timestamp, ToolName, TurnId,
 };
 
 use crate::JournalError;
@@ -52,6 +52,8 @@ pub struct CallResult {
     pub waits_for: Option<Suspension>,
     /// The arguments for the external execution, if the call waits for its result.
     pub arguments: Option<Arguments>,
+    /// The number of the newest attempt, counted from 1; 0 if none has started.
+    pub attempt: u32,
 }
 
 impl CallResult {
@@ -125,6 +127,14 @@ pub enum DispatchError {
         /// The event that does not fit.
         #[source]
         source: toolgate_core::TurnError,
+    },
+    /// An approval layer accepts only signed approvals, and the dispatcher cannot sign them.
+    #[error(
+        "layer {layer} accepts only approvals that are signed with keys the dispatcher does not have"
+    )]
+    KeysDiffer {
+        /// The layer's name.
+        layer: LayerName,
     },
     /// A turn cannot have this many calls.
     #[error("the model asked for too many calls in one turn")]

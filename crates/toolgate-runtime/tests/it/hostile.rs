@@ -186,19 +186,21 @@ async fn reconciliation_asks_the_tool_of_the_run_and_not_the_one_that_it_shadows
         happened: true,
     })
     .expect("free");
-    let model = Odd::saying(vec![
-        calling_reply(&[("transfer", json!({}))]),
-        Message::assistant("done"),
-    ]);
-    let session = open_session(Session::builder(model, registry), &memory_store()).await;
+    let model = || {
+        Odd::saying(vec![
+            calling_reply(&[("transfer", json!({}))]),
+            Message::assistant("done"),
+        ])
+    };
+    let store = memory_store();
+    let lost = open_session(Session::builder(model(), registry.clone()), &store).await;
     let options = || RunOptions::new().tools(own.clone());
-    {
-        let mut run = Box::pin(session.run_with("pay", options()));
-        while invoked.load(Ordering::SeqCst) == 0 {
-            assert!(futures::poll!(&mut run).is_pending());
-            tokio::task::yield_now().await;
-        }
+    let run = lost.start_with("pay", options());
+    while invoked.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
     }
+    assert!(!run.is_ended());
+    let session = open_session(Session::builder(model(), registry), &store).await;
     let report = session.resume_with(options()).await.expect("ends");
     assert_eq!(
         (report.end, report.text.as_str()),
@@ -272,11 +274,8 @@ async fn a_sent_request_is_charged_however_much_happened_since() {
             .budgets(Budgets::new([rule.clone()]))
     };
     let session = open_session(budgeted(), &store).await;
-    {
-        let mut run = Box::pin(session.run("think"));
-        assert!(futures::poll!(&mut run).is_pending());
-    }
-    assert_eq!(spent_accounts(&store).await[0].2, 1, "it is under way");
+    drop(session.start("think"));
+    wait_for_reservation(&store).await;
     // Other processes use the session meanwhile, with turns that the host asks for.
     for _ in 0..150 {
         let view = toolgate_core::View::without_tools();
@@ -294,12 +293,22 @@ async fn a_sent_request_is_charged_however_much_happened_since() {
             .expect("runs");
     }
     let session = open_session(budgeted(), &store).await;
-    let mut run = Box::pin(session.resume());
-    assert!(futures::poll!(&mut run).is_pending());
-    assert_eq!(
-        spent_accounts(&store).await[0],
-        ("budget/global/all/requests/total".to_owned(), 1, 1)
-    );
+    drop(session.start_resumed(RunOptions::new()));
+    let account = "budget/global/all/requests/total".to_owned();
+    while spent_accounts(&store).await[0] != (account.clone(), 1, 1) {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits until a request is under way.
+async fn wait_for_reservation(store: &StoreHandle) {
+    while spent_accounts(store)
+        .await
+        .first()
+        .is_none_or(|row| row.2 != 1)
+    {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -318,10 +327,9 @@ async fn a_threshold_passed_by_a_stopped_request_is_reported() {
         &store,
     )
     .await;
-    let mut run = Box::pin(session.run("think"));
-    assert!(futures::poll!(&mut run).is_pending());
-    assert!(session.interrupt());
-    assert_eq!(run.await.expect("ends").end, RunEnd::Cancelled);
+    let run = session.start("think");
+    wait_for_reservation(&store).await;
+    assert_eq!(run.stop().await.expect("ends").end, RunEnd::Cancelled);
     let alerts = |event: &SessionEvent| matches!(event, SessionEvent::BudgetAlert { .. });
     assert_eq!(
         loop_events(&store)

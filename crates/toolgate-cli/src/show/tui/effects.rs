@@ -14,7 +14,7 @@ use toolgate::{
     Decision, RunEnd, Session, View,
     approval::ApprovalRequestRef,
     layers::{RuleBook, StandingRule, ToastLevel, ToastManager},
-    session::SessionError,
+    session::{RunOptions, SessionError},
     stack::ToolRequest,
     value::{Clock, SystemClock, Timestamp, ToolName},
 };
@@ -49,7 +49,9 @@ impl EffectRunner {
             // The run ended before it took the message, so the message starts the next run.
             wait_for_run(before).await;
             if this.announce_run() {
-                let report = this.session.run(text.as_str()).await;
+                // Who writes something else instead of deciding gives up what is undecided.
+                let options = RunOptions::new().abandon_pending();
+                let report = this.session.run_with(text.as_str(), options).await;
                 this.finish_run(report);
             }
         }));

@@ -3,6 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
+use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     ApprovalRequestRef, Arguments, CallId, Decision, Message, ModelError, ModelName, ModelRequest,
     Outcome, Reply, RunEnd, Suspension, ToolName,
@@ -94,7 +95,8 @@ impl Session {
     ///
     /// Fails as [`Session::resume_with`] does.
     pub async fn resume_hosted(&self, options: RunOptions) -> Result<HostedRun, SessionError> {
-        let mut hosted = HostedRun::new(self.0.enter_run(options).await?);
+        let cancel = CancellationToken::new();
+        let mut hosted = HostedRun::new(self.0.resume_run(options, cancel).await?);
         if let RunStep::Settle(turn) = hosted.run.next_step() {
             let view = match hosted.run.rebuild_view().await {
                 Ok(view) => view,

@@ -56,6 +56,8 @@ pub(crate) struct SessionRun {
     /// The results that the model reads next. They are written together with the next event,
     /// because they can be rebuilt from the outcomes, which are durable.
     pub(super) unwritten: Vec<(RecordKey, StoreRecord)>,
+    /// The model that the run began with, if the session has another one now.
+    pub(crate) began_with: Option<String>,
 }
 
 /// The next step of a run.
@@ -86,7 +88,7 @@ impl SessionRun {
     ) -> Self {
         let mut conversation = conversation;
         conversation.torn = true;
-        conversation.request.output = options.output.clone().or_else(|| shared.ask.output.clone());
+        conversation.request.output = shared.output_format(&options);
         let began_after = shared.journal().sequence();
         Self {
             shared,
@@ -106,7 +108,16 @@ impl SessionRun {
             last: None,
             stopped: None,
             unwritten: Vec::new(),
+            began_with: None,
         }
+    }
+
+    /// Replaces the options, for the run that comes after the one whose calls were settled.
+    pub(crate) fn use_options(&mut self, options: RunOptions) -> Result<(), SessionError> {
+        self.tools = RunTools::new(&self.shared, &options).map_err(SessionError::Options)?;
+        self.conversation.request.output = self.shared.output_format(&options);
+        self.options = options;
+        Ok(())
     }
 
     /// Returns the next step. It follows from the conversation, so a run can be continued in any
@@ -192,11 +203,23 @@ impl SessionRun {
         };
         let mut records = std::mem::take(&mut self.unwritten);
         records.push(self.add_message(said));
+        if !steering {
+            records.push(self.run_record(number));
+        }
         (
             number,
             self.shared
                 .journal()
                 .append([PendingEvent::Loop(info, event)], records),
+        )
+    }
+
+    /// Returns the options of the run that message `number` begins, as a record for the same write.
+    fn run_record(&self, number: u64) -> (RecordKey, StoreRecord) {
+        let record = self.options.to_record(self.shared.model.name());
+        (
+            RecordKey::Run(self.shared.dispatcher.session(), number),
+            StoreRecord::Run(Arc::new(record)),
         )
     }
 
@@ -541,6 +564,7 @@ impl SessionRun {
             finish: self.finish,
             pending: Vec::new(),
             error,
+            began_with: self.began_with.clone(),
         })
     }
 }

@@ -56,6 +56,11 @@ impl Model for Odd {
     }
 }
 
+/// Gives a model another name.
+pub fn renamed(model: Odd, name: ModelName) -> Odd {
+    Odd(name, model.1)
+}
+
 /// Returns a reply in one piece.
 pub fn whole_reply(message: Message) -> Pieces {
     stream::once(async { Ok(Delta::Done(Box::new(Reply::new(message)))) }).boxed()

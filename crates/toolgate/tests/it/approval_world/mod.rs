@@ -143,7 +143,8 @@ impl ApprovalWorld {
             MailboxItem::Refused { code, .. } => Some(*code),
             MailboxItem::Answer { .. }
             | MailboxItem::Result { .. }
-            | MailboxItem::Interrupt { .. } => None,
+            | MailboxItem::Interrupt { .. }
+            | MailboxItem::Unreadable { .. } => None,
         });
         logged.chain(left).collect()
     }

@@ -58,16 +58,17 @@ async fn a_stream_ends_with_the_report_and_its_pieces_add_up_to_the_text() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_dropped_leaves_a_run_that_can_be_resumed() {
+async fn a_stream_that_is_dropped_leaves_the_run_running() {
     let (world, session) = open_session(&looking_scenario(), RunMode::Managed).await;
-    let mut stream = session.stream("look");
+    let run = session.start("look");
+    let mut stream = run.updates();
     while let Some(update) = stream.next().await {
         if matches!(&update, RunUpdate::Event(event) if event.name() == "turn_opened") {
             break;
         }
     }
     drop(stream);
-    let report = session.resume().await.expect("resumes");
+    let report = run.report().await.expect("ends");
     assert_eq!((report.end, report.iterations), (RunEnd::Completed, 2));
     assert_eq!(world.deeds.sorted_effects(), ["look{}"], "once");
 }
