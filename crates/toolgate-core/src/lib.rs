@@ -127,6 +127,7 @@ pub use tool::annotations::{
 pub use tool::registry::{
     OnExisting, RegisterError, Registration, Registry, SourceTrust, ToolEntry,
 };
+pub use tool::state::State;
 pub use tool::transform::Transform;
 pub use tool::view::{Admission, InjectedParameter, ShownTool, View, ViewError};
 pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, parse_arguments, tool_fn};
@@ -153,8 +154,8 @@ pub use value::text::{backticked_words, line_and_column, serialized_word};
 #[doc(hidden)]
 pub mod __private {
     pub use crate::{
-        Annotations, Arguments, Context, Resource, Schema, SideEffect, Tool, ToolError, ToolKind,
-        ToolOutput, ToolSpec, parse_arguments,
+        Annotations, Arguments, Context, Resource, Schema, SideEffect, State, Tool, ToolError,
+        ToolKind, ToolOutput, ToolSpec, parse_arguments, tool::argument::assert_argument,
     };
     pub use {schemars, serde};
 }

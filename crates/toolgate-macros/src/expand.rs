@@ -22,6 +22,7 @@ pub(crate) fn expand_tool(options: &MacroOptions, function: &ToolFunction) -> Re
     let spec = spec_method(&toolgate, options, function, &description)?;
     let invoke = invoke_method(&toolgate, function);
     let input = input_struct(&toolgate, function);
+    let implementor = implementor(&toolgate, function);
     let ToolFunction {
         vis,
         ident,
@@ -53,13 +54,35 @@ pub(crate) fn expand_tool(options: &MacroOptions, function: &ToolFunction) -> Re
         #(#cfgs)*
         const _: () = {
             #input
-
-            impl #toolgate::__private::Tool for #ident {
+            #implementor {
                 #spec
                 #invoke
             }
         };
     })
+}
+
+/// Generates the head of the implementation of `Tool`: for the unit struct itself or, if the tool
+/// needs state, for a struct with the state, which `with_state` returns.
+fn implementor(toolgate: &Path, function: &ToolFunction) -> TokenStream {
+    let ToolFunction { vis, ident, .. } = function;
+    let tool = quote!(#toolgate::__private::Tool);
+    let Some(state) = function.state() else {
+        return quote!(impl #tool for #ident);
+    };
+    quote! {
+        #[derive(::core::clone::Clone)]
+        struct __ToolWithState(#state);
+
+        impl #ident {
+            /// Returns the tool with its state, ready to be registered. Each call gets a clone of it.
+            #vis fn with_state(self, state: #state) -> impl #tool + ::core::clone::Clone {
+                __ToolWithState(state)
+            }
+        }
+
+        impl #tool for __ToolWithState
+    }
 }
 
 fn tool_description(options: &MacroOptions, function: &ToolFunction) -> Result<LitStr> {
@@ -95,6 +118,7 @@ fn input_struct(toolgate: &Path, function: &ToolFunction) -> TokenStream {
     let schemars = quote!(#toolgate::__private::schemars);
     let serde_path = serde.to_string();
     let schemars_path = schemars.to_string();
+    let assertions = argument_assertions(toolgate, function);
     let fields = function_arguments(function).map(
         |ToolArgument {
              ident,
@@ -104,6 +128,8 @@ fn input_struct(toolgate: &Path, function: &ToolFunction) -> TokenStream {
          }| quote!(#(#attributes)* #ident: #ty),
     );
     quote! {
+        #assertions
+
         #[derive(#serde::Deserialize, #schemars::JsonSchema)]
         // A misspelled optional argument would otherwise be ignored silently.
         #[serde(crate = #serde_path, deny_unknown_fields)]
@@ -113,6 +139,18 @@ fn input_struct(toolgate: &Path, function: &ToolFunction) -> TokenStream {
             #(#fields,)*
         }
     }
+}
+
+/// Generates checks of the argument types whose errors say what to derive.
+fn argument_assertions(toolgate: &Path, function: &ToolFunction) -> TokenStream {
+    // With attributes of serde or schemars a type may need neither trait (`with = …`).
+    let plain = function_arguments(function).filter(|argument| !argument.has_serde_attribute());
+    plain
+        .map(|ToolArgument { ty, .. }| {
+            let at = generated_at(ty);
+            quote_spanned!(at=> const _: () = #toolgate::__private::assert_argument::<#ty>();)
+        })
+        .collect()
 }
 
 fn spec_method(
@@ -254,6 +292,9 @@ fn invoke_method(toolgate: &Path, function: &ToolFunction) -> TokenStream {
         }
         ToolParameter::Context(PassMode::Reference) => quote!(&__context),
         ToolParameter::Context(PassMode::Value) => quote!(__context),
+        ToolParameter::State(_) => {
+            quote!(#toolgate::__private::State(::core::clone::Clone::clone(&self.0)))
+        }
     });
     let output = output_expr(toolgate, returns);
     // A future that cannot be sent between threads is reported at the name of the function.

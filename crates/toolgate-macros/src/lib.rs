@@ -48,6 +48,8 @@ mod words;
 /// - Parameters are the arguments. An `Option` may be omitted, an unknown argument is rejected, and
 ///   `#[serde(...)]` and `#[schemars(...)]` work as on a struct field.
 /// - A parameter of type `&Context` or `Context` is not shown to the model; the runtime fills it in.
+/// - A parameter `State(db): State<Db>` is not shown to the model either. Such a tool is registered
+///   with its state, `registry.register(name.with_state(db))`, and each call receives a clone of it.
 /// - A returned `Result` may hold any error that converts into `ToolError`. Any other value is
 ///   serialized, except a `ToolOutput`, which is returned unchanged. The macro sees only the written
 ///   name of the type, so a result must be called `Result`.

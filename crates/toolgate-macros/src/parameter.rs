@@ -1,4 +1,4 @@
-//! Parses one parameter of the function: an argument from the model, or the context.
+//! Parses one parameter of the function: an argument from the model, the context, or the state.
 
 use quote::ToTokens;
 use syn::{
@@ -6,7 +6,7 @@ use syn::{
     TypeReference, ext::IdentExt, meta::ParseNestedMeta, token::Paren, visit::Visit,
 };
 
-use crate::returns::{last_segment, strip_parens};
+use crate::returns::{first_generic_type, last_segment, strip_parens};
 
 /// One parameter.
 pub(crate) enum ToolParameter {
@@ -14,6 +14,8 @@ pub(crate) enum ToolParameter {
     Argument(Box<ToolArgument>),
     /// The context from the runtime; not in the schema.
     Context(PassMode),
+    /// The state from the program, of this type; not in the schema.
+    State(Box<Type>),
 }
 
 /// The way the function takes the context.
@@ -35,7 +37,6 @@ pub(crate) struct ToolArgument {
 impl ToolParameter {
     /// Parses a parameter and removes the attributes that belong to the schema.
     pub(crate) fn from_input(input: &mut PatType) -> Result<Self> {
-        let ident = plain_name(&input.pat)?;
         let (attributes, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut input.attrs)
             .into_iter()
             .partition(is_schema_attribute);
@@ -50,6 +51,11 @@ impl ToolParameter {
                 "a parameter cannot be conditional: put `cfg` on the whole tool",
             ));
         }
+        // Before the name is checked: `State(db): State<Db>` has a pattern.
+        if let Some(state) = state_type(&input.ty) {
+            return Ok(Self::State(Box::new(state)));
+        }
+        let ident = plain_name(&input.pat)?;
         // Before the type check: `&Context` is the only reference that is allowed.
         if let Some(by) = context_mode(&input.ty) {
             return Ok(Self::Context(by));
@@ -73,8 +79,25 @@ impl ToolParameter {
     pub(crate) fn argument(&self) -> Option<&ToolArgument> {
         match self {
             Self::Argument(argument) => Some(argument),
-            Self::Context(_) => None,
+            Self::Context(_) | Self::State(_) => None,
         }
+    }
+
+    /// Returns the type of the state, if it is the state.
+    pub(crate) fn state(&self) -> Option<&Type> {
+        match self {
+            Self::State(ty) => Some(ty),
+            Self::Argument(_) | Self::Context(_) => None,
+        }
+    }
+}
+
+impl ToolArgument {
+    /// Checks whether the argument has an attribute of serde or schemars.
+    pub(crate) fn has_serde_attribute(&self) -> bool {
+        self.attributes
+            .iter()
+            .any(|attribute| !attribute.path().is_ident("doc"))
     }
 }
 
@@ -113,6 +136,13 @@ fn context_mode(ty: &Type) -> Option<PassMode> {
         owned if named(owned) => Some(PassMode::Value),
         _ => None,
     }
+}
+
+/// Returns the `T` of a type that is written `State<T>`.
+fn state_type(ty: &Type) -> Option<Type> {
+    last_segment(ty)
+        .filter(|last| last.ident == "State")
+        .and_then(first_generic_type)
 }
 
 /// Rejects types that cannot be deserialized into owned values, also in nested positions.

@@ -50,9 +50,9 @@ pub use toolgate_testkit as testing;
 pub mod tool {
     pub use toolgate_core::{
         Admission, Annotations, ConflictKey, Context, InjectedParameter, OnExisting, RegisterError,
-        Registration, Registry, Resource, ResourceKind, ShownTool, SideEffect, SourceTrust, Tool,
-        ToolEntry, ToolError, ToolFn, ToolHints, ToolKind, ToolOutput, ToolSpec, Transform, View,
-        ViewError, parse_arguments, tool_fn,
+        Registration, Registry, Resource, ResourceKind, ShownTool, SideEffect, SourceTrust, State,
+        Tool, ToolEntry, ToolError, ToolFn, ToolHints, ToolKind, ToolOutput, ToolSpec, Transform,
+        View, ViewError, parse_arguments, tool_fn,
     };
 }
 

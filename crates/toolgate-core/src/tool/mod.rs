@@ -1,7 +1,9 @@
 //! Tools: `#[tool]` on a function, a typed closure, or `impl Tool`.
 
 pub(crate) mod annotations;
+pub(crate) mod argument;
 pub(crate) mod registry;
+pub(crate) mod state;
 pub(crate) mod transform;
 pub(crate) mod view;
 
@@ -18,8 +20,12 @@ use crate::{
 
 /// A tool that a model can call.
 ///
-/// Implement it by hand when a tool needs state or a schema of its own; otherwise [`tool_fn`] or
-/// the `#[tool]` attribute are shorter.
+/// Implement it by hand when a tool needs a schema of its own; otherwise [`tool_fn`] or the
+/// `#[tool]` attribute are shorter.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tool",
+    note = "a `#[tool]` function that takes `State` is a tool once it has it: `{Self}.with_state(…)`"
+)]
 pub trait Tool: Send + Sync + 'static {
     /// Returns the spec of the tool. Called once, when the tool is registered.
     fn spec(&self) -> ToolSpec;
