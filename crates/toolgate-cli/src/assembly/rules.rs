@@ -1,7 +1,9 @@
 //! `--approve`, `--allow` and `--deny`, as rules of the policy layer.
 
-use serde_json::{Value, json};
-use toolgate::Config;
+use toolgate::{
+    Config, SideEffect,
+    layers::{PolicyEffect, PolicyFallback, PolicyRule},
+};
 
 use crate::{CliError, assembly::gate::GateArgs, env::settings::ApproveMode};
 
@@ -12,44 +14,37 @@ pub(crate) fn apply_gate_args(
     approve: ApproveMode,
     args: &GateArgs,
 ) -> Result<Config, CliError> {
-    let mut more = Vec::new();
+    let mut rules = Vec::new();
     if approve == ApproveMode::AutoEdit {
-        more.push(json!({ "name": "--approve auto-edit", "effect": "allow", "side_effect": "workspace_write" }));
+        rules.push(PolicyRule {
+            name: Some("--approve auto-edit".to_owned()),
+            side_effect: Some(SideEffect::WorkspaceWrite),
+            ..PolicyRule::new(PolicyEffect::Allow)
+        });
     }
-    for (effect, calls) in [("allow", &args.allow), ("deny", &args.deny)] {
-        for call in calls {
-            more.push(parse_rule(effect, call)?);
-        }
+    for call in &args.allow {
+        rules.push(parse_rule("--allow", PolicyEffect::Allow, call)?);
     }
-    // The options become variables, so that they pass the same checks as every other source of
-    // configuration.
-    let mut variables = Vec::new();
+    for call in &args.deny {
+        rules.push(parse_rule("--deny", PolicyEffect::Deny, call)?);
+    }
+    let mut config = config;
     if approve == ApproveMode::Ask {
-        variables.push((
-            "TOOLGATE_LAYERS__POLICY__DEFAULT".to_owned(),
-            "ask".to_owned(),
-        ));
+        config = config.policy_default(PolicyFallback::Ask)?;
     }
-    if !more.is_empty() {
-        let mut rules = match config.value_at(&["layers", "policy", "rules"])? {
-            Some(Value::Array(rules)) => rules,
-            _ => Vec::new(),
-        };
-        rules.extend(more);
-        variables.push((
-            "TOOLGATE_LAYERS__POLICY__RULES".to_owned(),
-            to_inline_toml(&Value::Array(rules))?,
-        ));
+    // Without rules, nothing is changed: a file may have disabled the policy.
+    if !rules.is_empty() {
+        config = config.add_policy_rules(rules)?;
     }
-    Ok(config.with_environment(variables)?)
+    Ok(config)
 }
 
 /// Parses a rule from `tool` or `tool(pattern)`. The pattern is a command for the shell, a host for
 /// fetching, and a path for every other tool.
-fn parse_rule(effect: &str, call: &str) -> Result<Value, CliError> {
+fn parse_rule(option: &str, effect: PolicyEffect, call: &str) -> Result<PolicyRule, CliError> {
     let misread = |problem: &str| {
-        CliError::usage(format!("--{effect} {call}: {problem}")).with_hint(format!(
-            "write --{effect} read_file, or --{effect} 'run_shell(cargo test)'"
+        CliError::usage(format!("{option} {call}: {problem}")).with_hint(format!(
+            "write {option} read_file, or {option} 'run_shell(cargo test)'"
         ))
     };
     let (tool, pattern) = match call.split_once('(') {
@@ -67,27 +62,24 @@ fn parse_rule(effect: &str, call: &str) -> Result<Value, CliError> {
     if tool.is_empty() {
         return Err(misread("it names no tool"));
     }
-    let mut rule = json!({ "name": format!("--{effect} {call}"), "effect": effect, "tool": tool });
-    if let Some(pattern) = pattern {
-        let about = match tool {
-            "run_shell" => "command",
-            "fetch_url" => "domain",
-            _ => "path",
-        };
-        rule[about] = pattern.into();
+    let mut rule = PolicyRule {
+        name: Some(format!("{option} {call}")),
+        tool: Some([tool].into()),
+        ..PolicyRule::new(effect)
+    };
+    let pattern = pattern.map(|pattern| [pattern].into());
+    match tool {
+        "run_shell" => rule.command = pattern,
+        "fetch_url" => rule.domain = pattern,
+        _ => rule.path = pattern,
     }
     Ok(rule)
-}
-
-/// Formats JSON as one line of TOML.
-fn to_inline_toml(value: &Value) -> Result<String, CliError> {
-    let value = toml::Value::try_from(value).map_err(|error| CliError::usage(error.to_string()))?;
-    Ok(value.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toolgate::layers::Policy;
 
     fn config_with(
         text: &str,
@@ -120,22 +112,30 @@ mod tests {
             &["fetch_url"],
         )
         .expect("valid");
-        let rules = config
-            .value_at(&["layers", "policy", "rules"])
-            .expect("reads")
-            .expect("there");
-        assert_eq!(
-            rules[0],
-            json!({ "effect": "deny", "command": ["git push"] })
-        );
-        assert_eq!(
-            (&rules[1]["tool"], &rules[1]["command"]),
-            (&json!("run_shell"), &json!("cargo test"))
-        );
-        assert_eq!(
-            (&rules[2]["effect"], &rules[2]["tool"]),
-            (&json!("deny"), &json!("fetch_url"))
-        );
+        let rules = config.layer_options::<Policy>().expect("reads").rules;
+        let [of_the_file, allowed, denied] = &rules[..] else {
+            panic!("three rules, not {rules:?}")
+        };
+        assert_eq!(of_the_file.command, Some(["git push"].into()));
+        assert_eq!(allowed.effect, PolicyEffect::Allow);
+        assert_eq!(allowed.tool, Some(["run_shell"].into()));
+        assert_eq!(allowed.command, Some(["cargo test"].into()));
+        assert_eq!(denied.effect, PolicyEffect::Deny);
+        assert_eq!(denied.tool, Some(["fetch_url"].into()));
+    }
+
+    #[test]
+    fn rules_for_a_policy_that_the_file_disables_are_rejected() {
+        let file = "[layers.policy]\nenabled = false";
+        assert!(config_with(file, ApproveMode::AutoRead, &[], &[]).is_ok());
+        for (approve, deny) in [
+            (ApproveMode::Ask, &[][..]),
+            (ApproveMode::AutoRead, &["fetch_url"][..]),
+        ] {
+            let error = config_with(file, approve, &[], deny).expect_err("no effect");
+            let text = error.to_string();
+            assert!(text.contains("layers.policy is disabled"), "{text}");
+        }
     }
 
     #[test]

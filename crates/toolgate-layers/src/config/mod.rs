@@ -24,6 +24,7 @@
 pub(crate) mod budgets;
 mod bundled;
 pub(crate) mod catalog;
+mod changes;
 mod document;
 pub(crate) mod duration;
 mod env;
@@ -47,7 +48,8 @@ use toolgate_core::{AnyLayer, Budgets, Executor, Stack};
 use crate::{
     Budget, BuildError, Catalog, ConfigError, HumanDuration, ProgramSection, Redact, Resources,
     config::{
-        document::ConfigDocument,
+        changes::ConfigChanges,
+        document::{ConfigDocument, LayerSection, MergedTable},
         env::{EnvOverride, is_toolgate_variable},
         error::ConfigOrigin,
     },
@@ -69,6 +71,8 @@ pub struct Config {
     text: Arc<str>,
     /// Overrides of the file; later ones override earlier ones.
     variables: Vec<EnvOverride>,
+    /// Changes of the program; they override the variables.
+    changes: ConfigChanges,
     stack: StackSection,
     budgets: Budgets,
 }
@@ -121,6 +125,7 @@ impl Config {
             name,
             text: text.into(),
             variables: Vec::new(),
+            changes: ConfigChanges::default(),
             stack,
             budgets,
         }
@@ -209,9 +214,12 @@ impl Config {
     }
 
     /// Returns the value at a path such as `["layers", "policy", "rules"]`, with environment
-    /// overrides applied.
+    /// overrides applied. What a program changes in the options of a layer is not part of it; see
+    /// [`Config::layer_options`].
     pub fn value_at(&self, path: &[&str]) -> Result<Option<Value>, ConfigError> {
-        let (origin, mut table) = self.merged_table()?;
+        let MergedTable {
+            origin, mut table, ..
+        } = self.merged_table()?;
         let Some((last, above)) = path.split_last() else {
             return Ok(None);
         };
@@ -237,18 +245,25 @@ impl Config {
     fn build_layers(&self, parts: &Resources) -> Result<Vec<AnyLayer>, ConfigError> {
         let document = self.parse_document()?;
         let plan = document.plan_layers()?;
-        if plan.iter().any(|section| section.kind.is_layer::<Budget>()) {
+        let replacement = |section: &LayerSection<'_>| self.changes.replacement_of(&section.name);
+        let built = || plan.iter().filter(|section| replacement(section).is_none());
+        if built().any(|section| section.kind.is_layer::<Budget>()) {
             document.budgets.open_accounts(&document.origin, parts)?;
         }
         // Before any layer: recorders further out use the rules of a layer further in.
-        let redaction = plan
-            .iter()
-            .filter_map(|section| section.kind.options_of::<Redact>(&section.options))
+        let redaction = built()
+            .filter_map(|section| document.edited_options::<Redact>(section))
             .collect();
         Redact::share_redactor(redaction, parts);
-        plan.into_iter()
-            .map(|section| document.build_layer(section, parts))
-            .collect()
+        let mut layers = Vec::new();
+        for section in plan.iter() {
+            layers.push(match replacement(section) {
+                Some(layer) => layer.clone(),
+                None => document.build_layer(section.clone(), parts)?,
+            });
+        }
+        self.changes.insert_added(&mut layers);
+        Ok(layers)
     }
 
     /// Builds the whole stack over `executor`, and allows the layers in `stack.allow_out_of_band`
@@ -288,12 +303,11 @@ impl Config {
     ///
     /// Parsed again for each use: the document borrows the text, and `Config` owns it.
     fn parse_document(&self) -> Result<ConfigDocument<'_>, ConfigError> {
-        let (origin, table) = self.merged_table()?;
-        ConfigDocument::from_table(&self.catalog, origin, table)
+        ConfigDocument::from_table(&self.catalog, &self.changes, self.merged_table()?)
     }
 
     /// Returns the file's tables with the overrides applied, and the origin of each value.
-    fn merged_table(&self) -> Result<(ConfigOrigin, DeTable<'_>), ConfigError> {
+    fn merged_table(&self) -> Result<MergedTable<'_>, ConfigError> {
         let mut origin = ConfigOrigin::for_file(&self.name, &self.text);
         let mut table = DeTable::parse(&self.text)
             .map_err(|error| origin.toml_error(&error, "the file"))?
@@ -302,11 +316,19 @@ impl Config {
             // Every override gets a position of its own, so that an error names the variable and
             // not a line of the file.
             let place = origin.add_variable(&variable.name);
-            variable.apply_to(&mut table, &place).map_err(|taken| {
-                origin.error_at(&place, format!("`{taken}` is a value, not a table"), None)
-            })?;
+            variable
+                .apply_to(&mut table, &place)
+                .map_err(|taken| origin.not_a_table(&place, &taken))?;
         }
-        Ok((origin, table))
+        let program = origin.add_program();
+        self.changes
+            .apply_to(&mut table, &program)
+            .map_err(|taken| origin.not_a_table(&program, &taken))?;
+        Ok(MergedTable {
+            origin,
+            table,
+            program,
+        })
     }
 }
 
