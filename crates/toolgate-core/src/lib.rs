@@ -124,6 +124,7 @@ pub use store::{Store, StoreError};
 pub use tool::annotations::{
     Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,
 };
+pub use tool::host_values::{FilledTool, HostValues};
 pub use tool::registry::{
     OnExisting, RegisterError, Registration, Registry, SourceTrust, ToolEntry,
 };
@@ -148,14 +149,15 @@ pub use value::pointer::{
     argument_pointer, parse_argument_pointer, unescape_pointer_token, within_pointer,
 };
 pub use value::schema::{Schema, SchemaError, SchemaProblem};
-pub use value::text::{backticked_words, line_and_column, serialized_word};
+pub use value::text::{backticked_words, error_chain, line_and_column, serialized_word};
 
 /// Dependencies of the code that `#[tool]` generates; not for direct use.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::{
-        Annotations, Arguments, Context, Resource, Schema, SideEffect, State, Tool, ToolError,
-        ToolKind, ToolOutput, ToolSpec, parse_arguments, tool::argument::assert_argument,
+        Annotations, Arguments, Context, HostValues, Resource, Schema, SideEffect, State, Tool,
+        ToolError, ToolKind, ToolOutput, ToolSpec, parse_arguments,
+        tool::argument::assert_argument,
     };
     pub use {schemars, serde};
 }

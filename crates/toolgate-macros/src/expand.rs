@@ -23,6 +23,7 @@ pub(crate) fn expand_tool(options: &MacroOptions, function: &ToolFunction) -> Re
     let invoke = invoke_method(&toolgate, function);
     let input = input_struct(&toolgate, function);
     let implementor = implementor(&toolgate, function);
+    let host_values = host_values_method(&toolgate, function);
     let ToolFunction {
         vis,
         ident,
@@ -57,6 +58,7 @@ pub(crate) fn expand_tool(options: &MacroOptions, function: &ToolFunction) -> Re
             #implementor {
                 #spec
                 #invoke
+                #host_values
             }
         };
     })
@@ -110,6 +112,21 @@ fn resolve_tool_name(options: &MacroOptions, function: &ToolFunction) -> Result<
         return Err(Error::new(function.ident.span(), text));
     }
     Ok(LitStr::new(&name, function.ident.span()))
+}
+
+/// Generates the list of the parameters that the program has to fill, if there are any.
+fn host_values_method(toolgate: &Path, function: &ToolFunction) -> Option<TokenStream> {
+    let by_host: Vec<&String> = function_arguments(function)
+        .filter(|argument| argument.by_host)
+        .map(|argument| &argument.wire_name)
+        .collect();
+    (!by_host.is_empty()).then(|| {
+        quote! {
+            fn host_values(&self) -> #toolgate::__private::HostValues {
+                #toolgate::__private::HostValues::required([#(#by_host),*])
+            }
+        }
+    })
 }
 
 /// Generates the struct that the arguments are deserialized into and the schema is derived from.

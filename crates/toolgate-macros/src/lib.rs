@@ -50,6 +50,9 @@ mod words;
 /// - A parameter of type `&Context` or `Context` is not shown to the model; the runtime fills it in.
 /// - A parameter `State(db): State<Db>` is not shown to the model either. Such a tool is registered
 ///   with its state, `registry.register(name.with_state(db))`, and each call receives a clone of it.
+/// - A parameter with `#[host]` is filled by the program and not by the model: it is not in the schema
+///   that the model is shown, and `registry.register(name.fill("parameter", |call| …))` fills it.
+///   Without that the tool cannot be registered.
 /// - A returned `Result` may hold any error that converts into `ToolError`. Any other value is
 ///   serialized, except a `ToolOutput`, which is returned unchanged. The macro sees only the written
 ///   name of the type, so a result must be called `Result`.

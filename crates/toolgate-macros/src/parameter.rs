@@ -2,8 +2,8 @@
 
 use quote::ToTokens;
 use syn::{
-    Attribute, Error, Ident, LitStr, Pat, PatIdent, PatType, Result, Token, Type, TypeImplTrait,
-    TypeReference, ext::IdentExt, meta::ParseNestedMeta, token::Paren, visit::Visit,
+    Attribute, Error, Ident, LitStr, Meta, Pat, PatIdent, PatType, Result, Token, Type,
+    TypeImplTrait, TypeReference, ext::IdentExt, meta::ParseNestedMeta, token::Paren, visit::Visit,
 };
 
 use crate::returns::{first_generic_type, last_segment, strip_parens};
@@ -32,6 +32,8 @@ pub(crate) struct ToolArgument {
     pub(crate) attributes: Vec<Attribute>,
     /// The name in the schema.
     pub(crate) wire_name: String,
+    /// True if the program fills it: `#[host]`.
+    pub(crate) by_host: bool,
 }
 
 impl ToolParameter {
@@ -40,7 +42,11 @@ impl ToolParameter {
         let (attributes, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut input.attrs)
             .into_iter()
             .partition(is_schema_attribute);
+        let by_host = rest.iter().any(is_host_attribute);
         input.attrs = rest;
+        input
+            .attrs
+            .retain(|attribute| !is_host_attribute(attribute));
         if let Some(cfg) = input
             .attrs
             .iter()
@@ -52,7 +58,14 @@ impl ToolParameter {
             ));
         }
         // Before the name is checked: `State(db): State<Db>` has a pattern.
-        if let Some(state) = state_type(&input.ty) {
+        let state = state_type(&input.ty);
+        if by_host && (state.is_some() || context_mode(&input.ty).is_some()) {
+            return Err(Error::new_spanned(
+                &input.ty,
+                "`#[host]` is for arguments: the model never sees the context or the state",
+            ));
+        }
+        if let Some(state) = state {
             return Ok(Self::State(Box::new(state)));
         }
         let ident = plain_name(&input.pat)?;
@@ -68,6 +81,7 @@ impl ToolParameter {
             ty,
             attributes,
             wire_name,
+            by_host,
         })))
     }
 
@@ -120,6 +134,11 @@ fn is_schema_attribute(attribute: &Attribute) -> bool {
     ["doc", "serde", "schemars"]
         .iter()
         .any(|word| attribute.path().is_ident(word))
+}
+
+/// Checks for `#[host]`. Anything inside it is a mistake that the compiler reports.
+fn is_host_attribute(attribute: &Attribute) -> bool {
+    matches!(&attribute.meta, Meta::Path(path) if path.is_ident("host"))
 }
 
 /// Returns how the context is taken, if the type is called `Context`.

@@ -49,10 +49,10 @@ pub use toolgate_testkit as testing;
 /// Tools: writing them, their annotations, the registry, and the view that one model is shown.
 pub mod tool {
     pub use toolgate_core::{
-        Admission, Annotations, ConflictKey, Context, InjectedParameter, OnExisting, RegisterError,
-        Registration, Registry, Resource, ResourceKind, ShownTool, SideEffect, SourceTrust, State,
-        Tool, ToolEntry, ToolError, ToolFn, ToolHints, ToolKind, ToolOutput, ToolSpec, Transform,
-        View, ViewError, parse_arguments, tool_fn,
+        Admission, Annotations, ConflictKey, Context, FilledTool, HostValues, InjectedParameter,
+        OnExisting, RegisterError, Registration, Registry, Resource, ResourceKind, ShownTool,
+        SideEffect, SourceTrust, State, Tool, ToolEntry, ToolError, ToolFn, ToolHints, ToolKind,
+        ToolOutput, ToolSpec, Transform, View, ViewError, parse_arguments, tool_fn,
     };
 }
 

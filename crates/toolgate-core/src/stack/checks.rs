@@ -12,6 +12,8 @@ use crate::{
 
 /// The source named on the trail for arguments that an approver edited.
 const EDIT_SOURCE: &str = "approval edit";
+/// The source named on the trail for parameters that the program fills.
+const HOST_SOURCE: &str = "host values";
 
 impl CallDescent {
     /// Returns the runtime's own rejection at the edge between two bands, if there is one.
@@ -33,15 +35,36 @@ impl CallDescent {
         }
     }
 
-    /// Replaces the model's arguments by the approver's edits where deciding begins.
-    pub(super) fn begin_deciding(&self, call: Call) -> Call {
-        let call = self.apply_edits(call);
+    /// Replaces the model's arguments by the approver's edits and fills in the program's values
+    /// where deciding begins. Returns the outcome for a call that lacks such a value.
+    pub(super) fn begin_deciding(&self, call: &mut Call) -> Option<Outcome> {
+        let edited = self.apply_edits(call.clone());
+        // After the edits: an approver cannot change these values either, and a call in which one
+        // did is blocked before it runs.
+        match self.fill_host_values(edited) {
+            Ok(filled) => *call = filled,
+            Err(blocked) => return Some(blocked),
+        }
         if self.plan.decides {
             // Recorded even if every deciding layer is skipped for this call: that is a decision
             // too.
             self.lock_state().decided = vec![call.arguments.clone()];
         }
-        call
+        None
+    }
+
+    fn fill_host_values(&self, call: Call) -> Result<Call, Outcome> {
+        let ended = call.closing_outcome().is_some() || call.view_rejection().is_some();
+        let Some(shown) = call.shown_tool().filter(|_| !ended) else {
+            return Ok(call);
+        };
+        // The common case: no copy of the call.
+        if shown.entry.host_values.is_empty() {
+            return Ok(call);
+        }
+        let filled = shown.entry.host_values.fill_call(&call)?;
+        self.note_change(HOST_SOURCE, &call, &filled.arguments);
+        Ok(filled)
     }
 
     fn apply_edits(&self, call: Call) -> Call {
@@ -53,15 +76,23 @@ impl CallDescent {
         else {
             return call;
         };
-        let (places, truncated) = list_changes(call.arguments.as_json(), edited.as_json());
+        self.note_change(EDIT_SOURCE, &call, &edited);
+        call.with_arguments(edited)
+    }
+
+    /// Notes on the trail what is different in `arguments`, if anything is.
+    fn note_change(&self, source: &str, call: &Call, arguments: &Arguments) {
+        if *arguments == call.arguments {
+            return;
+        }
+        let (places, truncated) = list_changes(call.arguments.as_json(), arguments.as_json());
         let change = Provenance {
-            layer: EDIT_SOURCE.into(),
+            layer: source.into(),
             subject: ChangeSubject::Arguments,
             changes: places,
             truncated,
         };
         self.lock_state().changes.push(change);
-        call.with_arguments(edited)
     }
 
     /// Checks reshaped arguments against the tool's own schema.

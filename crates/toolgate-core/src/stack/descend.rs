@@ -98,12 +98,14 @@ pub(crate) fn descend_from(
             run.observe_inner(parent, &end);
             return Box::pin(std::future::ready(end));
         }
-        if at == run.plan.seal_at {
-            // On every descent: a shaping layer may retry with other arguments, which are decided
-            // on anew.
-            call = run.begin_deciding(call);
-        }
-        let refusal = match run.check_band_edge(at, &call) {
+        // On every descent: a shaping layer may retry with other arguments, which are decided on
+        // anew.
+        let blocked = if at == run.plan.seal_at {
+            run.begin_deciding(&mut call)
+        } else {
+            None
+        };
+        let refusal = match blocked.or_else(|| run.check_band_edge(at, &call)) {
             Some(refusal) => refusal,
             None => match run.plan.frames.get(at) {
                 None => return Box::pin(execute_call(run, parent, call)),

@@ -2,6 +2,7 @@
 
 pub(crate) mod annotations;
 pub(crate) mod argument;
+pub(crate) mod host_values;
 pub(crate) mod registry;
 pub(crate) mod state;
 pub(crate) mod transform;
@@ -14,8 +15,9 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    Annotations, Arguments, Call, CallError, Digest, ErrorCategory, Executor, IdempotencyKey, Json,
-    LogLevel, Notes, Outcome, Progress, ReconciledAttempt, Schema, Timestamp, ToolName, note_keys,
+    Annotations, Arguments, Call, CallError, Digest, ErrorCategory, Executor, FilledTool,
+    HostValues, IdempotencyKey, Json, LogLevel, Notes, Outcome, Progress, ReconciledAttempt,
+    Schema, Timestamp, ToolName, note_keys,
 };
 
 /// A tool that a model can call.
@@ -55,6 +57,46 @@ pub trait Tool: Send + Sync + 'static {
         _key: IdempotencyKey,
     ) -> impl Future<Output = ReconciledAttempt> + Send {
         async { ReconciledAttempt::Unknown }
+    }
+
+    /// Returns the parameters that the program fills. Called once, when the tool is registered.
+    fn host_values(&self) -> HostValues {
+        HostValues::default()
+    }
+
+    /// Lets the program fill a parameter that the model does not see.
+    ///
+    /// The value is computed for every call, before anything is decided about it. Without a value
+    /// (`None`) the call does not run. If the value changes while a call waits for approval,
+    /// approval is requested again.
+    ///
+    /// ```
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// use toolgate_core::{Call, Registry, Tool, ToolError, View, tool_fn};
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Refund { tenant: String, amount: u32 }
+    ///
+    /// let refund = tool_fn("refund", "Sends money back.", async |refund: Refund, _cx| {
+    ///     Ok::<_, ToolError>(format!("{} for {}", refund.amount, refund.tenant))
+    /// });
+    /// let registry = Registry::new();
+    /// registry.register(refund.fill("tenant", |_: &Call| Some("north")))?;
+    /// let view = View::from_registry(&registry);
+    /// let shown = &view.get("refund").unwrap().spec;
+    /// assert_eq!(shown.input.parameters().collect::<Vec<_>>(), ["amount"]);
+    /// # Ok::<(), toolgate_core::RegisterError>(())
+    /// ```
+    fn fill<V: Serialize>(
+        self,
+        parameter: &str,
+        value: impl Fn(&Call) -> Option<V> + Send + Sync + 'static,
+    ) -> FilledTool<Self>
+    where
+        Self: Sized,
+    {
+        FilledTool::new(self, parameter, value)
     }
 }
 

@@ -9,9 +9,9 @@ use std::{
 use futures::future::BoxFuture;
 
 use crate::{
-    Annotations, Call, Digest, Executor, ExecutorTag, HostExecutor, IdempotencyKey,
-    InvalidToolName, Outcome, ReconciledAttempt, SchemaError, Status, Tool, ToolName, ToolSpec,
-    note_keys, stack::executor::DynExecutor, tool::NativeExecutor,
+    Annotations, Call, Digest, Executor, ExecutorTag, HostExecutor, HostValues, IdempotencyKey,
+    InvalidToolName, Outcome, ReconciledAttempt, Schema, SchemaError, Status, Tool, ToolName,
+    ToolSpec, note_keys, stack::executor::DynExecutor, tool::NativeExecutor,
 };
 
 /// All tools of a program, in a stable order, safe to use from many tasks at once.
@@ -50,6 +50,10 @@ pub struct ToolEntry {
     pub fingerprint: Digest,
     /// The pinned fingerprint, if it differs: the tool is blocked until accepted.
     pub pinned_as: Option<Digest>,
+    /// The parameters that the program fills; the model is not shown them.
+    pub host_values: HostValues,
+    /// The schema without them.
+    pub(crate) shown_input: Schema,
     pub(crate) run: Arc<dyn DynExecutor>,
 }
 
@@ -96,13 +100,23 @@ pub enum RegisterError {
     #[error("a tool named {0} is already registered")]
     Taken(ToolName),
     /// The schema of the arguments cannot be used.
-    #[error("the input schema of {tool}")]
+    #[error("the input schema of {tool}: {source}")]
     Schema {
         /// The tool's name.
         tool: ToolName,
         /// The problem with it.
         #[source]
         source: SchemaError,
+    },
+    /// A parameter that the program has to fill is not filled, or does not exist.
+    #[error("the parameter {parameter} of {tool}, which the program fills: {problem}")]
+    HostValue {
+        /// The tool's name.
+        tool: ToolName,
+        /// The parameter's name.
+        parameter: String,
+        /// The problem with it.
+        problem: &'static str,
     },
 }
 
@@ -118,26 +132,27 @@ impl Registry {
     ///
     /// [`RegisterError`] if the name is taken or not valid, or the schema cannot be used.
     pub fn register(&self, tool: impl Tool) -> Result<Registration, RegisterError> {
-        let spec = tool.spec();
-        self.register_from(
-            spec,
-            ExecutorTag::Native,
-            SourceTrust::Trusted,
-            NativeExecutor(Arc::new(tool)),
-            OnExisting::Reject,
-        )
+        self.register_native(tool, OnExisting::Reject)
     }
 
     /// Adds an in-process tool in place of one with the same name.
     pub fn replace(&self, tool: impl Tool) -> Result<Registration, RegisterError> {
-        let spec = tool.spec();
-        self.register_from(
-            spec,
-            ExecutorTag::Native,
-            SourceTrust::Trusted,
-            NativeExecutor(Arc::new(tool)),
-            OnExisting::Replace,
-        )
+        self.register_native(tool, OnExisting::Replace)
+    }
+
+    fn register_native(
+        &self,
+        tool: impl Tool,
+        existing: OnExisting,
+    ) -> Result<Registration, RegisterError> {
+        let candidate = ToolCandidate {
+            spec: tool.spec(),
+            tag: ExecutorTag::Native,
+            trust: SourceTrust::Trusted,
+            host_values: tool.host_values(),
+            run: Arc::new(NativeExecutor(Arc::new(tool))),
+        };
+        self.register_candidate(candidate, existing)
     }
 
     /// Adds a tool that the host runs: its calls wait for the host's result.
@@ -154,12 +169,34 @@ impl Registry {
     /// Adds a tool of any source.
     pub fn register_from(
         &self,
-        mut spec: ToolSpec,
+        spec: ToolSpec,
         tag: ExecutorTag,
         trust: SourceTrust,
         executor: impl Executor,
         existing: OnExisting,
     ) -> Result<Registration, RegisterError> {
+        let candidate = ToolCandidate {
+            spec,
+            tag,
+            trust,
+            host_values: HostValues::default(),
+            run: Arc::new(executor),
+        };
+        self.register_candidate(candidate, existing)
+    }
+
+    fn register_candidate(
+        &self,
+        candidate: ToolCandidate,
+        existing: OnExisting,
+    ) -> Result<Registration, RegisterError> {
+        let ToolCandidate {
+            mut spec,
+            tag,
+            trust,
+            host_values,
+            run,
+        } = candidate;
         let name = spec.name.clone();
         name.check_characters()?;
         if spec
@@ -174,6 +211,14 @@ impl Registry {
                 source: SchemaError::NotAnObject,
             });
         }
+        host_values.check_registration(&spec)?;
+        let shown_input =
+            host_values
+                .hide_from(&spec.input)
+                .map_err(|source| RegisterError::Schema {
+                    tool: name.clone(),
+                    source,
+                })?;
         // Over the claimed annotations: the operator's overrides must not look like a changed tool.
         let fingerprint = spec.fingerprint(&tag.to_string());
         let claimed = spec.annotations.clone();
@@ -198,7 +243,9 @@ impl Registry {
             executor: tag,
             fingerprint,
             pinned_as,
-            run: Arc::new(executor),
+            host_values,
+            shown_input,
+            run,
         };
         shelf.tools.insert(name, Arc::new(entry));
         Ok(match pinned_as {
@@ -287,11 +334,22 @@ impl RegistryState {
             executor: entry.executor.clone(),
             fingerprint: entry.fingerprint,
             pinned_as: entry.pinned_as,
+            host_values: entry.host_values.clone(),
+            shown_input: entry.shown_input.clone(),
             run: entry.run.clone(),
         };
         change(&mut copy);
         *entry = Arc::new(copy);
     }
+}
+
+/// A tool that is about to be registered.
+struct ToolCandidate {
+    spec: ToolSpec,
+    tag: ExecutorTag,
+    trust: SourceTrust,
+    host_values: HostValues,
+    run: Arc<dyn DynExecutor>,
 }
 
 /// The treatment of a registered tool of the same name.
@@ -346,7 +404,11 @@ impl Executor for Registry {
 
     async fn reconcile(&self, call: &Call, key: IdempotencyKey) -> ReconciledAttempt {
         match self.resolve_tool(call) {
-            Ok(entry) => entry.run.reconcile(call, key).await,
+            // The tool is asked about the arguments it ran with.
+            Ok(entry) => match entry.host_values.fill_call(call) {
+                Ok(call) => entry.run.reconcile(&call, key).await,
+                Err(_) => ReconciledAttempt::Unknown,
+            },
             Err(_) => ReconciledAttempt::Unknown,
         }
     }
@@ -439,7 +501,10 @@ mod tests {
             Schema::new(json!({ "type": "array" })).expect("valid"),
         );
         let error = registry.register_host(array).expect_err("not an object");
-        assert_eq!(error.to_string(), "the input schema of a");
+        assert_eq!(
+            error.to_string(),
+            format!("the input schema of a: {}", SchemaError::NotAnObject)
+        );
     }
 
     #[test]

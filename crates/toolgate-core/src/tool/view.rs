@@ -74,7 +74,10 @@ impl View {
     pub fn from_registry(registry: &Registry) -> Self {
         let show = |entry: Arc<ToolEntry>| {
             let shown = ShownTool {
-                spec: entry.spec.clone(),
+                spec: ToolSpec {
+                    input: entry.shown_input.clone(),
+                    ..entry.spec.clone()
+                },
                 entry,
                 injected: Vec::new(),
             };
@@ -209,12 +212,7 @@ impl View {
                 Some(changed_tool_outcome(&shown.entry))
             }
             (Some(_), Some(error)) => Some(malformed_arguments(&error)),
-            (Some(shown), None) => shown
-                .spec
-                .input
-                .check_value(arguments.as_json())
-                .err()
-                .map(|problems| Outcome::schema_violation(&problems)),
+            (Some(shown), None) => shown.check_arguments(&arguments),
         };
         Admission {
             tool: name,
@@ -255,6 +253,17 @@ impl ShownTool {
     /// Checks whether the model sees the schema of the tool itself.
     pub(crate) fn is_plain(&self) -> bool {
         self.spec.input.is_same(&self.entry.spec.input)
+    }
+
+    /// Returns the outcome that rejects arguments which do not fit what the model was shown.
+    fn check_arguments(&self, arguments: &Arguments) -> Option<Outcome> {
+        // Not left to the schema: one that allows any parameter would accept these, too.
+        let touched = self.entry.host_values.check_untouched(arguments);
+        if !touched.is_empty() {
+            return Some(Outcome::schema_violation(&touched));
+        }
+        let problems = self.spec.input.check_value(arguments.as_json()).err()?;
+        Some(Outcome::schema_violation(&problems))
     }
 }
 

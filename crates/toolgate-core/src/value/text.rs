@@ -3,6 +3,24 @@
 
 use serde::Serialize;
 
+/// Returns an error and its causes in one line, each of them once.
+///
+/// An error of Toolgate includes its cause in its own text. Those of other crates may leave it to
+/// `source()`.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        next = cause.source();
+    }
+    text
+}
+
 /// Returns the word that a value of an enumeration is serialized as.
 pub fn serialized_word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {

@@ -2,6 +2,7 @@
 
 mod billing;
 mod choosing;
+mod host_values;
 mod interleavings;
 mod stack;
 mod tools;

@@ -16,7 +16,7 @@ use toolgate::{
     Annotations, Arguments, Call, Outcome, Registry, SideEffect, Stack, Status, Tool, ToolError,
     stack::ErrorCategory,
     tool,
-    tool::{Context, Resource, State, ToolKind, ToolOutput},
+    tool::{Context, RegisterError, Resource, State, ToolKind, ToolOutput},
 };
 
 /// Reads a text file.
@@ -494,4 +494,35 @@ fn state_is_shared_by_the_calls_and_not_shown_to_the_model() {
     let cx = detached_context();
     let by_hand = count_calls::call(1, State(calls), &cx);
     assert_eq!(block_on(by_hand), "4 of by hand");
+}
+
+/// Sends money back.
+#[tool]
+async fn refund(
+    amount: u32,
+    #[host]
+    #[serde(rename = "tenant_id")]
+    tenant: String,
+) -> String {
+    format!("{amount} for {tenant}")
+}
+
+#[test]
+fn a_parameter_of_the_host_has_to_be_filled_before_the_tool_can_be_registered() {
+    let registry = Registry::new();
+    let error = registry.register(refund).expect_err("nothing fills it");
+    assert!(
+        matches!(&error, RegisterError::HostValue { parameter, .. } if parameter == "tenant_id"),
+        "{error}"
+    );
+    registry
+        .register(refund.fill("tenant_id", |_: &Call| Some("north")))
+        .expect("filled");
+    let entry = registry.get("refund").expect("there");
+    assert_eq!(
+        entry.host_values.parameters().collect::<Vec<_>>(),
+        ["tenant_id"]
+    );
+    let by_hand = block_on(refund::call(5, "south".to_owned()));
+    assert_eq!(by_hand, "5 for south");
 }
