@@ -6,7 +6,7 @@ use toolgate::{
     Approver, Config, Decision, Model, Registry, Resources, Session, Stack,
     approval::{ApprovalRequest, ApprovalService, Keyring},
     budget::Payer,
-    layers::{FilePreview, Ledger, LedgerError, PathBase, RuleBook, SharedPreview, SharedRedactor},
+    layers::{FilePreview, Ledger, LedgerError, PathBase, RuleBook, SharedRedactor},
     ledger::{Checkpoint, LedgerKey},
     model::ModelName,
     session::{DispatcherBuilder, SessionBuilder},
@@ -96,7 +96,7 @@ impl CliGate {
         let keyring = keys.keyring();
         let ledger_key = keys.ledger_key();
         let me = cx.current_user();
-        let parts = shared_resources(cx, &store, &me).with(keyring.clone());
+        let parts = shared_resources(cx, &store, &me).keyring(keyring.clone());
         let registry = tools::build_registry(&cx.paths.workspace, &store, &config)?;
         let stack = config.build(registry.clone(), &parts)?;
         let agents = config.section()?;
@@ -237,11 +237,11 @@ pub(crate) fn shared_resources(
         ..Payer::default()
     };
     Resources::new()
-        .with(store.clone())
-        .with(payer)
-        .with(RuleBook::new(store.clone()).in_project(&project))
-        .with(SharedPreview::new(FilePreview::new(&workspace)))
-        .with(workspace)
+        .store(store.clone())
+        .payer(payer)
+        .rule_book(RuleBook::new(store.clone()).in_project(&project))
+        .preview(FilePreview::new(&workspace))
+        .path_base(workspace.root())
 }
 
 /// The system instructions, unless the configuration has others.

@@ -83,15 +83,17 @@ pub struct CatalogEntry {
     pub why: &'static str,
     /// True if the default stack contains it.
     pub by_default: bool,
+    /// True if it comes with this crate.
+    pub(crate) bundled: bool,
     layer: TypeId,
     schema: fn() -> Value,
     check: for<'a> fn(Spanned<DeValue<'a>>) -> Result<(), toml::de::Error>,
-    make: for<'a> fn(
-        Spanned<DeValue<'a>>,
-        &[LayerEdit],
-        &Resources,
-    ) -> Result<AnyLayer, LayerBuildError>,
+    make: MakeLayer,
 }
+
+/// Builds a layer from its options and the program's changes of them.
+type MakeLayer =
+    for<'a> fn(Spanned<DeValue<'a>>, &[LayerEdit], &Resources) -> Result<AnyLayer, LayerBuildError>;
 
 /// The error for a layer that could not be built from its options.
 #[derive(Debug)]
@@ -109,6 +111,7 @@ impl CatalogEntry {
             band,
             why: "it was configured",
             by_default: false,
+            bundled: false,
             layer: TypeId::of::<L>(),
             schema: schema_of::<L::Options>,
             check: |options| deserialize_options::<L>(options).map(drop),
@@ -273,8 +276,11 @@ impl Catalog {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// Creates a catalog with these entries and no sections.
-    pub(crate) fn from_entries(entries: Vec<CatalogEntry>) -> Self {
+    /// Creates a catalog with the bundled entries and no sections.
+    pub(crate) fn from_bundled(mut entries: Vec<CatalogEntry>) -> Self {
+        for entry in &mut entries {
+            entry.bundled = true;
+        }
         Self {
             entries,
             sections: Vec::new(),

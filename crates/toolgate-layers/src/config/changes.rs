@@ -23,9 +23,11 @@ pub(super) struct ConfigChanges {
 #[derive(Clone)]
 pub(crate) struct LayerEdit {
     layer: &'static str,
-    // Not `FnOnce`: a configuration can be cloned and built more than once.
-    apply: Arc<dyn Fn(&mut dyn Any) + Send + Sync>,
+    apply: Arc<EditOptions>,
 }
+
+// Not `FnOnce`: a configuration can be cloned and built more than once.
+type EditOptions = dyn Fn(&mut dyn Any) + Send + Sync;
 
 impl LayerEdit {
     fn new<L: Configurable>(edit: impl Fn(&mut L::Options) + Send + Sync + 'static) -> Self {

@@ -311,6 +311,24 @@ impl<'a> ConfigDocument<'a> {
         }
     }
 
+    /// Rejects a resource that no layer takes: one of the wrong type would otherwise be ignored.
+    pub(super) fn check_resources(
+        &self,
+        plan: &[LayerSection<'a>],
+        parts: &Resources,
+    ) -> Result<(), ConfigError> {
+        // A layer of the program that a file disables may still be the one that takes it.
+        let built = |entry: &CatalogEntry| {
+            entry.bundled || plan.iter().any(|section| section.kind.name == entry.name)
+        };
+        match parts.unused_type() {
+            Some(name) if self.catalog.entries().iter().all(built) => {
+                Err(ConfigError::unused_resource(name))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Returns the table of a layer, or an empty one if the catalog has the layer.
     pub(super) fn section_or_default(&self, name: &str) -> Option<LayerSection<'a>> {
         let section = self.layers.iter().find(|section| section.name == name);

@@ -29,6 +29,17 @@ impl ConfigError {
         self.hint.as_deref()
     }
 
+    /// Creates the error for a resource that no layer takes.
+    pub(crate) fn unused_resource(name: &str) -> Self {
+        Self {
+            place: "the resources".to_owned(),
+            problem: format!("no layer takes a `{name}`"),
+            hint: Some(
+                "what bundled layers take has a setter, such as Resources::store".to_owned(),
+            ),
+        }
+    }
+
     /// Creates the error for a file that cannot be read.
     pub(crate) fn unreadable_file(name: &str, error: &std::io::Error) -> Self {
         let missing = error.kind() == std::io::ErrorKind::NotFound;

@@ -23,6 +23,7 @@
 
 pub(crate) mod budgets;
 mod bundled;
+mod bundled_resources;
 pub(crate) mod catalog;
 mod changes;
 mod document;
@@ -263,6 +264,7 @@ impl Config {
             });
         }
         self.changes.insert_added(&mut layers);
+        document.check_resources(&plan, parts)?;
         Ok(layers)
     }
 

@@ -1,10 +1,15 @@
 //! Changes of a configuration in Rust: they have the same effect and the same checks as the file.
 
 use serde_json::json;
-use toolgate_core::{AnyLayer, Band, Call, Json, LayerExt, Next, Outcome, Status, from_fn};
+use toolgate_core::{
+    AnyLayer, Band, BillingService, Budgets, Call, Hooks, Json, Layer, LayerExt, MemoryStore, Next,
+    Outcome, Payer, Status, StoreHandle, from_fn,
+};
 use toolgate_layers::{
-    Config, ConfigError, Policy, PolicyEffect, PolicyFallback, PolicyOptions, PolicyRule,
-    RateLimit, Redact, Resources, Retry, Scope, SharedRedactor, default_stack,
+    AskWhen, BadOption, Catalog, CommitmentKey, Config, ConfigError, Configurable, FilePreview,
+    HandoffSink, MemoryReceipts, PathBase, Policy, PolicyEffect, PolicyFallback, PolicyOptions,
+    PolicyRule, RateLimit, Redact, Resources, Retry, RuleBook, Scope, SecretScanner,
+    SharedRedactor, default_stack, span_fn,
 };
 use toolgate_testkit::{call, echo};
 
@@ -175,4 +180,74 @@ fn a_file_cannot_undo_what_the_program_changes() {
             config.with_environment([(variable, "false".to_owned())])
         });
     assert!(problem(config).contains("layers.rate_limit is disabled"));
+}
+
+/// A layer of a program, which takes a resource of the program.
+struct Greeting;
+
+#[derive(Clone)]
+struct Greeter;
+
+impl Layer for Greeting {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        next.run(call).await
+    }
+}
+
+#[derive(Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct GreetingOptions {}
+
+impl Configurable for Greeting {
+    const NAME: &'static str = "greeting";
+    const SUMMARY: &'static str = "Greets.";
+    type Options = GreetingOptions;
+
+    fn configure(_: GreetingOptions, parts: &Resources) -> Result<Self, BadOption> {
+        parts
+            .get::<Greeter>()
+            .map(|_| Self)
+            .ok_or_else(|| BadOption::new("greeter", "the program has provided none"))
+    }
+}
+
+#[test]
+fn a_resource_that_no_layer_takes_is_rejected_when_the_stack_is_built() {
+    let built = |config: &Config, parts: &Resources| default_stack(config, parts).map(drop);
+    // The layers take a `StoreHandle`.
+    let parts = Resources::new().with(MemoryStore::new());
+    let error = built(&Config::default(), &parts).expect_err("no layer takes it");
+    assert_eq!(error.location(), "the resources");
+    assert!(error.problem().contains("MemoryStore"), "{error}");
+    let catalog = Catalog::bundled().with_layer::<Greeting>(Band::Record);
+    let parse = |text: &str| Config::parse_with_catalog("t.toml", text, catalog.clone());
+    let parts = || Resources::new().with(Greeter);
+    assert_eq!(
+        built(&parse("[layers.greeting]").expect("valid"), &parts()),
+        Ok(())
+    );
+    // The file may disable the layer that takes it.
+    assert_eq!(built(&parse("").expect("valid"), &parts()), Ok(()));
+    assert!(built(&Config::default(), &parts()).is_err());
+}
+
+#[test]
+fn every_resource_with_a_setter_is_accepted_by_any_stack() {
+    let store = StoreHandle::new(MemoryStore::new());
+    let parts = Resources::new()
+        .billing(BillingService::new(store.clone(), Budgets::default()))
+        .store(store.clone())
+        .payer(Payer::default())
+        .rule_book(RuleBook::new(store))
+        .preview(FilePreview::new(&PathBase::new("/nowhere")))
+        .ask_when(AskWhen::new(|_| None))
+        .path_base("/nowhere")
+        .redactor(SecretScanner::standard())
+        .hooks(Hooks::new())
+        .handoff_sink(HandoffSink::new(|_, _| {}))
+        .receipt_sink(MemoryReceipts::default())
+        .commitment_key(CommitmentKey::new([7; 32]))
+        .span_sink(span_fn(|_| Ok(())));
+    let config = Config::parse("[stack]\norder = ['validate']").expect("valid");
+    default_stack(&config, &parts).expect("builds");
 }

@@ -379,7 +379,7 @@ impl RedactOptions {
 
 /// The redactor that all layers of a stack share.
 #[derive(Clone)]
-struct StackRedactor {
+pub(crate) struct StackRedactor {
     /// The program's own part of it.
     program: Option<SharedRedactor>,
     /// The rules of the layers of the stack.
