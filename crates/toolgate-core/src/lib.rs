@@ -140,6 +140,7 @@ pub use value::clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use value::diff::{JsonChange, JsonChangeOp};
 pub(crate) use value::digest::is_canonical_object;
 pub use value::digest::{Digest, InvalidDigest, canonical_json};
+pub use value::duration::{HumanDuration, InvalidDuration};
 pub use value::ids::{
     AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName,
     LayerName, Principal, SessionId, ToolName, TurnId,

@@ -176,8 +176,8 @@ pub mod event {
 /// Values without behaviour: JSON, schemas, digests, ids and times.
 pub mod value {
     pub use toolgate_core::{
-        AgentId, ApprovalId, Arguments, CallId, Clock, Digest, IdSource, IdempotencyKey,
-        InvalidApprovalId, InvalidDigest, InvalidTimestamp, InvalidToolName, Json, JsonChange,
+        AgentId, ApprovalId, Arguments, CallId, Clock, Digest, HumanDuration, IdSource, IdempotencyKey,
+        InvalidApprovalId, InvalidDigest, InvalidDuration, InvalidTimestamp, InvalidToolName, Json, JsonChange,
         JsonChangeOp, JsonError, LayerName, MAX_DEPTH, Principal, Schema, SchemaError,
         SchemaProblem, SessionId, StoppedClock, Timestamp, ToolName, TurnId, argument_pointer,
         canonical_json, parse_argument_pointer, serialized_word,

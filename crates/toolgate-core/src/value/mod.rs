@@ -3,6 +3,7 @@
 pub(crate) mod clock;
 pub(crate) mod diff;
 pub(crate) mod digest;
+pub(crate) mod duration;
 pub(crate) mod ids;
 pub(crate) mod json;
 pub(crate) mod pointer;

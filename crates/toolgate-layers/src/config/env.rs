@@ -225,18 +225,18 @@ mod tests {
     fn a_misspelt_name_is_rejected_with_the_nearest_one() {
         for (name, near) in [
             (
-                "TOOLGATE_LAYER__TIMEOUT__MAX_MS",
-                "TOOLGATE_LAYERS__TIMEOUT__MAX_MS",
+                "TOOLGATE_LAYER__TIMEOUT__MAX",
+                "TOOLGATE_LAYERS__TIMEOUT__MAX",
             ),
             (
-                "TOOLGATE_LAYERS_TIMEOUT_MAX_MS",
-                "TOOLGATE_LAYERS__TIMEOUT__MAX_MS",
+                "TOOLGATE_LAYERS_TIMEOUT_MAX",
+                "TOOLGATE_LAYERS__TIMEOUT__MAX",
             ),
             ("TOOLGATE_STACKS__ORDER", "TOOLGATE_STACK__ORDER"),
             ("TOOLGATE_STACK_ORDER", "TOOLGATE_STACK__ORDER"),
             (
-                "toolgate_layers__timeout__max_ms",
-                "TOOLGATE_LAYERS__TIMEOUT__MAX_MS",
+                "toolgate_layers__timeout__max",
+                "TOOLGATE_LAYERS__TIMEOUT__MAX",
             ),
         ] {
             let problem =

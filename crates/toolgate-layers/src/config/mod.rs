@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [layers.timeout]
-//! max_ms = 30_000
+//! max = "30s"
 //!
 //! [layers.research]        # a layer under a custom name
 //! use = "scope"
@@ -27,7 +27,6 @@ mod bundled_resources;
 pub(crate) mod catalog;
 mod changes;
 mod document;
-pub(crate) mod duration;
 mod env;
 pub(crate) mod error;
 pub(crate) mod lists;
@@ -60,9 +59,9 @@ use crate::{
 ///
 /// ```
 /// use toolgate_layers::Config;
-/// let config = Config::parse("[layers.timeout]\nmax_ms = 30_000")?;
-/// let wrong = Config::parse("[layers.timeout]\nmax_sm = 30_000").unwrap_err();
-/// assert_eq!(wrong.to_string(), "toolgate.toml:2:1: layers.timeout has no option `max_sm`; the nearest is `max_ms`");
+/// let config = Config::parse("[layers.timeout]\nmax = '30s'")?;
+/// let wrong = Config::parse("[layers.timeout]\nmaxx = '30s'").unwrap_err();
+/// assert_eq!(wrong.to_string(), "toolgate.toml:2:1: layers.timeout has no option `maxx`; the nearest is `max`");
 /// # Ok::<(), toolgate_layers::ConfigError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -133,7 +132,7 @@ impl Config {
         .validate()
     }
 
-    /// Overrides the file with variables such as `TOOLGATE_LAYERS__TIMEOUT__MAX_MS=5000`; they also
+    /// Overrides the file with variables such as `TOOLGATE_LAYERS__TIMEOUT__MAX=5s`; they also
     /// override those of earlier calls.
     ///
     /// The value is parsed as TOML; if that fails, it is plain text. A variable that looks as if it
@@ -375,10 +374,10 @@ mod tests {
                 .map(drop)
         };
         assert_eq!(with("HOME"), Ok(()));
-        let error = with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS").expect_err("not UTF-8");
+        let error = with("TOOLGATE_LAYERS__TIMEOUT__MAX").expect_err("not UTF-8");
         assert_eq!(
             error.to_string(),
-            "the variable TOOLGATE_LAYERS__TIMEOUT__MAX_MS: it is not UTF-8"
+            "the variable TOOLGATE_LAYERS__TIMEOUT__MAX: it is not UTF-8"
         );
     }
 }

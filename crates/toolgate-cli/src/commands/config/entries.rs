@@ -9,7 +9,7 @@ use toolgate::{Config, Stack, layers::ConfigError};
 /// An option in effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct OptionEntry {
-    /// The section and the option, as in `layers.timeout.max_ms`.
+    /// The section and the option, as in `layers.timeout.max`.
     pub(super) path: String,
     pub(super) value: Value,
     pub(super) from: ValueSource,
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn every_option_names_its_source() {
         let entries = list_for(
-            "[run]\nmodel = 'ollama:m'\n[layers.timeout]\nmax_ms = 5",
+            "[run]\nmodel = 'ollama:m'\n[layers.timeout]\nmax = '5s'",
             &[
                 ("TOOLGATE_TOOLS__SHELL__GRACE_MS", "1"),
                 ("TOOLGATE_LAYERS__RETRY__MAX_ATTEMPTS", "7"),
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(
             (
                 find_entry(&entries, "run.model").from,
-                find_entry(&entries, "layers.timeout.max_ms").from
+                find_entry(&entries, "layers.timeout.max").from
             ),
             (ValueSource::File, ValueSource::File)
         );
@@ -260,7 +260,7 @@ mod tests {
             ValueSource::Variable
         );
         assert_eq!(
-            find_entry(&entries, "tools.shell.grace_ms").from,
+            find_entry(&entries, "tools.shell.grace").from,
             ValueSource::Variable
         );
         assert_eq!(

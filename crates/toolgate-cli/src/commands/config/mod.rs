@@ -59,7 +59,7 @@ Without FILE, the configuration in effect here is checked, with environment vari
 Examples:
   toolgate config check
   toolgate config check ci/toolgate.toml
-  TOOLGATE_LAYERS__TIMEOUT__MAX_MS=5000 toolgate config check")]
+  TOOLGATE_LAYERS__TIMEOUT__MAX=5s toolgate config check")]
 pub struct ConfigCheckArgs {
     /// The file to check
     pub file: Option<PathBuf>,

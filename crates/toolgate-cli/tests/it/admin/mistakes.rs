@@ -35,7 +35,7 @@ fn a_configuration_with_an_unknown_key() {
 #[test]
 fn a_configuration_with_a_wrong_type() {
     let place = AdminPlace::new();
-    place.write("toolgate.toml", "[layers.timeout]\nmax_ms = \"soon\"\n");
+    place.write("toolgate.toml", "[layers.timeout]\nmax = \"soon\"\n");
     insta::assert_snapshot!("wrong_type", place.run(["config", "check"]).mistake());
 }
 
@@ -69,7 +69,7 @@ fn a_configuration_that_has_changed_since() {
 
 #[test]
 fn a_variable_that_overrides_nothing() {
-    let place = AdminPlace::new().with_variable("TOOLGATE_LAYERS__TIMEOUT__MAX_SM", "5");
+    let place = AdminPlace::new().with_variable("TOOLGATE_LAYERS__TIMEOUT__MAXX", "5s");
     insta::assert_snapshot!("misspelt_variable", place.run(["stack", "show"]).mistake());
 }
 

@@ -51,11 +51,10 @@ pub struct Timeout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutOptions {
-    /// The time limit of one attempt, in milliseconds; 0 for no limit. A shorter limit of the tool
-    /// itself applies.
-    pub max_ms: u64,
-    /// Limits for single tools by name, in milliseconds; 0 for no limit.
-    pub per_tool: BTreeMap<String, u64>,
+    /// The time limit of one attempt; `0s` for no limit. A shorter limit of the tool itself applies.
+    pub max: HumanDuration,
+    /// Limits for single tools by name; `0s` for no limit.
+    pub per_tool: BTreeMap<String, HumanDuration>,
     /// The time a tool has to stop after it was cancelled; in the last quarter it is stopped by
     /// force.
     pub grace: HumanDuration,
@@ -71,7 +70,7 @@ impl Default for TimeoutOptions {
         let message = None;
         let observe = false;
         Self {
-            max_ms: 120_000,
+            max: HumanDuration::from_secs(120),
             per_tool,
             grace: HumanDuration::from_secs(2),
             message,
@@ -360,7 +359,7 @@ impl Configurable for Timeout {
 
     fn configure(options: TimeoutOptions, _: &Resources) -> Result<Self, BadOption> {
         let TimeoutOptions {
-            max_ms,
+            max,
             per_tool,
             grace,
             message,
@@ -377,10 +376,10 @@ impl Configurable for Timeout {
         }
         let per_tool = per_tool
             .into_iter()
-            .map(|(tool, ms)| (tool, Duration::from_millis(ms)))
+            .map(|(tool, limit)| (tool, limit.get()))
             .collect();
         Ok(Self {
-            max: Duration::from_millis(max_ms),
+            max: max.get(),
             per_tool,
             grace: grace.get(),
             message,
