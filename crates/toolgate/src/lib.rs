@@ -180,7 +180,7 @@ pub mod value {
         InvalidApprovalId, InvalidDigest, InvalidDuration, InvalidTimestamp, InvalidToolName, Json, JsonChange,
         JsonChangeOp, JsonError, LayerName, MAX_DEPTH, Principal, Schema, SchemaError,
         SchemaProblem, SessionId, StoppedClock, Timestamp, ToolName, TurnId, argument_pointer,
-        canonical_json, parse_argument_pointer, serialized_word,
+        canonical_json, error_chain, parse_argument_pointer, serialized_word,
     };
     pub use toolgate_runtime::{SystemClock, TimeOrderedIds};
 }

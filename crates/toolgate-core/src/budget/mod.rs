@@ -150,7 +150,7 @@ pub enum BudgetError {
         budget: String,
     },
     /// The accounts could not be read, so nothing is spent.
-    #[error("the accounts could not be read")]
+    #[error("the accounts could not be read: {0}")]
     Store(#[from] StoreError),
 }
 

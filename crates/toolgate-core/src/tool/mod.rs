@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::{
     Annotations, Arguments, Call, CallError, Digest, ErrorCategory, Executor, FilledTool,
     HostValues, IdempotencyKey, Json, LogLevel, Notes, Outcome, Progress, ReconciledAttempt,
-    Schema, Timestamp, ToolName, note_keys,
+    Schema, Timestamp, ToolName, error_chain, note_keys,
 };
 
 /// A tool that a model can call.
@@ -338,14 +338,7 @@ impl From<ToolError> for CallError {
 
 impl<E: std::error::Error> From<E> for ToolError {
     fn from(error: E) -> Self {
-        // The whole chain, because `LiveDisplay` of an error leaves its cause to `source()`.
-        let mut detail = error.to_string();
-        let mut cause = error.source();
-        while let Some(source) = cause {
-            detail = format!("{detail}: {source}");
-            cause = source.source();
-        }
-        Self::new("the tool failed").with_operator_detail(detail)
+        Self::new("the tool failed").with_operator_detail(error_chain(&error))
     }
 }
 

@@ -225,9 +225,7 @@ impl Agent {
                 "the agent was stopped because a loop was detected",
             )),
             RunEnd::Failed => {
-                let detail = report
-                    .error
-                    .map(|error| crate::session::run::steps::error_chain(&error));
+                let detail = report.error.map(|error| toolgate_core::error_chain(&error));
                 let error = CallError::new(
                     ErrorCategory::Unknown,
                     "the agent could not finish its work",
@@ -245,7 +243,7 @@ impl Agent {
 }
 
 fn start_failure(error: &SessionBuildError) -> Outcome {
-    let detail = Some(crate::session::run::steps::error_chain(error));
+    let detail = Some(toolgate_core::error_chain(error));
     let error = CallError::new(ErrorCategory::Internal, "the agent could not be started");
     Outcome::error(
         Status::ExecutorError,

@@ -53,7 +53,7 @@ pub struct KeyInfo {
 #[non_exhaustive]
 pub enum KeyFileError {
     /// The file system failed; `source()` has the cause.
-    #[error("the key file {path} could not be {doing}")]
+    #[error("the key file {path} could not be {doing}: {source}")]
     Io {
         /// The key file.
         path: PathBuf,

@@ -98,7 +98,7 @@ pub enum MessageError {
     #[error("approvals cannot travel in messages without a keyring")]
     NoKeyring,
     /// The store could not answer.
-    #[error("the store could not answer")]
+    #[error("the store could not answer: {0}")]
     Store(#[from] StoreError),
 }
 

@@ -60,7 +60,7 @@ pub enum DeliverError {
     #[error("a decision needs the name of the approver")]
     NoApprover,
     /// The store could not answer.
-    #[error("the store could not answer")]
+    #[error("the store could not answer: {0}")]
     Store(#[from] StoreError),
 }
 

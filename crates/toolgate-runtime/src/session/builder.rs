@@ -67,13 +67,13 @@ pub struct SessionBuilder {
 #[non_exhaustive]
 pub enum SessionBuildError {
     /// The layers do not fit together.
-    #[error("the stack cannot be built")]
+    #[error("the stack cannot be built: {0}")]
     Stack(#[from] StackError),
     /// An agent cannot be offered as a tool.
-    #[error("an agent cannot be registered as a tool")]
+    #[error("an agent cannot be registered as a tool: {0}")]
     Agent(#[from] RegisterError),
     /// The session cannot be opened.
-    #[error("the session cannot be opened")]
+    #[error("the session cannot be opened: {0}")]
     Open(#[from] SessionError),
 }
 

@@ -86,13 +86,13 @@ impl PendingCall {
 #[non_exhaustive]
 pub enum RunError {
     /// The model did not reply.
-    #[error("the model did not reply")]
+    #[error("the model did not reply: {0}")]
     Model(#[source] ModelError),
     /// The budget does not allow the request.
-    #[error("the budget does not allow to ask the model")]
+    #[error("the budget does not allow to ask the model: {0}")]
     Budget(#[source] Arc<BudgetError>),
     /// A strategy could not do its work.
-    #[error("a strategy failed")]
+    #[error("a strategy failed: {0}")]
     Strategy(#[source] StrategyError),
     /// The final answer does not have the requested format.
     #[error("the answer does not have the requested format: {}", crate::session::output::list_problems(.0))]
@@ -101,10 +101,10 @@ pub enum RunError {
     #[error("a call failed, and the other calls were cancelled")]
     Aborted,
     /// The layers of strategies or options cannot be built into a stack.
-    #[error("the layers of this run do not fit together")]
+    #[error("the layers of this run do not fit together: {0}")]
     Stack(#[source] StackError),
     /// The tools cannot be shown.
-    #[error("the tools of this run cannot be shown")]
+    #[error("the tools of this run cannot be shown: {0}")]
     View(#[source] ViewError),
 }
 
@@ -140,16 +140,16 @@ pub enum SessionError {
     #[error("the run reached its limit of {} iterations", .0.iterations)]
     MaxIterations(Box<RunReport>),
     /// A turn could not be driven.
-    #[error("a turn could not be driven")]
+    #[error("a turn could not be driven: {0}")]
     Dispatch(#[source] DispatchError),
     /// The store could not answer.
-    #[error("the store could not answer")]
+    #[error("the store could not answer: {0}")]
     Store(#[source] StoreError),
     /// The tools or layers that a run was to have do not fit together.
-    #[error("the run cannot be started")]
+    #[error("the run cannot be started: {0}")]
     Options(#[source] RunError),
     /// A result or decision was rejected.
-    #[error("a result or decision was rejected")]
+    #[error("a result or decision was rejected: {0}")]
     Rejected(#[source] RejectCode),
     /// A host called a step out of order.
     #[error("{0}")]

@@ -72,10 +72,10 @@ impl CallResult {
 pub enum DispatchError {
     /// The journal cannot be written. What ran is in the store as far as it got; nothing more is
     /// run.
-    #[error("the turn stopped because its journal failed")]
+    #[error("the turn stopped because its journal failed: {0}")]
     Journal(#[source] JournalError),
     /// The store could not answer.
-    #[error("the store could not answer")]
+    #[error("the store could not answer: {0}")]
     Store(#[source] StoreError),
     /// Another process holds the lease of the session.
     #[error("session {session} is driven by {holder} until {until}")]
@@ -118,7 +118,7 @@ pub enum DispatchError {
         turn: TurnId,
     },
     /// The stored events of the turn contradict each other.
-    #[error("the log of turn {turn} is damaged")]
+    #[error("the log of turn {turn} is damaged: {source}")]
     Damaged {
         /// The turn's id.
         turn: TurnId,

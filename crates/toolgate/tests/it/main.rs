@@ -8,6 +8,8 @@ mod approval_world;
 mod billing;
 mod canaries;
 mod crash;
+#[cfg(unix)]
+mod errors;
 mod modes;
 mod one_receipt;
 mod patches;

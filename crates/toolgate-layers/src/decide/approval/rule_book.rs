@@ -101,7 +101,7 @@ pub enum RuleError {
     #[error("there are too many rules; revoke some")]
     TooMany,
     /// The store could not answer.
-    #[error("the store could not answer")]
+    #[error("the store could not answer: {0}")]
     Store(#[from] StoreError),
 }
 

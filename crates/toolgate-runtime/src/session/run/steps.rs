@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Cost, FinishReason, Message, MessagePart, MessageRecord, ModelError, PartContent, ProviderCall,
     RecordKey, Reply, Role, RunEnd, SessionEvent, Stack, Status, StoreRecord, ToolAnswer,
-    ToolRequest, TurnId, TurnInfo,
+    ToolRequest, TurnId, TurnInfo, error_chain,
 };
 
 use crate::{
@@ -543,18 +543,6 @@ impl SessionRun {
             error,
         })
     }
-}
-
-/// Returns an error and its causes in one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Returns the calls that a reply asks for, and those that the provider has executed.
