@@ -1,5 +1,6 @@
 //! The project's chores. `cargo xtask` lists them.
 
+mod features;
 mod house;
 mod peers;
 mod postgres;
