@@ -176,21 +176,24 @@ pub mod event {
 /// Values without behaviour: JSON, schemas, digests, ids and times.
 pub mod value {
     pub use toolgate_core::{
-        AgentId, ApprovalId, Arguments, CallId, Clock, Digest, HumanDuration, IdSource, IdempotencyKey,
-        InvalidApprovalId, InvalidDigest, InvalidDuration, InvalidTimestamp, InvalidToolName, Json, JsonChange,
-        JsonChangeOp, JsonError, LayerName, MAX_DEPTH, Principal, Schema, SchemaError,
-        SchemaProblem, SessionId, StoppedClock, Timestamp, ToolName, TurnId, argument_pointer,
-        canonical_json, error_chain, parse_argument_pointer, serialized_word,
+        AgentId, ApprovalId, Arguments, CallId, Clock, Digest, HumanDuration, IdSource,
+        IdempotencyKey, InvalidApprovalId, InvalidDigest, InvalidDuration, InvalidTimestamp,
+        InvalidToolName, Json, JsonChange, JsonChangeOp, JsonError, LayerName, MAX_DEPTH,
+        Principal, Schema, SchemaError, SchemaProblem, SessionId, StoppedClock, Timestamp,
+        ToolName, TurnId, argument_pointer, canonical_json, error_chain, parse_argument_pointer,
+        serialized_word,
     };
     pub use toolgate_runtime::{SystemClock, TimeOrderedIds};
 }
 
 /// The names that a program usually needs.
+///
+/// It has no name that axum, tower or anyhow also use, so that all can be imported side by side:
+/// [`Layer`], [`Next`], [`from_fn`], [`tool::Context`] and [`tool::State`] are imported one by one.
 pub mod prelude {
     pub use toolgate_core::{
-        Annotations, Approver, Arguments, Call, Context, Decision, Event, Layer, LayerExt, Model,
-        Next, Outcome, Registry, RunEnd, SideEffect, Stack, Status, Tool, ToolError, ToolOutput,
-        from_fn, tool_fn,
+        Annotations, Approver, Arguments, Call, Decision, Event, LayerExt, Model, Outcome,
+        Registry, RunEnd, SideEffect, Stack, Status, Tool, ToolError, ToolOutput, tool_fn,
     };
     pub use toolgate_macros::tool;
     pub use toolgate_runtime::Session;

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use toolgate::prelude::*;
 use toolgate::{
-    Band, View,
+    Band, Next, View,
     approval::{ApprovalRequest, Verdict},
     event::{BusDelivery, ToolEvent},
+    from_fn,
     session::{Dispatcher, TurnRequest},
     stack::{Matcher, Progress, ToolRequest, observe},
+    tool::Context,
 };
 
 /// Counts the words of a text.

@@ -14,6 +14,7 @@ use toolgate::{
     prelude::*,
     session::{Dispatcher, TurnReport, TurnRequest},
     stack::{LogLevel, Progress, RedactionError, Redactor, ToolRequest},
+    tool::Context,
     value::Json,
 };
 

@@ -13,4 +13,5 @@ mod errors;
 mod modes;
 mod one_receipt;
 mod patches;
+mod prelude;
 mod shell_turns;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolgate::{
     prelude::*,
     stack::{CallError, ErrorCategory},
-    tool::ToolSpec,
+    tool::{Context, ToolSpec},
     value::Schema,
 };
 
