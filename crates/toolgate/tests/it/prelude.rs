@@ -6,15 +6,15 @@ use toolgate::prelude::*;
 
 /// What programs import from axum, tower and anyhow.
 mod web {
-    pub use anyhow::{Context, Error, Result, anyhow};
-    pub use axum::{
+    pub(crate) use anyhow::{Context, Error, Result, anyhow};
+    pub(crate) use axum::{
         Json, Router,
         extract::{Request, State},
         middleware::{Next, from_fn},
         response::Response,
         routing::get,
     };
-    pub use tower::{Layer, Service, ServiceBuilder, ServiceExt};
+    pub(crate) use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 }
 
 /// Says how many of an article are in stock.
